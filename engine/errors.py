@@ -1,0 +1,154 @@
+"""The one error tree.
+
+::
+
+    ChunkmillError
+    ├── ReadError            a file is not what it claims to be          (RuntimeError)
+    │   ├── UnsupportedError   a version or encoding nobody here reads
+    │   └── SourceMissingError the path does not exist                   (FileNotFoundError, ValueError)
+    ├── WriteError           the destination cannot be written           (RuntimeError)
+    │   └── NoSpaceError       the disk (or quota) is full
+    ├── PipelineError        a function given to the pipeline failed     (RuntimeError)
+    ├── UsageError           the call or the command line is wrong       (ValueError)
+    └── SessionError         Spark could not be started or was lost      (RuntimeError)
+
+Each leaf carries ``path``, ``offset`` (bytes from the start of the file), ``hint`` (what to do) and a stable
+``code``. Errors pickle, and survive Spark's JVM as the JSON of :meth:`ChunkmillError.to_dict`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class ChunkmillError(Exception):
+    """Base of every error chunkmill raises on purpose.
+
+    Parameters
+    ----------
+    message
+        What went wrong, one sentence.
+    path
+        The file or URL concerned.
+    offset
+        Byte offset in that file, when known.
+    hint
+        What the user can do about it.
+    transient
+        Whether the same call may succeed when simply tried again.
+    """
+
+    code: ClassVar[str] = "chunkmill.error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        offset: int | None = None,
+        hint: str | None = None,
+        transient: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.offset = offset
+        self.hint = hint
+        self.transient = transient
+
+    def __str__(self) -> str:
+        where = f"{self.path}: " if self.path is not None else ""
+        at = f" (at byte {self.offset:,})" if self.offset is not None else ""
+        then = f" {self.hint}" if self.hint else ""
+        return f"{where}{self.message}{at}.{then}" if self.message[-1:] not in ".?!" else f"{where}{self.message}{at}{then}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as plain JSON data; :func:`error_from_dict` is the inverse."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "path": self.path,
+            "offset": self.offset,
+            "hint": self.hint,
+            "transient": self.transient,
+        }
+
+
+class ReadError(ChunkmillError, RuntimeError):
+    """A source holds bytes that are not what its format promises."""
+
+    code = "chunkmill.read"
+
+
+class UnsupportedError(ReadError):
+    """A version, encoding or compression that this release does not read."""
+
+    code = "chunkmill.unsupported"
+
+
+class SourceMissingError(ReadError, FileNotFoundError, ValueError):
+    """The source path does not exist or cannot be opened."""
+
+    code = "chunkmill.missing"
+
+
+class WriteError(ChunkmillError, RuntimeError):
+    """The destination cannot be written; nothing is left under its name."""
+
+    code = "chunkmill.write"
+
+
+class NoSpaceError(WriteError):
+    """The disk, the quota or the file-size limit is exhausted."""
+
+    code = "chunkmill.nospace"
+
+
+class PipelineError(ChunkmillError, RuntimeError):
+    """A function that the user gave to the pipeline raised."""
+
+    code = "chunkmill.pipeline"
+
+
+class UsageError(ChunkmillError, ValueError):
+    """The call, or the command line, asks for something impossible."""
+
+    code = "chunkmill.usage"
+
+
+class SessionError(ChunkmillError, RuntimeError):
+    """A Spark session could not be started, or was lost while it ran."""
+
+    code = "chunkmill.session"
+
+
+_LEAVES: tuple[type[ChunkmillError], ...] = (
+    ChunkmillError,
+    ReadError,
+    UnsupportedError,
+    SourceMissingError,
+    WriteError,
+    NoSpaceError,
+    PipelineError,
+    UsageError,
+    SessionError,
+)
+_BY_CODE: dict[str, type[ChunkmillError]] = {leaf.code: leaf for leaf in _LEAVES}
+
+
+def error_from_dict(data: dict[str, Any]) -> ChunkmillError:
+    """Rebuild an error from :meth:`ChunkmillError.to_dict`; an unknown code gives the base class."""
+    return _rebuild(_BY_CODE.get(data["code"], ChunkmillError), data)
+
+
+def _rebuild(leaf: type[ChunkmillError], data: dict[str, Any]) -> ChunkmillError:
+    return leaf(
+        data["message"],
+        path=data["path"],
+        offset=data["offset"],
+        hint=data["hint"],
+        transient=data["transient"],
+    )

@@ -1,0 +1,35 @@
+"""Every cap on what a file may make us do, in one place.
+
+A length, a count or a depth that comes from a file is compared with one of these (and with the bytes that are
+left in the file) before memory is taken for it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MIB: Final = 1024 * 1024
+
+MAX_CHUNK_UNCOMPRESSED: Final = 1024 * MIB
+"""Largest uncompressed size of one MCAP chunk or RRD payload, in bytes."""
+
+FREE_EXPANSION: Final = 256 * MIB
+"""Compressed data may expand to this many bytes whatever its ratio."""
+
+MAX_COMPRESSION_RATIO: Final = 1000
+"""Above :data:`FREE_EXPANSION`, uncompressed over compressed bytes may not exceed this."""
+
+MAX_FOOTER: Final = 1024 * MIB
+"""Largest RRD footer or MCAP summary section, in bytes."""
+
+MAX_NESTING: Final = 64
+"""Deepest nesting of a message type, an Arrow type or an entity path expression."""
+
+MAX_SCHEMA_BYTES: Final = 16 * MIB
+"""Largest message definition or descriptor set, in bytes."""
+
+MAX_CHANNELS: Final = 65_536
+"""Most channels in one MCAP file (ids are 16 bits wide)."""
+
+SPLIT_BYTES: Final = 64 * MIB
+"""Uncompressed bytes that one split should hold."""
