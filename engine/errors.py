@@ -125,6 +125,10 @@ class SessionError(ChunkmillError, RuntimeError):
     code = "chunkmill.session"
 
 
+class ReadWarning(UserWarning):
+    """Something in a source was passed over or read in another way than it asked for; nothing was lost in silence."""
+
+
 _LEAVES: tuple[type[ChunkmillError], ...] = (
     ChunkmillError,
     ReadError,

@@ -1,0 +1,43 @@
+"""What a pipeline reads from: a source that divides itself into splits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from ..chunk import Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A part of a source that one task reads by itself. Readers subclass it with what they need; it pickles.
+
+    ``label`` names it to a person (``drive.mcap [2/7]``), ``size`` is the number of source bytes it covers.
+    """
+
+    label: str
+    size: int
+
+
+S = TypeVar("S", bound=Split)
+
+
+class Source(Protocol, Generic[S]):
+    """A place chunks come from. Sources pickle: they travel to the tasks that read their splits.
+
+    Guarantee: the chunks of all splits, in the order of :meth:`splits` and within a split in the order of
+    :meth:`read`, are the source's chunks in order; the same for every run over the same bytes.
+    """
+
+    def describe(self) -> str:
+        """One line for the plan, for example ``McapReader(drive.mcap)``."""
+        ...
+
+    def splits(self) -> Sequence[S]:
+        """Divide the source; runs on the driver, reads heads and indexes only. Raises ``ReadError``."""
+        ...
+
+    def read(self, split: S) -> Iterator[Chunk]:
+        """Yield the chunks of one split, in order; runs in a task. Raises ``ReadError``."""
+        ...
