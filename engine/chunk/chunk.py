@@ -1,0 +1,200 @@
+"""The chunk: a header that is always there and a payload that is loaded when somebody touches it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from . import building, sorbet, statistics, tuid
+from .columns import ComponentColumnLike, TimeColumnLike
+from .data import ChunkData, Component, Timeline
+from .descriptor import ComponentDescriptor
+from .entity_path import parse_entity_path
+from .header import ChunkHeader, TimelineKind
+from .payload import Payload
+from .wrapping import wrap_each
+
+
+class Chunk:
+    """A part of one entity's data: rows with ids, on zero or more timelines, of one or more components.
+
+    Chunks do not change; what transforms one returns another. A chunk without timelines is static. ``==`` is
+    identity, and a chunk without rows is false.
+
+    >>> from chunkmill.engine.chunk import ComponentColumn
+    >>> chunk = Chunk.from_columns("/arm", [], [ComponentColumn("volume", [1.0, 2.0])])
+    >>> chunk.entity_path, chunk.num_rows, chunk.is_static
+    ('/arm', 2, True)
+    """
+
+    __slots__ = ("_data", "_header", "_payload")
+
+    def __init__(self, data: ChunkData | None, header: ChunkHeader | None, payload: Payload | None) -> None:
+        self._data = data
+        self._header = header
+        self._payload = payload
+
+    # --- making one
+
+    @classmethod
+    def from_columns(
+        cls, entity_path: str, indexes: Iterable[TimeColumnLike], columns: Iterable[ComponentColumnLike]
+    ) -> Chunk:
+        """A chunk from time columns and component columns, all of one length; no index means static data.
+
+        Rows out of time order are stably sorted by all timelines, taken in the order of their names. The chunk gets a
+        fresh id, and its row ids follow from it.
+
+        Raises
+        ------
+        ValueError
+            Columns differ in length.
+        RuntimeError
+            An index is not ``int64``, ``timestamp[ns]`` or ``duration[ns]``, or holds nulls.
+        """
+        return cls(building.from_columns(entity_path, indexes, columns), None, None)
+
+    @classmethod
+    def from_record_batch(cls, record_batch: pa.RecordBatch) -> Chunk:
+        """The chunk in a record batch that carries Rerun's schema metadata; ids are kept.
+
+        Raises ``ValueError`` when the metadata or the columns are not those of a chunk.
+        """
+        if not isinstance(record_batch, pa.RecordBatch):
+            kind = type(record_batch)
+            raise TypeError(
+                "argument 'record_batch': Expected instance of pyarrow.lib.RecordBatch, "
+                f"got {kind.__module__}.{kind.__name__}"
+            )
+        return cls(sorbet.from_record_batch(record_batch), None, None)
+
+    @classmethod
+    def from_data(cls, data: ChunkData) -> Chunk:
+        """The chunk of decoded columns."""
+        return cls(data, None, None)
+
+    @classmethod
+    def build(
+        cls,
+        entity_path: str,
+        timelines: Mapping[str, pa.Array],
+        components: Sequence[tuple[ComponentDescriptor, pa.Array]],
+    ) -> Chunk:
+        """A chunk from columns already right: equal lengths, no null times, rows in order. For readers.
+
+        ``timelines`` maps names to ``int64``, ``timestamp[ns]`` or ``duration[ns]`` arrays.
+        """
+        lines = [Timeline(n, _kind(a), a) for n, a in sorted(timelines.items(), key=lambda item: item[0].encode())]
+        parts = [Component(d, wrap_each(v)) for d, v in components]
+        length = len(lines[0].times) if lines else len(parts[0].values) if parts else 0
+        chunk_id = tuid.mint()
+        data = ChunkData(
+            chunk_id,
+            parse_entity_path(entity_path),
+            tuid.following(chunk_id, length),
+            tuple(lines),
+            tuple(sorted(parts, key=lambda c: c.descriptor.sort_key)),
+        )
+        return cls(data, None, None)
+
+    @classmethod
+    def lazy(cls, header: ChunkHeader | None, payload: Payload) -> Chunk:
+        """A chunk whose payload is still where it was stored; without a header the first look at it loads it."""
+        return cls(None, header, payload)
+
+    # --- what is in it
+
+    @property
+    def header(self) -> ChunkHeader:
+        """Ids, entity, timelines with ranges, components: computed from the columns when not known already."""
+        if self._header is None:
+            self._header = statistics.summarise(self.data)
+        return self._header
+
+    @property
+    def data(self) -> ChunkData:
+        """The decoded columns; loads the payload the first time."""
+        if self._data is None:
+            assert self._payload is not None
+            self._data = sorbet.from_record_batch(self._payload.load())
+        return self._data
+
+    @property
+    def payload(self) -> Payload | None:
+        """Where the untouched payload lies; None for a chunk that was made or changed here."""
+        return self._payload
+
+    def to_record_batch(self) -> pa.RecordBatch:
+        """The chunk as a record batch with Rerun's schema metadata (sorbet 0.1.3)."""
+        return sorbet.to_record_batch(self.data)
+
+    @property
+    def id(self) -> str:
+        """The unique id of this chunk, ``chunk_`` and 32 hex digits."""
+        return tuid.to_text(self._known.chunk_id, "chunk_")
+
+    @property
+    def entity_path(self) -> str:
+        """The entity this chunk belongs to."""
+        return self._known.entity_path
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return self._known.num_rows
+
+    @property
+    def num_columns(self) -> int:
+        """Number of columns: row ids, timelines, components."""
+        return 1 + len(self.data.timelines) + len(self.data.components)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the chunk has no rows."""
+        return self.num_rows == 0
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the chunk has no timelines."""
+        return not self._known.timelines
+
+    @property
+    def timeline_names(self) -> list[str]:
+        """The names of all timelines, sorted."""
+        return [t.name for t in self._known.timelines]
+
+    @property
+    def _known(self) -> ChunkHeader | ChunkData:
+        """The header or the data, whichever is there; loads only when neither is."""
+        return self._header if self._header is not None else self.data
+
+    # --- making another of it
+
+    def with_entity_path(self, entity_path: str) -> Chunk:
+        """The same rows on another entity, under a fresh chunk id."""
+        data = self.data
+        path = parse_entity_path(entity_path)
+        return Chunk(ChunkData(tuid.mint(), path, data.row_ids, data.timelines, data.components), None, None)
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __repr__(self) -> str:
+        return (
+            f"Chunk(id={self.id}, entity_path={self.entity_path}, "
+            f"num_rows={self.num_rows}, num_columns={self.num_columns})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._payload is not None:
+            return Chunk, (None, self._header, self._payload)
+        return Chunk.from_record_batch, (self.to_record_batch(),)
+
+
+def _kind(times: pa.Array) -> TimelineKind:
+    kind = TimelineKind.of(times.type)
+    if kind is None:
+        raise ValueError(f"Unsupported time type: {sorbet.rust_type_name(times.type)}")
+    return kind

@@ -1,0 +1,102 @@
+"""The decoded content of a chunk: its columns, without any schema metadata."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from . import tuid
+from .descriptor import ComponentDescriptor
+from .header import TimelineKind
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One index column: ``times`` has one non-null value a row, of the Arrow type of ``kind``."""
+
+    name: str
+    kind: TimelineKind
+    times: pa.Array
+    _sorted: list[bool] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def ticks(self) -> npt.NDArray[np.int64]:
+        """The times as int64 (nanoseconds, or sequence numbers), without a copy."""
+        return ticks(self.times)
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the times ascend in row order (equal neighbours allowed)."""
+        if not self._sorted:
+            values = self.ticks
+            self._sorted.append(bool(np.all(values[:-1] <= values[1:])))
+        return self._sorted[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One component column: ``values`` is a ``list<T>`` array, one list or null a row."""
+
+    descriptor: ComponentDescriptor
+    values: pa.ListArray
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkData:
+    """A decoded chunk.
+
+    ``row_ids`` is ``fixed_size_binary(16)``; ``timelines`` are sorted by name and ``components`` by
+    :attr:`ComponentDescriptor.sort_key`; all columns have the same length.
+    """
+
+    chunk_id: bytes
+    entity_path: str
+    row_ids: pa.FixedSizeBinaryArray
+    timelines: tuple[Timeline, ...]
+    components: tuple[Component, ...]
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return len(self.row_ids)
+
+    def with_new_id(self) -> ChunkData:
+        """The same columns under a fresh chunk id."""
+        return replace(self, chunk_id=tuid.mint())
+
+    def slice(self, offset: int, length: int) -> ChunkData:
+        """``length`` rows from ``offset`` on, without a copy, under a fresh chunk id."""
+        return ChunkData(
+            tuid.mint(),
+            self.entity_path,
+            self.row_ids.slice(offset, length),
+            tuple(Timeline(t.name, t.kind, t.times.slice(offset, length)) for t in self.timelines),
+            tuple(Component(c.descriptor, c.values.slice(offset, length)) for c in self.components),
+        )
+
+    def take(self, rows: npt.NDArray[np.int64]) -> ChunkData:
+        """The rows at ``rows`` in that order, ids of the rows kept, under the same chunk id."""
+        indices = pa.array(rows)
+        return ChunkData(
+            self.chunk_id,
+            self.entity_path,
+            self.row_ids.take(indices),
+            tuple(Timeline(t.name, t.kind, t.times.take(indices)) for t in self.timelines),
+            tuple(Component(c.descriptor, c.values.take(indices)) for c in self.components),
+        )
+
+    def with_components(self, components: tuple[Component, ...]) -> ChunkData:
+        """Other component columns beside the same rows and timelines, under a fresh chunk id."""
+        ordered = tuple(sorted(components, key=lambda c: c.descriptor.sort_key))
+        return replace(self, chunk_id=tuid.mint(), components=ordered)
+
+
+def ticks(times: pa.Array) -> npt.NDArray[np.int64]:
+    """A 64-bit Arrow array without nulls as int64, without a copy."""
+    buffer = times.buffers()[1]
+    if buffer is None or len(times) == 0:
+        return np.empty(0, dtype=np.int64)
+    return np.frombuffer(buffer, dtype=np.int64, count=len(times), offset=times.offset * 8)
