@@ -1,0 +1,93 @@
+"""The commands and their options. Only click is imported here: readers, rich and Spark come when a command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .failures import reported
+from .options import ConvertOptions, check_regex, parse_conf
+
+
+def main() -> None:
+    """Run the command line and leave the process with its exit code."""
+    commands(prog_name="chunkmill")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="chunkmill", message="%(prog)s %(version)s")
+def commands() -> None:
+    """Turn recordings of robots into clean, well-chunked RRD files, on Apache Spark."""
+
+
+@commands.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("-o", "--output", required=True, metavar="OUT", help="A file for one input, or a folder for many.")
+@click.option("--content", multiple=True, metavar="EXPR", help="Entities to keep, such as '/imu/**'; may be repeated.")
+@click.option("--topics", multiple=True, metavar="REGEX", callback=check_regex, help="Topics of an MCAP to read.")
+@click.option(
+    "--exclude-topics", multiple=True, metavar="REGEX", callback=check_regex, help="Topics of an MCAP to leave out."
+)
+@click.option("--application-id", metavar="ID", help="Default: the RRD's own; 'chunkmill' for an MCAP.")
+@click.option("--recording-id", metavar="ID", help="Default: the RRD's own; the file's name for an MCAP.")
+@click.option("--executor", type=click.Choice(["spark", "inline"]), help="Where it runs. Default: spark.")
+@click.option("--master", metavar="URL", help="Spark master, such as 'local[4]'. Default: local[*].")
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", callback=parse_conf, help="A setting for Spark.")
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
+def convert(
+    inputs: tuple[str, ...],
+    output: str,
+    content: tuple[str, ...],
+    topics: tuple[str, ...],
+    exclude_topics: tuple[str, ...],
+    application_id: str | None,
+    recording_id: str | None,
+    executor: str | None,
+    master: str | None,
+    conf: dict[str, str],
+    debug: bool,
+    quiet: bool,
+) -> None:
+    """Convert MCAP or RRD recordings to RRD.
+
+    INPUT is a file, a pattern such as 'logs/**/*.mcap' or a folder, which is searched for .mcap, .rrd and .rbl files.
+    Patterns and folders give one RRD per input below the folder OUT, under the path the input has below its folder.
+    """
+    options = ConvertOptions(
+        content=content,
+        topics=topics,
+        exclude_topics=exclude_topics,
+        application_id=application_id,
+        recording_id=recording_id,
+        executor=executor,
+        master=master,
+        conf=conf,
+        debug=debug,
+        quiet=quiet,
+    )
+    with reported(debug=debug):
+        from .conversion import convert_all
+
+        convert_all(inputs, output, options)
+
+
+@commands.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+def inspect(file: Path, as_json: bool, debug: bool) -> None:
+    """Show what FILE holds: recordings, entities, timelines with their ranges, rows and bytes."""
+    with reported(debug=debug):
+        from .inspection import inspect_file
+
+        report = inspect_file(file)
+        if as_json:
+            from .inspection_json import to_json
+
+            click.echo(to_json(report))
+        else:
+            from .inspection_table import print_tables
+
+            print_tables(report)

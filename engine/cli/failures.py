@@ -1,0 +1,100 @@
+"""From an exception to one paragraph on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import click
+
+from ..errors import ChunkmillError, UsageError
+
+FAILED = 1
+BAD_USAGE = 2
+INTERRUPTED = 130
+TERMINATED = 143
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived; like KeyboardInterrupt, it passes every ``except Exception`` so that staging is cleared."""
+
+
+@contextmanager
+def reported(*, debug: bool) -> Iterator[None]:
+    """Run a command: an error in it becomes one paragraph on stderr and an exit code, and a trace with ``debug``."""
+    previous = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    except (click.exceptions.Exit, click.ClickException):
+        raise
+    except KeyboardInterrupt:
+        complain("interrupted; nothing was written for the input at hand")
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except _Terminated:
+        complain("terminated; nothing was written for the input at hand")
+        raise click.exceptions.Exit(TERMINATED) from None
+    except BrokenPipeError:
+        # Whoever read our output has gone; python must not try to flush to it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise click.exceptions.Exit(FAILED) from None
+    except Exception as error:  # noqa: BLE001 (the last line of defence: no trace reaches the user unasked)
+        show(error, debug=debug)
+        raise click.exceptions.Exit(exit_code(error)) from None
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def show(error: Exception, *, debug: bool) -> None:
+    """Print ``error`` as one paragraph on stderr, after its trace with ``debug``."""
+    if debug:
+        traceback.print_exception(error, file=sys.stderr)
+    complain(paragraph(error))
+
+
+def complain(text: str, *, kind: str = "error") -> None:
+    """Print one line, whatever is in ``text``, on stderr: ``chunkmill: error: ...``."""
+    label = click.style(f"{kind}:", fg="red" if kind == "error" else "yellow", bold=True)
+    click.echo(f"chunkmill: {label} {one_line(text)}", err=True)
+
+
+def exit_code(error: Exception) -> int:
+    """2 where the call itself was wrong, else 1."""
+    return BAD_USAGE if isinstance(error, UsageError) else FAILED
+
+
+def paragraph(error: Exception) -> str:
+    """What went wrong, where, and what to do, in a few sentences.
+
+    >>> paragraph(FileNotFoundError(2, "No such file or directory", "drive.mcap"))
+    'drive.mcap: no such file or directory.'
+    """
+    if isinstance(error, ChunkmillError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return f"{where}{error.strerror[0].lower()}{error.strerror[1:]}."
+    if isinstance(error, MemoryError):
+        return "There is not enough memory for this. Try fewer cores, such as --master 'local[1]'."
+    first_line = next(iter(str(error).splitlines()), "")
+    return (
+        f"Something failed that should not: {type(error).__name__}: {first_line} "
+        "This is a defect of chunkmill; --debug shows where it happened."
+    )
+
+
+def one_line(text: str) -> str:
+    """``text`` with every run of white space as one blank and without control characters.
+
+    >>> one_line("a\\n  b\\x1b[31m")
+    'a b[31m'
+    """
+    return "".join(c for c in " ".join(text.split()) if c.isprintable())
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    raise _Terminated

@@ -1,0 +1,47 @@
+"""Which format a file has."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+
+from ..errors import SourceMissingError, UnsupportedError
+
+_MAGIC_SIZE = 8
+_MCAP_MAGIC = b"\x89MCAP"
+_RRD_MAGIC = (b"RRF", b"RRIO")
+
+
+class Format(StrEnum):
+    """The formats the command line reads."""
+
+    MCAP = "mcap"
+    RRD = "rrd"
+
+
+FORMAT_OF_SUFFIX = {".mcap": Format.MCAP, ".rbl": Format.RRD, ".rrd": Format.RRD}
+"""What a folder is searched for, and what each suffix (in lower case) promises."""
+
+
+def detect_format(path: Path) -> Format:
+    """The format of ``path`` by its suffix, else by its first bytes.
+
+    The suffix comes first so that a damaged recording is refused by the reader that knows what is wrong with it.
+    Raises ``SourceMissingError`` and ``UnsupportedError``.
+    """
+    if path.is_dir():
+        raise SourceMissingError("this is a folder", path=str(path), hint="Name a recording in it.")
+    if not path.exists():
+        raise SourceMissingError("there is no such file", path=str(path), hint="Check the spelling of the path.")
+    known = FORMAT_OF_SUFFIX.get(path.suffix.lower())
+    if known is not None:
+        return known
+    with path.open("rb") as file:
+        magic = file.read(_MAGIC_SIZE)
+    if magic.startswith(_MCAP_MAGIC):
+        return Format.MCAP
+    if magic.startswith(_RRD_MAGIC):
+        return Format.RRD
+    raise UnsupportedError(
+        "this is neither an MCAP nor an RRD file", path=str(path), offset=0, hint="chunkmill reads these two formats."
+    )

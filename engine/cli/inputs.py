@@ -1,0 +1,129 @@
+"""From the arguments of ``convert`` to a list of jobs: which file becomes which."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import SourceMissingError, UsageError
+from .formats import FORMAT_OF_SUFFIX, Format
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One file to convert. ``name`` is its path without suffix below the folder it was found in."""
+
+    path: Path
+    name: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One conversion: ``source`` becomes the RRD ``destination``; ``name`` is the default id of its recording."""
+
+    source: Path
+    destination: Path
+    name: str
+
+
+def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
+    """Find the inputs and give each its own destination.
+
+    A folder or a pattern writes into the folder ``output``, as do several files; a single file writes to ``output``
+    itself unless that is a folder. Raises ``SourceMissingError`` where a folder or a pattern gives nothing, and
+    ``UsageError`` where two inputs would become one file or an input would be its own destination.
+    """
+    found: dict[Path, Input] = {}
+    many = False
+    for argument in arguments:
+        items = list(find_inputs(argument))
+        many = many or bool(found) or [i.path for i in items] != [Path(argument)]
+        for item in items:
+            found.setdefault(item.path.resolve(), item)
+    inputs = list(found.values())
+    destination = Path(output)
+    into_folder = _is_folder(output) or (many and FORMAT_OF_SUFFIX.get(destination.suffix.lower()) is not Format.RRD)
+    if len(inputs) > 1 and not into_folder:
+        raise UsageError(
+            f"{len(inputs)} inputs cannot become one file",
+            path=output,
+            hint="Name a folder with -o: each input gets an RRD of its own in it.",
+        )
+    jobs = [
+        Job(i.path, destination / f"{i.name}.rrd" if into_folder else destination, "-".join(i.name.parts))
+        for i in inputs
+    ]
+    _refuse_clashes(jobs)
+    return jobs
+
+
+def find_inputs(argument: str) -> Iterator[Input]:
+    """The recordings that one argument stands for, in the order of their paths."""
+    path = Path(argument)
+    if path.is_dir():
+        yield from _in_folder(path)
+    elif glob.has_magic(argument) and not os.path.lexists(path):
+        yield from _matching(argument)
+    else:
+        # Whether the file is there is for its reader to say: a missing one does not stop the others.
+        yield Input(path, Path(path.stem))
+
+
+def _in_folder(folder: Path) -> Iterator[Input]:
+    empty = True
+    for here, folders, files in os.walk(folder):
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        for name in sorted(files):
+            path = Path(here, name)
+            if path.suffix.lower() in FORMAT_OF_SUFFIX and not name.startswith("."):
+                empty = False
+                yield Input(path, path.relative_to(folder).with_suffix(""))
+    if empty:
+        raise SourceMissingError(
+            "the folder holds no recording",
+            path=str(folder),
+            hint=f"Looked for {', '.join(sorted(FORMAT_OF_SUFFIX))} files.",
+        )
+
+
+def _matching(pattern: str) -> Iterator[Input]:
+    fixed = Path(*_until_magic(Path(pattern).parts))
+    paths = [Path(p) for p in sorted(glob.glob(pattern, recursive=True)) if not Path(p).is_dir()]  # noqa: PTH207
+    if not paths:
+        raise SourceMissingError("no file matches this pattern", path=pattern, hint="Check the pattern.")
+    for path in paths:
+        yield Input(path, path.relative_to(fixed).with_suffix(""))
+
+
+def _until_magic(parts: tuple[str, ...]) -> Iterator[str]:
+    for part in parts:
+        if glob.has_magic(part):
+            return
+        yield part
+
+
+def _is_folder(output: str) -> bool:
+    return output.endswith(("/", os.sep)) or Path(output).is_dir()
+
+
+def _refuse_clashes(jobs: list[Job]) -> None:
+    sources = {job.source.resolve() for job in jobs}
+    taken: dict[Path, Path] = {}
+    for job in jobs:
+        target = job.destination.resolve()
+        if target in sources:
+            raise UsageError(
+                "this file is an input and would be written over",
+                path=str(job.destination),
+                hint="Choose another output.",
+            )
+        if target in taken:
+            raise UsageError(
+                f"both {taken[target]} and {job.source} would become this file",
+                path=str(job.destination),
+                hint="Convert them into different folders.",
+            )
+        taken[target] = job.source

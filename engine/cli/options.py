@@ -1,0 +1,45 @@
+"""What ``convert`` is asked to do, and the checks of its options."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import click
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertOptions:
+    """The options of ``convert``, as parsed. ``None`` and empty mean: not given."""
+
+    content: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    exclude_topics: tuple[str, ...] = ()
+    application_id: str | None = None
+    recording_id: str | None = None
+    executor: str | None = None
+    master: str | None = None
+    conf: dict[str, str] = field(default_factory=dict)
+    debug: bool = False
+    quiet: bool = False
+
+
+def check_regex(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse what is no regular expression before anything is read."""
+    for value in values:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise click.BadParameter(f"{value!r} is not a regular expression: {error}") from None
+    return values
+
+
+def parse_conf(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Turn ``key=value`` words into a mapping; the last of two equal keys wins."""
+    conf = {}
+    for value in values:
+        key, equals, setting = value.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"{value!r} is not of the form KEY=VALUE")
+        conf[key.strip()] = setting
+    return conf

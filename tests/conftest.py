@@ -1,0 +1,44 @@
+"""What every test can ask for: real recordings, and one Spark session for the whole suite."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+DATA = REPOSITORY / "tests" / "data"
+"""The recordings that are part of the repository; ``tests/data/README.md`` lists them."""
+
+SHARED_DATA = Path(os.environ.get("CHUNKMILL_TEST_DATA") or REPOSITORY.parent / "shared" / "data")
+"""The wide collection of recordings; not part of the repository, so it may be missing."""
+
+os.environ.setdefault("CHUNKMILL_EXECUTOR", "inline")
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of recordings inside the repository."""
+    return DATA
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of the wide collection; the test is skipped where that is missing."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"the wide collection of recordings is not at {SHARED_DATA} (CHUNKMILL_TEST_DATA)")
+    return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def spark() -> SparkSession:
+    """The one Spark session of the suite: two cores, one retry of a failed task."""
+    from chunkmill.engine.execution.session import get_session
+
+    return get_session(master="local[2,4]")
