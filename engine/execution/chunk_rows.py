@@ -1,0 +1,184 @@
+"""Chunk rows: what a task tells the driver of each chunk it wrote. Headers and places, never a payload.
+
+A row of kind ``chunk`` describes one chunk; ``task`` closes a task, with its counts; ``failure`` says why a task
+stopped; ``warning`` is to be shown to the user. The last three carry JSON in ``note``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ..chunk import ChunkHeader, ComponentDescriptor, ComponentHeader, ComponentRange, TimelineHeader, TimelineKind
+from ..rrd import ChunkEntry
+
+_RANGE = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("num_rows", pa.int64())])
+_TIMELINE = pa.struct([("name", pa.string()), ("kind", pa.string()), ("start", pa.int64()), ("end", pa.int64())])
+_COMPONENT = pa.struct(
+    [
+        ("component", pa.string()),
+        ("archetype", pa.string()),
+        ("component_type", pa.string()),
+        ("is_empty", pa.bool_()),
+        ("ranges", pa.list_(_RANGE)),
+    ]
+)
+
+SCHEMA = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("task", pa.int32()),
+        ("position", pa.int64()),
+        ("chunk_id", pa.binary()),
+        ("entity_path", pa.string()),
+        ("num_rows", pa.int64()),
+        ("is_static", pa.bool_()),
+        ("timelines", pa.list_(_TIMELINE)),
+        ("components", pa.list_(_COMPONENT)),
+        ("types", pa.binary()),
+        ("types_of", pa.int64()),
+        ("part", pa.string()),
+        ("offset", pa.int64()),
+        ("size", pa.int64()),
+        ("uncompressed_size", pa.int64()),
+        ("note", pa.string()),
+    ]
+)
+"""``types`` is an Arrow IPC schema with the component columns' types, given once for each distinct set of a task;
+later rows name the position of that row in ``types_of``. ``offset`` is that of the message in ``part``."""
+
+SPARK_SCHEMA = (
+    "kind string, task int, position bigint, chunk_id binary, entity_path string, num_rows bigint, is_static boolean, "
+    "timelines array<struct<name:string,kind:string,start:bigint,end:bigint>>, "
+    "components array<struct<component:string,archetype:string,component_type:string,is_empty:boolean,"
+    "ranges:array<struct<start:bigint,end:bigint,num_rows:bigint>>>>, "
+    "types binary, types_of bigint, part string, offset bigint, size bigint, uncompressed_size bigint, note string"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartChunk:
+    """A chunk in a part: its entry, with the offset counted from the start of the part."""
+
+    task: int
+    position: int
+    part: str
+    entry: ChunkEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A row that is no chunk: ``kind`` is ``task``, ``failure`` or ``warning``."""
+
+    kind: str
+    task: int
+    data: dict[str, Any]
+
+
+class RowWriter:
+    """Makes record batches of chunk rows for one task."""
+
+    def __init__(self, task: int, part: str, batch_rows: int = 4096) -> None:
+        self._task = task
+        self._part = part
+        self._rows: list[dict[str, Any]] = []
+        self._batch_rows = batch_rows
+        self._position = 0
+        self._types: dict[tuple[pa.DataType, ...], int] = {}
+
+    def add(self, entry: ChunkEntry) -> Iterator[pa.RecordBatch]:
+        """Add a chunk's row; gives a batch whenever one is full."""
+        header = entry.header
+        types = tuple(c.datatype for c in header.components)
+        first = self._types.setdefault(types, self._position)
+        self._rows.append(
+            {
+                "kind": "chunk",
+                "task": self._task,
+                "position": self._position,
+                "chunk_id": header.chunk_id,
+                "entity_path": header.entity_path,
+                "num_rows": header.num_rows,
+                "is_static": header.is_static,
+                "timelines": [(t.name, t.kind.value, t.start, t.end) for t in header.timelines],
+                "components": [_component_row(c) for c in header.components],
+                "types": _types_to_bytes(types) if first == self._position else None,
+                "types_of": first,
+                "part": self._part,
+                "offset": entry.offset,
+                "size": entry.size,
+                "uncompressed_size": entry.uncompressed_size,
+            }
+        )
+        self._position += 1
+        if len(self._rows) >= self._batch_rows:
+            yield self.batch()
+
+    def note(self, kind: str, data: dict[str, Any]) -> None:
+        """Add a row that is no chunk."""
+        self._rows.append({"kind": kind, "task": self._task, "note": json.dumps(data)})
+
+    def batch(self) -> pa.RecordBatch:
+        """What was added since the last batch."""
+        rows, self._rows = self._rows, []
+        columns = [pa.array([r.get(f.name) for r in rows], f.type) for f in SCHEMA]
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _component_row(component: ComponentHeader) -> tuple[Any, ...]:
+    d = component.descriptor
+    ranges = [(r.start, r.end, r.num_rows) for r in component.ranges]
+    return d.component, d.archetype, d.component_type, component.is_empty, ranges
+
+
+def _types_to_bytes(types: tuple[pa.DataType, ...]) -> bytes:
+    return pa.schema([pa.field(str(i), t) for i, t in enumerate(types)]).serialize().to_pybytes()
+
+
+def parse_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[PartChunk], list[Note]]:
+    """The chunks, sorted by (task, position), and the notes in a run's rows."""
+    chunks: list[PartChunk] = []
+    notes: list[Note] = []
+    types: dict[tuple[int, int], tuple[pa.DataType, ...]] = {}
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    for row in rows:
+        if row["types"] is not None:
+            types[row["task"], row["position"]] = _types_from_bytes(row["types"])
+    for row in rows:
+        if row["kind"] == "chunk":
+            header = _header(row, types[row["task"], row["types_of"]])
+            entry = ChunkEntry(header, row["offset"], row["size"], row["uncompressed_size"])
+            chunks.append(PartChunk(row["task"], row["position"], row["part"], entry))
+        else:
+            notes.append(Note(row["kind"], row["task"], json.loads(row["note"])))
+    chunks.sort(key=lambda c: (c.task, c.position))
+    return chunks, notes
+
+
+def _types_from_bytes(data: bytes) -> tuple[pa.DataType, ...]:
+    return tuple(f.type for f in pa.ipc.read_schema(pa.py_buffer(data)))
+
+
+def _header(row: dict[str, Any], types: tuple[pa.DataType, ...]) -> ChunkHeader:
+    return ChunkHeader(
+        chunk_id=row["chunk_id"],
+        entity_path=row["entity_path"],
+        num_rows=row["num_rows"],
+        is_static=row["is_static"],
+        timelines=tuple(
+            TimelineHeader(t["name"], TimelineKind(t["kind"]), t["start"], t["end"]) for t in row["timelines"]
+        ),
+        components=tuple(
+            ComponentHeader(
+                ComponentDescriptor(c["component"], c["archetype"], c["component_type"]),
+                datatype,
+                tuple(ComponentRange(r["start"], r["end"], r["num_rows"]) for r in c["ranges"]),
+                c["is_empty"],
+            )
+            for c, datatype in zip(row["components"], types, strict=True)
+        ),
+    )

@@ -1,0 +1,86 @@
+"""One task, from its split to a part file and the rows that describe it. The same function under every executor."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from ..failing import writing
+from ..rrd import MessageWriter, StoreEntry
+from .chunk_rows import RowWriter
+from .failures import failure_to_dict, is_transient
+from .staging import Staging
+from .work import Work
+
+PART_SUFFIX = ".part"
+DONE_SUFFIX = ".done"
+_OPEN_SUFFIX = ".open"
+
+
+@dataclass(frozen=True, slots=True)
+class PartJob:
+    """What a task needs beside its number: the work, the store its chunks belong to, and where parts go.
+
+    ``stores`` has one entry for each task of the work.
+    """
+
+    work: Work
+    stores: tuple[StoreEntry, ...]
+    folder: str
+    destination: str
+
+    def run(self, index: int) -> Iterator[pa.RecordBatch]:
+        """Run task ``index``: write its part, give its chunk rows, close with a row of kind ``task``.
+
+        A failure that would come again gives a row of kind ``failure``; one that may pass is raised, so that the
+        executor tries the task once more. An unfinished part is removed either way.
+        """
+        staging = Staging(Path(self.folder))
+        if staging.has_failed:
+            return
+        name = f"{index:06d}-{secrets.token_hex(4)}"
+        rows = RowWriter(index, name + PART_SUFFIX)
+        open_part = staging.folder / (name + _OPEN_SUFFIX)
+        try:
+            yield from self._write(index, open_part, rows)
+            yield rows.batch()
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            open_part.unlink(missing_ok=True)
+            if is_transient(error) or not isinstance(error, Exception):
+                raise
+            staging.mark_failed()
+            failure = RowWriter(index, name)
+            failure.note("failure", failure_to_dict(error, self.work.tasks[index].label))
+            yield failure.batch()
+
+    def _write(self, index: int, path: Path, rows: RowWriter) -> Iterator[pa.RecordBatch]:
+        started = time.perf_counter()
+        counts = {"chunks": 0, "rows": 0, "bytes": 0}
+        with writing(self.destination):
+            file = open(path, "wb", buffering=0)  # noqa: SIM115 - closed by the next statement
+        with file, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            writer = MessageWriter(file, self.stores[index], path=self.destination)
+            for chunk in self.work.run(index):
+                entry = writer.append(chunk)
+                counts["chunks"] += 1
+                counts["rows"] += entry.header.num_rows
+                yield from rows.add(entry)
+            writer.flush()
+            counts["bytes"] = file.tell()
+        for warning in caught:
+            rows.note("warning", {"category": warning.category.__name__, "text": str(warning.message)})
+        with writing(self.destination):
+            os.rename(path, path.with_suffix(PART_SUFFIX))
+            path.with_suffix(DONE_SUFFIX).write_text(json.dumps({"task": index, **counts}))
+        rows.note("task", {**counts, "seconds": time.perf_counter() - started})

@@ -1,0 +1,171 @@
+"""Running work to its end: choose the executor, run the tasks, raise what failed, commit what did not."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+
+from ..chunk import Chunk
+from ..errors import ReadWarning, SessionError, UsageError, WriteError
+from ..rrd import StoreEntry
+from .chunk_rows import Note, PartChunk, parse_rows
+from .commit import commit_rrd
+from .failures import failure_from_dict
+from .inline import run_inline
+from .part import PartJob
+from .progress import ProgressListener, RunResult
+from .staging import Staging
+from .watch import watching
+from .work import Task, Work
+
+EXECUTORS = ("inline", "spark")
+
+
+def executor_name(given: str | None) -> str:
+    """The executor to use: the argument, else ``CHUNKMILL_EXECUTOR``, else ``spark``."""
+    name = given or os.environ.get("CHUNKMILL_EXECUTOR") or "spark"
+    if name not in EXECUTORS:
+        raise UsageError(f"unknown executor {name!r}", hint=f"Use one of: {', '.join(EXECUTORS)}.")
+    return name
+
+
+def scratch_folder() -> Path:
+    """Where results that stay lie: ``CHUNKMILL_SCRATCH``, else a folder of this user's in the system's temporary one."""
+    given = os.environ.get("CHUNKMILL_SCRATCH")
+    return Path(given) if given else Path(tempfile.gettempdir()) / f"chunkmill-{os.getuid()}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How to run: executor (None: the default), Spark master and settings, who is told of progress."""
+
+    executor: str | None = None
+    master: str | None = None
+    conf: Mapping[str, str] | None = None
+    progress: ProgressListener | None = None
+
+
+@dataclass(frozen=True)
+class JoinedWork:
+    """Several works as one, their tasks one after the other."""
+
+    works: tuple[Work, ...]
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks of all works, numbered through."""
+        found = chain.from_iterable(w.tasks for w in self.works)
+        return [Task(i, t.label, t.size) for i, t in enumerate(found)]
+
+    def run(self, index: int) -> Iterator[Chunk]:
+        """The chunks of one task."""
+        for work in self.works:
+            if index < len(work.tasks):
+                return work.run(index)
+            index -= len(work.tasks)
+        raise IndexError(index)
+
+    def source_paths(self) -> set[str]:
+        """The files that any of the works reads."""
+        return set().union(*(w.source_paths() for w in self.works))
+
+
+def write_rrd(destination: Path, outputs: Sequence[tuple[StoreEntry, Work]], options: RunOptions) -> RunResult:
+    """Run works and commit their chunks as one RRD with a store for each.
+
+    Raises what a task raised; then, and whenever the run is cut, nothing is left at the destination but what was
+    there before.
+    """
+    started = time.perf_counter()
+    joined: Work = outputs[0][1] if len(outputs) == 1 else JoinedWork(tuple(w for _, w in outputs))
+    _check_destination(destination, joined)
+    tasks = joined.tasks
+    stores = tuple(store for store, work in outputs for _ in work.tasks)
+    with Staging.beside(destination) as staging:
+        job = PartJob(joined, stores, str(staging.folder), str(destination))
+        chunks, notes = run_parts(job, staging, options)
+        size = commit_rrd(staging, destination, [s for s, _ in outputs], stores, chunks)
+    result = RunResult(
+        splits=len(tasks),
+        chunks=len(chunks),
+        rows=sum(c.entry.header.num_rows for c in chunks),
+        bytes_in=sum(t.size for t in tasks),
+        bytes_out=size,
+        seconds=time.perf_counter() - started,
+        warnings=tuple(n.data["text"] for n in notes if n.kind == "warning"),
+    )
+    if options.progress is not None:
+        options.progress.finished(result)
+    return result
+
+
+def run_parts(job: PartJob, staging: Staging, options: RunOptions) -> tuple[list[PartChunk], list[Note]]:
+    """Run all tasks of a job into parts; raise what failed, show what was warned of, check that none is missing."""
+    tasks = job.work.tasks
+    with watching(staging, tasks, options.progress):
+        chunks, notes = parse_rows(_batches(job, tasks, options))
+    failures = [n for n in notes if n.kind == "failure"]
+    if failures:
+        raise failure_from_dict(min(failures, key=lambda n: n.task).data)
+    for note in notes:
+        if note.kind == "warning":
+            warnings.warn(note.data["text"], _category(note.data["category"]), stacklevel=3)
+    _check_counts(tasks, chunks, notes)
+    return chunks, notes
+
+
+def _batches(job: PartJob, tasks: Sequence[Task], options: RunOptions) -> Iterator[pa.RecordBatch]:
+    if not tasks:
+        return iter(())
+    if executor_name(options.executor) == "inline":
+        return run_inline(job, tasks)
+    from .session import get_session
+    from .spark import run_spark
+
+    return run_spark(get_session(options.master, options.conf), job, tasks)
+
+
+def _category(name: str) -> type[Warning]:
+    known: dict[str, type[Warning]] = {"DeprecationWarning": DeprecationWarning, "RuntimeWarning": RuntimeWarning}
+    return ReadWarning if name == ReadWarning.__name__ else known.get(name, UserWarning)
+
+
+def _check_counts(tasks: Sequence[Task], chunks: Sequence[PartChunk], notes: Sequence[Note]) -> None:
+    """Every task must have closed, once, with as many chunks as came."""
+    closed = {n.task: n.data["chunks"] for n in notes if n.kind == "task"}
+    came: dict[int, int] = dict.fromkeys(closed, 0)
+    for chunk in chunks:
+        came[chunk.task] = came.get(chunk.task, 0) + 1
+    if len(closed) != len(tasks) or came != closed:
+        raise SessionError(
+            f"{len(tasks) - len(closed)} of {len(tasks)} tasks did not report back, or not all of what they wrote",
+            hint="Nothing was committed; run it again.",
+            transient=True,
+        )
+
+
+def _check_destination(destination: Path, work: Work) -> None:
+    if destination.is_dir():
+        raise WriteError("is a folder", path=str(destination), hint="Give the name of a file in it.")
+    if not destination.parent.is_dir():
+        raise WriteError(
+            "cannot be written: No such file or directory (os error 2)",
+            path=str(destination),
+            hint=f"Make the folder {destination.parent} first.",
+        )
+    if destination.exists():
+        for source in work.source_paths():
+            if os.path.exists(source) and os.path.samefile(source, destination):
+                raise WriteError(
+                    "is a source of the same pipeline",
+                    path=str(destination),
+                    hint="Write to another file; the source would be lost while it is read.",
+                )

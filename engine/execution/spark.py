@@ -1,0 +1,59 @@
+"""The Spark executor: a pipeline as ONE ``mapInArrow`` stage over a range of task numbers.
+
+What crosses the JVM is a number in and chunk rows out; files are opened, decoded and written inside the task.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ..errors import SessionError
+from .chunk_rows import SPARK_SCHEMA
+from .part import PartJob
+from .work import Task
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TAG = "chunkmill"
+
+
+def run_spark(spark: SparkSession, job: PartJob, tasks: Sequence[Task]) -> Iterator[pa.RecordBatch]:
+    """The chunk rows of all tasks, when the stage is done. An interrupt cancels the stage."""
+    stage = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(functools.partial(run_tasks, job), SPARK_SCHEMA)
+    spark.addTag(_TAG)
+    try:
+        table = stage.toArrow()
+    except KeyboardInterrupt:
+        spark.interruptTag(_TAG)
+        raise
+    except Exception as error:
+        raise _session_error(error) from error
+    finally:
+        spark.removeTag(_TAG)
+    yield from table.to_batches()
+
+
+def run_tasks(job: PartJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The body of the stage: run the tasks whose numbers come in."""
+    for batch in batches:
+        for index in batch.column(0).to_pylist():
+            yield from job.run(index)
+
+
+def _session_error(error: Exception) -> SessionError:
+    """A short error for whatever Spark raised; the Java trace stays in its cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = next((line for line in lines if "Error" in line or "Exception" in line), lines[0] if lines else repr(error))
+    lost = any("Python worker exited unexpectedly" in line or "crashed" in line for line in lines)
+    hint = (
+        "A Python worker was killed and the retries are used up; when memory is short, give Spark fewer cores or tasks "
+        "more retries (a master like local[2,4])."
+        if lost
+        else "Run with --debug for Spark's own report."
+    )
+    return SessionError(f"the Spark stage failed: {said[:300]}", hint=hint, transient=lost)

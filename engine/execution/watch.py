@@ -1,0 +1,74 @@
+"""Progress of a run, seen from its staging folder: the same for every executor, and nothing extra for the tasks."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from .part import DONE_SUFFIX, PART_SUFFIX
+from .progress import ProgressListener, ProgressState
+from .staging import Staging
+from .work import Task
+
+_PERIOD = 0.1
+
+
+@contextmanager
+def watching(staging: Staging, tasks: Sequence[Task], listener: ProgressListener | None) -> Iterator[None]:
+    """Tell ``listener`` how the tasks get on for as long as the block runs."""
+    if listener is None:
+        yield
+        return
+    listener.started(len(tasks), sum(t.size for t in tasks))
+    watch = _Watch(staging, tasks, listener)
+    thread = threading.Thread(target=watch.run, name="chunkmill-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        watch.stop.set()
+        thread.join()
+        watch.look()
+
+
+class _Watch:
+    def __init__(self, staging: Staging, tasks: Sequence[Task], listener: ProgressListener) -> None:
+        self.stop = threading.Event()
+        self._staging = staging
+        self._sizes = [t.size for t in tasks]
+        self._listener = listener
+        self._done: dict[str, dict[str, int]] = {}
+        self._started = time.monotonic()
+
+    def run(self) -> None:
+        while not self.stop.wait(_PERIOD):
+            self.look()
+
+    def look(self) -> None:
+        """Count the parts and tell the listener."""
+        open_bytes = 0
+        try:
+            for path in self._staging.folder.iterdir():
+                if path.suffix == DONE_SUFFIX:
+                    if path.name not in self._done:
+                        self._done[path.name] = json.loads(path.read_text() or "{}")
+                elif path.suffix != PART_SUFFIX:
+                    open_bytes += path.stat().st_size
+        except (OSError, ValueError):
+            return  # a file came or went while we looked; the next look sees it
+        done = [d for d in self._done.values() if d]
+        tasks = {d["task"] for d in done}
+        self._listener.advanced(
+            ProgressState(
+                splits_done=len(tasks),
+                splits_total=len(self._sizes),
+                bytes_done=sum(self._sizes[t] for t in tasks),
+                bytes_total=sum(self._sizes),
+                chunks=sum(d["chunks"] for d in done),
+                bytes_written=sum(d["bytes"] for d in done) + open_bytes,
+                seconds=time.monotonic() - self._started,
+            )
+        )

@@ -1,0 +1,172 @@
+"""The operators of a pipeline: pure, picklable functions of one chunk, with no Spark in them.
+
+Each takes a chunk and gives the chunks that come of it, in order. Chaining them over an iterator is the plan's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..chunk import Chunk, Component
+from ..chunk.columns import descriptor_of
+from .content_filter import ContentFilter
+
+
+class Operator(Protocol):
+    """One step of a pipeline."""
+
+    def __call__(self, chunk: Chunk) -> Iterable[Chunk]:
+        """The chunks that come of ``chunk``."""
+        ...
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What ``filter``, ``drop`` and ``split`` select: chunks by predicates (all must hold), columns by component.
+
+    ``components`` None selects whole chunks. Only headers are looked at, so selecting chunks decodes nothing.
+    """
+
+    content: ContentFilter | None = None
+    has_timeline: str | None = None
+    is_static: bool | None = None
+    components: frozenset[str] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        content: ContentFilter | None,
+        has_timeline: str | None,
+        is_static: bool | None,
+        components: Iterable[Any] | None,
+    ) -> Selection:
+        """A selection from a method's arguments, checked."""
+        if is_static is not None and not isinstance(is_static, bool):
+            raise TypeError(f"argument 'is_static': '{type(is_static).__name__}' object is not an instance of 'bool'")
+        if has_timeline is not None and not isinstance(has_timeline, str):
+            raise TypeError(f"argument 'has_timeline': '{type(has_timeline).__name__}' object is not an instance of 'str'")
+        if isinstance(components, str):
+            components = [components]
+        names = None if components is None else frozenset(descriptor_of(c).component for c in components)
+        return cls(content, has_timeline, is_static, names)
+
+    def matches(self, chunk: Chunk) -> bool:
+        """Whether the chunk predicates hold."""
+        if self.content is not None and not self.content.matches(chunk.entity_path):
+            return False
+        if self.is_static is not None and chunk.is_static != self.is_static:
+            return False
+        return self.has_timeline is None or self.has_timeline in chunk.timeline_names
+
+    def part(self, chunk: Chunk) -> tuple[Chunk | None, Chunk | None]:
+        """``chunk`` as (selected, rest); one of them is None where it would have no component.
+
+        A selected slice is always a new chunk; a rest from which nothing was taken is the chunk itself.
+        """
+        if not self.matches(chunk):
+            return None, chunk
+        if self.components is None:
+            return chunk, None
+        taken = tuple(c for c in chunk.data.components if c.descriptor.component in self.components)
+        if not taken:
+            return None, chunk
+        kept = tuple(c for c in chunk.data.components if c.descriptor.component not in self.components)
+        return _sliced(chunk, taken), _sliced(chunk, kept) if kept else None
+
+    def describe(self) -> str:
+        """The arguments, as given."""
+        shown = []
+        if self.content is not None:
+            shown.append(f"content={' '.join(self.content.to_exprs())!r}")
+        if self.has_timeline is not None:
+            shown.append(f"has_timeline={self.has_timeline!r}")
+        if self.is_static is not None:
+            shown.append(f"is_static={self.is_static}")
+        if self.components is not None:
+            shown.append(f"components={sorted(self.components)}")
+        return ", ".join(shown)
+
+
+def _sliced(chunk: Chunk, components: tuple[Component, ...]) -> Chunk:
+    return Chunk.from_data(chunk.data.with_components(components))
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Keeps what the selection selects."""
+
+    selection: Selection
+
+    def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
+        selected, _ = self.selection.part(chunk)
+        if selected is not None:
+            yield selected
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return f"filter({self.selection.describe()})"
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Keeps what the selection does not select."""
+
+    selection: Selection
+
+    def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
+        _, rest = self.selection.part(chunk)
+        if rest is not None:
+            yield rest
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return f"drop({self.selection.describe()})"
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Calls a function of the user's on each chunk."""
+
+    function: Callable[[Chunk], Chunk]
+
+    def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
+        yield as_chunk(self.function(chunk))
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return f"map({_name(self.function)})"
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMap:
+    """Calls a function of the user's on each chunk and passes on the chunks it gives."""
+
+    function: Callable[[Chunk], Iterable[Chunk]]
+
+    def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
+        given = self.function(chunk)
+        if isinstance(given, Chunk) or not isinstance(given, Iterable):
+            raise TypeError(f"'{type(given).__name__}' object is not iterable")
+        for one in given:
+            yield as_chunk(one)
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return f"flat_map({_name(self.function)})"
+
+
+def as_chunk(value: object) -> Chunk:
+    """``value`` if it is a chunk; else the error that Rerun raises for it, in plainer words."""
+    if not isinstance(value, Chunk):
+        raise AttributeError(f"a Chunk was expected, but the function or iterator gave a '{type(value).__name__}' object")
+    return value
+
+
+def _name(function: object) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)

@@ -1,0 +1,236 @@
+"""The plan of a pipeline, and its fusion into one function a task runs from source to sink."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from ..chunk import Chunk
+from ..execution.work import Task
+from .operators import Drop, Filter, Operator, Selection
+from .source import Source, Split
+
+_log = logging.getLogger("chunkmill")
+
+
+@runtime_checkable
+class NarrowingSource(Protocol):
+    """A source that can leave out entities nobody will look at."""
+
+    def narrowed(self, wanted: Callable[[str], bool]) -> Source[Any]:
+        """The same source without the entities (canonical paths) for which ``wanted`` is false."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SourceNode:
+    """Chunks of a source."""
+
+    source: Source[Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OperatorNode:
+    """An operator over another node."""
+
+    operator: Operator
+    upstream: Node
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MergeNode:
+    """All chunks of several nodes."""
+
+    upstreams: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SplitNode:
+    """Chunks divided in two; its branches are :class:`BranchNode`."""
+
+    selection: Selection
+    upstream: Node
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BranchNode:
+    """One side of a split."""
+
+    split: SplitNode
+    selected: bool
+
+
+Node = SourceNode | OperatorNode | MergeNode | SplitNode | BranchNode
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Predicate for :meth:`NarrowingSource.narrowed`: what the first filters of a chain keep."""
+
+    operators: tuple[Operator, ...]
+
+    def __call__(self, entity_path: str) -> bool:
+        for operator in self.operators:
+            if isinstance(operator, Filter):
+                content = operator.selection.content
+                if content is not None and not content.matches(entity_path):
+                    return False
+            elif isinstance(operator, Drop):
+                selection = operator.selection
+                only_content = selection.has_timeline is None and selection.is_static is None and selection.components is None
+                if selection.content is not None and only_content and selection.content.matches(entity_path):
+                    return False
+        return True
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A pipeline ready to run: its tasks, and the function that each runs.
+
+    ``sources`` are in the order of the output; ``consumers`` maps the index of a node to those fed by it, the sink
+    being the node without consumers. A plan pickles, and is what a Spark task gets.
+    """
+
+    sources: tuple[Source[Any], ...]
+    chains: tuple[Callable[[Chunk], Iterator[Chunk]], ...]
+    splits: tuple[tuple[int, Split], ...] = field(default=())
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """One task a split, in output order."""
+        return [Task(i, split.label, split.size) for i, (_, split) in enumerate(self.splits)]
+
+    def run(self, index: int) -> Iterator[Chunk]:
+        """The chunks that task ``index`` gives, in order."""
+        at, split = self.splits[index]
+        chain = self.chains[at]
+        for chunk in self.sources[at].read(split):
+            yield from chain(chunk)
+
+    def source_paths(self) -> set[str]:
+        """The files that the sources read, where they say so."""
+        return {p for s in self.sources for p in getattr(s, "paths", lambda: ())()}
+
+
+def compile_plan(sink: Node, replace_source: Callable[[Source[Any]], Source[Any]] | None = None) -> Plan:
+    """Fuse everything between the sources and ``sink``, and divide the sources into splits."""
+    consumers: dict[Node, list[Node]] = defaultdict(list)
+    sources: list[SourceNode] = []
+    _collect(sink, consumers, sources, set())
+    read: list[Source[Any]] = []
+    for node in sources:
+        source = node.source if replace_source is None else replace_source(node.source)
+        head = _leading_selections(node, consumers)
+        if head and isinstance(source, NarrowingSource):
+            source = source.narrowed(_Kept(head))
+        read.append(source)
+    chains = tuple(_Chain(_number(node, consumers, sink)) for node in sources)
+    splits = tuple((i, split) for i, source in enumerate(read) for split in source.splits())
+    return Plan(tuple(read), chains, splits)
+
+
+def _collect(node: Node, consumers: dict[Node, list[Node]], sources: list[SourceNode], seen: set[Node]) -> None:
+    """Walk from the sink to the sources, depth first in the order of merging."""
+    if node in seen:
+        return
+    seen.add(node)
+    for upstream in upstreams_of(node):
+        consumers[upstream].append(node)
+        _collect(upstream, consumers, sources, seen)
+    if isinstance(node, SourceNode):
+        sources.append(node)
+    if isinstance(node, SplitNode) and len(consumers[node]) == 1:
+        _log.warning(
+            "Only one branch of a split is connected to the pipeline. "
+            "The split has been optimized into a filter/drop operation."
+        )
+
+
+def upstreams_of(node: Node) -> tuple[Node, ...]:
+    """The nodes that feed ``node``."""
+    if isinstance(node, MergeNode):
+        return node.upstreams
+    if isinstance(node, BranchNode):
+        return (node.split,)
+    if isinstance(node, SourceNode):
+        return ()
+    return (node.upstream,)
+
+
+def _leading_selections(source: SourceNode, consumers: dict[Node, list[Node]]) -> tuple[Operator, ...]:
+    """The filters and drops that stand directly behind a source, before anything that could change an entity path."""
+    found: list[Operator] = []
+    node: Node = source
+    while len(consumers[node]) == 1:
+        node = consumers[node][0]
+        if not isinstance(node, OperatorNode) or not isinstance(node.operator, (Filter, Drop)):
+            break
+        found.append(node.operator)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A node of a fused chain: what it does to a chunk and the positions of the steps it feeds."""
+
+    operator: Operator | None
+    selection: Selection | None
+    feeds: tuple[int, ...]
+    feeds_rest: tuple[int, ...]
+    is_sink: bool
+
+
+def _number(source: SourceNode, consumers: dict[Node, list[Node]], sink: Node) -> tuple[_Step, ...]:
+    """The part of the graph behind ``source`` as numbered steps, so that it pickles small."""
+    order: list[Node] = [source]
+    for node in order:
+        order.extend(c for c in consumers[node] if c not in order)
+    at = {node: i for i, node in enumerate(order)}
+    steps = []
+    for node in order:
+        fed = consumers[node]
+        rest: tuple[int, ...] = ()
+        feeds = tuple(at[c] for c in fed)
+        if isinstance(node, SplitNode):
+            feeds = tuple(at[c] for c in fed if isinstance(c, BranchNode) and c.selected)
+            rest = tuple(at[c] for c in fed if isinstance(c, BranchNode) and not c.selected)
+        steps.append(
+            _Step(
+                node.operator if isinstance(node, OperatorNode) else None,
+                node.selection if isinstance(node, SplitNode) else None,
+                feeds,
+                rest,
+                node is sink,
+            )
+        )
+    return tuple(steps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """The fused operators behind one source."""
+
+    steps: tuple[_Step, ...]
+
+    def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
+        return self._flow(0, chunk)
+
+    def _flow(self, at: int, chunk: Chunk) -> Iterator[Chunk]:
+        step = self.steps[at]
+        if step.selection is not None:
+            selected, rest = step.selection.part(chunk)
+            yield from self._feed(step.feeds, selected)
+            yield from self._feed(step.feeds_rest, rest)
+            return
+        for out in (chunk,) if step.operator is None else step.operator(chunk):
+            if step.is_sink:
+                yield out
+            yield from self._feed(step.feeds, out)
+
+    def _feed(self, steps: tuple[int, ...], chunk: Chunk | None) -> Iterator[Chunk]:
+        if chunk is not None:
+            for at in steps:
+                yield from self._flow(at, chunk)
