@@ -1,0 +1,120 @@
+"""Chunks as the bytes of a message: an Arrow IPC stream of one batch, usually compressed as one LZ4 block."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import lz4.block
+import pyarrow as pa
+import pyarrow_hotfix  # noqa: F401  (refuses extension types that would run code)
+
+from ..bounded import check_expansion, check_limit
+from ..errors import ReadError, UnsupportedError, WriteError
+from ..limits import MAX_CHUNK_UNCOMPRESSED
+from .ipc_bounds import check_ipc_stream
+
+_LZ4_MAX_RATIO: Final = 255
+_LZ4_SLACK: Final = 64
+_HINT: Final = "The file is damaged; copy it again, or read it with recover=True."
+_ARROW_ERRORS: Final = (pa.ArrowException, OSError, MemoryError, ValueError, KeyError, OverflowError, StopIteration)
+
+
+class Compression(IntEnum):
+    """How the payload of one message is compressed."""
+
+    UNSPECIFIED = 0
+    NONE = 1
+    LZ4 = 2
+
+
+def encode_batch(batch: pa.RecordBatch, compression: Compression = Compression.LZ4) -> tuple[pa.Buffer | bytes, int]:
+    """The payload that holds ``batch``, and its uncompressed size. Raises :class:`WriteError` above 1 GiB."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    stream = sink.getvalue()
+    if stream.size > MAX_CHUNK_UNCOMPRESSED:
+        raise WriteError(
+            f"a chunk of {stream.size:,} bytes is larger than the {MAX_CHUNK_UNCOMPRESSED:,} that a chunk may have",
+            hint="Split it into chunks of fewer rows.",
+        )
+    return (compress(stream) if compression == Compression.LZ4 else stream), stream.size
+
+
+def compress(data: pa.Buffer | bytes) -> bytes:
+    """``data`` as one LZ4 block without a size before it."""
+    return bytes(lz4.block.compress(data, store_size=False))
+
+
+def check_compression(number: int, *, path: str, offset: int | None) -> Compression:
+    """The compression that a message names; an unknown number raises :class:`UnsupportedError`."""
+    try:
+        return Compression(number)
+    except ValueError:
+        raise UnsupportedError(f"unknown compression {number}", path=path, offset=offset, hint=_HINT) from None
+
+
+def decompress(
+    data: bytes, compression: Compression, uncompressed_size: int, *, path: str, offset: int | None, what: str
+) -> bytes:
+    """Undo the compression of a payload. The declared size is checked before memory is taken."""
+    if compression != Compression.LZ4:
+        return data
+    check_sizes(len(data), compression, uncompressed_size, path=path, offset=offset, what=what)
+    try:
+        return bytes(lz4.block.decompress(data, uncompressed_size=uncompressed_size))
+    except (lz4.block.LZ4BlockError, ValueError, OverflowError, MemoryError) as error:
+        raise ReadError(f"{what} cannot be decompressed: {error}", path=path, offset=offset, hint=_HINT) from error
+
+
+def check_sizes(
+    size: int, compression: Compression, uncompressed_size: int, *, path: str, offset: int | None, what: str
+) -> None:
+    """Raise :class:`ReadError` unless ``size`` bytes can expand to ``uncompressed_size``."""
+    if compression == Compression.LZ4:
+        cap = size * _LZ4_MAX_RATIO + _LZ4_SLACK
+        check_limit(uncompressed_size, cap, path=path, offset=offset, what=f"the uncompressed size of {what}")
+        check_expansion(size, uncompressed_size, path=path, offset=offset, what=what)
+
+
+def decode_batch(data: bytes, *, path: str, offset: int | None, what: str) -> pa.RecordBatch:
+    """The first batch of an Arrow IPC stream, with every buffer and offset in it checked.
+
+    Without the full validation a hostile offset would be followed out of its buffer later; it costs a few percent
+    of the decompression. Raises :class:`ReadError`.
+    """
+    try:
+        buffer = pa.py_buffer(data)
+        check_ipc_stream(buffer)
+        batch = pa.ipc.open_stream(buffer).read_next_batch()
+        batch.validate(full=True)
+        _check_names(batch.schema)
+        return batch
+    except _ARROW_ERRORS as error:
+        reason = "it holds no record batch" if isinstance(error, StopIteration) else str(error) or repr(error)
+        raise ReadError(f"{what} is not a whole Arrow stream: {reason}", path=path, offset=offset, hint=_HINT) from error
+
+
+def decode_schema(data: bytes, *, path: str, offset: int | None, what: str) -> pa.Schema:
+    """The schema that opens an Arrow IPC stream. Raises :class:`ReadError`."""
+    try:
+        schema = pa.ipc.open_stream(pa.py_buffer(data)).schema
+        _check_names(schema)
+        return schema
+    except _ARROW_ERRORS as error:
+        raise ReadError(f"{what} is not an Arrow schema: {error}", path=path, offset=offset, hint=_HINT) from error
+
+
+def _check_names(schema: pa.Schema) -> None:
+    """Raise ``ValueError`` where a name is not UTF-8: Arrow would say so only when it is asked for."""
+    for field in schema:
+        field.name  # noqa: B018
+        _check_nested_names(field.type)
+
+
+def _check_nested_names(datatype: pa.DataType) -> None:
+    for i in range(datatype.num_fields):
+        field = datatype.field(i)
+        field.name  # noqa: B018
+        _check_nested_names(field.type)

@@ -1,0 +1,144 @@
+"""The ``ArrowMsg`` around a chunk's compressed bytes: found, taken apart and put together without touching them.
+
+On the wire a protobuf message is a sequence of fields. The payload is field 5, a run of bytes; everything else
+is small. So only the fields around the payload are read and parsed, and only they are made anew on writing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from ..errors import ReadError
+from ..limits import MIB
+from . import messages
+from .messages import ArrowMsg
+from .positional import PositionalFile
+
+_PAYLOAD_TAG: Final = b"\x2a"
+_LAST_FIELD: Final = 7
+_WINDOW: Final = 512
+_MAX_FIELDS: Final = 256
+_MAX_HEAD: Final = MIB
+_HINT: Final = "The file is damaged; copy it again, or read it with recover=True."
+
+
+class LocatedMessage(NamedTuple):
+    """An ``ArrowMsg`` without its payload, and where in the file that lies."""
+
+    message: Any
+    payload_offset: int
+    payload_size: int
+
+    @property
+    def chunk_id(self) -> bytes | None:
+        """The chunk id that the message names, if it does (the one in the Arrow schema is what counts)."""
+        return messages.tuid_bytes(self.message.chunk_id) if self.message.HasField("chunk_id") else None
+
+
+class _Window:
+    """The bytes ``start..end`` of a file, read a little at a time."""
+
+    __slots__ = ("_data", "_file", "_origin", "end", "position")
+
+    def __init__(self, file: PositionalFile, start: int, end: int) -> None:
+        self._file = file
+        self._origin = self.position = start
+        self.end = end
+        self._data = b""
+
+    def take(self, size: int) -> bytes:
+        if size > self.end - self.position:
+            raise self.damaged("a field reaches past the end of its message")
+        at = self.position - self._origin
+        if not 0 <= at <= len(self._data) - size:
+            self._origin, at = self.position, 0
+            wanted = min(max(size, _WINDOW), self.end - self.position)
+            self._data = self._file.read(self.position, wanted, what="a message")
+        self.position += size
+        return self._data[at : at + size]
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value & 0xFFFF_FFFF_FFFF_FFFF
+            shift += 7
+            if shift > 63:
+                raise self.damaged("a number is longer than ten bytes")
+
+    def skip(self, size: int) -> None:
+        if size > self.end - self.position:
+            raise self.damaged("a field reaches past the end of its message")
+        self.position += size
+
+    def damaged(self, what: str) -> ReadError:
+        return ReadError(f"a damaged ArrowMsg: {what}", path=self._file.path, offset=self.position, hint=_HINT)
+
+
+def locate(file: PositionalFile, offset: int, size: int) -> LocatedMessage:
+    """Parse the ``ArrowMsg`` of ``size`` bytes at ``offset``, all but its payload, by reading around it."""
+    window = _Window(file, offset, offset + size)
+    head = bytearray()
+    payload_offset, payload_size = offset + size, 0
+    for _ in range(_MAX_FIELDS):
+        if window.position >= window.end:
+            message = messages.parse(ArrowMsg, bytes(head), path=file.path, offset=offset)
+            return LocatedMessage(message, payload_offset, payload_size)
+        start = window.position
+        tag = window.varint()
+        length = _value_length(window, tag & 7)
+        if tag == _PAYLOAD_TAG[0]:
+            payload_offset, payload_size = window.position, length
+            window.skip(length)
+        elif tag >> 3 > _LAST_FIELD:
+            window.skip(length)
+        else:
+            stop = window.position + length
+            if len(head) + stop - start > _MAX_HEAD:
+                raise window.damaged("its head is larger than a megabyte")
+            window.position = start
+            head += window.take(stop - start)
+    raise window.damaged(f"more than {_MAX_FIELDS} fields")
+
+
+def _value_length(window: _Window, wire_type: int) -> int:
+    """Bytes left of the field whose tag was just read; a varint is read, and counts as 0."""
+    if wire_type == 0:
+        window.varint()
+        return 0
+    if wire_type == 1:
+        return 8
+    if wire_type == 2:
+        return window.varint()
+    if wire_type == 5:
+        return 4
+    raise window.damaged(f"invalid wire type {wire_type}")
+
+
+def message_head(store_field: bytes, compression: int, uncompressed_size: int, payload_size: int) -> bytes:
+    """Everything of an ``ArrowMsg`` before its payload. ``store_field`` comes from :func:`store_field`."""
+    rest = ArrowMsg(
+        compression=compression, uncompressed_size=uncompressed_size, encoding=messages.ENCODING_ARROW_IPC
+    ).SerializeToString()
+    return b"".join((store_field, rest, _PAYLOAD_TAG, _varint(payload_size)))
+
+
+def store_field(store_id: Any) -> bytes:
+    """Field 1 of an ``ArrowMsg``, serialised; the same for every chunk of a store."""
+    return bytes(ArrowMsg(store_id=store_id).SerializeToString())
+
+
+def message_tail(chunk_id: bytes, is_static: bool) -> bytes:
+    """Everything of an ``ArrowMsg`` after its payload."""
+    return bytes(ArrowMsg(chunk_id=messages.tuid_message(chunk_id), is_static=is_static).SerializeToString())
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

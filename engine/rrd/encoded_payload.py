@@ -1,0 +1,115 @@
+"""Payloads that still lie, compressed, where they were found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ..errors import ReadError
+from . import messages
+from .arrow_ipc import Compression, check_compression, check_sizes, decode_batch, decompress
+from .arrow_message import LocatedMessage, locate
+from .positional import PositionalFile
+
+_WHAT = "the payload of a chunk"
+_CHANGED = "The file was changed after it was opened, or its footer is wrong."
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPayload:
+    """The compressed Arrow IPC bytes of one chunk: ``size`` bytes at ``offset`` of ``path``, or ``data`` in memory.
+
+    Small, and pickles; with ``data`` as large as that.
+    """
+
+    path: str
+    offset: int
+    size: int
+    uncompressed_size: int
+    compression: Compression
+    data: bytes | None = field(default=None, repr=False)
+
+    def load(self) -> pa.RecordBatch:
+        """Read, check and decode the batch. Raises ``ReadError``."""
+        if self.data is not None:
+            return self._decode(self.data)
+        with PositionalFile(self.path) as file:
+            return self.load_from(file)
+
+    def load_from(self, file: PositionalFile) -> pa.RecordBatch:
+        """Like :meth:`load`, from the file when it is open already."""
+        return self._decode(file.read(self.offset, self.size, what=_WHAT))
+
+    def located(self, file: PositionalFile) -> EncodedPayload:
+        """Itself."""
+        return self
+
+    def _decode(self, data: bytes) -> pa.RecordBatch:
+        where = {"path": self.path, "offset": self.offset}
+        stream = decompress(data, self.compression, self.uncompressed_size, **where, what=_WHAT)  # type: ignore[arg-type]
+        return decode_batch(stream, **where, what=_WHAT)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class FramedPayload:
+    """A payload inside the ``ArrowMsg`` of ``size`` bytes at ``offset`` of ``path``; small, and pickles.
+
+    ``chunk_id`` is the chunk expected there, where a footer says so: a file that was replaced in the meantime raises
+    instead of giving another chunk's data.
+    """
+
+    path: str
+    offset: int
+    size: int
+    chunk_id: bytes | None = None
+
+    def load(self) -> pa.RecordBatch:
+        """Read, check and decode the batch. Raises ``ReadError``."""
+        with PositionalFile(self.path) as file:
+            found = locate(file, self.offset, self.size)
+            batch = self._encoded(found).load_from(file)
+        self._check_id(_schema_id(batch))
+        return batch
+
+    def located(self, file: PositionalFile) -> EncodedPayload:
+        """Where exactly the compressed bytes lie; reads the message around them only. Raises ``ReadError``."""
+        found = locate(file, self.offset, self.size)
+        encoded = self._encoded(found)
+        if self.chunk_id is not None and found.chunk_id != self.chunk_id:
+            self._check_id(_schema_id(encoded.load_from(file)))
+        return encoded
+
+    def _encoded(self, found: LocatedMessage) -> EncodedPayload:
+        message = found.message
+        if message.encoding != messages.ENCODING_ARROW_IPC:
+            raise ReadError(
+                f"a chunk has the encoding {message.encoding}; Arrow IPC (1) is the only one there is",
+                path=self.path,
+                offset=self.offset,
+                hint="The file is damaged, or its writer is.",
+            )
+        compression = check_compression(message.compression, path=self.path, offset=self.offset)
+        size = message.uncompressed_size if compression == Compression.LZ4 else found.payload_size
+        check_sizes(found.payload_size, compression, size, path=self.path, offset=found.payload_offset, what=_WHAT)
+        return EncodedPayload(self.path, found.payload_offset, found.payload_size, size, compression)
+
+    def _check_id(self, found: str | None) -> None:
+        if self.chunk_id is not None and (found is None or found.lower() != self.chunk_id.hex()):
+            raise ReadError(
+                f"chunk {self.chunk_id.hex()} should lie here, but {found or 'another'} does",
+                path=self.path,
+                offset=self.offset,
+                hint=_CHANGED,
+            )
+
+
+def _schema_id(batch: pa.RecordBatch) -> str | None:
+    """The hex digits of the chunk id in the batch's schema."""
+    metadata = batch.schema.metadata or {}
+    text = metadata.get(b"rerun:id", metadata.get(b"rerun.id"))
+    return None if text is None else text.decode("utf-8", "replace").removeprefix("chunk_").rjust(32, "0")
+
+
+RrdPayload = EncodedPayload | FramedPayload
+"""What the writer copies instead of encoding anew."""

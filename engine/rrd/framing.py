@@ -1,0 +1,196 @@
+"""The fixed-size parts of an RRD: stream header, message headers, stream footer. All integers are little-endian."""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import xxhash
+
+from ..errors import ReadError, UnsupportedError
+
+MAGIC: Final = b"RRF2"
+FOOTER_MAGIC: Final = b"FOOT"
+STREAM_HEADER_SIZE: Final = 12
+MESSAGE_HEADER_SIZE: Final = 16
+STREAM_FOOTER_SIZE: Final = 32
+CRC_SEED: Final = 7_850_921
+
+_OLD_MAGICS: Final = (b"RRF0", b"RRF1")
+_SERIALIZER_MSGPACK: Final = 1
+_SERIALIZER_PROTOBUF: Final = 2
+_MESSAGE_HEADER = struct.Struct("<QQ")
+_STREAM_FOOTER = struct.Struct("<QQI4s4sI")
+_DAMAGED: Final = "The file is damaged; copy it again, or read it with recover=True."
+_MIGRATE: Final = (
+    "Convert it once with an older Rerun: `pip install 'rerun-sdk==0.23.2'`, then `rerun rrd migrate FILE` "
+    "(it reads 0.20 to 0.22, and simple recordings back to 0.18)."
+)
+
+
+class Version(NamedTuple):
+    """The four version bytes of a stream header: who wrote the file."""
+
+    major: int
+    minor: int
+    patch: int
+    meta: int
+
+    @property
+    def is_release(self) -> bool:
+        """False for alphas and release candidates."""
+        return not self.meta & 0xC0
+
+    @property
+    def order(self) -> tuple[int, int, int, bool]:
+        """A key that sorts versions as they were released, pre-releases before their release."""
+        return self.major, self.minor, self.patch, self.is_release
+
+    @property
+    def bits(self) -> int:
+        """The four bytes as the little-endian signed integer that ``StoreVersion`` holds."""
+        return int.from_bytes(bytes(self), "little", signed=True)
+
+    def __str__(self) -> str:
+        text = f"{self.major}.{self.minor}.{self.patch}"
+        number = self.meta & 0x3F
+        suffixes = {0x00: "", 0x40: f"-rc.{number}", 0x80: f"-alpha.{number}", 0xC0: f"-alpha.{number}+dev"}
+        return text + suffixes[self.meta & 0xC0]
+
+
+WRITTEN_VERSION: Final = Version(0, 33, 1, 0)
+"""The version that files of ours carry: the release whose format they follow."""
+
+OLDEST_VERSION: Final = Version(0, 23, 0, 0)
+"""The first release whose files can be read."""
+
+
+class MessageKind(IntEnum):
+    """What a message of the container is."""
+
+    END = 0
+    SET_STORE_INFO = 1
+    ARROW_MSG = 2
+    BLUEPRINT_ACTIVATION = 3
+
+
+class StreamFooter(NamedTuple):
+    """Where the ``RrdFooter`` payload lies, relative to the start of the stream, and its checksum."""
+
+    start: int
+    length: int
+    crc: int
+
+
+def stream_header(*, lz4: bool = True) -> bytes:
+    """The 12 bytes that open a stream.
+
+    >>> stream_header().hex(" ", 4)
+    '52524632 00210100 01020000'
+    """
+    return MAGIC + bytes(WRITTEN_VERSION) + bytes((int(lz4), _SERIALIZER_PROTOBUF, 0, 0))
+
+
+def parse_stream_header(data: bytes, *, path: str) -> Version:
+    """Check the first 12 bytes of a file and return the writer's version.
+
+    Raises :class:`ReadError` for what is no RRD, :class:`UnsupportedError` for formats that are too old.
+    """
+    if len(data) < STREAM_HEADER_SIZE:
+        raise ReadError(
+            f"too small to be an RRD: {len(data)} bytes", path=path, offset=0, hint="The file is empty or cut short."
+        )
+    version = Version(*data[4:8])
+    if data[:4] in _OLD_MAGICS:
+        raise _too_old(f"the old format {data[:4].decode()}", version, path)
+    if data[:4] != MAGIC:
+        raise ReadError(
+            f"not an RRD: it begins with {_readable(data[:4])} instead of {MAGIC.decode()!r}",
+            path=path,
+            offset=0,
+            hint="Give a recording (.rrd) or blueprint (.rbl) written by Rerun 0.23 or newer.",
+        )
+    _check_options(data, version, path)
+    if version == (0, 0, 0, 0):
+        version = Version(0, 2, 0, 0)
+    if version.order < OLDEST_VERSION.order:
+        raise _too_old("a format of its own time", version, path)
+    return version
+
+
+def _check_options(data: bytes, version: Version, path: str) -> None:
+    compression, serializer, *reserved = data[8:12]
+    if compression > 1:
+        raise UnsupportedError(f"unknown compression {compression}", path=path, offset=8, hint=_DAMAGED)
+    if serializer == _SERIALIZER_MSGPACK:
+        raise _too_old("the msgpack serializer", version, path)
+    if serializer != _SERIALIZER_PROTOBUF:
+        raise UnsupportedError(f"unknown serializer {serializer}", path=path, offset=9, hint=_DAMAGED)
+    if any(reserved):
+        raise UnsupportedError("the reserved bytes of the header are not zero", path=path, offset=10, hint=_DAMAGED)
+
+
+def _too_old(what: str, version: Version, path: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"written by Rerun {version} in {what}; RRDs of {OLDEST_VERSION} and newer can be read",
+        path=path,
+        offset=0,
+        hint=_MIGRATE,
+    )
+
+
+def _readable(magic: bytes) -> str:
+    return repr(magic.decode()) if magic.isascii() and magic.decode().isprintable() else f"0x{magic.hex().upper()}"
+
+
+def message_header(kind: MessageKind, length: int) -> bytes:
+    """The 16 bytes before a message of ``length`` bytes."""
+    return _MESSAGE_HEADER.pack(kind, length)
+
+
+def parse_message_header(data: bytes, *, path: str, offset: int, end: int) -> tuple[MessageKind, int]:
+    """Kind and length of the message whose header lies at ``offset``; the message must end by ``end``."""
+    if data[:4] == MAGIC:
+        raise UnsupportedError(
+            "a second stream begins here; a file must hold one",
+            path=path,
+            offset=offset,
+            hint="The file was joined with `cat`; join the originals with `rerun rrd merge`.",
+        )
+    kind, length = _MESSAGE_HEADER.unpack(data)
+    if kind > max(MessageKind):
+        raise ReadError(f"unknown message kind {kind}", path=path, offset=offset, hint=_DAMAGED)
+    left = end - offset - MESSAGE_HEADER_SIZE
+    if length > left:
+        raise ReadError(
+            f"the file ends inside a message: {length:,} bytes declared, {left:,} left",
+            path=path,
+            offset=offset,
+            hint="The file is cut short; copy it again, or read it with recover=True.",
+        )
+    return MessageKind(kind), length
+
+
+def crc_of(payload: bytes) -> int:
+    """The checksum of a footer payload.
+
+    >>> hex(crc_of(b"hello"))
+    '0xccd3add5'
+    """
+    return xxhash.xxh32_intdigest(payload, seed=CRC_SEED)
+
+
+def stream_footer(start: int, payload: bytes) -> bytes:
+    """The 32 bytes that close a stream whose ``RrdFooter`` ``payload`` lies at ``start``."""
+    return _STREAM_FOOTER.pack(start, len(payload), crc_of(payload), MAGIC, FOOTER_MAGIC, 1)
+
+
+def parse_stream_footer(data: bytes) -> StreamFooter | None:
+    """The footer in the last 32 bytes of a file, or None where there is none (a legacy file)."""
+    if len(data) != STREAM_FOOTER_SIZE:
+        return None
+    start, length, crc, magic, footer_magic, count = _STREAM_FOOTER.unpack(data)
+    if magic != MAGIC or footer_magic != FOOTER_MAGIC or count != 1:
+        return None
+    return StreamFooter(start, length, crc)

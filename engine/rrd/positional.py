@@ -1,0 +1,76 @@
+"""Reading a file by position, with every length checked against the file before memory is taken."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+
+from ..bounded import check_limit
+from ..errors import ReadError, SourceMissingError
+
+_LARGEST_READ = 1 << 30
+
+
+class PositionalFile:
+    """A file opened for reading; no position is kept, so that several readers may share it.
+
+    Use it as a context manager. Opening raises :class:`SourceMissingError`, reading :class:`ReadError`.
+    """
+
+    __slots__ = ("_fd", "path", "size")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise SourceMissingError(
+                f"cannot be opened: {error.strerror}", path=path, hint="Check the path and its permissions."
+            ) from error
+        self.size = os.fstat(self._fd).st_size
+
+    def fileno(self) -> int:
+        """The descriptor, for copies by the kernel."""
+        return self._fd
+
+    def read(self, offset: int, size: int, *, what: str) -> bytes:
+        """Exactly ``size`` bytes from ``offset``; ``what`` names them in errors."""
+        check_limit(offset, self.size, path=self.path, offset=offset, what=f"the offset of {what}")
+        check_limit(size, self.size - offset, path=self.path, offset=offset, what=f"the length of {what}")
+        try:
+            data = os.pread(self._fd, min(size, _LARGEST_READ), offset)
+            if len(data) == size:
+                return data
+            return self._read_rest(data, offset, size, what)
+        except OSError as error:
+            raise ReadError(
+                f"reading failed: {error.strerror}", path=self.path, offset=offset, transient=True
+            ) from error
+
+    def _read_rest(self, data: bytes, offset: int, size: int, what: str) -> bytes:
+        parts = [data]
+        done = len(data)
+        while done < size:
+            part = os.pread(self._fd, min(size - done, _LARGEST_READ), offset + done)
+            if not part:
+                raise ReadError(
+                    f"the file shrank while {what} was read",
+                    path=self.path,
+                    offset=offset + done,
+                    hint="Another program writes to it; read it when that is done.",
+                )
+            parts.append(part)
+            done += len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Close the file; closing twice is fine."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> PositionalFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
