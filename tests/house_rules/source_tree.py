@@ -1,0 +1,84 @@
+"""The project's own files, modules and imports, as the house rules look at them."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+SOURCE_FOLDERS = ("engine", "lenses", "readers")
+CODE_FOLDERS = (*SOURCE_FOLDERS, "benchmarks", "tests")
+_NOT_OURS = {"build", "dist", "node_modules", "spark-warehouse", "__pycache__"}
+
+
+def python_files(*folders: str) -> list[Path]:
+    """Every Python file below the given top-level folders, in order."""
+    return [p for f in folders for p in sorted((REPOSITORY / f).rglob("*.py")) if "__pycache__" not in p.parts]
+
+
+def tracked_files() -> list[Path]:
+    """Every file of the project: those git tracks, or, in a copy without git, all but builds and hidden folders."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=False, text=True
+    )  # a copy of the tree has no git of its own, and may lie inside another repository
+    if listing.returncode == 0 and (REPOSITORY / ".git").exists():
+        paths = [REPOSITORY / name for name in listing.stdout.split("\0") if name]
+    else:
+        paths = list(_walk())
+    return [p for p in paths if p.is_file()]
+
+
+def _walk() -> Iterator[Path]:
+    for here, folders, files in os.walk(REPOSITORY):
+        folders[:] = [
+            f for f in folders if f == ".ci" or not (f.startswith(".") or f in _NOT_OURS or f.endswith(".egg-info"))
+        ]
+        yield from (Path(here, f) for f in files)
+
+
+def module_name(path: Path) -> str:
+    """``engine/chunk/__init__.py`` is ``engine.chunk``: the name inside the tree, without the distribution's."""
+    parts = path.relative_to(REPOSITORY).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the installed packages, by its name inside the tree."""
+    return {module_name(p): p for p in python_files(*SOURCE_FOLDERS)}
+
+
+def own_imports(name: str) -> set[str]:
+    """The modules of this project that module ``name`` imports, at its top or in its functions."""
+    path = modules()[name]
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found: set[str] = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package.split(".")[: len(package.split(".")) - node.level + 1]
+            target = ".".join([*base, node.module] if node.module else base)
+            for alias in node.names:
+                inner = f"{target}.{alias.name}"
+                found.add(inner if inner in modules() else target)
+    return found & modules().keys()
+
+
+def foreign_imports(path: Path) -> set[str]:
+    """The dotted names of everything that ``path`` imports absolutely."""
+    found: set[str] = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            found.add(node.module)
+    return found

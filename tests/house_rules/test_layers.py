@@ -1,0 +1,71 @@
+"""Imports point down, never in a circle, and heavy libraries stay where they belong."""
+
+from __future__ import annotations
+
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+from source_tree import foreign_imports, module_name, modules, own_imports, python_files
+
+FOUNDATION = ("engine.errors", "engine.limits", "engine.bounded")
+
+# What each part may know, besides itself and the foundation.
+MAY_IMPORT = {
+    "engine.chunk": (),
+    "engine.rrd": ("engine.chunk",),
+    "engine.execution": ("engine.chunk", "engine.rrd"),
+    "engine.stream": ("engine.chunk", "engine.rrd", "engine.execution"),
+    "lenses": ("engine.chunk", "engine.stream"),
+    "readers": ("engine.chunk", "engine.rrd", "engine.execution", "engine.stream", "lenses"),
+    "engine.cli": ("engine.chunk", "engine.rrd", "engine.execution", "engine.stream", "lenses", "readers"),
+}
+
+# Where a library may be imported at all.
+HOME_OF_LIBRARY = {
+    "pyspark": ("engine.execution", "engine.ingest"),
+    "py4j": ("engine.execution", "engine.ingest"),
+    "click": ("engine.cli",),
+    "rich": ("engine.cli", "engine.chunk"),
+    "rerun": (),
+}
+
+
+def part_of(module: str) -> str:
+    return next((part for part in (*MAY_IMPORT, *FOUNDATION) if is_within(module, part)), module)
+
+
+def is_within(module: str, part: str) -> bool:
+    return module == part or module.startswith(part + ".")
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_imports_point_down(name: str) -> None:
+    part = part_of(name)
+    allowed = (part, *FOUNDATION, *MAY_IMPORT.get(part, ()))
+    above = sorted(target for target in own_imports(name) if not any(is_within(target, a) for a in allowed))
+    assert not above, f"{name} must not know {above}"
+
+
+def test_every_part_has_its_place() -> None:
+    known = {*MAY_IMPORT, *FOUNDATION, "engine"}
+    assert {part_of(name) for name in modules()} <= known
+
+
+def test_no_circle_between_modules() -> None:
+    graph = {name: own_imports(name) - {name} for name in modules()}
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(f"modules import each other: {' -> '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("path", python_files("engine", "lenses", "readers"), ids=module_name)
+def test_libraries_stay_home(path) -> None:
+    for library in {name.partition(".")[0] for name in foreign_imports(path)} & HOME_OF_LIBRARY.keys():
+        homes = HOME_OF_LIBRARY[library]
+        assert any(is_within(module_name(path), home) for home in homes), f"{library} belongs to {homes or 'tests'}"
+
+
+@pytest.mark.parametrize("path", python_files("engine", "lenses", "readers"), ids=module_name)
+def test_own_modules_are_imported_relatively(path) -> None:
+    assert not {n for n in foreign_imports(path) if n.partition(".")[0] in {"chunkmill", "engine", "lenses", "readers"}}

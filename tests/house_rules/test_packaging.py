@@ -1,0 +1,65 @@
+"""What is in the tree is in the wheel, and what README.md prints is what .ci/run runs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+from source_tree import REPOSITORY, SOURCE_FOLDERS, modules
+
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def test_every_package_is_installed() -> None:
+    packages = {f"chunkmill.{name}" for name, path in modules().items() if path.name == "__init__.py"}
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages
+
+
+def test_every_data_file_is_installed() -> None:
+    installed = PROJECT["tool"]["setuptools"]["package-data"]
+    for folder in SOURCE_FOLDERS:
+        for path in (REPOSITORY / folder).rglob("*"):
+            if path.is_file() and path.suffix not in {".py", ".pyc"}:
+                package = ".".join(("chunkmill", *path.parent.relative_to(REPOSITORY).parts))
+                assert any(fnmatch(path.name, pattern) for pattern in installed.get(package, ())), path
+
+
+def test_the_readme_has_two_set_up_commands() -> None:
+    commands = blocks("sh")
+    assert len(commands) == 2
+    assert all(command.count("\n") == 1 for command in commands)
+    assert "chunkmill convert tests/data/demo.mcap" in commands[0]
+    assert "pytest" in commands[1]
+
+
+def test_the_python_of_the_readme_runs(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(data / "mcap" / "rerun__rosbag2_2025_09_10-13_03_56_0.mcap", "drive.mcap")
+    first, second = blocks("python")
+    exec(first, {})
+    assert Path("imu.rrd").stat().st_size > 0
+    shutil.copy("imu.rrd", "drive.rrd")
+    exec(second, {})
+    assert "/imu 1" in capsys.readouterr().out
+
+
+def test_every_recording_has_a_source_and_a_licence(data: Path) -> None:
+    listing = (data / "README.md").read_text(encoding="utf-8")
+    patterns = re.findall(r"^\| `([^`]+)` \|", listing, re.MULTILINE)
+    for path in data.rglob("*"):
+        if path.is_file() and "licences" not in path.parts and path.name != "README.md":
+            name = str(path.relative_to(data))
+            assert any(fnmatch(name, pattern) for pattern in patterns), f"{name} is not in tests/data/README.md"
+    for licence in re.findall(r"\((licences/[^)]+)\)", listing):
+        assert (data / licence).is_file()

@@ -1,0 +1,64 @@
+"""Files and functions stay small, names say what a thing is, and the text is about the project alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from source_tree import CODE_FOLDERS, REPOSITORY, SOURCE_FOLDERS, parsed, python_files, tracked_files
+
+MOST_LINES_OF_A_FILE = 400
+MOST_LINES_OF_A_FUNCTION = 60
+MOST_BYTES_OF_A_FILE = 2_000_000
+VAGUE_NAMES = {"base2", "common", "helper", "helpers", "misc", "stuff", "util", "utils"}
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError|xfail)\b|mark\.skip\b")
+MACHINE_PATH = re.compile(r"(?<![A-Za-z0-9_.$}])/(work|root|farm|home|Users)/")
+TEXT = {"", ".cfg", ".md", ".proto", ".py", ".toml", ".txt", ".yaml", ".yml"}
+
+
+def label(path: Path) -> str:
+    return str(path.relative_to(REPOSITORY))
+
+
+@pytest.mark.parametrize("path", python_files(*CODE_FOLDERS), ids=label)
+def test_files_are_small(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= MOST_LINES_OF_A_FILE, "what two things live in it?"
+
+
+@pytest.mark.parametrize("path", python_files(*SOURCE_FOLDERS), ids=label)
+def test_functions_are_small(path: Path) -> None:
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            documented = ast.get_docstring(node) is not None
+            first = node.body[0].end_lineno if documented else node.lineno
+            lines = (node.end_lineno or 0) - (first or 0)
+            assert lines <= MOST_LINES_OF_A_FUNCTION, f"{node.name} has {lines} lines below its docstring"
+
+
+@pytest.mark.parametrize("path", python_files(*CODE_FOLDERS), ids=label)
+def test_names_say_what_a_module_is(path: Path) -> None:
+    assert not {*path.relative_to(REPOSITORY).with_suffix("").parts} & VAGUE_NAMES
+
+
+def test_nothing_reads_as_unfinished() -> None:
+    this = Path(__file__).resolve()
+    for path in python_files(*CODE_FOLDERS):
+        if path.resolve() != this:
+            found = UNFINISHED.search(path.read_text(encoding="utf-8"))
+            assert found is None, f"{label(path)}: {found}"
+
+
+def test_no_path_of_a_machine() -> None:
+    this = Path(__file__).resolve()
+    for path in tracked_files():
+        if path.suffix in TEXT and path.resolve() != this and "licences" not in path.parts:
+            found = MACHINE_PATH.search(path.read_text(encoding="utf-8"))
+            assert found is None, f"{label(path)}: {found}"
+
+
+def test_no_large_file() -> None:
+    for path in tracked_files():
+        assert path.stat().st_size <= MOST_BYTES_OF_A_FILE, label(path)
