@@ -1,1 +1,7 @@
-"""placeholder"""
+"""Pipelines over chunks: the lazy stream, its operators, its plan, and the entity path expressions."""
+
+from .content_filter import ContentFilter
+from .lazy_stream import LazyChunkStream, write_stores
+from .source import Source, Split
+
+__all__ = ["ContentFilter", "LazyChunkStream", "Source", "Split", "write_stores"]

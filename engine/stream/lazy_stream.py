@@ -1,0 +1,232 @@
+"""``LazyChunkStream``: a pipeline over chunks that runs when a terminal asks for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..chunk import Chunk
+from ..errors import UsageError
+from ..execution.progress import ProgressListener, RunResult
+from ..execution.runner import RunOptions, executor_name, write_rrd
+from ..execution.scratch import collect_chunks
+from ..rrd import StoreEntry
+from .content_filter import content_filter
+from .explain import explain_plan
+from .iterated import IteratedSource
+from .operators import Drop, Filter, FlatMap, Map, Operator, Selection, as_chunk
+from .plan import BranchNode, MergeNode, Node, OperatorNode, Plan, SourceNode, SplitNode, compile_plan
+from .source import Source
+
+_CONSUMED = (
+    "This stream has already been consumed by a pipeline operation (e.g. filter, drop, split, or merge)."
+)
+
+
+class LazyChunkStream:
+    """Chunks that are read, transformed and written when a terminal runs; until then nothing happens.
+
+    Builders (``filter``, ``drop``, ``split``, ``merge``, ``map``, ``flat_map``) consume the streams they are called
+    on: afterwards only the new stream may be used, and the old one raises ``ValueError``. Terminals (``to_chunks``,
+    iteration, ``write_rrd``) do not consume: each runs the pipeline afresh.
+
+    Order: the chunks of one source keep their order; a merge gives the first input's chunks, then the second's, and so
+    on. Two runs over the same bytes give the same chunks in the same order, chunk ids aside, under every executor.
+
+    >>> from chunkmill.engine.chunk import ComponentColumn
+    >>> chunks = [Chunk.from_columns(p, [], [ComponentColumn("volume", [1.0])]) for p in ("/a", "/b/c")]
+    >>> stream = LazyChunkStream.from_iter(chunks).filter(content="/b/**")
+    >>> [c.entity_path for c in stream.to_chunks(executor="inline")]
+    ['/b/c']
+    """
+
+    __slots__ = ("_consumed", "_node")
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._consumed = False
+
+    # --- sources
+
+    @classmethod
+    def from_source(cls, source: Source[Any]) -> LazyChunkStream:
+        """A stream over a reader's source."""
+        return cls(SourceNode(source))
+
+    @staticmethod
+    def from_iter(chunks: Iterable[Chunk]) -> LazyChunkStream:
+        """A stream over chunks that are here already. The iterator is taken once: a second run finds nothing left.
+
+        Under Spark the chunks are first written to the scratch folder, from where tasks read them.
+        """
+        return LazyChunkStream(SourceNode(IteratedSource(iter(chunks))))
+
+    # --- builders
+
+    def filter(
+        self,
+        *,
+        content: object | None = None,
+        has_timeline: str | None = None,
+        is_static: bool | None = None,
+        components: Iterable[Any] | None = None,
+    ) -> LazyChunkStream:
+        """Keep the chunks for which every given predicate holds; with ``components``, only those columns of them.
+
+        ``content`` is an entity path expression, a list of them or a :class:`ContentFilter`; ``components`` holds names
+        or descriptors. Without ``components`` chunks pass unchanged, and nothing is decoded; with it they are new
+        chunks (fresh ids, same row ids).
+        """
+        return self._then(Filter(_selection(content, has_timeline, is_static, components)))
+
+    def drop(
+        self,
+        *,
+        content: object | None = None,
+        has_timeline: str | None = None,
+        is_static: bool | None = None,
+        components: Iterable[Any] | None = None,
+    ) -> LazyChunkStream:
+        """The complement of :meth:`filter`: everything it would not keep. Without arguments: nothing is left."""
+        return self._then(Drop(_selection(content, has_timeline, is_static, components)))
+
+    def split(
+        self,
+        *,
+        content: object | None = None,
+        has_timeline: str | None = None,
+        is_static: bool | None = None,
+        components: Iterable[Any] | None = None,
+    ) -> tuple[LazyChunkStream, LazyChunkStream]:
+        """``(filter, drop)`` of the same selection over one run of what lies upstream, when both are merged again."""
+        node = SplitNode(_selection(content, has_timeline, is_static, components), self._take())
+        return LazyChunkStream(BranchNode(node, True)), LazyChunkStream(BranchNode(node, False))
+
+    def map(self, fn: Callable[[Chunk], Chunk]) -> LazyChunkStream:
+        """Call ``fn`` on each chunk. It runs in the tasks: its side effects stay there, except inline."""
+        return self._then(Map(fn))
+
+    def flat_map(self, fn: Callable[[Chunk], Iterable[Chunk]]) -> LazyChunkStream:
+        """Call ``fn`` on each chunk and pass on all chunks it gives, in order."""
+        return self._then(FlatMap(fn))
+
+    @staticmethod
+    def merge(*streams: LazyChunkStream) -> LazyChunkStream:
+        """All chunks of any number of streams. No source is read twice."""
+        for stream in streams:
+            if not isinstance(stream, LazyChunkStream):
+                raise AttributeError(f"a LazyChunkStream was expected, got a '{type(stream).__name__}' object")
+        return LazyChunkStream(MergeNode(tuple([stream._take() for stream in streams])))
+
+    # --- terminals
+
+    def to_chunks(
+        self,
+        *,
+        executor: str | None = None,
+        master: str | None = None,
+        progress: ProgressListener | None = None,
+    ) -> list[Chunk]:
+        """Run the pipeline and give its chunks. Under Spark they stay in the scratch folder until they are touched."""
+        plan = self._plan(executor)
+        if executor_name(executor) == "inline":
+            return [chunk for task in plan.tasks for chunk in plan.run(task.index)]
+        return collect_chunks(plan, RunOptions(executor, master, None, progress))
+
+    def __iter__(self) -> Iterator[Chunk]:
+        if executor_name(None) == "inline":
+            plan = self._plan(None)
+            return (chunk for task in plan.tasks for chunk in plan.run(task.index))
+        return iter(self.to_chunks())
+
+    def write_rrd(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        application_id: str,
+        recording_id: str,
+        executor: str | None = None,
+        master: str | None = None,
+        progress: ProgressListener | None = None,
+    ) -> RunResult:
+        """Run the pipeline into one RRD file with a footer.
+
+        Guarantee: the file appears under its name whole or not at all; what stood there before stays until then.
+        Chunks that no operator touched are copied without being decoded.
+
+        Raises
+        ------
+        ReadError
+            A source is damaged; the message names file and byte.
+        WriteError, NoSpaceError
+            The destination cannot be written.
+        RuntimeError
+            A function given to ``map`` or ``flat_map`` raised; its own exception is the cause.
+        """
+        for name, value in (("application_id", application_id), ("recording_id", recording_id)):
+            if not isinstance(value, str):
+                raise TypeError(f"argument '{name}': '{type(value).__name__}' object is not an instance of 'str'")
+        store = StoreEntry("recording", application_id, recording_id)
+        return write_stores(path, [(store, self)], executor=executor, master=master, progress=progress)
+
+    def explain(self, *, executor: str | None = None) -> str:
+        """The plan as text: sources, splits, the fused stage, and what passes through undecoded."""
+        return explain_plan(self._live_node(), self._plan(executor))
+
+    # --- inside
+
+    def _then(self, operator: Operator) -> LazyChunkStream:
+        return LazyChunkStream(OperatorNode(operator, self._take()))
+
+    def _take(self) -> Node:
+        node = self._live_node()
+        self._consumed = True
+        return node
+
+    def _live_node(self) -> Node:
+        if self._consumed:
+            raise ValueError(_CONSUMED)
+        return self._node
+
+    def _plan(self, executor: str | None) -> Plan:
+        node = self._live_node()
+        if executor_name(executor) == "inline":
+            return compile_plan(node)
+        return compile_plan(node, _spooled)
+
+    def __repr__(self) -> str:
+        return "LazyChunkStream()"
+
+
+def write_stores(
+    path: str | os.PathLike[str],
+    streams: Iterable[tuple[StoreEntry, LazyChunkStream]],
+    *,
+    executor: str | None = None,
+    master: str | None = None,
+    conf: dict[str, str] | None = None,
+    progress: ProgressListener | None = None,
+) -> RunResult:
+    """Run several streams into one RRD file, each as a store of its own; see :meth:`LazyChunkStream.write_rrd`."""
+    pairs = [(store, stream) for store, stream in streams]
+    if not pairs:
+        raise UsageError("an RRD file needs at least one store")
+    for _, stream in pairs:
+        stream._live_node()
+    destination = Path(os.path.abspath(path))
+    options = RunOptions(executor, master, conf, progress)
+    return write_rrd(destination, [(store, stream._plan(executor)) for store, stream in pairs], options)
+
+
+def _selection(content: object | None, has_timeline: Any, is_static: Any, components: Any) -> Selection:
+    return Selection.of(None if content is None else content_filter(content), has_timeline, is_static, components)
+
+
+def _spooled(source: Source[Any]) -> Source[Any]:
+    """A source that can travel to tasks: one over an iterator is written to scratch parts first."""
+    return source.spooled() if isinstance(source, IteratedSource) else source
+
+
+__all__ = ["LazyChunkStream", "as_chunk", "write_stores"]
