@@ -1,0 +1,80 @@
+"""Decompression of MCAP chunks to exactly the size they declare."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pyarrow as pa
+
+from ...engine.bounded import check_expansion
+from ...engine.errors import ReadError, UnsupportedError
+from .records import DAMAGED_HINT, ChunkHead
+
+
+def check_declared(head: ChunkHead, *, path: str, offset: int) -> int:
+    """The chunk's uncompressed size, if this release reads its compression and the size is believable."""
+    if head.compression not in ("", "lz4", "zstd"):
+        raise UnsupportedError(
+            f"a chunk is compressed with {head.compression!r}",
+            path=path,
+            offset=offset,
+            hint="Only lz4, zstd and uncompressed chunks are defined; rewrite the file, or the name is damaged.",
+        )
+    if head.compression == "" and head.size != head.uncompressed_size:
+        raise _wrong_size(head, head.size, path, offset)
+    return check_expansion(head.size, head.uncompressed_size, path=path, offset=offset, what="a chunk")
+
+
+def decompress_into(out: np.ndarray, head: ChunkHead, data: bytes, *, path: str, offset: int) -> None:
+    """Fill ``out`` (uint8, the declared size of the chunk) with the records of the chunk and check their CRC.
+
+    Never takes more memory than twice the declared size, whatever the compressed bytes say of themselves.
+    """
+    if head.uncompressed_size or data:
+        out[:] = np.frombuffer(_decompressed(head, data, path, offset), np.uint8)
+    check_crc(head, out, path=path, offset=offset)
+
+
+def check_crc(head: ChunkHead, records: np.ndarray, *, path: str, offset: int) -> None:
+    """Compare the CRC-32 of a chunk's records with the one it declares, if it declares one."""
+    if head.crc and zlib.crc32(records.data) != head.crc:
+        raise ReadError("the CRC of a chunk does not match its data", path=path, offset=offset, hint=DAMAGED_HINT)
+
+
+def _decompressed(head: ChunkHead, data: bytes, path: str, offset: int) -> bytes | pa.Buffer:
+    size = head.uncompressed_size
+    try:
+        if head.compression == "":
+            records: bytes | pa.Buffer = data
+        elif head.compression == "zstd":
+            records = pa.Codec("zstd").decompress(data, size)
+        else:
+            records = _decompress_lz4(data, size)
+    except (OSError, RuntimeError, EOFError) as error:
+        why = f"a {head.compression} chunk does not decompress to the {size:,} bytes it declares: {error}"
+        raise ReadError(why, path=path, offset=offset, hint=DAMAGED_HINT) from error
+    if len(records) != size:
+        raise _wrong_size(head, len(records), path, offset)
+    return records
+
+
+def _decompress_lz4(data: bytes, size: int) -> bytes:
+    """LZ4 frames, one or several, of at most ``size`` bytes together."""
+    from lz4.frame import create_decompression_context, decompress_chunk
+
+    parts: list[bytes] = []
+    rest, left = memoryview(data), size
+    while rest:
+        part, used, whole = decompress_chunk(create_decompression_context(), rest, max_length=left)
+        if not whole:
+            raise EOFError("its frame is cut short, or holds more")
+        parts.append(part)
+        left -= len(part)
+        rest = rest[used:]
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _wrong_size(head: ChunkHead, found: int, path: str, offset: int) -> ReadError:
+    why = f"a chunk declares {head.uncompressed_size:,} bytes of records and holds {found:,}"
+    return ReadError(why, path=path, offset=offset, hint=DAMAGED_HINT)

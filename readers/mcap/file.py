@@ -1,0 +1,87 @@
+"""The bytes of one MCAP file, read by position and never beyond its end."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import BinaryIO, Final, Self
+
+from ...engine.bounded import read_sized
+from ...engine.errors import ReadError, SourceMissingError
+from .records import CUT_HINT, DAMAGED_HINT, HEAD, record_name
+
+_ANY: Final = 2**63
+
+
+class McapFile:
+    """An open file of known size. Use it as a context manager."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._file: BinaryIO = open(path, "rb")  # noqa: SIM115 - closed by __exit__
+            self.size = os.fstat(self._file.fileno()).st_size
+        except FileNotFoundError as error:
+            raise SourceMissingError("MCAP file not found", path=path) from error
+        except OSError as error:
+            raise ReadError(f"the file cannot be opened: {error.strerror}", path=path) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def read_at(self, offset: int, size: int, *, what: str, cap: int = _ANY) -> bytes:
+        """Exactly ``size`` bytes from ``offset``; ``cap`` bounds a size that the file declares."""
+        try:
+            self._file.seek(offset)
+            return read_sized(self._file, size, path=self.path, what=what, file_size=self.size, cap=cap)
+        except OSError as error:
+            raise self._io_error(error, offset) from error
+
+    def read_up_to(self, offset: int, size: int) -> bytes:
+        """At most ``size`` bytes from ``offset``, fewer only at the end of the file."""
+        return self.read_at(offset, max(0, min(size, self.size - offset)), what="the file")
+
+    def read_into(self, offset: int, out: memoryview, *, what: str) -> None:
+        """Fill ``out`` with the bytes from ``offset``."""
+        try:
+            self._file.seek(offset)
+            done = 0
+            while done < len(out):
+                got = self._file.readinto(out[done:])  # type: ignore[attr-defined]
+                if not got:
+                    raise ReadError(f"the file ends inside {what}", path=self.path, offset=offset, hint=CUT_HINT)
+                done += got
+        except OSError as error:
+            raise self._io_error(error, offset) from error
+
+    def head_at(self, offset: int, end: int) -> tuple[int, int]:
+        """Opcode and body length of the record at ``offset``, which must lie wholly before ``end``."""
+        if end - offset < HEAD.size:
+            raise ReadError(
+                f"{end - offset} bytes are left where a record should begin",
+                path=self.path,
+                offset=offset,
+                hint=DAMAGED_HINT,
+            )
+        opcode, length = HEAD.unpack(self.read_at(offset, HEAD.size, what="a record"))
+        check_fits(opcode, length, end - offset - HEAD.size, path=self.path, offset=offset)
+        return opcode, length
+
+    def _io_error(self, error: OSError, offset: int) -> ReadError:
+        return ReadError(f"reading failed: {error.strerror}", path=self.path, offset=offset, transient=True)
+
+
+def check_fits(opcode: int, length: int, left: int, *, path: str, offset: int) -> None:
+    """Raise unless a record body of ``length`` bytes fits into the ``left`` bytes behind its head."""
+    if length > left:
+        raise ReadError(
+            f"a record {record_name(opcode)} claims {length:,} bytes where {max(left, 0):,} are left",
+            path=path,
+            offset=offset,
+            hint=DAMAGED_HINT,
+        )

@@ -1,0 +1,185 @@
+"""MCAP records: how they are framed, and their bodies, parsed strictly.
+
+A record is an opcode (u8), the length of its body (u64, little endian) and the body. Bodies are parsed by the classes
+of the ``mcap`` library over a stream that refuses to give less than it was asked for. Format:
+https://mcap.dev/spec
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from io import BytesIO
+from typing import Final, NamedTuple, TypeVar
+
+from mcap.data_stream import ReadDataStream
+from mcap.exceptions import McapError
+
+from ...engine.errors import ReadError
+
+MAGIC: Final = b"\x89MCAP0\r\n"
+HEAD: Final = struct.Struct("<BQ")
+"""Opcode and body length: what every record begins with."""
+
+HEADER: Final = 0x01
+FOOTER: Final = 0x02
+SCHEMA: Final = 0x03
+CHANNEL: Final = 0x04
+MESSAGE: Final = 0x05
+CHUNK: Final = 0x06
+MESSAGE_INDEX: Final = 0x07
+CHUNK_INDEX: Final = 0x08
+ATTACHMENT: Final = 0x09
+ATTACHMENT_INDEX: Final = 0x0A
+STATISTICS: Final = 0x0B
+METADATA: Final = 0x0C
+METADATA_INDEX: Final = 0x0D
+SUMMARY_OFFSET: Final = 0x0E
+DATA_END: Final = 0x0F
+
+MESSAGE_FIXED: Final = 22
+"""Bytes of a message body before its data: channel u16, sequence u32, log time u64, publish time u64."""
+
+FOOTER_SIZE: Final = HEAD.size + 20
+DATA_END_SIZE: Final = HEAD.size + 4
+
+CUT_HINT: Final = "The file was cut short, or its recorder was stopped before it finished; copy it again if there is a whole one."
+DAMAGED_HINT: Final = "The file is damaged; copy it again if there is a good one."
+
+_NAMES: Final = {
+    HEADER: "Header",
+    FOOTER: "Footer",
+    SCHEMA: "Schema",
+    CHANNEL: "Channel",
+    MESSAGE: "Message",
+    CHUNK: "Chunk",
+    MESSAGE_INDEX: "MessageIndex",
+    CHUNK_INDEX: "ChunkIndex",
+    ATTACHMENT: "Attachment",
+    ATTACHMENT_INDEX: "AttachmentIndex",
+    STATISTICS: "Statistics",
+    METADATA: "Metadata",
+    METADATA_INDEX: "MetadataIndex",
+    SUMMARY_OFFSET: "SummaryOffset",
+    DATA_END: "DataEnd",
+}
+_UNREADABLE: Final = (McapError, UnicodeDecodeError, struct.error, ValueError, OverflowError)
+
+T = TypeVar("T")
+
+
+def record_name(opcode: int) -> str:
+    """What the format calls records of ``opcode``.
+
+    >>> record_name(6), record_name(0x91)
+    ('Chunk', 'private (0x91)')
+    """
+    return _NAMES.get(opcode) or f"{'private' if opcode >= 0x80 else 'unknown'} (0x{opcode:02x})"
+
+
+class StrictStream(ReadDataStream):
+    """A record body for the library's parsers; reading past its end raises instead of giving fewer bytes."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(BytesIO(body))
+        self._left = len(body)
+
+    def read(self, length: int) -> bytes:
+        if length > self._left:
+            raise ValueError(f"{length:,} bytes expected, {self._left:,} left in the record")
+        self._left -= length
+        return super().read(length)
+
+
+def parse_record(read: Callable[[ReadDataStream], T], opcode: int, body: bytes, *, path: str, offset: int) -> T:
+    """Parse one record body, e.g. with ``mcap.records.Channel.read``; ``offset`` is where the record starts."""
+    try:
+        return read(StrictStream(body))
+    except _UNREADABLE as error:
+        raise malformed(opcode, str(error), path=path, offset=offset) from error
+
+
+def malformed(opcode: int, why: str, *, path: str, offset: int | None) -> ReadError:
+    """The error for a record whose body is not what its opcode promises."""
+    return ReadError(f"a {record_name(opcode)} record is malformed: {why}", path=path, offset=offset, hint=DAMAGED_HINT)
+
+
+class ChunkEntry(NamedTuple):
+    """A ChunkIndex record, without the positions of the single message indexes.
+
+    ``channel_ids`` are the little-endian u16 ids of the channels that have a message index, as one bytes object.
+    Times are ns, offsets and lengths bytes.
+    """
+
+    offset: int
+    length: int
+    index_length: int
+    start_time: int
+    end_time: int
+    compression: str
+    compressed_size: int
+    uncompressed_size: int
+    channel_ids: bytes
+
+    @property
+    def end(self) -> int:
+        """Where the chunk record ends."""
+        return self.offset + self.length
+
+
+_ENTRY: Final = struct.Struct("<QQQQI")
+_ENTRY_TAIL: Final = struct.Struct("<QI")
+_ENTRY_SIZES: Final = struct.Struct("<QQ")
+
+
+def parse_chunk_entry(body: bytes, *, path: str, offset: int) -> ChunkEntry:
+    """Parse the body of a ChunkIndex record; there may be a hundred thousand of them."""
+    try:
+        start, end, chunk, length, map_length = _ENTRY.unpack_from(body)
+        ids = body[_ENTRY.size : _ENTRY.size + map_length]
+        at = _ENTRY.size + map_length
+        index_length, name_length = _ENTRY_TAIL.unpack_from(body, at)
+        at += _ENTRY_TAIL.size
+        compression = body[at : at + name_length].decode()
+        compressed, uncompressed = _ENTRY_SIZES.unpack_from(body, at + name_length)
+    except (struct.error, UnicodeDecodeError, OverflowError) as error:
+        raise malformed(CHUNK_INDEX, str(error), path=path, offset=offset) from error
+    if map_length % 10:
+        raise malformed(CHUNK_INDEX, f"a map of {map_length} bytes", path=path, offset=offset)
+    low, high = ids[0::10], ids[1::10]
+    channel_ids = bytes(byte for pair in zip(low, high, strict=True) for byte in pair)
+    return ChunkEntry(chunk, length, index_length, start, end, compression, compressed, uncompressed, channel_ids)
+
+
+class ChunkHead(NamedTuple):
+    """What stands in a Chunk record before its data. ``size`` is the length of the data as stored."""
+
+    start_time: int
+    end_time: int
+    uncompressed_size: int
+    crc: int
+    compression: str
+    size: int
+    data_at: int
+
+
+_CHUNK: Final = struct.Struct("<QQQII")
+CHUNK_HEAD_MAX: Final = _CHUNK.size + 255 + 8
+
+
+def parse_chunk_head(body: bytes, length: int, *, path: str, offset: int) -> ChunkHead:
+    """Parse the beginning (at least ``CHUNK_HEAD_MAX`` bytes, or all) of a Chunk record's body of ``length`` bytes."""
+    try:
+        start, end, uncompressed, crc, name_length = _CHUNK.unpack_from(body)
+        at = _CHUNK.size
+        if name_length > 255:
+            raise malformed(CHUNK, f"the name of its compression has {name_length:,} bytes", path=path, offset=offset)
+        compression = body[at : at + name_length].decode()
+        (size,) = struct.unpack_from("<Q", body, at + name_length)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise malformed(CHUNK, str(error), path=path, offset=offset) from error
+    data_at = at + name_length + 8
+    if size > length - data_at:
+        why = f"{size:,} bytes of data in a record with {length - data_at:,} left"
+        raise malformed(CHUNK, why, path=path, offset=offset)
+    return ChunkHead(start, end, uncompressed, crc, compression, size, data_at)

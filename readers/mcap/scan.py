@@ -1,0 +1,177 @@
+"""Where the messages are in a block of records: from its message index when that is right, else by walking.
+
+A block is a run of whole records in a larger buffer (the arena): the records of one MCAP chunk, or a stretch of
+records outside of chunks.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...engine.errors import ReadError, ReadWarning
+from .records import CHANNEL, CHUNK, DAMAGED_HINT, DATA_END, HEAD, MESSAGE, MESSAGE_FIXED, SCHEMA, malformed, record_name
+from .registry import Registry
+
+MESSAGE_HEAD: Final = np.dtype(
+    [
+        ("opcode", "u1"),
+        ("length", "<u8"),
+        ("channel", "<u2"),
+        ("sequence", "<u4"),
+        ("log_time", "<u8"),
+        ("publish_time", "<u8"),
+    ]
+)
+"""What a Message record begins with; packed, 31 bytes, the data behind it."""
+
+_WIDTH: Final = MESSAGE_HEAD.itemsize
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+
+
+class Block(NamedTuple):
+    """Records from byte ``begin`` to ``end`` of the arena.
+
+    ``offset`` is where the chunk (``in_chunk``) or the first record stands in the file. ``index`` holds the message
+    index as (channel id, offsets of its messages in the chunk) pairs; None when there is none to be believed.
+    ``checked``: a CRC says that the records are what was written.
+    """
+
+    begin: int
+    end: int
+    offset: int
+    in_chunk: bool
+    checked: bool
+    index: list[tuple[int, npt.NDArray[np.uint64]]] | None
+
+
+class Found(NamedTuple):
+    """The messages of a block in file order: arena offset of each record, and its head (``MESSAGE_HEAD``)."""
+
+    offsets: Ints
+    heads: np.ndarray
+
+
+def find_messages(arena: Bytes, block: Block, registry: Registry, *, path: str) -> Found:
+    """All messages of ``block``; its channels and schemas go to ``registry``. Raises ``ReadError`` on damage."""
+    if block.index:
+        found = _from_index(arena, block, registry, path)
+        if found is not None:
+            return found
+    offsets, _ = walk(arena, block, registry, path=path)
+    found = _heads(arena, np.array(offsets, np.int64))
+    _check_lengths(found, block, path)
+    if block.index and not block.checked:
+        _compare_with_index(found, block, path)
+    return found
+
+
+def walk(arena: Bytes, block: Block, registry: Registry, *, path: str, window: bool = False) -> tuple[list[int], int]:
+    """Go from record to record: the offsets of the messages, and where the walk ended.
+
+    It ends where the block does. In a ``window`` of records outside of chunks it ends before the first record that is
+    not whole, or that is neither message, channel, schema nor unknown.
+    """
+    view, unpack, size = arena.data, HEAD.unpack_from, HEAD.size
+    at, end = block.begin, block.end
+    offsets: list[int] = []
+    while at < end:
+        body = at + size
+        opcode, length = unpack(view, at) if body <= end else (0, 0)
+        after = body + length
+        if after > end:
+            if window:
+                break
+            raise _overrun(block, at, opcode, length, path)
+        if opcode == MESSAGE:
+            offsets.append(at)
+        elif opcode in (SCHEMA, CHANNEL):
+            registry.add(opcode, bytes(view[body:after]), offset=block.offset)
+        elif window and opcode <= DATA_END:
+            break
+        elif opcode == CHUNK:
+            raise malformed(CHUNK, "there is another chunk inside of it", path=path, offset=block.offset)
+        at = after
+    return offsets, at
+
+
+def _from_index(arena: Bytes, block: Block, registry: Registry, path: str) -> Found | None:
+    """The messages by their index, or None unless index and records agree exactly."""
+    assert block.index is not None
+    room = block.end - block.begin - _WIDTH
+    raw = np.concatenate([offsets for _, offsets in block.index])
+    if not len(raw) or room < 0 or int(raw.max()) > room:
+        return None
+    channels = np.repeat(
+        np.array([channel for channel, _ in block.index], np.uint16), [len(offsets) for _, offsets in block.index]
+    )
+    order = np.argsort(raw, kind="stable")
+    found = _heads(arena, raw[order].astype(np.int64) + block.begin)
+    heads = found.heads
+    if not (heads["opcode"] == MESSAGE).all() or not (heads["channel"] == channels[order]).all():
+        return None
+    lengths = heads["length"]
+    if int(lengths.max()) > block.end - block.begin or int(lengths.min()) < MESSAGE_FIXED:
+        return None
+    begins = np.append(found.offsets, block.end)
+    ends = np.concatenate(([block.begin], found.offsets + HEAD.size + lengths.astype(np.int64)))
+    if (begins < ends).any():
+        return None
+    for gap in np.flatnonzero(begins > ends).tolist():
+        between = block._replace(begin=int(ends[gap]), end=int(begins[gap]))
+        if _hides_messages(arena, between, registry, path):
+            return None
+    return found
+
+
+def _hides_messages(arena: Bytes, between: Block, registry: Registry, path: str) -> bool:
+    try:
+        offsets, _ = walk(arena, between, registry, path=path)
+    except ReadError:
+        return True
+    return bool(offsets)
+
+
+def _heads(arena: Bytes, offsets: Ints) -> Found:
+    if not len(offsets):
+        return Found(offsets, np.empty(0, MESSAGE_HEAD))
+    padded = arena
+    if int(offsets[-1]) > len(arena) - _WIDTH:  # a record too short to be a message, at the very end
+        padded = np.concatenate((arena, np.zeros(_WIDTH, np.uint8)))
+    view = np.ndarray((len(padded) - _WIDTH + 1,), f"V{_WIDTH}", buffer=padded.data, strides=(1,))
+    return Found(offsets, view[offsets].view(MESSAGE_HEAD))
+
+
+def _check_lengths(found: Found, block: Block, path: str) -> None:
+    if (found.heads["length"] < MESSAGE_FIXED).any():
+        raise malformed(MESSAGE, f"it has fewer than {MESSAGE_FIXED} bytes", path=path, offset=block.offset)
+
+
+def _compare_with_index(found: Found, block: Block, path: str) -> None:
+    assert block.index is not None
+    missing = sum(
+        int((~np.isin(offsets, (found.offsets - block.begin).astype(np.uint64))).sum()) for _, offsets in block.index
+    )
+    if missing:
+        warnings.warn(
+            f"{path}: the message index of the chunk at byte {block.offset:,} points at {missing} messages that are not"
+            " there, and the chunk has no CRC; what it holds was read",
+            ReadWarning,
+            stacklevel=2,
+        )
+
+
+def _overrun(block: Block, at: int, opcode: int, length: int, path: str) -> ReadError:
+    where = "inside a chunk " if block.in_chunk else ""
+    what = f"a record {record_name(opcode)} of {length:,} bytes" if length else "a record"
+    return ReadError(
+        f"{what} {where}runs past its end ({block.end - at:,} bytes left)",
+        path=path,
+        offset=block.offset,
+        hint=DAMAGED_HINT,
+    )

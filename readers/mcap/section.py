@@ -1,0 +1,199 @@
+"""The data section, read front to end: records in, groups of decompressed messages out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ...engine.bounded import check_limit
+from ...engine.errors import ReadError
+from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_SCHEMA_BYTES, MIB
+from .attachment import check_attachment
+from .compression import check_crc, check_declared, decompress_into
+from .cursor import Cursor
+from .file import McapFile
+from .plan import McapSplit
+from .records import (
+    ATTACHMENT,
+    CHANNEL,
+    CHUNK,
+    CHUNK_HEAD_MAX,
+    DAMAGED_HINT,
+    DATA_END,
+    HEAD,
+    MESSAGE,
+    MESSAGE_INDEX,
+    METADATA,
+    SCHEMA,
+    malformed,
+    parse_chunk_head,
+    record_name,
+)
+from .registry import Registry
+from .scan import Block, Bytes, Found, find_messages, walk
+
+GROUP_BYTES: Final = 32 * MIB
+"""Decompressed records that are looked at together."""
+
+_WINDOWS: Final = (64 * 1024, 8 * MIB)
+"""Smallest and largest piece in which records outside of chunks are read."""
+
+
+class Group(NamedTuple):
+    """Decompressed records of consecutive chunks, and the messages in them, in file order."""
+
+    arena: Bytes
+    found: Found
+
+
+class SectionReader:
+    """Reads the records of one split.
+
+    Every byte between the split's ends belongs to a record that was looked at, else ``ReadError``. ``chunks`` and
+    ``messages`` count what was found.
+    """
+
+    def __init__(self, file: McapFile, split: McapSplit, registry: Registry) -> None:
+        self._file = file
+        self._split = split
+        self._registry = registry
+        self._cursor = Cursor(file, split.start, split.end, checksum=split.check_data_crc)
+        self._arena: Bytes = np.empty(0, np.uint8)
+        self._used = 0
+        self._blocks: list[Block] = []
+        self._window = _WINDOWS[0]
+        self._after_chunk = False
+        self.chunks = 0
+        self.messages = 0
+
+    def groups(self) -> Iterator[Group]:
+        """The messages of the split, in groups of about ``GROUP_BYTES``, in file order."""
+        cursor = self._cursor
+        while cursor.at < cursor.end:
+            opcode, length = cursor.peek_head()
+            need = self._room_for(opcode, length)
+            if need > len(self._arena) - self._used:
+                yield from self._flush()
+                self._arena = np.empty(max(GROUP_BYTES, need), np.uint8)
+            self._take(opcode, length)
+        yield from self._flush()
+        if self._split.chunks is not None and self.chunks != self._split.chunks:
+            raise ReadError(
+                f"{self._split.chunks:,} chunks should be here and {self.chunks:,} were found",
+                path=self._file.path,
+                offset=self._split.start,
+                hint="The file was changed while it was read, or its index is wrong.",
+            )
+
+    def _room_for(self, opcode: int, length: int) -> int:
+        """Arena bytes that the next record needs."""
+        if opcode == CHUNK:
+            at = self._cursor.at
+            body = self._file.read_up_to(at + HEAD.size, min(length, CHUNK_HEAD_MAX))
+            self._head = parse_chunk_head(body, length, path=self._file.path, offset=at)
+            return check_declared(self._head, path=self._file.path, offset=at)
+        if opcode == MESSAGE:
+            size = HEAD.size + length
+            check_limit(
+                size, MAX_CHUNK_UNCOMPRESSED, path=self._file.path, offset=self._cursor.at, what="the size of a message"
+            )
+            return min(max(self._window, size), self._cursor.end - self._cursor.at)
+        return 0
+
+    def _take(self, opcode: int, length: int) -> None:
+        cursor, after_chunk = self._cursor, self._after_chunk
+        self._after_chunk = opcode == CHUNK or (after_chunk and opcode == MESSAGE_INDEX)
+        if opcode == CHUNK:
+            self._take_chunk(length)
+        elif opcode == MESSAGE:
+            self._take_window(length)
+        elif opcode == MESSAGE_INDEX:
+            self._take_index(cursor.take_record(length), after_chunk)
+        elif opcode in (SCHEMA, CHANNEL):
+            at = cursor.at
+            check_limit(length, MAX_SCHEMA_BYTES, path=self._file.path, offset=at, what=f"a {record_name(opcode)} record")
+            self._registry.add(opcode, cursor.take_record(length), offset=at)
+        elif opcode == ATTACHMENT:
+            check_attachment(self._file, cursor.at, length)
+            cursor.skip_record(length)
+        elif opcode == DATA_END:
+            self._take_data_end(length)
+        elif opcode > DATA_END or opcode in (0, METADATA):
+            cursor.skip_record(length)
+        else:
+            why = f"a record {record_name(opcode)} stands in the data section"
+            raise ReadError(why, path=self._file.path, offset=cursor.at, hint=DAMAGED_HINT)
+
+    def _take_chunk(self, length: int) -> None:
+        cursor, head, path = self._cursor, self._head, self._file.path
+        offset = cursor.at
+        cursor.skip(HEAD.size + head.data_at)
+        out = self._arena[self._used : self._used + head.uncompressed_size]
+        if head.compression == "":
+            cursor.take_into(out)
+            check_crc(head, out, path=path, offset=offset)
+        else:
+            data = cursor.take(check_limit(head.size, 2 * MAX_CHUNK_UNCOMPRESSED, path=path, offset=offset, what="a chunk"))
+            decompress_into(out, head, data, path=path, offset=offset)
+        cursor.skip(length - head.data_at - head.size)
+        end = self._used + head.uncompressed_size
+        checked = head.crc != 0 or self._split.check_data_crc
+        self._blocks.append(Block(self._used, end, offset, True, checked, []))
+        self._used = end
+        self.chunks += 1
+
+    def _take_index(self, body: bytes, after_chunk: bool) -> None:
+        """Keep the offsets of a MessageIndex record that belongs to the chunk before it."""
+        if not after_chunk:
+            return
+        block = self._blocks[-1]
+        size = int.from_bytes(body[2:6], "little")
+        if block.index is None or len(body) < 6 or size % 16 or size > len(body) - 6:
+            self._blocks[-1] = block._replace(index=None)
+            return
+        pairs = np.frombuffer(body, "<u8", count=size // 8, offset=6)
+        block.index.append((int.from_bytes(body[:2], "little"), pairs[1::2]))
+
+    def _take_window(self, length: int) -> None:
+        """Take a stretch of records outside of chunks, beginning with a message."""
+        cursor = self._cursor
+        offset = cursor.at
+        size = min(max(self._window, HEAD.size + length), cursor.end - offset)
+        out = self._arena[self._used : self._used + size]
+        self._file.read_into(offset, out.data, what="a message")
+        block = Block(self._used, self._used + size, offset, False, True, None)
+        offsets, end = walk(self._arena, block, self._registry, path=self._file.path, window=True)
+        smallest, largest = _WINDOWS
+        self._window = min(4 * self._window, largest) if len(offsets) > 1 and cursor.end - offset > size else smallest
+        cursor.took(out[: end - self._used])
+        self._blocks.append(block._replace(end=end))
+        self._used = end
+
+    def _take_data_end(self, length: int) -> None:
+        cursor, path = self._cursor, self._file.path
+        offset, found = cursor.at, cursor.crc
+        body = cursor.take_record(check_limit(length, MIB, path=path, offset=cursor.at, what="the length of DataEnd"))
+        if len(body) < 4:
+            raise malformed(DATA_END, f"it has {len(body)} bytes", path=path, offset=offset)
+        crc = int.from_bytes(body[:4], "little")
+        if self._split.check_data_crc and crc and crc != found:
+            why = "the CRC of the data section does not match its data"
+            raise ReadError(why, path=path, offset=offset, hint=DAMAGED_HINT)
+        if cursor.at != cursor.end:
+            why = f"{cursor.end - cursor.at:,} bytes follow the end of the data section"
+            raise ReadError(why, path=path, offset=cursor.at, hint=DAMAGED_HINT)
+
+    def _flush(self) -> Iterator[Group]:
+        arena = self._arena[: self._used]
+        parts = [find_messages(arena, block, self._registry, path=self._file.path) for block in self._blocks]
+        self._blocks, self._used = [], 0
+        self._arena = np.empty(0, np.uint8)
+        parts = [part for part in parts if len(part.offsets)]
+        if parts:
+            found = Found(np.concatenate([p.offsets for p in parts]), np.concatenate([p.heads for p in parts]))
+            self.messages += len(found.offsets)
+            yield Group(arena, found)
+
+
