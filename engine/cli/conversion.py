@@ -15,7 +15,7 @@ from .failures import FAILED, complain, show
 from .formats import FORMAT_OF_SUFFIX, Format
 from .inputs import Job, plan_jobs
 from .options import ConvertOptions
-from .pipelines import convert_one
+from .pipelines import check_content, convert_one
 from .progress import ProgressBar
 from .units import duration, size
 
@@ -51,6 +51,7 @@ def _check(jobs: Sequence[Job], options: ConvertOptions) -> None:
         )
     if options.executor == "inline" and (options.master is not None or options.conf):
         raise UsageError("--master and --conf are for Spark, and --executor inline runs without it")
+    check_content(options)
     if options.topics or options.exclude_topics:
         for job in jobs:
             if FORMAT_OF_SUFFIX.get(job.source.suffix.lower()) is Format.RRD:

@@ -11,6 +11,8 @@ from pathlib import Path
 from ..errors import SourceMissingError, UsageError
 from .formats import FORMAT_OF_SUFFIX, Format
 
+_KINDS = ", ".join(sorted(FORMAT_OF_SUFFIX))
+
 
 @dataclass(frozen=True, slots=True)
 class Input:
@@ -78,7 +80,7 @@ def _in_folder(folder: Path) -> Iterator[Input]:
         folders[:] = sorted(f for f in folders if not f.startswith("."))
         for name in sorted(files):
             path = Path(here, name)
-            if path.suffix.lower() in FORMAT_OF_SUFFIX and not name.startswith("."):
+            if _is_recording(path):
                 empty = False
                 yield Input(path, path.relative_to(folder).with_suffix(""))
     if empty:
@@ -91,11 +93,17 @@ def _in_folder(folder: Path) -> Iterator[Input]:
 
 def _matching(pattern: str) -> Iterator[Input]:
     fixed = Path(*_until_magic(Path(pattern).parts))
-    paths = [Path(p) for p in sorted(glob.glob(pattern, recursive=True)) if not Path(p).is_dir()]  # noqa: PTH207
+    paths = [p for p in map(Path, sorted(glob.glob(pattern, recursive=True))) if _is_recording(p)]  # noqa: PTH207
     if not paths:
-        raise SourceMissingError("no file matches this pattern", path=pattern, hint="Check the pattern.")
+        raise SourceMissingError(
+            f"no recording ({_KINDS}) matches this pattern", path=pattern, hint="Check the pattern."
+        )
     for path in paths:
         yield Input(path, path.relative_to(fixed).with_suffix(""))
+
+
+def _is_recording(path: Path) -> bool:
+    return path.suffix.lower() in FORMAT_OF_SUFFIX and not path.name.startswith(".") and path.is_file()
 
 
 def _until_magic(parts: tuple[str, ...]) -> Iterator[str]:

@@ -1,9 +1,12 @@
-"""The pipeline of one conversion, from its reader to ``write_rrd``."""
+"""The pipelines of one conversion, from its reader to the RRD."""
 
 from __future__ import annotations
 
 from ...readers import McapReader, RrdReader
-from ..execution.progress import ProgressListener
+from ..errors import UsageError
+from ..execution.progress import ProgressListener, RunResult
+from ..rrd import StoreEntry
+from ..stream import ContentFilter, LazyChunkStream, write_stores
 from .formats import Format, detect_format
 from .inputs import Job
 from .options import ConvertOptions
@@ -11,28 +14,66 @@ from .options import ConvertOptions
 APPLICATION_ID = "chunkmill"
 """The application id of a recording that comes from an MCAP, which has none."""
 
+Stores = list[tuple[StoreEntry, LazyChunkStream]]
 
-def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener) -> None:
-    """Convert one input on the executor that is asked for. Raises ``ChunkmillError``; then nothing is written."""
-    source = str(job.source)
-    if detect_format(job.source) is Format.MCAP:
-        stream = McapReader(
-            source,
-            include_topic_regex=list(options.topics) or None,
-            exclude_topic_regex=list(options.exclude_topics) or None,
-        ).stream()
-        application_id, recording_id = APPLICATION_ID, job.name
-    else:
-        reader = RrdReader(source)
-        store = reader.recordings()[0]
-        stream = reader.stream(store=store)
-        application_id, recording_id = store.application_id, store.recording_id
-    if options.content:
-        stream = stream.filter(content=list(options.content))
-    stream.write_rrd(
-        str(job.destination),
-        application_id=options.application_id or application_id,
-        recording_id=options.recording_id or recording_id,
+
+def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener) -> RunResult:
+    """Convert one input on the executor that is asked for. Raises ``ChunkmillError``; then nothing is written.
+
+    An RRD keeps all its recordings and blueprints; the filter is for recordings.
+    """
+    stores = [_from_mcap(job, options)] if detect_format(job.source) is Format.MCAP else _from_rrd(job, options)
+    return write_stores(
+        job.destination,
+        stores,
         executor=options.executor,
+        master=options.master,
+        conf=options.conf or None,
         progress=progress,
     )
+
+
+def check_content(options: ConvertOptions) -> None:
+    """Raise ``UsageError`` where ``--content`` is no entity path expression."""
+    try:
+        ContentFilter(options.content)
+    except ValueError as error:
+        raise UsageError(
+            f"--content {' '.join(options.content)!r}: {error}",
+            hint="Write an entity path such as /imu, or a subtree such as '/imu/**'; '-/imu/**' leaves one out.",
+        ) from error
+
+
+def _from_mcap(job: Job, options: ConvertOptions) -> tuple[StoreEntry, LazyChunkStream]:
+    reader = McapReader(
+        job.source,
+        include_topic_regex=options.topics or None,
+        exclude_topic_regex=options.exclude_topics or None,
+    )
+    store = StoreEntry("recording", options.application_id or APPLICATION_ID, options.recording_id or job.name)
+    return store, _filtered(reader.stream(), options)
+
+
+def _from_rrd(job: Job, options: ConvertOptions) -> Stores:
+    reader = RrdReader(job.source)
+    recordings = reader.recordings()
+    if len(recordings) > 1 and options.recording_id is not None:
+        raise UsageError(
+            f"--recording-id names one recording, and the file holds {len(recordings)}",
+            path=str(job.source),
+            hint="Leave it out: each recording then keeps its own.",
+        )
+    stores: Stores = []
+    for store in recordings:
+        application_id = options.application_id or store.application_id
+        renamed = StoreEntry("recording", application_id, options.recording_id or store.recording_id)
+        stores.append((renamed, _filtered(reader.stream(store=store), options)))
+    for store in reader.blueprints():
+        # A viewer finds a blueprint by the application id of its recording.
+        renamed = StoreEntry("blueprint", options.application_id or store.application_id, store.recording_id)
+        stores.append((renamed, reader.stream(store=store)))
+    return stores
+
+
+def _filtered(stream: LazyChunkStream, options: ConvertOptions) -> LazyChunkStream:
+    return stream.filter(content=list(options.content)) if options.content else stream

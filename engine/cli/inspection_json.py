@@ -1,0 +1,49 @@
+"""The report of ``inspect`` as JSON. Its keys are an interface: they are added to, not renamed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .inspection_report import EntityReport, FileReport, StoreReport
+
+
+def to_json(report: FileReport) -> str:
+    """The report as JSON text. Times are in nanoseconds, or numbers of a sequence; null means not known."""
+    return json.dumps(
+        {
+            "path": report.path,
+            "format": report.format,
+            "bytes": report.num_bytes,
+            **report.facts,
+            "recordings": [_store(s) for s in report.stores if s.kind == "recording"],
+            "blueprints": [_store(s) for s in report.stores if s.kind == "blueprint"],
+        },
+        indent=2,
+        ensure_ascii=False,
+    )
+
+
+def _store(store: StoreReport) -> dict[str, Any]:
+    return {
+        "application_id": store.application_id,
+        "recording_id": store.recording_id,
+        "chunks": store.chunks,
+        "rows": store.rows,
+        "bytes": store.num_bytes,
+        "timelines": [{"name": t.name, "type": t.kind.value, "start": t.start, "end": t.end} for t in store.timelines],
+        "entities": [_entity(e) for e in store.entities],
+    }
+
+
+def _entity(entity: EntityReport) -> dict[str, Any]:
+    given = {
+        "path": entity.path,
+        "rows": entity.rows,
+        "chunks": entity.chunks,
+        "bytes": entity.num_bytes,
+        "static": entity.is_static,
+    }
+    if entity.schema is not None or entity.encoding is not None:
+        return given | {"schema": entity.schema, "encoding": entity.encoding}
+    return given | {"timelines": list(entity.timelines), "components": list(entity.components)}

@@ -1,0 +1,132 @@
+"""What ``inspect`` finds in a file, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..chunk.header import ChunkHeader, TimelineKind
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineReport:
+    """One timeline and its range in ticks: nanoseconds, or numbers of a sequence. None: no row is on it."""
+
+    name: str
+    kind: TimelineKind
+    start: int | None
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EntityReport:
+    """One entity, or one topic of an MCAP. ``None`` stands for what the file does not say without reading it all."""
+
+    path: str
+    rows: int | None
+    chunks: int | None = None
+    num_bytes: int | None = None
+    is_static: bool | None = None
+    timelines: tuple[str, ...] = ()
+    components: tuple[str, ...] = ()
+    schema: str | None = None
+    encoding: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReport:
+    """One recording or blueprint with its timelines and entities, each sorted by name."""
+
+    kind: str
+    application_id: str | None
+    recording_id: str | None
+    timelines: tuple[TimelineReport, ...]
+    entities: tuple[EntityReport, ...]
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of all entities."""
+        return _sum(e.rows for e in self.entities)
+
+    @property
+    def chunks(self) -> int | None:
+        """Chunks of all entities."""
+        return _sum(e.chunks for e in self.entities)
+
+    @property
+    def num_bytes(self) -> int | None:
+        """Stored bytes of all entities, as they lie in the file."""
+        return _sum(e.num_bytes for e in self.entities)
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """One file and its stores; ``facts`` holds what only this format has, by name."""
+
+    path: str
+    format: str
+    num_bytes: int
+    stores: tuple[StoreReport, ...]
+    facts: dict[str, str | int | bool] = field(default_factory=dict)
+
+
+def summarise_store(
+    kind: str, application_id: str, recording_id: str, chunks: Iterable[tuple[ChunkHeader, int]]
+) -> StoreReport:
+    """The report on one store from its chunk headers, each with the bytes it takes in the file."""
+    entities: dict[str, _EntitySums] = {}
+    timelines: dict[str, TimelineReport] = {}
+    for header, num_bytes in chunks:
+        entities.setdefault(header.entity_path, _EntitySums()).add(header, num_bytes)
+        for line in header.timelines:
+            known = timelines.get(line.name)
+            starts = [s for s in (line.start, known.start if known else None) if s is not None]
+            ends = [e for e in (line.end, known.end if known else None) if e is not None]
+            timelines[line.name] = TimelineReport(
+                line.name, line.kind, min(starts, default=None), max(ends, default=None)
+            )
+    return StoreReport(
+        kind,
+        application_id,
+        recording_id,
+        tuple(timelines[name] for name in sorted(timelines)),
+        tuple(entities[path].report(path) for path in sorted(entities)),
+    )
+
+
+@dataclass(slots=True)
+class _EntitySums:
+    rows: int = 0
+    chunks: int = 0
+    num_bytes: int = 0
+    static_chunks: int = 0
+    timelines: set[str] = field(default_factory=set)
+    components: set[str] = field(default_factory=set)
+
+    def add(self, header: ChunkHeader, num_bytes: int) -> None:
+        self.rows += header.num_rows
+        self.chunks += 1
+        self.num_bytes += num_bytes
+        self.static_chunks += header.is_static
+        self.timelines.update(line.name for line in header.timelines)
+        self.components.update(c.descriptor.component for c in header.components)
+
+    def report(self, path: str) -> EntityReport:
+        return EntityReport(
+            path,
+            self.rows,
+            self.chunks,
+            self.num_bytes,
+            self.static_chunks == self.chunks,
+            tuple(sorted(self.timelines)),
+            tuple(sorted(self.components)),
+        )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total

@@ -1,0 +1,92 @@
+"""The report of ``inspect`` as tables for people."""
+
+from __future__ import annotations
+
+import datetime
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ..chunk.header import TimelineKind
+from .inspection_report import FileReport, StoreReport, TimelineReport
+from .units import duration, size
+
+_UNKNOWN = "?"
+_PLAIN_WIDTH = 160
+
+
+def print_tables(report: FileReport) -> None:
+    """Print the report on stdout: a line on the file, then a heading and two tables for each store."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_PLAIN_WIDTH)
+    facts = [f"{name.replace('_', ' ')} {value}" for name, value in report.facts.items() if value != ""]
+    console.print(escape(", ".join([f"{report.path}: {report.format.upper()}", size(report.num_bytes), *facts])))
+    for store in report.stores:
+        console.print()
+        console.print(escape(_heading(store)), style="bold")
+        if store.timelines:
+            console.print(_timelines(store))
+        if store.entities:
+            console.print(_entities(store))
+
+
+def _heading(store: StoreReport) -> str:
+    words = [store.kind]
+    if store.recording_id is not None:
+        words.append(f"{store.recording_id!r} of application {store.application_id!r}")
+    counts = [f"{len(store.entities):,} entities"]
+    counts += [f"{store.rows:,} rows"] if store.rows is not None else []
+    counts += [f"{store.chunks:,} chunks"] if store.chunks is not None else []
+    counts += [size(store.num_bytes)] if store.num_bytes is not None else []
+    return f"{' '.join(words)}: {', '.join(counts)}"
+
+
+def _timelines(store: StoreReport) -> Table:
+    table = Table("timeline", "type", "start", "end", "length")
+    for line in store.timelines:
+        length = _UNKNOWN
+        if line.start is not None and line.end is not None:
+            span = line.end - line.start
+            length = f"{span:,}" if line.kind is TimelineKind.SEQUENCE else duration(span / 1e9)
+        table.add_row(escape(line.name), line.kind.value, _tick(line, line.start), _tick(line, line.end), length)
+    return table
+
+
+def _tick(line: TimelineReport, value: int | None) -> str:
+    """A tick as people read it; a time that no calendar holds stays a number of nanoseconds."""
+    if value is None:
+        return "-"
+    if line.kind is TimelineKind.SEQUENCE:
+        return f"{value:,}"
+    if line.kind is TimelineKind.DURATION:
+        return f"{value / 1e9:.6f} s"
+    try:
+        instant = datetime.datetime.fromtimestamp(value // 1_000_000_000, datetime.UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{value:,} ns"
+    return f"{instant:%Y-%m-%d %H:%M:%S}.{value % 1_000_000_000 // 1000:06d}Z"
+
+
+def _entities(store: StoreReport) -> Table:
+    topics = any(e.schema is not None or e.encoding is not None for e in store.entities)
+    what = "schema" if topics else "components"
+    table = Table("topic" if topics else "entity", "", what, title_justify="left")
+    table.columns[0].overflow = table.columns[2].overflow = "fold"
+    numbers = [name for name in ("rows", "chunks", "num_bytes") if any(_has(e, name) for e in store.entities)]
+    for name in numbers:
+        table.add_column("bytes" if name == "num_bytes" else name, justify="right")
+    for entity in store.entities:
+        described = f"{entity.schema or _UNKNOWN} ({entity.encoding})" if topics else ", ".join(entity.components)
+        values = [getattr(entity, name) for name in numbers]
+        shown = [
+            _UNKNOWN if v is None else size(v) if name == "num_bytes" else f"{v:,}"
+            for name, v in zip(numbers, values, strict=True)
+        ]
+        table.add_row(escape(entity.path), "static" if entity.is_static else "", escape(described), *shown)
+    return table
+
+
+def _has(entity: object, name: str) -> bool:
+    return getattr(entity, name) is not None

@@ -1,0 +1,64 @@
+"""One paragraph and an exit code for everything that can go wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import click
+import pytest
+from chunkmill.engine.cli.failures import paragraph, reported
+from chunkmill.engine.errors import ReadError, UsageError, WriteError
+
+
+def outcome(error: BaseException, capsys: pytest.CaptureFixture[str], *, debug: bool = False) -> tuple[int, str]:
+    """The exit code and what stands on stderr after ``error`` happened in a command."""
+    with pytest.raises(click.exceptions.Exit) as caught, reported(debug=debug):
+        raise error
+    return caught.value.exit_code, capsys.readouterr().err
+
+
+def test_an_error_is_one_paragraph(capsys: pytest.CaptureFixture[str]) -> None:
+    error = ReadError("the file ends inside a chunk", path="drive.mcap", offset=1234, hint="Copy it again.")
+    code, text = outcome(error, capsys)
+    assert code == 1
+    assert text == "chunkmill: error: drive.mcap: the file ends inside a chunk (at byte 1,234). Copy it again.\n"
+
+
+def test_bad_usage_has_its_own_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcome(UsageError("no such thing"), capsys)[0] == 2
+
+
+def test_a_message_of_many_lines_becomes_one(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = outcome(WriteError("first\n\tat org.apache.spark\x1b[31m\nlast"), capsys)
+    assert (code, text) == (1, "chunkmill: error: first at org.apache.spark[31m last.\n")
+
+
+def test_a_defect_is_called_one(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = outcome(KeyError("'x'\n  File y"), capsys)
+    assert code == 1
+    assert text.count("\n") == 1
+    assert "KeyError" in text
+    assert "--debug" in text
+    assert "Traceback" not in text
+
+
+def test_debug_shows_the_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    _, text = outcome(KeyError("x"), capsys, debug=True)
+    assert text.startswith("Traceback")
+
+
+def test_interruption_and_termination_have_the_usual_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcome(KeyboardInterrupt(), capsys)[0] == 130
+    with pytest.raises(click.exceptions.Exit) as caught, reported(debug=False):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert caught.value.exit_code == 143
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_errors_of_the_system_name_the_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="directory") as caught:
+        (tmp_path / "gone").read_bytes()
+    assert paragraph(caught.value) == f"{tmp_path / 'gone'}: no such file or directory."
+    assert "memory" in paragraph(MemoryError())
