@@ -1,1 +1,21 @@
-"""placeholder"""
+"""The RRD container: framing, messages, manifest, reader and writer. No streams, no Spark."""
+
+from .arrow_ipc import Compression, encode_batch
+from .encoded_payload import EncodedPayload, FramedPayload
+from .entry import ChunkEntry
+from .manifest_build import build_manifest
+from .message_writer import MessageWriter
+from .store_entry import StoreEntry
+from .writer import RrdWriter
+
+__all__ = [
+    "ChunkEntry",
+    "Compression",
+    "EncodedPayload",
+    "FramedPayload",
+    "MessageWriter",
+    "RrdWriter",
+    "StoreEntry",
+    "build_manifest",
+    "encode_batch",
+]

@@ -1,0 +1,102 @@
+"""Writing the chunks of one store, one framed ``ArrowMsg`` each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, BinaryIO
+
+import pyarrow as pa
+
+from ..errors import WriteError
+from .arrow_ipc import Compression, encode_batch
+from .arrow_message import message_head, message_tail, store_field
+from .encoded_payload import EncodedPayload, RrdPayload
+from .entry import ChunkEntry
+from .framing import MESSAGE_HEADER_SIZE, MessageKind, message_header
+from .output import Output
+from .positional import PositionalFile
+from .store_entry import StoreEntry
+
+if TYPE_CHECKING:
+    from ..chunk.chunk import Chunk
+    from ..chunk.header import ChunkHeader
+
+
+class MessageWriter:
+    """Appends chunks of ``store`` to ``file``, from where it stands; what it writes is a part of an RRD.
+
+    Guarantee: chunks lie in the order they were given. A chunk nobody has touched since it was read from an RRD
+    keeps its compressed bytes; the kernel copies them. Call :meth:`flush` at the end. Errors name ``path``.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO | Output,
+        store: StoreEntry,
+        *,
+        path: str,
+        compression: Compression = Compression.LZ4,
+    ) -> None:
+        self._out = file if isinstance(file, Output) else Output(file, path)
+        self._store_field = store_field(store.to_message())
+        self._compression = compression
+        self._source: PositionalFile | None = None
+
+    def append(self, chunk: Chunk) -> ChunkEntry:
+        """Write one chunk; gives its header and where it lies, counted from where this writer began."""
+        payload = chunk.payload
+        if isinstance(payload, RrdPayload):
+            return self._append_encoded(chunk.header, payload)
+        try:
+            data, size = encode_batch(chunk.to_record_batch(), self._compression)
+        except WriteError as error:
+            raise WriteError(
+                f"{chunk.entity_path}: {error.message}", path=self._out.path, hint=error.hint
+            ) from error
+        length = data.size if isinstance(data, pa.Buffer) else len(data)
+        tail, offset, total = self._write_head(chunk.header, self._compression, size, length)
+        self._out.write(data)
+        self._out.write(tail)
+        return ChunkEntry(chunk.header, offset, total, size)
+
+    def flush(self) -> None:
+        """Hand everything to the operating system, and close what was copied from."""
+        self._out.flush()
+        self.release()
+
+    def release(self) -> None:
+        """Close the file that payloads were last copied from."""
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+    def _append_encoded(self, header: ChunkHeader, payload: RrdPayload) -> ChunkEntry:
+        if isinstance(payload, EncodedPayload) and payload.data is not None:
+            encoded, source = payload, None
+        else:
+            source = self._open(payload.path)
+            encoded = payload.located(source)
+        tail, offset, total = self._write_head(header, encoded.compression, encoded.uncompressed_size, encoded.size)
+        if source is None:
+            assert encoded.data is not None
+            self._out.write(encoded.data)
+        else:
+            self._out.copy(source, encoded.offset, encoded.size, what="the payload of a chunk")
+        self._out.write(tail)
+        return ChunkEntry(header, offset, total, encoded.uncompressed_size)
+
+    def _write_head(
+        self, header: ChunkHeader, compression: Compression, uncompressed_size: int, size: int
+    ) -> tuple[bytes, int, int]:
+        """Write all before the payload; gives what comes after it, and offset and size of the message."""
+        head = message_head(self._store_field, compression, uncompressed_size, size)
+        tail = message_tail(header.chunk_id, header.is_static)
+        total = len(head) + size + len(tail)
+        offset = self._out.position + MESSAGE_HEADER_SIZE
+        self._out.write(message_header(MessageKind.ARROW_MSG, total) + head)
+        return tail, offset, total
+
+    def _open(self, path: str) -> PositionalFile:
+        if self._source is None or self._source.path != path:
+            self.release()
+            self._source = PositionalFile(path)
+        return self._source

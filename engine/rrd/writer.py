@@ -1,0 +1,163 @@
+"""Writing a whole RRD: header, stores, messages, footer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike, fspath
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO
+
+from ..chunk import tuid
+from ..errors import UsageError, WriteError
+from ..failing import writing
+from .arrow_ipc import Compression
+from .entry import ChunkEntry
+from .framing import WRITTEN_VERSION, MessageKind, message_header, stream_footer, stream_header
+from .manifest_build import build_manifest
+from .message_writer import MessageWriter
+from .messages import SOURCE_OTHER, RrdFooter, SetStoreInfo, tuid_message
+from .output import Output
+from .positional import PositionalFile
+from .store_entry import StoreEntry
+from .timelines import TimelineRegister
+
+if TYPE_CHECKING:
+    from ..chunk.chunk import Chunk
+
+
+@dataclass(slots=True)
+class _OpenStore:
+    writer: MessageWriter
+    timelines: TimelineRegister
+    entries: list[ChunkEntry] = field(default_factory=list)
+
+
+class RrdWriter:
+    """Writes one RRD, of any number of stores, to a path or a binary file that stands where the stream is to begin.
+
+    Guarantee: nothing but a :meth:`finish` that returned makes a whole file; what a path opened is closed by it, by
+    :meth:`close` and by leaving a ``with`` block. Chunks of a store lie in the order they were given. Replacing a
+    file atomically is the caller's job. Raises :class:`WriteError`, of it :class:`NoSpaceError` for a full disk.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> writer = RrdWriter(file, path="memory")
+    >>> writer.begin_store(StoreEntry("recording", "demo", "one"))
+    >>> writer.finish()
+    >>> file.getvalue()[:4]
+    b'RRF2'
+    """
+
+    def __init__(
+        self,
+        target: str | PathLike[str] | BinaryIO,
+        *,
+        path: str | None = None,
+        compression: Compression = Compression.LZ4,
+    ) -> None:
+        if isinstance(target, (str, PathLike)):
+            self.path = path or fspath(target)
+            with writing(self.path):
+                self._file: BinaryIO = open(target, "wb", buffering=0)  # type: ignore[assignment]  # noqa: SIM115
+            self._opened: BinaryIO | None = self._file
+        else:
+            self.path = path or str(getattr(target, "name", "the recording"))
+            self._file, self._opened = target, None
+        self._compression = compression
+        self._out = Output(self._file, self.path)
+        self._stores: dict[StoreEntry, _OpenStore] = {}
+        self._out.write(stream_header(lz4=compression == Compression.LZ4))
+
+    def begin_store(self, store: StoreEntry, source: str = "chunkmill") -> None:
+        """Announce a store, before its first chunk; ``source`` is who recorded it. A second time does nothing."""
+        if store in self._stores:
+            return
+        if not store.application_id:
+            raise WriteError(
+                "the application id must not be empty", path=self.path, hint="Rerun refuses to open such a recording."
+            )
+        message = SetStoreInfo(row_id=tuid_message(tuid.mint()))
+        message.info.store_id.CopyFrom(store.to_message())
+        message.info.store_source.kind = SOURCE_OTHER
+        message.info.store_source.extra.payload = source.encode()
+        message.info.store_version.crate_version_bits = WRITTEN_VERSION.bits
+        self._frame(MessageKind.SET_STORE_INFO, message.SerializeToString())
+        writer = MessageWriter(self._out, store, path=self.path, compression=self._compression)
+        self._stores[store] = _OpenStore(writer, TimelineRegister(self.path))
+
+    def append(self, store: StoreEntry, chunk: Chunk) -> ChunkEntry:
+        """Write one chunk of a store that was begun."""
+        opened = self._opened_store(store)
+        opened.timelines.add(chunk.header.timelines)
+        entry = opened.writer.append(chunk)
+        opened.entries.append(entry)
+        return entry
+
+    def append_part(
+        self,
+        store: StoreEntry,
+        part_path: str | PathLike[str],
+        entries: Sequence[ChunkEntry],
+        offset: int = 0,
+        size: int | None = None,
+    ) -> None:
+        """Copy ``size`` bytes (by default all) from ``offset`` of a part, which are the framed messages of ``entries``.
+
+        The part was written by a :class:`MessageWriter` for the same store; offsets of ``entries`` are those in the
+        part. The kernel copies, nothing is decoded.
+        """
+        opened = self._opened_store(store)
+        for entry in entries:
+            opened.timelines.add(entry.header.timelines)
+        with PositionalFile(fspath(part_path)) as part:
+            length = part.size - offset if size is None else size
+            shift = self._out.position - offset
+            self._out.copy(part, offset, length, what="a part")
+        opened.entries += (replace(e, offset=e.offset + shift) for e in entries)
+
+    def finish(self) -> None:
+        """Write the footer, and wait until everything is on the disk."""
+        manifests = b"".join(
+            _manifest_field(build_manifest(store, opened.entries, path=self.path))
+            for store, opened in self._stores.items()
+            if opened.entries
+        )
+        self._frame(MessageKind.END, manifests)
+        self._out.write(stream_footer(self._out.position - len(manifests), manifests))
+        self._out.sync()
+        self.close()
+
+    def close(self) -> None:
+        """Close without finishing: the file, if this writer opened it, and the sources that were copied from."""
+        for opened in self._stores.values():
+            opened.writer.release()
+        if self._opened is not None:
+            file, self._opened = self._opened, None
+            with writing(self.path):
+                file.close()
+
+    def __enter__(self) -> RrdWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def _frame(self, kind: MessageKind, payload: bytes) -> None:
+        self._out.write(message_header(kind, len(payload)))
+        self._out.write(payload)
+
+    def _opened_store(self, store: StoreEntry) -> _OpenStore:
+        try:
+            return self._stores[store]
+        except KeyError:
+            raise UsageError(f"{store.text} was not begun", hint="Call begin_store first.") from None
+
+
+def _manifest_field(manifest: bytes) -> bytes:
+    """Field 1 of an ``RrdFooter``, around a manifest that is serialised already."""
+    empty = RrdFooter()
+    empty.manifests.add().MergeFromString(manifest)
+    return bytes(empty.SerializeToString())
+
+
