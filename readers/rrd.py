@@ -1,0 +1,131 @@
+"""``RrdReader``: the recordings and blueprints of an RRD file as streams of chunks."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..engine.chunk import Chunk
+from ..engine.errors import ReadWarning, SourceMissingError, UsageError
+from ..engine.rrd import ChunkEntry, RrdFile, StoreEntry
+from ..engine.stream import LazyChunkStream, Split
+
+
+class RrdReader:
+    """Reads an RRD file: what it holds, and the chunks of each of its stores.
+
+    Nothing is read until it is asked for. With a footer, chunks come with their headers and without their payloads,
+    which are read when they are touched; a file without one is scanned from its start.
+
+    Guarantee: chunks come in the order they lie in the file, all of them or a ``ReadError`` that names the byte where
+    the file is damaged.
+
+    Raises
+    ------
+    ValueError
+        The file does not exist.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(str(path))
+        if not self.path.exists():
+            raise SourceMissingError(f"RRD file not found: {self.path}")
+
+    def recordings(self) -> list[StoreEntry]:
+        """The recordings, sorted by application id and recording id."""
+        return [s for s in self._stores() if s.kind == "recording"]
+
+    def blueprints(self) -> list[StoreEntry]:
+        """The blueprints, sorted by application id and id."""
+        return [s for s in self._stores() if s.kind == "blueprint"]
+
+    def stream(self, *, store: StoreEntry | None = None) -> LazyChunkStream:
+        """The chunks of one store: by default the first recording, with a warning when there are more."""
+        return LazyChunkStream.from_source(RrdSource(str(self.path), self._chosen(store)))
+
+    def _stores(self) -> list[StoreEntry]:
+        with RrdFile(self.path) as file:
+            return file.stores()
+
+    def _chosen(self, store: StoreEntry | None) -> StoreEntry:
+        stores = self._stores()
+        if store is not None:
+            if store not in stores:
+                raise UsageError(f"Store {store.store_id} not found in RRD file", path=str(self.path))
+            return store
+        recordings = [s for s in stores if s.kind == "recording"]
+        if not recordings:
+            raise UsageError(
+                "No recording store found in RRD file",
+                path=str(self.path),
+                hint="It holds no chunk, or only blueprints; see blueprints().",
+            )
+        if len(recordings) > 1:
+            warnings.warn(
+                f"RRD contains {len(recordings)} recording stores; implicitly using {recordings[0].store_id}. "
+                "Pass `store=…` to select explicitly (see `recordings()`).",
+                ReadWarning,
+                stacklevel=3,
+            )
+        return recordings[0]
+
+    def __repr__(self) -> str:
+        return f"RrdReader({self.path})"
+
+
+@dataclass(frozen=True, slots=True)
+class RrdSplit(Split):
+    """Chunks of a store: the entries ``start`` to ``stop`` of its manifest, or all by scanning."""
+
+    entries: tuple[ChunkEntry, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RrdSource:
+    """The chunks of one store of an RRD file.
+
+    Order: that of the file. Restart: each split can be read again by itself. With a footer a split is a run of
+    manifest entries, without one the whole file.
+    """
+
+    path: str
+    store: StoreEntry
+    wanted: Callable[[str], bool] | None = None
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return f"RrdReader({Path(self.path).name}, {self.store.store_id})"
+
+    def paths(self) -> Sequence[str]:
+        """The file that is read."""
+        return [self.path]
+
+    def narrowed(self, wanted: Callable[[str], bool]) -> RrdSource:
+        """The same store without the entities for which ``wanted`` is false: with a footer they are never read."""
+        return replace(self, wanted=wanted)
+
+    def splits(self) -> Sequence[RrdSplit]:
+        """Runs of manifest entries of about 64 MiB uncompressed, or one split for a file without a footer."""
+        name = Path(self.path).name
+        with RrdFile(self.path) as file:
+            if not file.has_footer:
+                return [RrdSplit(name, file.size, None)]
+            entries = file.entries(self.store)
+            assert entries is not None
+            if self.wanted is not None:
+                entries = [e for e in entries if self.wanted(e.header.entity_path)]
+            runs = list(file.split_entries(entries))
+        total = len(runs)
+        return [
+            RrdSplit(f"{name} [{i + 1}/{total}]", sum(e.size for e in run), tuple(run)) for i, run in enumerate(runs)
+        ]
+
+    def read(self, split: RrdSplit) -> Iterator[Chunk]:
+        """The chunks of a split, undecoded where the footer tells their headers."""
+        with RrdFile(self.path) as file:
+            for chunk in file.chunks(self.store, split.entries):
+                if self.wanted is None or self.wanted(chunk.entity_path):
+                    yield chunk

@@ -1,0 +1,94 @@
+"""``chunkmill convert`` on every real MCAP: every message in is a row out, and Rerun opens the result."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from comparison import rerun_store, rerun_verify
+from conftest import DATA, SHARED_DATA
+from mcap.exceptions import McapError
+from mcap.reader import make_reader
+
+from chunkmill.engine.chunk import parse_entity_path
+from chunkmill.engine.cli import main
+from chunkmill.readers import RrdReader
+
+
+def recordings() -> list[Path]:
+    folder = SHARED_DATA / "mcap" if SHARED_DATA.is_dir() else DATA / "mcap"
+    return [*sorted(folder.glob("*.mcap")), DATA / "demo.mcap"]
+
+
+def messages(path: Path) -> Counter[str] | None:
+    """Messages by entity as the official library counts them; None where it cannot read the file."""
+    counts: Counter[str] = Counter()
+    try:
+        with path.open("rb") as file:
+            for _, channel, _ in make_reader(file).iter_messages(log_time_order=False):
+                counts[parse_entity_path(channel.topic)] += 1
+    except McapError:
+        return None
+    return counts
+
+
+def rows(path: Path) -> Counter[str]:
+    """Rows by entity in an RRD, temporal chunks only."""
+    counts: Counter[str] = Counter()
+    for chunk in RrdReader(path).stream().to_chunks(executor="inline"):
+        if not chunk.is_static:
+            counts[chunk.entity_path] += chunk.num_rows
+    return counts
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as left:
+        main([str(a) for a in arguments])
+    return int(left.value.code or 0)
+
+
+@pytest.mark.parametrize("path", recordings(), ids=lambda p: p.name)
+def test_every_message_becomes_a_row(path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.rrd"
+    expected = messages(path)
+    code = run("convert", path, "-o", out, "--executor", "inline")
+    said = capfd.readouterr().err
+    if expected is None:
+        assert code == 1
+        assert said.startswith("Error: ") or "rror" in said
+        assert "Traceback" not in said
+        assert list(tmp_path.iterdir()) == []
+        return
+    assert code == 0, said
+    assert rows(out) == expected if expected else not expected
+    if expected:
+        pytest.importorskip("rerun.chunk")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            store = rerun_store(out)
+        assert sum(1 for _ in store.stream().to_chunks()) > 0
+        rerun_verify(out)
+
+
+DAMAGED = [
+    "bitflip_in_zstd_chunk",
+    "empty_file",
+    "magic_only",
+    "no_footer_all_chunks_intact",
+    "trailing_garbage",
+    "truncated_lz4_midchunk",
+]
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_file_fails_with_one_paragraph(
+    name: str, shared_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = shared_data / "mcap" / "derived" / f"{name}.mcap"
+    assert run("convert", path, "-o", tmp_path / "out.rrd", "--executor", "inline") == 1
+    said = capfd.readouterr().err.strip()
+    assert str(path) in said.replace("\n", "") or path.name in said
+    assert "Traceback" not in said and "\n\n" not in said
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,147 @@
+"""The Spark stage: one, with no payload through the JVM, and the same output as inline."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from comparison import cells, rerun_verify
+
+from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
+from chunkmill.engine.errors import PipelineError, ReadError
+from chunkmill.engine.execution import spark as spark_module
+from chunkmill.engine.stream import LazyChunkStream
+from chunkmill.readers import McapReader, RrdReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def blobs(number: int, size: int) -> list[Chunk]:
+    column = ComponentColumn("blob", pa.array([[bytes(size)]], pa.list_(pa.binary())))
+    return [Chunk.from_columns(f"/b/{i}", [TimeColumn("frame", sequence=[i])], [column]) for i in range(number)]
+
+
+@pytest.fixture
+def stage_rows(monkeypatch: pytest.MonkeyPatch) -> list[pa.RecordBatch]:
+    """The rows that came back from Spark's stages."""
+    seen: list[pa.RecordBatch] = []
+    real = spark_module.run_spark
+
+    def spy(*args: object) -> object:
+        for batch in real(*args):  # type: ignore[arg-type]
+            seen.append(batch)
+            yield batch
+
+    monkeypatch.setattr(spark_module, "run_spark", spy)
+    return seen
+
+
+def test_no_payload_crosses_the_jvm(spark: SparkSession, stage_rows: list[pa.RecordBatch], data: Path, tmp_path: Path) -> None:
+    source = data / "demo.mcap"
+    result = McapReader(source).stream().write_rrd(
+        tmp_path / "out.rrd", application_id="a", recording_id="r", executor="spark"
+    )
+    assert result.bytes_out > 100_000
+    chunk_rows = sum(b.column("kind").to_pylist().count("chunk") for b in stage_rows)
+    assert chunk_rows == result.chunks
+    binary = [f.name for b in stage_rows for f in b.schema if pa.types.is_binary(f.type) or pa.types.is_large_binary(f.type)]
+    assert set(binary) == {"chunk_id", "types"}
+    assert all(len(v) == 16 for b in stage_rows for v in b.column("chunk_id").to_pylist() if v is not None)
+    payload = b"".join(v for b in stage_rows for v in b.column("types").to_pylist() if v is not None)
+    assert all(len(v) < 64 * 1024 for b in stage_rows for v in b.column("types").to_pylist() if v is not None)
+    assert len(payload) < result.bytes_out / 4
+
+
+def test_rows_stay_small_whatever_the_payload(spark: SparkSession, stage_rows: list[pa.RecordBatch], tmp_path: Path) -> None:
+    LazyChunkStream.from_iter(blobs(8, 1_000_000)).map(lambda c: c).write_rrd(
+        tmp_path / "out.rrd", application_id="a", recording_id="r", executor="spark"
+    )
+    assert sum(b.nbytes for b in stage_rows) < 8 * 1024 + 8 * 1024
+
+
+def test_a_pipeline_is_one_python_stage(spark: SparkSession, data: Path) -> None:
+    one, two = RrdReader(data / "rrd" / "rerun__file1.rrd").stream().split(is_static=True)
+    stream = LazyChunkStream.merge(one.map(lambda c: c), two.filter(content="/**"))
+    plan = stream._plan("spark")
+    frame = spark.range(0, len(plan.tasks), 1, len(plan.tasks)).mapInArrow(lambda b: b, "id bigint")
+    assert frame.columns == ["id"]
+    assert stream.explain(executor="spark").count("stage (mapInArrow") == 1
+    assert re.search(r"1 source\(s\), \d+ split\(s\), 1 stage", stream.explain(executor="spark"))
+
+
+@pytest.mark.parametrize("name", ["demo.mcap", "mcap/rosbag2__cdr_test_0.mcap", "rrd/rerun__file1.rrd"])
+def test_spark_and_inline_give_the_same_twice(name: str, spark: SparkSession, data: Path, tmp_path: Path) -> None:
+    def stream() -> LazyChunkStream:
+        return (RrdReader if name.endswith(".rrd") else McapReader)(data / name).stream()
+
+    runs = []
+    for i, executor in enumerate(["inline", "spark", "spark"]):
+        out = tmp_path / f"{i}.rrd"
+        stream().write_rrd(out, application_id="a", recording_id="r", executor=executor)
+        runs.append(cells(RrdReader(out).stream().to_chunks(executor="inline")))
+    assert runs[0] == runs[1] == runs[2]
+    assert runs[0]
+    rerun_verify(*(tmp_path / f"{i}.rrd" for i in range(3)))
+
+
+def test_results_come_back_by_reference_and_in_order(spark: SparkSession) -> None:
+    chunks = LazyChunkStream.from_iter(blobs(6, 100)).map(lambda c: c.with_entity_path("/m" + c.entity_path)).to_chunks(
+        executor="spark"
+    )
+    assert [c.entity_path for c in chunks] == [f"/m/b/{i}" for i in range(6)]
+    assert all(c.payload is not None for c in chunks)
+    assert chunks[3].to_record_batch().column("blob").to_pylist() == [[bytes(100)]]
+
+
+class Odd(Exception):
+    """An exception whose signature nobody else knows."""
+
+    def __init__(self, a: int, b: int) -> None:
+        super().__init__(f"odd {a} {b}")
+
+
+def fails_with(error: Exception) -> object:
+    def fail(chunk: Chunk) -> Chunk:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("executor", ["inline", "spark"])
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (ZeroDivisionError("division by zero"), ZeroDivisionError, "division by zero"),
+        (KeyError("k"), KeyError, "k"),
+        (ReadError("cut", path="f", offset=3), ReadError, r"f: cut \(at byte 3\)"),
+    ],
+)
+def test_the_exception_of_a_function_is_raised_as_it_was(
+    executor: str, error: Exception, kind: type[Exception], text: str, request: pytest.FixtureRequest
+) -> None:
+    if executor == "spark":
+        request.getfixturevalue("spark")
+    stream = LazyChunkStream.from_iter(blobs(1, 10)).map(fails_with(error))  # type: ignore[arg-type]
+    with pytest.raises(kind, match=text) as caught:
+        stream.to_chunks(executor=executor)
+    if executor == "spark":
+        assert any("In the task for from_iter" in note for note in caught.value.__notes__)
+
+
+def test_an_exception_nobody_knows_becomes_a_pipeline_error(spark: SparkSession) -> None:
+    stream = LazyChunkStream.from_iter(blobs(1, 10)).map(fails_with(Odd(1, 2)))  # type: ignore[arg-type]
+    with pytest.raises((PipelineError, Odd), match="odd 1 2"):
+        stream.to_chunks(executor="spark")
+
+
+def test_warnings_of_tasks_are_shown(spark: SparkSession, data: Path, tmp_path: Path) -> None:
+    source = data / "mcap" / "pj-mcap-server__test_bad_schema.mcap"
+    with pytest.warns(UserWarning, match="Garbage"):
+        result = McapReader(source).stream().write_rrd(
+            tmp_path / "out.rrd", application_id="a", recording_id="r", executor="spark"
+        )
+    assert any("Garbage" in w for w in result.warnings)
