@@ -3,6 +3,7 @@
 from .arrow_ipc import Compression, encode_batch
 from .encoded_payload import EncodedPayload, FramedPayload
 from .entry import ChunkEntry
+from .file import RrdFile
 from .manifest_build import build_manifest
 from .message_writer import MessageWriter
 from .store_entry import StoreEntry
@@ -14,6 +15,7 @@ __all__ = [
     "EncodedPayload",
     "FramedPayload",
     "MessageWriter",
+    "RrdFile",
     "RrdWriter",
     "StoreEntry",
     "build_manifest",

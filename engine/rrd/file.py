@@ -1,0 +1,172 @@
+"""An RRD as a reader sees it: its stores, where their chunks lie, and the chunks themselves, unread until touched."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from os import PathLike, fspath
+from typing import Any
+
+from ..chunk.chunk import Chunk
+from ..errors import ReadWarning, UsageError
+from ..limits import SPLIT_BYTES
+from .encoded_payload import FramedPayload
+from .entry import ChunkEntry
+from .framing import STREAM_HEADER_SIZE, MessageKind, Version
+from .index import FileIndex, read_index, unlisted_messages
+from .legacy import AnnouncedStores, decoded_chunk, scan_stores, store_of
+from .positional import PositionalFile
+from .scan import Message, scan
+from .store_entry import StoreEntry
+
+
+class RrdFile:
+    """One RRD on disk. Cheap to make: header and footer are read when first asked for. Pickles as its path.
+
+    Every method raises :class:`ReadError` for a file that is not whole, with path, byte offset and hint; of it
+    :class:`UnsupportedError` for what is too old and :class:`SourceMissingError` where there is no file.
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = fspath(path)
+        self._index: FileIndex | None = None
+        self._announced: AnnouncedStores | None = None
+
+    def __repr__(self) -> str:
+        return f"RrdFile({self.path})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RrdFile, (self.path,)
+
+    @property
+    def version(self) -> Version:
+        """The version of the program that wrote the file."""
+        return self._known.version
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return self._known.size
+
+    @property
+    def has_footer(self) -> bool:
+        """Whether a footer lists the chunks; without one the file must be walked through."""
+        return self._known.entries is not None
+
+    def stores(self) -> list[StoreEntry]:
+        """Recordings, then blueprints, by application id and recording id.
+
+        From the footer where there is one (a store without chunks is not in it), else from the heads of all messages.
+        """
+        entries = self._known.entries
+        if entries is None:
+            return list(self._announcements.stores)
+        if not entries:
+            self._warn_of_unlisted()
+        return sorted(entries, key=lambda s: s.sort_key)
+
+    def entries(self, store: StoreEntry) -> list[ChunkEntry] | None:
+        """The chunks of ``store`` as the footer lists them; None without a footer.
+
+        An entry whose header has no components is one that the footer does not say enough of.
+        """
+        self._check(store)
+        entries = self._known.entries
+        return None if entries is None else list(entries[store])
+
+    def messages(self, start: int = STREAM_HEADER_SIZE) -> Iterator[Message]:
+        """All messages from the one whose frame begins at ``start``, heads only, to the end message."""
+        with PositionalFile(self.path) as file:
+            yield from scan(file, start)
+
+    def chunks(self, store: StoreEntry, entries: Sequence[ChunkEntry] | None = None) -> Iterator[Chunk]:
+        """The chunks of ``store``, or those of ``entries``, in the order in which they lie in the file.
+
+        Those that the footer lists come without a look at the file; the others are found by walking, and decoded.
+        """
+        if entries is not None:
+            yield from map(self._lazy, sorted(entries, key=lambda e: e.offset))
+            return
+        self._check(store)
+        if self._known.entries is None:
+            yield from self._walked(store)
+            return
+        found: dict[int, ChunkEntry | Message] = {e.offset: e for e in self._known.entries[store]}
+        found.update((m.offset, m) for m in self._unlisted(store))
+        for _, item in sorted(found.items(), key=lambda pair: pair[0]):
+            yield self._lazy(item) if isinstance(item, ChunkEntry) else decoded_chunk(self.path, item)
+
+    def split_entries(self, store: StoreEntry, split_bytes: int = SPLIT_BYTES) -> list[list[ChunkEntry]] | None:
+        """All chunks of ``store`` in the order of the file, in runs of about ``split_bytes`` uncompressed bytes.
+
+        None without a footer: then only one reader can walk through the file.
+        """
+        listed = self.entries(store)
+        if listed is None:
+            return None
+        unique = {e.offset: e for e in listed}
+        for message in self._unlisted(store):
+            header = decoded_chunk(self.path, message).header
+            unique[message.offset] = ChunkEntry(header, message.offset, message.size, message.size)
+        runs: list[list[ChunkEntry]] = []
+        left = 0
+        for _, entry in sorted(unique.items(), key=lambda pair: pair[0]):
+            if left <= 0:
+                runs.append([])
+                left = split_bytes
+            runs[-1].append(entry)
+            left -= max(entry.uncompressed_size, entry.size)
+        return runs
+
+    @property
+    def _known(self) -> FileIndex:
+        if self._index is None:
+            with PositionalFile(self.path) as file:
+                self._index = read_index(file)
+        return self._index
+
+    @property
+    def _announcements(self) -> AnnouncedStores:
+        if self._announced is None:
+            with PositionalFile(self.path) as file:
+                self._announced = scan_stores(file)
+        return self._announced
+
+    def _check(self, store: StoreEntry) -> None:
+        if store not in self.stores():
+            raise UsageError(f"Store {store.text} not found in RRD file", path=self.path)
+
+    def _lazy(self, entry: ChunkEntry) -> Chunk:
+        header = entry.header
+        payload = FramedPayload(self.path, entry.offset, entry.size, header.chunk_id)
+        return Chunk.lazy(header if header.components else None, payload)
+
+    def _walked(self, store: StoreEntry) -> Iterator[Chunk]:
+        stores, legacy_ids = self._announcements
+        unknown: Counter[StoreEntry] = Counter()
+        with PositionalFile(self.path) as file:
+            for message in scan(file):
+                if message.kind == MessageKind.ARROW_MSG:
+                    owner = store_of(file, message, legacy_ids)
+                    unknown[owner] += owner not in stores
+                    if owner == store:
+                        yield decoded_chunk(self.path, message)
+        for owner, count in unknown.items():
+            if count:
+                self._warn(f"{count} chunks of {owner.text}, which the file never announces, are passed over")
+
+    def _unlisted(self, store: StoreEntry) -> list[Message]:
+        """The chunks of ``store`` that the footer does not list."""
+        with PositionalFile(self.path) as file:
+            found = unlisted_messages(file, self._known)
+            return [m for m in found if store_of(file, m, {}) == store]
+
+    def _warn_of_unlisted(self) -> None:
+        with PositionalFile(self.path) as file:
+            count = len(unlisted_messages(file, self._known))
+        if count:
+            self._warn(f"{count} chunks lie in the file, but its footer lists none, so no store shows them")
+
+    def _warn(self, text: str) -> None:
+        warnings.warn(f"{self.path}: {text}", ReadWarning, stacklevel=3)
