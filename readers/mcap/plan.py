@@ -62,16 +62,17 @@ def plan_splits(file: McapFile, layout: Layout) -> list[McapSplit]:
     """
     summary = layout.summary
     if summary is None or layout.data_crc is None or sum(entry.uncompressed_size for entry in summary.chunks) <= SPLIT_BYTES:
-        return [_whole(file, layout)]
+        return [whole(file, layout)]
     try:
         pieces = _pieces(file, layout, summary)
         _check_channels(summary)
     except _UnusableIndexError:
-        return [_whole(file, layout)]
+        return [whole(file, layout)]
     return _cut(file, layout, pieces)
 
 
-def _whole(file: McapFile, layout: Layout) -> McapSplit:
+def whole(file: McapFile, layout: Layout) -> McapSplit:
+    """The file as one split."""
     return McapSplit(
         PurePath(file.path).name,
         layout.data_end - layout.data_start,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -48,11 +50,21 @@ class Group(NamedTuple):
     found: Found
 
 
+@dataclass(slots=True)
+class Tally:
+    """What was found so far. ``chunks`` counts by compression, ``uncompressed`` the bytes in them."""
+
+    messages: int = 0
+    chunks: Counter[str] = field(default_factory=Counter)
+    uncompressed: int = 0
+    attachments: int = 0
+    metadata: int = 0
+
+
 class SectionReader:
     """Reads the records of one split.
 
-    Every byte between the split's ends belongs to a record that was looked at, else ``ReadError``. ``chunks`` and
-    ``messages`` count what was found.
+    Every byte between the split's ends belongs to a record that was looked at, else ``ReadError``.
     """
 
     def __init__(self, file: McapFile, split: McapSplit, registry: Registry) -> None:
@@ -65,8 +77,7 @@ class SectionReader:
         self._blocks: list[Block] = []
         self._window = _WINDOWS[0]
         self._after_chunk = False
-        self.chunks = 0
-        self.messages = 0
+        self.tally = Tally()
 
     def groups(self) -> Iterator[Group]:
         """The messages of the split, in groups of about ``GROUP_BYTES``, in file order."""
@@ -79,9 +90,10 @@ class SectionReader:
                 self._arena = np.empty(max(GROUP_BYTES, need), np.uint8)
             self._take(opcode, length)
         yield from self._flush()
-        if self._split.chunks is not None and self.chunks != self._split.chunks:
+        found = self.tally.chunks.total()
+        if self._split.chunks is not None and found != self._split.chunks:
             raise ReadError(
-                f"{self._split.chunks:,} chunks should be here and {self.chunks:,} were found",
+                f"{self._split.chunks:,} chunks should be here and {found:,} were found",
                 path=self._file.path,
                 offset=self._split.start,
                 hint="The file was changed while it was read, or its index is wrong.",
@@ -117,10 +129,12 @@ class SectionReader:
             self._registry.add(opcode, cursor.take_record(length), offset=at)
         elif opcode == ATTACHMENT:
             check_attachment(self._file, cursor.at, length)
+            self.tally.attachments += 1
             cursor.skip_record(length)
         elif opcode == DATA_END:
             self._take_data_end(length)
         elif opcode > DATA_END or opcode in (0, METADATA):
+            self.tally.metadata += opcode == METADATA
             cursor.skip_record(length)
         else:
             why = f"a record {record_name(opcode)} stands in the data section"
@@ -142,7 +156,8 @@ class SectionReader:
         checked = head.crc != 0 or self._split.check_data_crc
         self._blocks.append(Block(self._used, end, offset, True, checked, []))
         self._used = end
-        self.chunks += 1
+        self.tally.chunks[head.compression] += 1
+        self.tally.uncompressed += head.uncompressed_size
 
     def _take_index(self, body: bytes, after_chunk: bool) -> None:
         """Keep the offsets of a MessageIndex record that belongs to the chunk before it."""
@@ -193,7 +208,7 @@ class SectionReader:
         parts = [part for part in parts if len(part.offsets)]
         if parts:
             found = Found(np.concatenate([p.offsets for p in parts]), np.concatenate([p.heads for p in parts]))
-            self.messages += len(found.offsets)
+            self.tally.messages += len(found.offsets)
             yield Group(arena, found)
 
 

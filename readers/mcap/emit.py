@@ -1,0 +1,156 @@
+"""Messages of one channel in, chunks out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...engine.chunk import Chunk, parse_entity_path
+from ...engine.errors import ReadWarning
+from ...engine.limits import MIB
+from .decoding.decoded import Decoded, MessageDecoder
+from .options import McapOptions
+from .raw import RawDecoder
+from .records import HEAD, MESSAGE_FIXED
+from .registry import Channel
+from .scan import Bytes, Found, Ints
+
+CHUNK_BYTES: Final = 2 * MIB
+"""Message data that one chunk should hold; a single larger message makes a larger chunk."""
+
+CHUNK_ROWS: Final = 65_536
+"""Most rows of one chunk."""
+
+_LATEST: Final = 2**63 - 1
+
+Times = npt.NDArray[np.uint64]
+
+
+class Run(NamedTuple):
+    """Messages of one channel in the arena: where their data begins and ends, and their times (ns)."""
+
+    channel_id: int
+    starts: Ints
+    ends: Ints
+    log_times: Times
+    publish_times: Times
+
+    def take(self, rows: slice | Ints) -> Run:
+        """The run with only these rows."""
+        return Run(self.channel_id, self.starts[rows], self.ends[rows], self.log_times[rows], self.publish_times[rows])
+
+
+def runs(found: Found) -> Iterator[Run]:
+    """The messages by channel (ascending ids), each sorted by log time, publish time and place in the file."""
+    heads = found.heads
+    channels = np.ascontiguousarray(heads["channel"])
+    order = np.argsort(channels, kind="stable")
+    borders = np.flatnonzero(np.diff(channels[order])) + 1
+    starts = found.offsets + HEAD.size + MESSAGE_FIXED
+    ends = found.offsets + HEAD.size + heads["length"].astype(np.int64)
+    for rows in np.split(order, borders):
+        run = Run(
+            int(channels[rows[0]]), starts[rows], ends[rows], heads["log_time"][rows], heads["publish_time"][rows]
+        )
+        yield _sorted(run)
+
+
+def pieces(run: Run) -> Iterator[Run]:
+    """Cut a run into the fewest equal pieces that keep to ``CHUNK_ROWS`` and about to ``CHUNK_BYTES``."""
+    fill = np.cumsum(np.maximum((run.ends - run.starts) / CHUNK_BYTES, 1 / CHUNK_ROWS))
+    count = int(fill[-1]) + 1
+    cuts = np.searchsorted(fill, fill[-1] * np.arange(1, count) / count) + 1
+    borders = np.unique(np.concatenate(([0], cuts, [len(fill)]))).tolist()
+    for begin, end in pairwise(borders):
+        yield run.take(slice(begin, end))
+
+
+class ChannelOutput:
+    """Makes chunks of one channel's messages, and keeps count of those that could not be decoded.
+
+    Every message becomes one row: of the decoded component or, where it could not be decoded, of ``McapMessage:data``
+    at the same entity, in a chunk behind that of its neighbours.
+    """
+
+    def __init__(self, channel: Channel, decoder: MessageDecoder, options: McapOptions) -> None:
+        self._channel = channel
+        self._entity_path = parse_entity_path(channel.topic)
+        self._decoder = decoder
+        self._options = options
+        self._bad = 0
+        self._first_reason = ""
+
+    def chunks(self, arena: Bytes, run: Run) -> Iterator[Chunk]:
+        """The chunks of ``run``, whose messages lie in ``arena``."""
+        for piece in pieces(run):
+            data, piece = _released(arena, piece)
+            decoded = self._decoder.decode(data, piece.starts, piece.ends)
+            if len(decoded.bad) + len(decoded.values) != len(piece.starts):
+                raise AssertionError(f"{self._decoder.descriptor} gave {len(decoded.values)} of {len(piece.starts)} rows")
+            if not len(decoded.bad):
+                yield self._chunk(self._decoder, decoded.values, piece)
+                continue
+            yield from self._parted(data, piece, decoded)
+
+    def warn(self, *, path: str) -> None:
+        """Say, once, how many messages could not be decoded, if any."""
+        if self._bad:
+            warnings.warn(
+                f"{path}: topic {self._channel.topic}: {self._bad} messages could not be decoded and come out as raw"
+                f" bytes; the first: {self._first_reason}",
+                ReadWarning,
+                stacklevel=2,
+            )
+
+    def _parted(self, data: Bytes, piece: Run, decoded: Decoded) -> Iterator[Chunk]:
+        self._first_reason = self._first_reason or decoded.reasons[0]
+        self._bad += len(decoded.bad)
+        good = np.delete(np.arange(len(piece.starts)), decoded.bad)
+        if len(good):
+            yield self._chunk(self._decoder, decoded.values, piece.take(good))
+        bad = piece.take(decoded.bad)
+        raw = RawDecoder()
+        yield self._chunk(raw, raw.decode(data, bad.starts, bad.ends).values, bad)
+
+    def _chunk(self, decoder: MessageDecoder, values: pa.Array, run: Run) -> Chunk:
+        timelines = {
+            "message_log_time": _times(run.log_times, self._options),
+            "message_publish_time": _times(run.publish_times, self._options),
+        }
+        return Chunk.build(self._entity_path, timelines, [(decoder.descriptor, _one_each(decoder, values))])
+
+
+def _sorted(run: Run) -> Run:
+    log, publish = run.log_times, run.publish_times
+    later = log[1:] > log[:-1]
+    if (later | ((log[1:] == log[:-1]) & (publish[1:] >= publish[:-1]))).all():
+        return run
+    return run.take(np.lexsort((publish, log)))
+
+
+def _released(arena: Bytes, piece: Run) -> tuple[Bytes, Run]:
+    """A single message on its own, so that a chunk that refers to it does not keep the whole arena in memory."""
+    if len(piece.starts) != 1:
+        return arena, piece
+    data = arena[piece.starts[0] : piece.ends[0]].copy()
+    return data, piece._replace(starts=np.zeros(1, np.int64), ends=np.array([len(data)]))
+
+
+def _times(values: Times, options: McapOptions) -> pa.Array:
+    """Nanoseconds as the reader's time type. Those beyond i64, and sums with the offset, become the latest there is."""
+    times = np.minimum(values, np.uint64(_LATEST)).astype(np.int64)
+    times += np.minimum(options.offset_ns, _LATEST - times)
+    return pa.Array.from_buffers(options.time_type, len(times), [None, pa.py_buffer(times)])
+
+
+def _one_each(decoder: MessageDecoder, values: pa.Array) -> pa.Array:
+    """A list column with one instance in each row."""
+    item = pa.field("item", values.type, nullable=not isinstance(decoder, RawDecoder))
+    offsets = pa.py_buffer(np.arange(len(values) + 1, dtype=np.int32))
+    return pa.Array.from_buffers(pa.list_(item), len(values), [None, offsets], children=[values])

@@ -1,0 +1,153 @@
+"""What is in an MCAP file, as far as its summary tells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from .file import McapFile
+from .layout import Layout, Summary, read_layout
+from .plan import whole
+from .registry import Channel, Registry, Schema
+from .section import SectionReader
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelInfo:
+    """One channel. ``count`` is its number of messages, None where the summary does not say."""
+
+    id: int
+    topic: str
+    message_encoding: str
+    schema: str | None
+    schema_encoding: str | None
+    count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class McapInfo:
+    """What :meth:`McapSource.info` tells.
+
+    Times are ns as the writer wrote them, None when there is no message or the summary does not say. ``bytes`` is the
+    size of the file, ``uncompressed_bytes`` that of the records in its chunks; ``compression`` counts chunks by
+    compression (``""`` is none). ``scanned``: there was no summary, so the whole file was read for this.
+    """
+
+    path: str
+    bytes: int
+    profile: str
+    library: str
+    channels: tuple[ChannelInfo, ...]
+    messages: int | None
+    start_time: int | None
+    end_time: int | None
+    chunks: int
+    uncompressed_bytes: int
+    compression: Mapping[str, int]
+    attachments: int
+    metadata: int
+    scanned: bool
+
+
+def describe_file(file: McapFile) -> McapInfo:
+    """Describe an open file. Raises ``ReadError`` when it is damaged."""
+    layout = read_layout(file)
+    summary = layout.summary
+    if summary is None or not _is_complete(summary):
+        return _scan(file, layout)
+    statistics = summary.statistics
+    counts = statistics.channel_message_counts if statistics is not None else None
+    if statistics is not None and not counts and statistics.message_count:
+        counts = None  # the writer left the map empty
+    times = _times_of(summary)
+    return McapInfo(
+        path=file.path,
+        bytes=file.size,
+        profile=layout.profile,
+        library=layout.library,
+        channels=_channels({c.id: c for c in summary.channels}, {s.id: s for s in summary.schemas}, counts),
+        messages=statistics.message_count if statistics is not None else None,
+        start_time=times[0],
+        end_time=times[1],
+        chunks=len(summary.chunks),
+        uncompressed_bytes=sum(entry.uncompressed_size for entry in summary.chunks),
+        compression=dict(Counter(entry.compression for entry in summary.chunks)),
+        attachments=statistics.attachment_count if statistics is not None else len(summary.attachments),
+        metadata=statistics.metadata_count if statistics is not None else len(summary.metadata),
+        scanned=False,
+    )
+
+
+def _is_complete(summary: Summary) -> bool:
+    """Whether the summary repeats the channels of the file, and says where its chunks are."""
+    statistics = summary.statistics
+    if statistics is None:
+        return bool(summary.channels) and bool(summary.chunks)
+    return len(summary.channels) >= statistics.channel_count and len(summary.chunks) >= statistics.chunk_count
+
+
+def _times_of(summary: Summary) -> tuple[int | None, int | None]:
+    statistics = summary.statistics
+    if statistics is not None:
+        if not statistics.message_count:
+            return None, None
+        return statistics.message_start_time, statistics.message_end_time
+    filled = [entry for entry in summary.chunks if entry.channel_ids or entry.end_time]
+    return (
+        min((entry.start_time for entry in filled), default=None),
+        max((entry.end_time for entry in filled), default=None),
+    )
+
+
+def _scan(file: McapFile, layout: Layout) -> McapInfo:
+    """Read the file from front to end, decode nothing."""
+    summary = layout.summary
+    registry = Registry(file.path, *(summary[:2] if summary is not None else ()))
+    counts: Counter[int] = Counter()
+    times: list[int] = []
+    split = whole(file, layout)
+    reader = SectionReader(file, split, registry)
+    for group in reader.groups():
+        ids, numbers = np.unique(group.found.heads["channel"], return_counts=True)
+        counts.update(dict(zip(ids.tolist(), numbers.tolist(), strict=True)))
+        log_times = group.found.heads["log_time"]
+        times += [int(log_times.min()), int(log_times.max())]
+    tally = reader.tally
+    return McapInfo(
+        path=file.path,
+        bytes=file.size,
+        profile=layout.profile,
+        library=layout.library,
+        channels=_channels(registry.channels, registry.schemas, counts),
+        messages=tally.messages,
+        start_time=min(times, default=None),
+        end_time=max(times, default=None),
+        chunks=tally.chunks.total(),
+        uncompressed_bytes=tally.uncompressed,
+        compression=dict(tally.chunks),
+        attachments=tally.attachments,
+        metadata=tally.metadata,
+        scanned=True,
+    )
+
+
+def _channels(
+    channels: Mapping[int, Channel], schemas: Mapping[int, Schema], counts: Mapping[int, int] | None
+) -> tuple[ChannelInfo, ...]:
+    described = []
+    for channel in sorted(channels.values()):
+        schema = schemas.get(channel.schema_id)
+        described.append(
+            ChannelInfo(
+                channel.id,
+                channel.topic,
+                channel.message_encoding,
+                schema.name if schema is not None else None,
+                schema.encoding if schema is not None else None,
+                None if counts is None else counts.get(channel.id, 0),
+            )
+        )
+    return tuple(described)

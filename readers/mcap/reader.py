@@ -1,0 +1,103 @@
+"""McapReader: the public face of this package."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ...engine.errors import SourceMissingError
+from .info import McapInfo
+from .options import DECODERS, McapOptions
+from .source import McapSource
+
+if TYPE_CHECKING:
+    from ...engine.stream import LazyChunkStream
+
+
+class McapReader:
+    """Read chunks from an MCAP file.
+
+    Every message becomes one row at the entity of its topic, on the timelines ``message_log_time`` and
+    ``message_publish_time``. CRCs are checked; a damaged file raises ``ReadError`` while it is read. A file without
+    index or summary is read like any other.
+
+    Parameters
+    ----------
+    path
+        The file. It must exist; it is opened when the stream is pulled.
+    timeline_type
+        Whether times are wall-clock ``"timestamp"`` or ``"duration"``, both in ns.
+    timestamp_offset_ns
+        Added to every timestamp, saturating; without effect on durations.
+    decoders
+        Identifiers of the decoders to use, of :meth:`available_decoders`; all of them by default. ``ros2_reflection``
+        and ``protobuf`` give each message as a struct, ``raw`` takes the channels that no other decoder claims. A
+        message, or a whole channel, that its decoder cannot read comes out raw, with a ``ReadWarning``.
+    include_topic_regex
+        Only topics in which one of these RE2 patterns is found are read. Not anchored.
+    exclude_topic_regex
+        Topics in which one of these is found are skipped; applied after the includes.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file (``SourceMissingError``).
+    ValueError
+        A timeline type, decoder or pattern that does not exist (``UsageError``).
+    TypeError, OverflowError
+        An offset that is no integer, or does not fit into 64 bits.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        timeline_type: Literal["timestamp", "duration"] = "timestamp",
+        timestamp_offset_ns: int | None = None,
+        decoders: Iterable[str] | None = None,
+        include_topic_regex: Iterable[str] | None = None,
+        exclude_topic_regex: Iterable[str] | None = None,
+    ) -> None:
+        self._path = Path(path)
+        self._options = McapOptions.checked(
+            timeline_type, timestamp_offset_ns, decoders, include_topic_regex, exclude_topic_regex
+        )
+        if not self._path.exists():
+            raise SourceMissingError("MCAP file not found", path=str(self._path))
+
+    @property
+    def path(self) -> Path:
+        """The path of the file."""
+        return self._path
+
+    def __repr__(self) -> str:
+        return f"McapReader({self._path})"
+
+    @staticmethod
+    def available_decoders() -> list[str]:
+        """All decoder identifiers, sorted.
+
+        >>> McapReader.available_decoders()[:3]
+        ['attachments', 'foxglove', 'metadata']
+        """
+        return list(DECODERS)
+
+    def source(self) -> McapSource:
+        """The file as a source for a pipeline."""
+        return McapSource(os.path.abspath(self._path), self._options)
+
+    def stream(self) -> LazyChunkStream:
+        """A lazy stream of the file's chunks; each call reads the file anew.
+
+        Order: as in the file by pieces of about 32 MiB, within these by channel, then by log time. The same for every
+        run, whatever the number of cores.
+        """
+        from ...engine.stream import LazyChunkStream
+
+        return LazyChunkStream.from_source(self.source())
+
+    def info(self) -> McapInfo:
+        """What is in the file: channels, schemas, counts, times, compression. Messages are not decoded."""
+        return self.source().info()

@@ -1,0 +1,111 @@
+"""An MCAP file as a source of chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ...engine.chunk import Chunk
+from ...engine.errors import ReadError
+from .emit import ChannelOutput, runs
+from .file import McapFile
+from .info import McapInfo, describe_file
+from .layout import Layout, read_layout
+from .options import McapOptions
+from .plan import McapSplit, plan_splits
+from .records import DAMAGED_HINT
+from .registry import Channel, Registry, Schema
+from .section import SectionReader
+from .selection import decoder_for, kind_for
+
+
+class _Shared(NamedTuple):
+    """What every split needs of the summary: definitions, and how many chunks and messages it counts."""
+
+    channels: tuple[Channel, ...]
+    schemas: tuple[Schema, ...]
+    chunks: int
+    messages: int
+
+
+class McapSource:
+    """The chunks of one MCAP file.
+
+    Guarantee: every message of a selected topic is one row, once. Order: by split, within it by groups of MCAP chunks
+    of about 32 MiB, within these by channel id, then by log time; the same for every run over the same bytes.
+    """
+
+    def __init__(self, path: str, options: McapOptions | None = None) -> None:
+        self.path = path
+        self.options = options or McapOptions()
+        self._shared: _Shared | None = None
+
+    def __repr__(self) -> str:
+        return f"McapSource({self.path!r})"
+
+    def describe(self) -> str:
+        """``McapReader(drive.mcap)``."""
+        return f"McapReader({self.path})"
+
+    def splits(self) -> Sequence[McapSplit]:
+        """Runs of MCAP chunks of about 64 MiB uncompressed; one for a file without a usable index."""
+        with McapFile(self.path) as file:
+            layout = read_layout(file)
+            self._shared = _share(layout)
+            return plan_splits(file, layout)
+
+    def read(self, split: McapSplit) -> Iterator[Chunk]:
+        """The chunks of one split. Warns (``ReadWarning``) of what could not be decoded and comes out raw."""
+        with McapFile(self.path) as file:
+            shared = self._shared or _share(read_layout(file))
+            registry = Registry(self.path, shared.channels, shared.schemas)
+            reader = SectionReader(file, split, registry)
+            outputs: dict[int, ChannelOutput | None] = {}
+            for group in reader.groups():
+                for run in runs(group.found):
+                    if run.channel_id not in outputs:
+                        outputs[run.channel_id] = self._output(run.channel_id, registry, split)
+                    output = outputs[run.channel_id]
+                    if output is not None:
+                        yield from output.chunks(group.arena, run)
+            if split.chunks is None:
+                _check_counts(reader, shared, split, self.path)
+        for output in outputs.values():
+            if output is not None:
+                output.warn(path=self.path)
+
+    def info(self) -> McapInfo:
+        """What is in the file; reads its summary, and all of it only when there is none."""
+        with McapFile(self.path) as file:
+            return describe_file(file)
+
+    def _output(self, channel_id: int, registry: Registry, split: McapSplit) -> ChannelOutput | None:
+        channel = registry.channel(channel_id, offset=split.start)
+        schema = registry.schema_of(channel)
+        kind = kind_for(channel, schema, self.options)
+        if kind is None:
+            return None
+        decoder = decoder_for(channel, schema, kind, self.options, path=self.path)
+        return ChannelOutput(channel, decoder, self.options)
+
+
+def _share(layout: Layout) -> _Shared:
+    summary = layout.summary
+    if summary is None:
+        return _Shared((), (), 0, 0)
+    statistics = summary.statistics
+    chunks = len({entry.offset for entry in summary.chunks})
+    if statistics is None:
+        return _Shared(summary.channels, summary.schemas, chunks, 0)
+    return _Shared(summary.channels, summary.schemas, max(chunks, statistics.chunk_count), statistics.message_count)
+
+
+def _check_counts(reader: SectionReader, shared: _Shared, split: McapSplit, path: str) -> None:
+    """Compare what was found in the whole file with what its summary counts."""
+    for what, found, declared in (
+        ("chunks", reader.tally.chunks.total(), shared.chunks),
+        ("messages", reader.tally.messages, shared.messages),
+    ):
+        if found < declared:
+            why = f"the summary counts {declared:,} {what} and {found:,} are there"
+            raise ReadError(why, path=path, offset=split.end, hint=DAMAGED_HINT)
