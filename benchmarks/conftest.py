@@ -1,0 +1,111 @@
+"""Benchmarks beside the peer: each times chunkmill and rerun-sdk in turn, in one run, and reports the ratio.
+
+    pytest benchmarks --benchmark-enable
+
+Sizes can be changed: ``CHUNKMILL_BENCH_MB`` (default 100) is the size of the mixture that is converted. It is grown
+from real recordings where their generator is found (``CHUNKMILL_BENCH_GENERATOR``, a script that is called as
+``OUT.mcap --target-mb N``), and made here otherwise; ``CHUNKMILL_BENCH_MCAP`` names a file to use instead.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_recordings import write_mixture
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+MB = int(os.environ.get("CHUNKMILL_BENCH_MB", "100"))
+ROUNDS = int(os.environ.get("CHUNKMILL_BENCH_ROUNDS", "5"))
+
+
+@dataclass
+class Duel:
+    """Times two functions in turn and keeps the medians; ``bar`` is the ratio to reach."""
+
+    name: str
+    rows: list[tuple[str, float, float, float]] = field(default_factory=list)
+
+    def run(self, benchmark: Any, ours: Callable[[], object], peer: Callable[[], object], bar: float) -> float:
+        """The ratio of our median to the peer's; the first call of each warms up and does not count."""
+        peer()
+        ours()
+        theirs: list[float] = []
+        mine: list[float] = []
+
+        def both() -> None:
+            theirs.append(_timed(peer))
+            mine.append(_timed(ours))
+
+        for _ in range(ROUNDS - 1):
+            both()
+        benchmark.pedantic(ours, setup=lambda: theirs.append(_timed(peer)), rounds=1)
+        mine.append(benchmark.stats.stats.max)
+        own, other = statistics.median(mine), statistics.median(theirs)
+        benchmark.extra_info.update(seconds=own, peer_seconds=other, ratio=own / other, bar=bar)
+        RESULTS.append((self.name, own, other, bar))
+        return own / other
+
+
+RESULTS: list[tuple[str, float, float, float]] = []
+"""Name, our seconds, the peer's seconds, the ratio to reach."""
+
+ABSOLUTE: list[tuple[str, float, float]] = []
+"""Name, our seconds, the seconds to reach."""
+
+
+def _timed(function: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+@pytest.fixture
+def duel(request: pytest.FixtureRequest) -> Duel:
+    """A comparison named after the test."""
+    return Duel(request.node.name.removeprefix("test_"))
+
+
+@pytest.fixture(scope="session")
+def mixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MCAP of ROS 2 messages, small and large, zstd-compressed."""
+    given = os.environ.get("CHUNKMILL_BENCH_MCAP")
+    if given:
+        return Path(given)
+    out = tmp_path_factory.mktemp("mixture") / f"mixture_{MB}.mcap"
+    generator = os.environ.get("CHUNKMILL_BENCH_GENERATOR")
+    if generator:
+        subprocess.run([sys.executable, generator, str(out), "--target-mb", str(MB)], check=True)
+    else:
+        write_mixture(out, MB)
+    return out
+
+
+@pytest.fixture(scope="session")
+def small_mcap() -> Path:
+    """The recording of the README."""
+    return REPOSITORY / "tests" / "data" / "demo.mcap"
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The table: seconds, the peer's seconds, their ratio and the ratio to reach."""
+    if not RESULTS and not ABSOLUTE:
+        return
+    cores = len(os.sched_getaffinity(0))
+    terminalreporter.section(f"beside rerun-sdk, {cores} cores, medians of {ROUNDS}")
+    for name, own, other, bar in RESULTS:
+        state = "reached" if own / other <= bar else "missed"
+        terminalreporter.write_line(
+            f"{name:44s} {own:8.3f} s   rerun {other:8.3f} s   ratio {own / other:5.2f}   to reach <= {bar:.2f}  {state}"
+        )
+    for name, own, limit in ABSOLUTE:
+        state = "reached" if own <= limit else "missed"
+        terminalreporter.write_line(f"{name:44s} {own:8.3f} s   to reach <= {limit:.1f} s  {state}")

@@ -1,0 +1,135 @@
+"""Recordings made for the benchmarks: ROS 2 messages in CDR, in an MCAP of a chosen size."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+from mcap.writer import CompressionType, Writer
+
+HEADER = (
+    "================================================================================\nMSG: std_msgs/Header\n"
+    "builtin_interfaces/Time stamp\nstring frame_id\n"
+    "================================================================================\nMSG: builtin_interfaces/Time\n"
+    "int32 sec\nuint32 nanosec\n"
+)
+VECTOR = (
+    "================================================================================\nMSG: geometry_msgs/Vector3\n"
+    "float64 x\nfloat64 y\nfloat64 z\n"
+    "================================================================================\nMSG: geometry_msgs/Quaternion\n"
+    "float64 x\nfloat64 y\nfloat64 z\nfloat64 w\n"
+)
+SCHEMAS = {
+    "sensor_msgs/msg/Imu": (
+        "std_msgs/Header header\ngeometry_msgs/Quaternion orientation\nfloat64[9] orientation_covariance\n"
+        "geometry_msgs/Vector3 angular_velocity\nfloat64[9] angular_velocity_covariance\n"
+        "geometry_msgs/Vector3 linear_acceleration\nfloat64[9] linear_acceleration_covariance\n" + HEADER + VECTOR
+    ),
+    "sensor_msgs/msg/JointState": (
+        "std_msgs/Header header\nstring[] name\nfloat64[] position\nfloat64[] velocity\nfloat64[] effort\n" + HEADER
+    ),
+    "sensor_msgs/msg/CompressedImage": "std_msgs/Header header\nstring format\nuint8[] data\n" + HEADER,
+    "sensor_msgs/msg/Image": (
+        "std_msgs/Header header\nuint32 height\nuint32 width\nstring encoding\nuint8 is_bigendian\nuint32 step\n"
+        "uint8[] data\n" + HEADER
+    ),
+}
+
+
+class Cdr:
+    """Writes little-endian CDR."""
+
+    def __init__(self, nanoseconds: int, frame: str) -> None:
+        self.data = bytearray(b"\0\1\0\0")
+        self.put("i", nanoseconds // 1_000_000_000)
+        self.put("I", nanoseconds % 1_000_000_000)
+        self.text(frame)
+
+    def align(self, size: int) -> None:
+        self.data += bytes(-(len(self.data) - 4) % size)
+
+    def put(self, code: str, value: int) -> None:
+        self.align(struct.calcsize(code))
+        self.data += struct.pack("<" + code, value)
+
+    def text(self, value: str) -> None:
+        raw = value.encode() + b"\0"
+        self.put("I", len(raw))
+        self.data += raw
+
+    def doubles(self, values: np.ndarray, *, counted: bool) -> None:
+        if counted:
+            self.put("I", len(values))
+        self.align(8)
+        self.data += values.astype("<f8").tobytes()
+
+    def blob(self, value: bytes) -> None:
+        self.put("I", len(value))
+        self.data += value
+
+
+def imu(t: int, random: np.random.Generator) -> bytes:
+    message = Cdr(t, "imu_link")
+    message.doubles(np.round(random.normal(0, 1, 37) * 4096) / 4096, counted=False)
+    return bytes(message.data)
+
+
+def joints(t: int, random: np.random.Generator) -> bytes:
+    message = Cdr(t, "")
+    message.put("I", 14)
+    for i in range(14):
+        message.text(f"joint_{i:02d}_motor")
+    for _ in range(3):
+        message.doubles(np.round(random.normal(0, 1, 14) * 1024) / 1024, counted=True)
+    return bytes(message.data)
+
+
+def jpeg(t: int, random: np.random.Generator) -> bytes:
+    message = Cdr(t, "camera")
+    message.text("jpeg")
+    message.blob(random.bytes(60_000))
+    return bytes(message.data)
+
+
+def image(t: int, random: np.random.Generator) -> bytes:
+    message = Cdr(t, "camera")
+    message.put("I", 240)
+    message.put("I", 320)
+    message.text("rgb8")
+    message.put("B", 0)
+    message.put("I", 960)
+    ramp = np.arange(320 * 240 * 3, dtype=np.uint32) // 97
+    message.blob((ramp + random.integers(0, 8, ramp.size, dtype=np.uint32)).astype(np.uint8).tobytes())
+    return bytes(message.data)
+
+
+STREAMS = (
+    ("/imu/data", "sensor_msgs/msg/Imu", imu, 1),
+    ("/joint_states", "sensor_msgs/msg/JointState", joints, 1),
+    ("/camera/image/compressed", "sensor_msgs/msg/CompressedImage", jpeg, 20),
+    ("/camera/image_raw", "sensor_msgs/msg/Image", image, 40),
+)
+
+
+def write_mixture(path: Path, megabytes: int) -> None:
+    """Write an MCAP of about ``megabytes``: 400 Hz of Imu and JointState, and images for the bulk."""
+    random = np.random.default_rng(7)
+    pool = {topic: [make(0, random) for _ in range(64)] for topic, _, make, _ in STREAMS}
+    with path.open("wb") as file:
+        writer = Writer(file, chunk_size=1 << 20, compression=CompressionType.ZSTD)
+        writer.start("ros2", "chunkmill benchmarks")
+        channels = {
+            topic: writer.register_channel(topic, "cdr", writer.register_schema(name, "ros2msg", SCHEMAS[name].encode()))
+            for topic, name, _, _ in STREAMS
+        }
+        tick = 0
+        while file.tell() < megabytes * 1_000_000:
+            t = 1_700_000_000_000_000_000 + tick * 2_500_000
+            for topic, _, _, every in STREAMS:
+                if tick % every == 0:
+                    message = bytearray(pool[topic][(tick // every) % 64])
+                    struct.pack_into("<iI", message, 4, t // 1_000_000_000, t % 1_000_000_000)
+                    writer.add_message(channels[topic], t, bytes(message), t, tick)
+            tick += 1
+        writer.finish()
