@@ -1,0 +1,186 @@
+"""The class-data archive: Spark's classes, parsed and verified once, mapped into memory by every later JVM.
+
+Most of a cold start is class loading. The JVM can map an archive of classes instead (AppCDS); it belongs to one
+runtime and one class path, so its name holds a digest of both, and a JVM that finds it unfit silently goes on
+without (``-Xshare:auto``). The archive is made in the background, at idle priority, after the first session that
+missed it has ended: a training session records the names of the classes that a small job needs, then a second
+JVM writes them out beside the final name, and a rename publishes the whole file or nothing.
+
+The folder is ``CHUNKMILL_CACHE``, else ``$XDG_CACHE_HOME/chunkmill``, else ``~/.cache/chunkmill``. An archive takes
+some 170 MB; archives that nobody has used for a month are removed when a new one is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import ChunkmillError
+from .java import Java
+from .jvm import java_flags
+from .session_conf import worker_path
+
+_DUMP_SECONDS = 600.0
+_UNUSED_SECONDS = 30 * 24 * 3600.0
+_RETRY_SECONDS = 24 * 3600.0
+_DUMP_HEAP = "-Xmx256m"
+_TRAINING = "chunkmill.engine.execution.archive_training"
+
+
+def cache_folder() -> Path:
+    """Where chunkmill keeps what can be made again; not necessarily there yet."""
+    chosen = os.environ.get("CHUNKMILL_CACHE")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "chunkmill"
+
+
+@dataclass(frozen=True)
+class ClassArchive:
+    """The archive for one Java runtime and one class path, there or not."""
+
+    java: Java
+    jars: tuple[str, ...]
+    path: Path
+
+    @classmethod
+    def of(cls, java: Java, jars: Sequence[str]) -> ClassArchive:
+        """The archive that fits this runtime and these jars."""
+        digest = hashlib.sha256()
+        for part in (java.version, str(java.home.resolve()), *java_flags(java), *map(_identity, jars)):
+            digest.update(part.encode(errors="surrogateescape") + b"\0")
+        return cls(java, tuple(jars), cache_folder() / f"spark-java{java.feature}-{digest.hexdigest()[:20]}.jsa")
+
+    @property
+    def exists(self) -> bool:
+        """Whether the archive has been made."""
+        return self.path.is_file()
+
+    def options(self) -> list[str]:
+        """The JVM flags that use the archive; none while there is no archive."""
+        if not self.exists:
+            return []
+        with contextlib.suppress(OSError):
+            os.utime(self.path)
+        return ["-Xshare:auto", f"-XX:SharedArchiveFile={self.path}", "-Xlog:disable"]
+
+    def build(self, train: Callable[[Path], None]) -> bool:
+        """Make the archive here and now, in half a minute of one core.
+
+        Parameters
+        ----------
+        train
+            Runs a typical job in a JVM that writes the names of the classes that it loads into the given file.
+
+        Returns
+        -------
+        bool
+            Whether the archive is there now; not so while another process makes it, where the folder cannot be
+            written, and for a day after an attempt that failed.
+        """
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(self.path.with_suffix(".lock")) as alone:
+            if not alone or self._failed_lately():
+                return False
+            if not self.exists and not self._train_and_dump(train):
+                with contextlib.suppress(OSError):
+                    self._failure.touch()
+                return False
+            _remove_unused(self.path.parent)
+            return True
+
+    def build_in_background(self) -> None:
+        """Start a process that makes the archive while this one goes on or ends; never an error."""
+        if self.exists or os.name != "posix":
+            return
+        with contextlib.suppress(OSError):
+            # The shell leaves the process to init, so that nobody here has to wait for it.
+            subprocess.run(
+                ["/bin/sh", "-c", '"$0" "$@" &', sys.executable, "-m", _TRAINING, str(self.java.home)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": worker_path()},
+                start_new_session=True,
+                check=False,
+            )
+
+    @property
+    def _failure(self) -> Path:
+        return self.path.with_suffix(".failed")
+
+    def _failed_lately(self) -> bool:
+        try:
+            return time.time() - self._failure.stat().st_mtime < _RETRY_SECONDS
+        except OSError:
+            return False
+
+    def _train_and_dump(self, train: Callable[[Path], None]) -> bool:
+        try:
+            with tempfile.TemporaryDirectory(prefix="training-", dir=self.path.parent) as folder:
+                names = Path(folder) / "classes.txt"
+                written = Path(folder) / "archive.jsa"
+                train(names)
+                _dump(self, names, written)
+                written.chmod(0o600)
+                os.replace(written, self.path)
+        except (OSError, subprocess.SubprocessError, ChunkmillError):
+            return False
+        return True
+
+
+def _identity(jar: str) -> str:
+    stat = os.stat(jar)
+    return f"{jar} {stat.st_size} {stat.st_mtime_ns}"
+
+
+def _dump(archive: ClassArchive, names: Path, written: Path) -> None:
+    command = [
+        str(archive.java.executable),
+        "-Xshare:dump",
+        _DUMP_HEAP,
+        *java_flags(archive.java),
+        "-Xlog:disable",
+        f"-XX:SharedClassListFile={names}",
+        f"-XX:SharedArchiveFile={written}",
+        "-cp",
+        os.pathsep.join(archive.jars),
+    ]
+    quiet = subprocess.DEVNULL
+    subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, timeout=_DUMP_SECONDS, check=True)
+
+
+@contextlib.contextmanager
+def _alone(lock: Path) -> Iterator[bool]:
+    """Whether this process, and no other, holds the lock file; False where the folder cannot be written."""
+    import fcntl
+
+    try:
+        held = os.open(lock, os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError:
+        yield False
+        return
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(held)
+
+
+def _remove_unused(folder: Path) -> None:
+    for archive in folder.glob("spark-java*.jsa"):
+        with contextlib.suppress(OSError):
+            if time.time() - archive.stat().st_mtime > _UNUSED_SECONDS:
+                archive.unlink()

@@ -1,0 +1,139 @@
+"""A session in a JVM of our own: local and standalone masters."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from ..errors import ChunkmillError, SessionError
+from .class_archive import ClassArchive
+from .gateway import attach, current_interrupt, detach, hush, restore_interrupt
+from .java import find_java
+from .jvm import Jvm, class_path, start_jvm
+from .session_conf import is_local, jvm_options, session_conf, spark_home, worker_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_GRACE_SECONDS = 15.0
+
+
+class DirectSession:
+    """A session, its JVM, and the folder with everything that they write.
+
+    Parameters
+    ----------
+    master
+        A local or standalone master.
+    asked
+        The user's settings.
+
+    Raises
+    ------
+    SessionError
+        No usable Java, or the JVM or Spark did not start; nothing is left behind.
+    """
+
+    session: SparkSession
+    settings: dict[str, str]
+
+    def __init__(self, master: str, asked: Mapping[str, str]) -> None:
+        java = find_java()
+        self._interrupt = current_interrupt()
+        self._folder = session_folder()
+        self.settings = session_conf(master, asked, self._folder)
+        jars = _jars(self.settings)
+        options = jvm_options(self.settings)
+        shared = any(option.startswith(("-Xshare", "-XX:SharedArchive")) for option in options)
+        self._archive = None if shared else ClassArchive.of(java, jars)
+        mapped = self._archive.options() if self._archive is not None else []
+        self._jvm: Jvm | None = None
+        try:
+            self._jvm = start_jvm(java, [*mapped, *options], jars, self.settings, self._folder, worker_path())
+            _import_in_the_meantime()
+            self.session = attach(self._jvm.connection(), sys.executable if is_local(master) else None)
+            _delete_at_exit(self.session, self._folder)
+        except BaseException as error:
+            self._clear(None)
+            if isinstance(error, ChunkmillError) or not isinstance(error, Exception):
+                raise
+            raise SessionError(f"Spark did not start on {master}: {first_line(error)}") from error
+
+    @property
+    def alive(self) -> bool:
+        """Whether the JVM runs and nobody has stopped the session."""
+        return self._jvm is not None and self._jvm.alive and self.session._sc._jsc is not None
+
+    def stop(self) -> None:
+        """End it all; afterwards no process and no file of it is left."""
+        hush(self.session)
+        self._clear(self.session)
+        if self._archive is not None:
+            self._archive.build_in_background()
+
+    def _clear(self, session: SparkSession | None) -> None:
+        if self._jvm is not None:
+            self._jvm.stop(self._patience())
+        detach(session)
+        restore_interrupt(self._interrupt)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _patience(self) -> float:
+        """Seconds to give the JVM: none where all that it would tidy up is in our folder, which goes anyway."""
+        conf = self.settings
+        ours = (
+            is_local(conf["spark.master"])
+            and Path(conf["spark.local.dir"]).is_relative_to(self._folder)
+            and conf["spark.eventLog.enabled"].lower() != "true"
+            and not os.environ.get("SPARK_LOCAL_DIRS")
+        )
+        return 0.0 if ours else _GRACE_SECONDS
+
+
+def session_folder() -> Path:
+    """A fresh folder, for this user only, under ``CHUNKMILL_SCRATCH`` where that is a local path."""
+    scratch = os.environ.get("CHUNKMILL_SCRATCH", "")
+    url = urlsplit(scratch)
+    local = unquote(url.path) if url.scheme == "file" else "" if url.scheme and "://" in scratch else scratch
+    try:
+        if local:
+            os.makedirs(local, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="chunkmill-spark-", dir=local or None)).resolve()
+    except OSError as error:
+        raise SessionError(
+            f"no folder for Spark's temporary files: {error.strerror or error}",
+            path=local or tempfile.gettempdir(),
+            hint="Set CHUNKMILL_SCRATCH to a folder that can be written.",
+        ) from error
+
+
+def _jars(conf: Mapping[str, str]) -> list[str]:
+    extra = conf.get("spark.driver.extraClassPath")
+    return [*(extra.split(os.pathsep) if extra else []), *class_path(spark_home())]
+
+
+def _import_in_the_meantime() -> None:
+    """Import what a session and its first stage need while the JVM is starting on another core."""
+    import pandas  # noqa: F401
+    import pyarrow  # noqa: F401
+    import pyspark.sql.pandas.functions  # noqa: F401
+
+
+def _delete_at_exit(session: SparkSession, folder: Path) -> None:
+    """Let the JVM remove our folder when it outlives a driver that was killed."""
+    jvm = session._jvm
+    file = getattr(jvm, "java.io.File")(str(folder))
+    getattr(getattr(jvm, "org.apache.spark.util.ShutdownHookManager$"), "MODULE$").registerShutdownDeleteDir(file)
+
+
+def first_line(error: Exception) -> str:
+    """What Java has to say, out of the long text of a Py4J error."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("java.", "org.apache.", ": java.", ": org.apache."))]
+    return ((told or lines or [repr(error)])[0]).lstrip(": ")[:400]

@@ -1,0 +1,235 @@
+"""Spark's JVM, started directly: no launcher script, no second JVM, a quiet console, and dead when the driver is.
+
+Spark's Python gateway writes its port and its secret into a file and then reads its standard input; when that ends,
+because the driver has closed the pipe or was killed, the JVM shuts itself down.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from ..errors import SessionError
+from .java import Java
+
+_MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
+_START_SECONDS = 120.0
+_POLL_SECONDS = 0.005
+_CONNECTION_LIMIT = 4096
+_KEPT_LINES = 20
+
+_OPENED = (
+    "java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.util java.util.concurrent "
+    "java.util.concurrent.atomic jdk.internal.ref sun.nio.ch sun.nio.cs sun.util.calendar"
+).split()
+"""Packages of ``java.base`` that Spark reads by reflection."""
+
+_LOGGING = """\
+status = off
+rootLogger.level = off
+rootLogger.appenderRef.stderr.ref = stderr
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = off
+appender.console.type = Console
+appender.console.name = stderr
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+"""Everything off, and a console that shows what ``setLogLevel`` turns on again."""
+
+_CHATTER = re.compile(
+    rb"(NOTE: )?Picked up J|WARNING: |.*Server VM warning: |\[[\d.]+s\]\[(warning|error)\s*\]\[(cds|aot)"
+)
+
+
+class Connection(NamedTuple):
+    """Where the JVM's gateway listens (TCP port on the loopback address), and the secret that it asks for."""
+
+    port: int
+    secret: str
+
+
+def java_flags(java: Java) -> list[str]:
+    """The flags that are the same for a session and for the class archive made for it."""
+    flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+    flags += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+    flags.append("--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED")
+    if java.feature < 24:
+        flags.append("--add-opens=java.base/sun.security.action=ALL-UNNAMED")
+    else:
+        flags += ["--enable-native-access=ALL-UNNAMED", "--sun-misc-unsafe-memory-access=allow"]
+    return [*flags, "-Dio.netty.tryReflectionSetAccessible=true", "-Dio.netty.allocator.type=pooled"]
+
+
+def class_path(home: Path) -> list[str]:
+    """Spark's jars, one by one and always in the same order: a class archive holds for one class path only."""
+    return [str(jar) for jar in sorted((home / "jars").glob("*.jar"))]
+
+
+class Jvm:
+    """A running Spark JVM, and the folder that holds everything that it writes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self.process = process
+        self.folder = folder
+        self._last_lines: deque[bytes] = deque(maxlen=_KEPT_LINES)
+        self._connected = False
+        self._pump = threading.Thread(target=self._forward, name="chunkmill-jvm-console", daemon=True)
+        self._pump.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process is still there."""
+        return self.process.poll() is None
+
+    def connection(self) -> Connection:
+        """Wait until the gateway listens.
+
+        Raises
+        ------
+        SessionError
+            The JVM ended, or said nothing for two minutes; with the last line that it printed.
+        """
+        deadline = time.monotonic() + _START_SECONDS
+        info = _info_file(self.folder)
+        while not info.exists():
+            if not self.alive or time.monotonic() > deadline:
+                raise self._failure()
+            time.sleep(_POLL_SECONDS)
+        with info.open("rb") as file:
+            data = file.read(_CONNECTION_LIMIT)
+        info.unlink()
+        self._connected = True
+        return Connection(int.from_bytes(data[:4], "big"), data[8:].decode("ascii"))
+
+    def stop(self, patience: float) -> None:
+        """End the process and wait for it: by asking, and after ``patience`` seconds by killing it."""
+        _close(self.process.stdin)
+        if patience > 0:
+            try:
+                self.process.wait(patience)
+            except subprocess.TimeoutExpired:
+                pass
+        if self.alive:
+            self.process.kill()
+        self.process.wait()
+        self._pump.join(1.0)
+        _close(self.process.stdout)
+
+    def _failure(self) -> SessionError:
+        gone = not self.alive
+        self.stop(0)
+        said = b" / ".join(self._last_lines).decode(errors="replace").strip()
+        what = (
+            f"ended at once with status {self.process.returncode}"
+            if gone
+            else f"gave no sign for {_START_SECONDS:.0f} s"
+        )
+        return SessionError(
+            f"Spark's Java process {what}{': ' + said[:600] if said else ''}",
+            hint='Check JAVA_HOME and the spark.driver settings; executor="inline" needs no Java.',
+        )
+
+    def _forward(self) -> None:
+        """Show on standard error what the JVM and the workers print, but for the JVM's own chatter."""
+        output = self.process.stdout
+        assert output is not None
+        try:
+            for line in iter(lambda: output.readline(1 << 16), b""):
+                self._last_lines.append(line.strip())
+                if self._connected and not _CHATTER.match(line):
+                    os.write(2, line)
+        except (OSError, ValueError):
+            return
+
+
+def write_logging(folder: Path) -> Path:
+    """A log4j configuration that keeps the console quiet."""
+    file = folder / "log4j2.properties"
+    file.write_text(_LOGGING, encoding="utf-8")
+    return file
+
+
+def start_jvm(
+    java: Java, options: Sequence[str], jars: Sequence[str], conf: Mapping[str, str], folder: Path, path: str
+) -> Jvm:
+    """Start Spark's JVM and return at once; :meth:`Jvm.connection` waits for it.
+
+    Parameters
+    ----------
+    java
+        The runtime.
+    options
+        Further JVM flags; they come last and win.
+    jars
+        The class path.
+    conf
+        Spark's settings.
+    folder
+        An empty folder of this session, readable by this user only.
+    path
+        ``PYTHONPATH`` of the workers.
+    """
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    _info_file(folder).parent.mkdir()
+    command = [
+        str(java.executable),
+        *java_flags(java),
+        f"-Dlog4j2.configurationFile={write_logging(folder).as_uri()}",
+        f"-Djava.io.tmpdir={temporary}",
+        *options,
+        "-cp",
+        os.pathsep.join(jars),
+        _MAIN_CLASS,
+        *(part for key, value in conf.items() for part in ("--conf", f"{key}={value}")),
+        "pyspark-shell",
+    ]
+    try:
+        # A session of its own: Ctrl-C in the terminal must reach the driver alone, which then cancels the jobs.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=_environment(folder, path, conf),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise SessionError(f"Java could not be started: {error}", path=str(java.executable)) from error
+    return Jvm(process, folder)
+
+
+def _environment(folder: Path, path: str, conf: Mapping[str, str]) -> dict[str, str]:
+    environment = {
+        **os.environ,
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(_info_file(folder)),
+        "PYTHONPATH": path,
+        "SPARK_CONNECT_MODE": "0",
+    }
+    if conf["spark.master"].startswith("local"):
+        environment["PYSPARK_PYTHON"] = sys.executable
+        environment["SPARK_LOCAL_HOSTNAME"] = "localhost"
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return environment
+
+
+def _info_file(folder: Path) -> Path:
+    return folder / "gateway" / "connection"
+
+
+def _close(stream: IO[bytes] | None) -> None:
+    if stream is not None:
+        try:
+            stream.close()
+        except OSError:
+            return

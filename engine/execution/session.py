@@ -1,0 +1,119 @@
+"""The Spark session: the user's own where one is active, else ours, made when first needed and cleaned up after.
+
+Ours is a JVM that is started directly (:mod:`.jvm`) with lean settings (:mod:`.session_conf`) and mapped classes
+(:mod:`.class_archive`); its workers fork from a daemon that has imported what every task needs
+(:mod:`.worker_daemon`). Everything that it writes lies in one folder under ``CHUNKMILL_SCRATCH`` (or the system's
+temporary folder), which goes when it stops, or when the driver is killed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from .direct_session import DirectSession
+from .gateway import active_session
+from .scripted_session import ScriptedSession
+from .session_conf import starts_directly, wanted_master
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class _Own(NamedTuple):
+    """A session that we made, and what it was asked for."""
+
+    master: str
+    conf: dict[str, str]
+    made: DirectSession | ScriptedSession
+    process: int
+
+
+_lock = threading.RLock()
+_own: _Own | None = None
+
+
+def get_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """The session to run on.
+
+    A session that the user has made is returned as it is, whatever its master, a Spark Connect one too. Otherwise
+    the one made here before is returned, and when there is none, one is made. When ``master`` or ``conf`` ask for
+    something else than what runs, ours is stopped and made again; the user's is kept, with a warning.
+
+    Parameters
+    ----------
+    master
+        A Spark master URL, ``sc://`` for Spark Connect; by default ``CHUNKMILL_MASTER``, else ``local[*]``.
+    conf
+        Spark settings; they win over ``spark-defaults.conf`` and over chunkmill's own.
+
+    Raises
+    ------
+    SessionError
+        No usable Java, or Spark did not start.
+    """
+    global _own
+    with _lock:
+        own = _running()
+        active = active_session()
+        if active is not None and not session_is_ours(active):
+            _warn_where_other(active, master, conf)
+            return active
+        if own is not None and _satisfies(own, master, conf):
+            return own.made.session
+        stop_session()
+        wanted, settings = wanted_master(master, conf), dict(conf or {})
+        kind = DirectSession if starts_directly(wanted) else ScriptedSession
+        _own = _Own(wanted, settings, kind(wanted, settings), os.getpid())
+        return _own.made.session
+
+
+def stop_session() -> None:
+    """Stop the session that :func:`get_session` made, if any: processes, threads and files; the user's is left alone."""
+    global _own
+    with _lock:
+        own, _own = _own, None
+        if own is not None and own.process == os.getpid():
+            own.made.stop()
+
+
+def session_is_ours(spark: SparkSession) -> bool:
+    """Whether :func:`get_session` made this session, or the one that it shares its context with."""
+    if _own is None or _own.process != os.getpid():
+        return False
+    made = _own.made.session
+    context = getattr(spark, "_sc", None)
+    return spark is made or (context is not None and context is getattr(made, "_sc", None))
+
+
+def _running() -> _Own | None:
+    """Ours, when it still runs; what is left of one that was stopped or that crashed is cleared away."""
+    if _own is not None and _own.process == os.getpid() and not _own.made.alive:
+        stop_session()
+    return _own
+
+
+def _satisfies(own: _Own, master: str | None, conf: Mapping[str, str] | None) -> bool:
+    """Whether our session is what is asked for; nothing asked for means any."""
+    asked = {key: str(value) for key, value in (conf or {}).items()}
+    wanted = master or asked.pop("spark.master", None) or own.master
+    asked.pop("spark.master", None)
+    return wanted == own.master and asked.items() <= own.made.settings.items()
+
+
+def _warn_where_other(spark: SparkSession, master: str | None, conf: Mapping[str, str] | None) -> None:
+    asked = {**(conf or {}), **({"spark.master": master} if master else {})}
+    other = sorted(key for key, value in asked.items() if spark.conf.get(key, None) != str(value))
+    if other:
+        warnings.warn(
+            f"the active Spark session is used as it is; other settings were asked for: {', '.join(other)}",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+atexit.register(stop_session)

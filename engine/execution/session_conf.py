@@ -1,0 +1,142 @@
+"""Spark's settings for the sessions that chunkmill makes: lean ones, and over them whatever the user asks for.
+
+Payloads stay in the Python tasks, so the JVM only plans small stages and carries headers. The defaults below leave
+out what costs start-up time and serves nobody here: the web UI, code generation (Janino is loaded for it), adaptive
+re-planning, the C2 compiler, a parallel garbage collector.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+DEFAULT_MASTER = "local[*]"
+DAEMON_MODULE = "chunkmill.engine.execution.worker_daemon"
+
+_LEAN: dict[str, str] = {
+    "spark.app.name": "chunkmill",
+    "spark.driver.memory": "1g",
+    "spark.eventLog.enabled": "false",
+    "spark.python.daemon.module": DAEMON_MODULE,
+    "spark.python.worker.reuse": "true",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_LOCAL: dict[str, str] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.heartbeatInterval": "10s",
+}
+_CONF_FILE_LIMIT = 1 << 20
+
+
+def wanted_master(master: str | None, conf: Mapping[str, str] | None) -> str:
+    """The master to use: the argument, ``spark.master`` of the conf, ``CHUNKMILL_MASTER``, ``local[*]``."""
+    in_conf = (conf or {}).get("spark.master")
+    return master or in_conf or os.environ.get("CHUNKMILL_MASTER") or DEFAULT_MASTER
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and workers are on this machine, in one JVM."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+def starts_directly(master: str) -> bool:
+    """Whether the JVM can be started here without Spark's launcher scripts.
+
+    They are left out for local and standalone masters, unless the user has told them something that only they
+    understand (``PYSPARK_SUBMIT_ARGS``, another ``SPARK_HOME``, a ``spark-env.sh``).
+    """
+    home = os.environ.get("SPARK_HOME")
+    return (
+        os.name == "posix"
+        and (is_local(master) or master.startswith("spark://"))
+        and not os.environ.get("PYSPARK_SUBMIT_ARGS")
+        and (home is None or Path(home).resolve() == spark_home().resolve())
+        and not any((folder / "spark-env.sh").exists() for folder in _conf_folders())
+    )
+
+
+def session_conf(master: str, conf: Mapping[str, str] | None, folder: Path) -> dict[str, str]:
+    """All settings of a session that we make; the user's win over ``spark-defaults.conf``, that over ours.
+
+    Parameters
+    ----------
+    master
+        The master URL.
+    conf
+        What the user asked for.
+    folder
+        The session's own folder, for Spark's local files and its warehouse.
+    """
+    ours = dict(_LEAN)
+    if is_local(master):
+        ours.update(_LOCAL)
+        ours["spark.local.dir"] = str(folder / "local")
+        ours["spark.sql.warehouse.dir"] = (folder / "warehouse").as_uri()
+    in_files = _conf_files()
+    return {**ours, **in_files, **(conf or {}), "spark.master": master}
+
+
+def jvm_options(conf: Mapping[str, str]) -> list[str]:
+    """The JVM flags that Spark's launcher would read from these settings."""
+    wanted = shlex.split(conf.get("spark.driver.defaultJavaOptions", ""))
+    wanted += shlex.split(conf.get("spark.driver.extraJavaOptions", ""))
+    native = conf.get("spark.driver.extraLibraryPath")
+    if native:
+        wanted.append(f"-Djava.library.path={native}")
+    return [f"-Xmx{_jvm_size(conf['spark.driver.memory'])}", *wanted]
+
+
+def spark_home() -> Path:
+    """The folder of the installed pyspark, which is a whole Spark."""
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def worker_path() -> str:
+    """``PYTHONPATH`` for the workers: what this interpreter has on ``sys.path`` and a fresh one has not."""
+    installed = tuple(os.path.join(prefix, "lib") + os.sep for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix})
+    paths = (os.path.abspath(entry or os.curdir) for entry in sys.path)
+    return os.pathsep.join(
+        dict.fromkeys(path for path in paths if os.path.exists(path) and not path.startswith(installed))
+    )
+
+
+def _jvm_size(size: str) -> str:
+    """Spark's size notation (``512m``, ``2g``, ``2gb``; a bare number is MiB) in the JVM's."""
+    found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", size.lower())
+    if found is None:
+        return size
+    return f"{found.group(1)}{found.group(2) or 'm'}"
+
+
+def _conf_folders() -> list[Path]:
+    chosen = os.environ.get("SPARK_CONF_DIR")
+    return [Path(chosen)] if chosen else [spark_home() / "conf"]
+
+
+def _conf_files() -> dict[str, str]:
+    """The settings of ``spark-defaults.conf`` where the user keeps one."""
+    settings: dict[str, str] = {}
+    for folder in _conf_folders():
+        try:
+            with (folder / "spark-defaults.conf").open(encoding="utf-8") as lines:
+                text = lines.read(_CONF_FILE_LIMIT)
+        except (OSError, UnicodeDecodeError):
+            continue
+        for line in text.splitlines():
+            found = re.match(r"\s*(spark\.[^\s=:]+)\s*[=:\s]\s*(.*?)\s*$", line)
+            if found:
+                settings[found.group(1)] = found.group(2)
+    return settings

@@ -1,0 +1,62 @@
+"""The daemon that Spark's Python workers fork from, with everything that a task needs imported before the fork.
+
+Spark starts it as ``python -m chunkmill.engine.execution.worker_daemon pyspark.worker``. A worker then begins with
+its modules in memory, shared with all others, instead of importing them itself, one after another for each core.
+
+Nothing here may start a thread: a fork copies only the one that forks. pyarrow's allocator and numpy's BLAS would
+start theirs on import and are told not to; pyarrow's pools start with the first computation, in the worker.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+
+_QUIET_IMPORTS = {
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+_NEEDED = (
+    "pyspark.worker",
+    "numpy",
+    "pyarrow",
+    "pyarrow.compute",
+    "pyarrow.ipc",
+    "lz4.block",
+    "zstandard",
+    "chunkmill.engine.execution.work",
+    "chunkmill.engine.execution.part",
+    "chunkmill.engine.stream.operators",
+    "chunkmill.engine.rrd",
+    "chunkmill.readers",
+)
+
+
+def import_ahead() -> None:
+    """Import what every task needs; a module that is not there, or that fails, is left to the task that wants it."""
+    for key, value in _QUIET_IMPORTS.items():
+        os.environ.setdefault(key, value)
+    # Spark puts its core jar on the path; looking for modules in it costs more than importing them.
+    sys.path[:] = [entry for entry in sys.path if not entry.endswith(".jar")]
+    for name in _NEEDED:
+        try:
+            importlib.import_module(name)
+        except Exception:  # noqa: S112 - a broken module must break its task, with a message, not the daemon
+            continue
+    gc.collect()
+    gc.freeze()
+
+
+def main() -> None:
+    """Run pyspark's daemon after the imports."""
+    import_ahead()
+    from pyspark.daemon import manager
+
+    manager()
+
+
+if __name__ == "__main__":
+    main()
