@@ -93,7 +93,9 @@ def decode_batch(data: bytes, *, path: str, offset: int | None, what: str) -> pa
         return batch
     except _ARROW_ERRORS as error:
         reason = "it holds no record batch" if isinstance(error, StopIteration) else str(error) or repr(error)
-        raise ReadError(f"{what} is not a whole Arrow stream: {reason}", path=path, offset=offset, hint=_HINT) from error
+        raise ReadError(
+            f"{what} is not a whole Arrow stream: {reason}", path=path, offset=offset, hint=_HINT
+        ) from error
 
 
 def decode_schema(data: bytes, *, path: str, offset: int | None, what: str) -> pa.Schema:

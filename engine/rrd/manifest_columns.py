@@ -19,6 +19,8 @@ from .union_schema import descriptor_metadata
 _Cells = tuple[list[int], list[int], list[int], list[int]]
 """Row, start, end and number of rows of the cells of one column group that are not null."""
 
+_ALL_TIMES: Final = (1 - 2**63, 2**63 - 1)
+
 
 def _cells() -> _Cells:
     return [], [], [], []
@@ -40,6 +42,9 @@ class ManifestColumns:
             for component in header.components:
                 self._static[component.descriptor].append(row)
             return
+        if header.num_rows == 0:
+            self._gather_without_rows(row, header)
+            return
         for timeline in header.timelines:
             if timeline.start is not None and timeline.end is not None:
                 _add(self._timelines[timeline.name], row, timeline.start, timeline.end, header.num_rows)
@@ -49,6 +54,15 @@ class ManifestColumns:
                 cells = self._components[timeline.name, component.descriptor]
                 if found.start is not None and found.end is not None:
                     _add(cells, row, found.start, found.end, found.num_rows)
+
+    def _gather_without_rows(self, row: int, header: ChunkHeader) -> None:
+        """A chunk without rows is given the range of all times, as Rerun does, so that its columns are known."""
+        for timeline in header.timelines:
+            _add(self._timelines[timeline.name], row, *_ALL_TIMES, 0)
+        for component in header.components:
+            self._static[component.descriptor]  # noqa: B018 - the column is wanted, all false
+            for timeline in header.timelines:
+                _add(self._components[timeline.name, component.descriptor], row, *_ALL_TIMES, 0)
 
     @property
     def detail_bytes(self) -> int:
@@ -128,9 +142,7 @@ def _add(cells: _Cells, row: int, start: int, end: int, num_rows: int) -> None:
     cells[3].append(num_rows)
 
 
-def _index_field(
-    timeline: str, descriptor: ComponentDescriptor | None, suffix: str, datatype: pa.DataType
-) -> pa.Field:
+def _index_field(timeline: str, descriptor: ComponentDescriptor | None, suffix: str, datatype: pa.DataType) -> pa.Field:
     metadata = descriptor_metadata(descriptor) if descriptor is not None else {}
     metadata["rerun:index"] = timeline
     return pa.field(column_name(timeline, descriptor, suffix), datatype, metadata=metadata)

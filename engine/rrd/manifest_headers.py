@@ -11,9 +11,11 @@ import pyarrow as pa
 
 from ..chunk.descriptor import ComponentDescriptor
 from ..chunk.header import ChunkHeader, ComponentHeader, ComponentRange, TimelineHeader
+from .column_names import FIXED
 from .manifest_layout import KnownComponent, Layout, LayoutError, UnionSchema
 
-_NO_ROWS = ComponentRange(None, None, 0)
+NO_ROWS = ComponentRange(None, None, 0)
+"""The range of a component that has no value on a timeline."""
 
 
 class HeaderBuilder:
@@ -21,11 +23,10 @@ class HeaderBuilder:
 
     def __init__(self, batch: pa.RecordBatch, layout: Layout, union: UnionSchema) -> None:
         self._components = union.components
-        self._has_details = layout.details is not None
+        self._num_rows = nulls_as_zero(batch.column(layout.fixed[FIXED[3]]))
         self._timelines: defaultdict[int, list[TimelineHeader]] = defaultdict(list)
         self._statics: defaultdict[int, list[ComponentDescriptor]] = defaultdict(list)
         self._ranges: defaultdict[int, dict[ComponentDescriptor, dict[str, ComponentRange]]] = defaultdict(dict)
-        self._types: dict[tuple[str, ComponentDescriptor], KnownComponent | None] = {}
         self._read_timelines(batch, layout, union)
         self._read_statics(batch, layout)
         self._read_details(batch, layout)
@@ -45,21 +46,25 @@ class HeaderBuilder:
                 self._statics[row].append(descriptor)
 
     def _read_details(self, batch: pa.RecordBatch, layout: Layout) -> None:
+        """Note every component that has rows; in a chunk without rows, those with a range (it means nothing)."""
         for detail in layout.details or ():
-            counts = nulls_as_zero(batch.column(detail.num_rows))
-            rows = np.flatnonzero(counts)
             start, end = batch.column(detail.start), batch.column(detail.end)
-            if not np.isin(rows, _present(start)).all():
+            counts = nulls_as_zero(batch.column(detail.num_rows))
+            ranged = np.zeros(len(counts), dtype=bool)
+            ranged[_present(start)] = True
+            rows = np.flatnonzero(ranged & ((counts > 0) | (self._num_rows == 0)))
+            if np.any(counts[~ranged]):
                 raise LayoutError(f"{detail.descriptor} has rows on {detail.timeline!r} but no range")
-            found = zip(
-                rows.tolist(), _ticks(start, rows), _ticks(end, rows), counts[rows].tolist(), strict=True
-            )
+            found = zip(rows.tolist(), _ticks(start, rows), _ticks(end, rows), counts[rows].tolist(), strict=True)
             for row, low, high, count in found:
-                self._ranges[row].setdefault(detail.descriptor, {})[detail.timeline] = ComponentRange(low, high, count)
+                span = ComponentRange(low, high, count) if count else NO_ROWS
+                self._ranges[row].setdefault(detail.descriptor, {})[detail.timeline] = span
 
     def header(self, row: int, entity_path: str, chunk_id: bytes, is_static: bool, num_rows: int) -> ChunkHeader:
-        """The header of one row."""
+        """The header of one row; without components where the manifest does not tell them."""
         timelines = () if is_static else tuple(self._timelines.get(row, ()))
+        if num_rows == 0:
+            timelines = tuple(TimelineHeader(t.name, t.kind, None, None) for t in timelines)
         components: list[ComponentHeader] | None
         if is_static:
             components = self._static_components(row, entity_path)
@@ -70,7 +75,7 @@ class HeaderBuilder:
     def _static_components(self, row: int, entity_path: str) -> list[ComponentHeader] | None:
         headers = []
         for descriptor in self._statics.get(row, ()):
-            known = self._components.get((entity_path, descriptor))
+            known = self._known(entity_path, descriptor)
             if known is None:
                 return None
             headers.append(ComponentHeader(descriptor, known.datatype, (), known.is_empty))
@@ -81,12 +86,17 @@ class HeaderBuilder:
     ) -> list[ComponentHeader] | None:
         headers = []
         for descriptor, found in sorted(self._ranges.get(row, {}).items(), key=lambda item: item[0].sort_key):
-            known = self._components.get((entity_path, descriptor))
+            known = self._known(entity_path, descriptor)
             if known is None:
                 return None
-            ranges = tuple([found.get(t.name, _NO_ROWS) for t in timelines])
+            ranges = tuple([found.get(t.name, NO_ROWS) for t in timelines])
             headers.append(ComponentHeader(descriptor, known.datatype, ranges, known.is_empty))
         return headers
+
+    def _known(self, entity_path: str, descriptor: ComponentDescriptor) -> KnownComponent | None:
+        """What the union schema says of the component; None where it speaks of another one of that name."""
+        known = self._components.get((entity_path, descriptor.component))
+        return known if known is not None and known.descriptor == descriptor else None
 
 
 def nulls_as_zero(column: pa.Array) -> npt.NDArray[Any]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from ..chunk.descriptor import ComponentDescriptor
 from ..chunk.entity_path import parse_entity_path
 from ..chunk.header import TimelineKind
+from ..chunk.sorbet import text_metadata
 from .column_names import ALLOWED, END, FIXED, HAS_STATIC_DATA, NUM_ROWS, START, column_name
 
 _INDEX_KINDS: Final = ("index", "time")
@@ -19,25 +20,27 @@ _CONTROL_KINDS: Final = ("control", "row_id")
 class KnownComponent(NamedTuple):
     """What the union schema says of one component of one entity."""
 
+    descriptor: ComponentDescriptor
     datatype: pa.DataType
     is_empty: bool | None
 
 
 class UnionSchema(NamedTuple):
-    """A recording's union schema, taken apart. Raises nothing; made by :func:`read_union_schema`."""
+    """A recording's union schema, taken apart; made by :func:`read_union_schema`."""
 
     timelines: dict[str, TimelineKind]
     descriptors: list[ComponentDescriptor]
-    components: dict[tuple[str, ComponentDescriptor], KnownComponent | None]
-    """None where the schema has the component more than once, with different types."""
+    components: dict[tuple[str, str], KnownComponent | None]
+    """By entity path and component; None where the schema has one more than once."""
 
 
 def read_union_schema(schema: pa.Schema) -> UnionSchema:
     """Take a ``sorbet_schema`` apart. Raises ``ValueError`` for what is none."""
     timelines: dict[str, TimelineKind] = {}
-    components: dict[tuple[str, ComponentDescriptor], KnownComponent | None] = {}
+    descriptors: set[ComponentDescriptor] = set()
+    components: dict[tuple[str, str], KnownComponent | None] = {}
     for field in schema:
-        metadata = {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in (field.metadata or {}).items()}
+        metadata = text_metadata(field.metadata)
         kind = metadata.get("rerun:kind", "data")
         if kind in _INDEX_KINDS:
             name = metadata.get("rerun:index_name", field.name)
@@ -46,11 +49,12 @@ def read_union_schema(schema: pa.Schema) -> UnionSchema:
                 raise ValueError(f"the timeline {name!r} has the type {field.type}")
             timelines[name] = timeline
         elif kind not in _CONTROL_KINDS:
-            key = _component_key(field.name, metadata)
+            entity, descriptor = _component_key(field.name, metadata)
             is_empty = True if metadata.get("rerun:is_semantically_empty", "false") not in ("false", "no") else None
-            components[key] = None if key in components else KnownComponent(field.type, is_empty)
-    descriptors = sorted({d for _, d in components}, key=lambda d: d.sort_key)
-    return UnionSchema(timelines, descriptors, components)
+            key = (entity, descriptor.component)
+            components[key] = None if key in components else KnownComponent(descriptor, field.type, is_empty)
+            descriptors.add(descriptor)
+    return UnionSchema(timelines, sorted(descriptors, key=lambda d: d.sort_key), components)
 
 
 def _component_key(name: str, metadata: dict[str, str]) -> tuple[str, ComponentDescriptor]:
@@ -61,10 +65,13 @@ def _component_key(name: str, metadata: dict[str, str]) -> tuple[str, ComponentD
     else:
         entity = name.removesuffix(f":{component}")
     entity = metadata.get("rerun:entity_path") or _entity_of(entity)
-    descriptor = ComponentDescriptor(
+    return parse_entity_path(entity), _descriptor(component, metadata)
+
+
+def _descriptor(component: str, metadata: dict[str, str]) -> ComponentDescriptor:
+    return ComponentDescriptor(
         component, metadata.get("rerun:archetype") or None, metadata.get("rerun:component_type") or None
     )
-    return parse_entity_path(entity), descriptor
 
 
 def _entity_of(prefix: str) -> str:
@@ -100,53 +107,79 @@ class LayoutError(ValueError):
 def lay_out(schema: pa.Schema, union: UnionSchema) -> Layout:
     """Find every column of a manifest. Raises :class:`LayoutError`.
 
-    Names are not unique: columns of one name belong, in order, to the components in their own order.
+    Names are not unique: what columns of one name stand for is in their metadata, and where that was dropped they
+    belong, in order, to the components of the union schema that have the name.
     """
-    columns: defaultdict[str, list[int]] = defaultdict(list)
-    for i, name in enumerate(schema.names):
-        columns[name].append(i)
-    fixed = {name: _only(columns, name) for name in FIXED}
-    statics = {
-        d: i for d in union.descriptors if (i := _take(columns, column_name(None, d, HAS_STATIC_DATA))) is not None
+    columns = _Columns(schema)
+    fixed = {name: columns.only(name) for name in FIXED}
+    statics = columns.by_descriptor(None, HAS_STATIC_DATA, union.descriptors)
+    timelines = {
+        name: (columns.only(column_name(name, None, START)), columns.only(column_name(name, None, END)))
+        for name in union.timelines
     }
-    timelines = {}
-    for name in union.timelines:
-        timelines[name] = (_only(columns, column_name(name, None, START)), _only(columns, column_name(name, None, END)))
     details = _details(columns, union)
-    _check_rest(columns)
+    columns.check_rest()
     return Layout(fixed, statics, timelines, details)
 
 
-def _details(columns: defaultdict[str, list[int]], union: UnionSchema) -> list[DetailColumns] | None:
+def _details(columns: _Columns, union: UnionSchema) -> list[DetailColumns] | None:
     found: list[DetailColumns] = []
     is_whole = True
     for timeline in sorted(union.timelines, key=str.encode):
-        for descriptor in union.descriptors:
-            names = [column_name(timeline, descriptor, s) for s in (START, END, NUM_ROWS)]
-            start, end, num_rows = (_take(columns, n) for n in names)
-            if (start is None) != (end is None):
-                raise LayoutError(f"{names[0]!r} and {names[1]!r} must stand together")
-            if start is not None and end is not None and num_rows is not None:
-                found.append(DetailColumns(timeline, descriptor, start, end, num_rows))
-            elif start is not None or num_rows is not None:
-                is_whole = False
+        start, end, num_rows = (
+            columns.by_descriptor(timeline, suffix, union.descriptors) for suffix in (START, END, NUM_ROWS)
+        )
+        if start.keys() != end.keys():
+            odd = next(iter(start.keys() ^ end.keys()))
+            raise LayoutError(f"start and end of {odd.component!r} on {timeline!r} must stand together")
+        is_whole &= start.keys() == num_rows.keys()
+        found += [DetailColumns(timeline, d, start[d], end[d], num_rows[d]) for d in start if d in num_rows]
     return found if is_whole and found else None
 
 
-def _take(columns: defaultdict[str, list[int]], name: str) -> int | None:
-    """The next column of ``name`` that nothing has claimed yet."""
-    found = columns.get(name)
-    return found.pop(0) if found else None
+class _Columns:
+    """The columns of a manifest by name, each claimed once."""
 
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._unclaimed: defaultdict[str, list[int]] = defaultdict(list)
+        for i, name in enumerate(schema.names):
+            self._unclaimed[name].append(i)
 
-def _only(columns: defaultdict[str, list[int]], name: str) -> int:
-    found = columns.pop(name, [])
-    if len(found) != 1:
-        raise LayoutError(f"it has the column {name!r} {len(found)} times instead of once")
-    return found[0]
+    def only(self, name: str) -> int:
+        """The one column of ``name``."""
+        found = self._unclaimed.pop(name, [])
+        if len(found) != 1:
+            raise LayoutError(f"it has the column {name!r} {len(found)} times instead of once")
+        return found[0]
 
+    def by_descriptor(
+        self, timeline: str | None, suffix: str, known: list[ComponentDescriptor]
+    ) -> dict[ComponentDescriptor, int]:
+        """The columns of ``suffix`` on ``timeline``, by the component they speak of."""
+        by_name: defaultdict[str, list[ComponentDescriptor]] = defaultdict(list)
+        for descriptor in known:
+            by_name[column_name(timeline, descriptor, suffix)].append(descriptor)
+        found: dict[ComponentDescriptor, int] = {}
+        for name, candidates in by_name.items():
+            for i in self._unclaimed.pop(name, []):
+                found[self._claimant(i, name, timeline, suffix, [c for c in candidates if c not in found])] = i
+        return found
 
-def _check_rest(columns: defaultdict[str, list[int]]) -> None:
-    for name, unclaimed in columns.items():
-        if unclaimed and name not in ALLOWED:
-            raise LayoutError(f"it has a column {name!r} that its schema does not explain")
+    def _claimant(
+        self, i: int, name: str, timeline: str | None, suffix: str, candidates: list[ComponentDescriptor]
+    ) -> ComponentDescriptor:
+        metadata = text_metadata(self._schema.field(i).metadata)
+        if "rerun:component" in metadata:
+            descriptor = _descriptor(metadata["rerun:component"], metadata)
+            if column_name(timeline, descriptor, suffix) == name:
+                return descriptor
+        if not candidates:
+            raise LayoutError(f"it has the column {name!r} more often than its schema explains")
+        return candidates[0]
+
+    def check_rest(self) -> None:
+        """Raise :class:`LayoutError` if an unknown column is left."""
+        for name, unclaimed in self._unclaimed.items():
+            if unclaimed and name not in ALLOWED:
+                raise LayoutError(f"it has a column {name!r} that its schema does not explain")

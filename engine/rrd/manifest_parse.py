@@ -38,7 +38,9 @@ def parse_manifest(manifest: Any, *, path: str, offset: int, messages_end: int) 
     :class:`ReadError`; :class:`OutdatedManifest` where the row counts are missing.
     """
     _check_message(manifest, path, offset)
-    schema = decode_schema(manifest.sorbet_schema.arrow_schema, path=path, offset=offset, what="the schema in the footer")
+    schema = decode_schema(
+        manifest.sorbet_schema.arrow_schema, path=path, offset=offset, what="the schema in the footer"
+    )
     part = manifest.data
     compression = check_compression(part.compression, path=path, offset=offset)
     stream = decompress(part.payload, compression, part.uncompressed_size, path=path, offset=offset, what=_WHAT)
@@ -55,9 +57,7 @@ def parse_manifest(manifest: Any, *, path: str, offset: int, messages_end: int) 
 
 
 def _check_message(manifest: Any, path: str, offset: int) -> None:
-    messages.require(
-        manifest, "store_id", "sorbet_schema", "sorbet_schema_sha256", "data", path=path, offset=offset
-    )
+    messages.require(manifest, "store_id", "sorbet_schema", "sorbet_schema_sha256", "data", path=path, offset=offset)
     if len(manifest.sorbet_schema_sha256) != 32:
         _fail(f"its digest has {len(manifest.sorbet_schema_sha256)} bytes instead of 32", path, offset)
     if manifest.data.encoder_version != messages.ENCODER_VERSION_V0:
@@ -87,7 +87,7 @@ def _check_columns(batch: pa.RecordBatch, layout: Layout, union: UnionSchema) ->
         _check_type(batch, detail.num_rows, pa.uint64())
     for position in layout.statics.values():
         _check_type(batch, position, pa.bool_())
-    if len(layout.statics) < len(union.descriptors) and batch.column(layout.fixed["chunk_is_static"]).true_count:
+    if not layout.statics.keys() >= set(union.descriptors) and batch.column(layout.fixed["chunk_is_static"]).true_count:
         missing = next(d for d in union.descriptors if d not in layout.statics)
         raise LayoutError(f"the column that says where {missing} is static is missing")
 
@@ -96,7 +96,9 @@ def _check_index(batch: pa.RecordBatch, positions: tuple[int, int], kind: Timeli
     for position in positions:
         found = batch.schema.field(position)
         if TimelineKind.of(found.type) is not kind:
-            raise LayoutError(f"the column {found.name!r} is {found.type}, but the timeline {timeline!r} is a {kind.value}")
+            raise LayoutError(
+                f"the column {found.name!r} is {found.type}, but the timeline {timeline!r} is a {kind.value}"
+            )
 
 
 def _check_type(batch: pa.RecordBatch, position: int, datatype: pa.DataType) -> None:
@@ -125,4 +127,6 @@ def _check_spans(offsets: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint64],
     bad |= ~bad & (offsets + sizes > end)
     if bad.any():
         i = int(np.argmax(bad))
-        raise LayoutError(f"chunk {i} should lie at byte {offsets[i]}, {sizes[i]} bytes long, but messages end at {end}")
+        raise LayoutError(
+            f"chunk {i} should lie at byte {offsets[i]}, {sizes[i]} bytes long, but messages end at {end}"
+        )

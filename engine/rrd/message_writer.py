@@ -49,9 +49,7 @@ class MessageWriter:
         try:
             data, size = encode_batch(chunk.to_record_batch(), self._compression)
         except WriteError as error:
-            raise WriteError(
-                f"{chunk.entity_path}: {error.message}", path=self._out.path, hint=error.hint
-            ) from error
+            raise WriteError(f"{chunk.entity_path}: {error.message}", path=self._out.path, hint=error.hint) from error
         length = data.size if isinstance(data, pa.Buffer) else len(data)
         tail, offset, total = self._write_head(chunk.header, self._compression, size, length)
         self._out.write(data)

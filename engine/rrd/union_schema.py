@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
@@ -20,35 +20,37 @@ _ROW_ID_METADATA: Final = {
 }
 
 
-class ComponentKey(NamedTuple):
-    """A component of an entity, with the type it is stored as; two types are two keys."""
+@dataclass(slots=True)
+class _Component:
+    """One component of one entity; the first chunk says its descriptor and type."""
 
-    entity_path: str
     descriptor: ComponentDescriptor
     datatype: pa.DataType
-
-
-@dataclass(slots=True)
-class _Flags:
     is_static: bool
     is_empty: bool
 
 
 def union_schema(headers: Iterable[ChunkHeader], timelines: dict[str, TimelineKind]) -> pa.Schema:
-    """The schema over all ``headers``, fields in the order of their names after row id and timelines."""
-    components: dict[ComponentKey, _Flags] = {}
+    """The schema over all ``headers``, fields in the order of their names after row id and timelines.
+
+    Readers want a component of an entity once. Where chunks disagree about its type or descriptor, the first one
+    has its way in the schema; the chunks themselves keep theirs.
+    """
+    components: dict[tuple[str, str], _Component] = {}
     for header in headers:
         for component in header.components:
-            key = ComponentKey(header.entity_path, component.descriptor, component.datatype)
-            flags = components.get(key)
-            if flags is None:
-                components[key] = _Flags(header.is_static, component.is_empty is True)
+            key = (header.entity_path, component.descriptor.component)
+            known = components.get(key)
+            if known is None:
+                components[key] = _Component(
+                    component.descriptor, component.datatype, header.is_static, component.is_empty is True
+                )
             else:
-                flags.is_static |= header.is_static
-                flags.is_empty &= component.is_empty is True
+                known.is_static |= header.is_static
+                known.is_empty &= component.is_empty is True
     fields = [pa.field(ROW_ID, pa.binary(16), nullable=False, metadata=_ROW_ID_METADATA)]
     fields += [_index_field(name, timelines[name]) for name in sorted(timelines, key=str.encode)]
-    fields += sorted((_component_field(k, f) for k, f in components.items()), key=lambda f: f.name)
+    fields += sorted((_component_field(path, c) for (path, _), c in components.items()), key=lambda f: f.name)
     return pa.schema(fields)
 
 
@@ -56,16 +58,16 @@ def _index_field(name: str, kind: TimelineKind) -> pa.Field:
     return pa.field(name, kind.arrow_type, metadata={"rerun:kind": "index", "rerun:index_name": name})
 
 
-def _component_field(key: ComponentKey, flags: _Flags) -> pa.Field:
-    descriptor = key.descriptor
-    metadata = {"rerun:entity_path": key.entity_path, **descriptor_metadata(descriptor), "rerun:kind": "data"}
-    if flags.is_static:
+def _component_field(entity_path: str, component: _Component) -> pa.Field:
+    descriptor = component.descriptor
+    metadata = {"rerun:entity_path": entity_path, **descriptor_metadata(descriptor), "rerun:kind": "data"}
+    if component.is_static:
         metadata["rerun:is_static"] = "true"
-    if flags.is_empty:
+    if component.is_empty:
         metadata["rerun:is_semantically_empty"] = "true"
     if descriptor.archetype == CLEAR_ARCHETYPE:
         metadata["rerun:is_tombstone"] = "true"
-    return pa.field(sorbet_name(key.entity_path, descriptor.component), key.datatype, metadata=metadata)
+    return pa.field(sorbet_name(entity_path, descriptor.component), component.datatype, metadata=metadata)
 
 
 def descriptor_metadata(descriptor: ComponentDescriptor) -> dict[str, str]:

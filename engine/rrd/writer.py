@@ -159,5 +159,3 @@ def _manifest_field(manifest: bytes) -> bytes:
     empty = RrdFooter()
     empty.manifests.add().MergeFromString(manifest)
     return bytes(empty.SerializeToString())
-
-
