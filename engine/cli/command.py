@@ -16,7 +16,7 @@ def main() -> None:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="chunkmill", message="%(prog)s %(version)s")
+@click.version_option(package_name="chunkmill", prog_name="chunkmill", message="%(prog)s %(version)s")
 def commands() -> None:
     """Turn recordings of robots into clean, well-chunked RRD files, on Apache Spark."""
 
@@ -35,7 +35,7 @@ def commands() -> None:
 @click.option("--master", metavar="URL", help="Spark master, such as 'local[4]'. Default: local[*].")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", callback=parse_conf, help="A setting for Spark.")
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
-@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
 def convert(
     inputs: tuple[str, ...],
     output: str,
@@ -81,8 +81,10 @@ def inspect(file: Path, as_json: bool, debug: bool) -> None:
     """Show what FILE holds: recordings, entities, timelines with their ranges, rows and bytes."""
     with reported(debug=debug):
         from .inspection import inspect_file
+        from .warning_lines import warnings_as_lines
 
-        report = inspect_file(file)
+        with warnings_as_lines(file):
+            report = inspect_file(file)
         if as_json:
             from .inspection_json import to_json
 

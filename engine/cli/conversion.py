@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TextIO
+from collections.abc import Iterable, Sequence
 
 import click
 
-from ..errors import ReadWarning, UsageError
+from ..errors import UsageError
 from ..execution.progress import RunResult
-from .failures import FAILED, complain, show
+from .failures import complain, exit_code, show
 from .formats import FORMAT_OF_SUFFIX, Format
 from .inputs import Job, plan_jobs
 from .options import ConvertOptions
-from .pipelines import check_content, convert_one
+from .pipelines import convert_one
 from .progress import ProgressBar
 from .units import duration, size
+from .warning_lines import warnings_as_lines
 
 
 def convert_all(arguments: Iterable[str], output: str, options: ConvertOptions) -> None:
     """Convert every input; one that fails does not stop the others, and is reported at the end.
 
-    Raises ``UsageError`` where the call is wrong; leaves with exit code 1 where an input failed.
+    Raises ``UsageError`` where the call is wrong; leaves with exit code 1 where an input failed (2 where every failure
+    is one of usage).
     """
     jobs = plan_jobs(arguments, output)
     _check(jobs, options)
@@ -31,8 +30,6 @@ def convert_all(arguments: Iterable[str], output: str, options: ConvertOptions) 
     for job in jobs:
         try:
             _convert(job, options)
-        except UsageError:
-            raise
         except Exception as error:  # noqa: BLE001 (reported below, after the other inputs)
             failures.append(error)
     for error in failures:
@@ -40,7 +37,7 @@ def convert_all(arguments: Iterable[str], output: str, options: ConvertOptions) 
     if failures and len(jobs) > 1:
         complain(f"{len(failures)} of {len(jobs)} inputs failed, and nothing was written for them")
     if failures:
-        raise click.exceptions.Exit(FAILED)
+        raise click.exceptions.Exit(min(exit_code(error) for error in failures))
 
 
 def _check(jobs: Sequence[Job], options: ConvertOptions) -> None:
@@ -51,7 +48,6 @@ def _check(jobs: Sequence[Job], options: ConvertOptions) -> None:
         )
     if options.executor == "inline" and (options.master is not None or options.conf):
         raise UsageError("--master and --conf are for Spark, and --executor inline runs without it")
-    check_content(options)
     if options.topics or options.exclude_topics:
         for job in jobs:
             if FORMAT_OF_SUFFIX.get(job.source.suffix.lower()) is Format.RRD:
@@ -64,12 +60,11 @@ def _check(jobs: Sequence[Job], options: ConvertOptions) -> None:
 
 def _convert(job: Job, options: ConvertOptions) -> None:
     job.destination.parent.mkdir(parents=True, exist_ok=True)
-    with _warnings_as_lines() as said, ProgressBar(job.source.name, quiet=options.quiet) as bar:
-        convert_one(job, options, bar)
-    result = bar.result
-    for text in dict.fromkeys([*said, *(result.warnings if result is not None else ())]):
-        complain(f"{job.source}: {text}", kind="warning")
-    if result is not None and not options.quiet:
+    with warnings_as_lines(job.source), ProgressBar(job.source.name, quiet=options.quiet) as bar:
+        result = convert_one(job, options, bar)
+    if not result.chunks:
+        complain(f"{job.source}: nothing was left to write; {job.destination} is an empty recording", kind="warning")
+    if not options.quiet:
         click.echo(_summary(job, result), err=True)
 
 
@@ -85,28 +80,3 @@ def _summary(job: Job, result: RunResult) -> str:
         f"{job.source} -> {job.destination}: {result.rows:,} rows in {result.chunks:,} chunks, "
         f"{size(result.bytes_in)} -> {size(result.bytes_out)}, {duration(result.seconds)}"
     )
-
-
-@contextmanager
-def _warnings_as_lines() -> Iterator[list[str]]:
-    """Collect the texts of read warnings instead of printing them with their place in the code."""
-    texts: list[str] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", ReadWarning)
-        usual = warnings.showwarning
-
-        def collect(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
-            if issubclass(category, ReadWarning):
-                texts.append(str(message))
-            else:
-                usual(message, category, filename, lineno, file, line)
-
-        warnings.showwarning = collect
-        yield texts

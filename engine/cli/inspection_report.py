@@ -71,9 +71,9 @@ class FileReport:
 
 
 def summarise_store(
-    kind: str, application_id: str, recording_id: str, chunks: Iterable[tuple[ChunkHeader, int]]
+    kind: str, application_id: str, recording_id: str, chunks: Iterable[tuple[ChunkHeader, int | None]]
 ) -> StoreReport:
-    """The report on one store from its chunk headers, each with the bytes it takes in the file."""
+    """The report on one store from its chunk headers, each with its bytes in the file where they are known."""
     entities: dict[str, _EntitySums] = {}
     timelines: dict[str, TimelineReport] = {}
     for header, num_bytes in chunks:
@@ -98,15 +98,15 @@ def summarise_store(
 class _EntitySums:
     rows: int = 0
     chunks: int = 0
-    num_bytes: int = 0
+    num_bytes: int | None = 0
     static_chunks: int = 0
     timelines: set[str] = field(default_factory=set)
     components: set[str] = field(default_factory=set)
 
-    def add(self, header: ChunkHeader, num_bytes: int) -> None:
+    def add(self, header: ChunkHeader, num_bytes: int | None) -> None:
         self.rows += header.num_rows
         self.chunks += 1
-        self.num_bytes += num_bytes
+        self.num_bytes = _sum((self.num_bytes, num_bytes))
         self.static_chunks += header.is_static
         self.timelines.update(line.name for line in header.timelines)
         self.components.update(c.descriptor.component for c in header.components)

@@ -21,8 +21,8 @@ def print_tables(report: FileReport) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
-    facts = [f"{name.replace('_', ' ')} {value}" for name, value in report.facts.items() if value != ""]
-    console.print(escape(", ".join([f"{report.path}: {report.format.upper()}", size(report.num_bytes), *facts])))
+    head = [f"{report.path}: {report.format.upper()}", size(report.num_bytes)]
+    console.print(escape(", ".join([*head, *_facts(report)])))
     for store in report.stores:
         console.print()
         console.print(escape(_heading(store)), style="bold")
@@ -30,6 +30,19 @@ def print_tables(report: FileReport) -> None:
             console.print(_timelines(store))
         if store.entities:
             console.print(_entities(store))
+
+
+def _facts(report: FileReport) -> list[str]:
+    """What the format adds, without what is not there."""
+    return [
+        name
+        if value is True
+        else f"{name.replace('_', ' ')} {value:,}"
+        if isinstance(value, int)
+        else f"{name} {value}"
+        for name, value in report.facts.items()
+        if value
+    ]
 
 
 def _heading(store: StoreReport) -> str:
@@ -72,19 +85,21 @@ def _tick(line: TimelineReport, value: int | None) -> str:
 def _entities(store: StoreReport) -> Table:
     topics = any(e.schema is not None or e.encoding is not None for e in store.entities)
     what = "schema" if topics else "components"
-    table = Table("topic" if topics else "entity", "", what, title_justify="left")
-    table.columns[0].overflow = table.columns[2].overflow = "fold"
+    table = Table("topic" if topics else "entity", what)
+    for column in table.columns:
+        column.overflow = "fold"
     numbers = [name for name in ("rows", "chunks", "num_bytes") if any(_has(e, name) for e in store.entities)]
     for name in numbers:
         table.add_column("bytes" if name == "num_bytes" else name, justify="right")
     for entity in store.entities:
         described = f"{entity.schema or _UNKNOWN} ({entity.encoding})" if topics else ", ".join(entity.components)
+        path = f"{entity.path} (static)" if entity.is_static else entity.path
         values = [getattr(entity, name) for name in numbers]
         shown = [
             _UNKNOWN if v is None else size(v) if name == "num_bytes" else f"{v:,}"
             for name, v in zip(numbers, values, strict=True)
         ]
-        table.add_row(escape(entity.path), "static" if entity.is_static else "", escape(described), *shown)
+        table.add_row(escape(path), escape(described), *shown)
     return table
 
 

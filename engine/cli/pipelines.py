@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ...readers import McapReader, RrdReader
-from ..errors import UsageError
+from ..errors import ReadError, UsageError
 from ..execution.progress import ProgressListener, RunResult
 from ..rrd import StoreEntry
-from ..stream import ContentFilter, LazyChunkStream, write_stores
+from ..stream import LazyChunkStream, write_stores
 from .formats import Format, detect_format
 from .inputs import Job
 from .options import ConvertOptions
@@ -31,17 +31,6 @@ def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener) -
         conf=options.conf or None,
         progress=progress,
     )
-
-
-def check_content(options: ConvertOptions) -> None:
-    """Raise ``UsageError`` where ``--content`` is no entity path expression."""
-    try:
-        ContentFilter(options.content)
-    except ValueError as error:
-        raise UsageError(
-            f"--content {' '.join(options.content)!r}: {error}",
-            hint="Write an entity path such as /imu, or a subtree such as '/imu/**'; '-/imu/**' leaves one out.",
-        ) from error
 
 
 def _from_mcap(job: Job, options: ConvertOptions) -> tuple[StoreEntry, LazyChunkStream]:
@@ -72,6 +61,8 @@ def _from_rrd(job: Job, options: ConvertOptions) -> Stores:
         # A viewer finds a blueprint by the application id of its recording.
         renamed = StoreEntry("blueprint", options.application_id or store.application_id, store.recording_id)
         stores.append((renamed, reader.stream(store=store)))
+    if not stores:
+        raise ReadError("the file holds neither a recording nor a blueprint", path=str(job.source))
     return stores
 
 

@@ -31,13 +31,12 @@ class _Facts(ProgressColumn):
 
 
 class ProgressBar:
-    """Draws a run on stderr where that is a terminal, and nothing elsewhere. Also keeps the result of the run.
+    """Draws a run on stderr where that is a terminal, and nothing elsewhere.
 
     A ``ProgressListener``; used as a context manager around the run.
     """
 
     def __init__(self, label: str, *, quiet: bool = False) -> None:
-        self.result: RunResult | None = None
         self._total = 0
         console = Console(stderr=True)
         self._rich = RichProgress(
@@ -73,5 +72,5 @@ class ProgressBar:
         self._rich.update(self._task, completed=min(done.bytes_done, self._total), state=done)
 
     def finished(self, result: RunResult) -> None:
-        """Keep what the run did, for the line printed after it."""
-        self.result = result
+        """Fill the bar; a line on the result follows it."""
+        self._rich.update(self._task, completed=result.bytes_in)

@@ -24,10 +24,11 @@ def inspected(path: Path) -> Any:
 def test_an_mcap_as_json(data: Path) -> None:
     report = inspected(data / "demo.mcap")
     assert (report["format"], report["bytes"], report["profile"]) == ("mcap", 782_496, "ros2")
+    assert not report["scanned"]
     (recording,) = report["recordings"]
     assert recording["rows"] == 3513
     imu = next(e for e in recording["entities"] if e["path"] == "/nissan/gps/duro/imu")
-    assert (imu["rows"], imu["schema"], imu["encoding"]) == (1556, "sensor_msgs/msg/Imu", "cdr")
+    assert (imu["rows"], imu["schema"], imu["encoding"]) == (1556, "sensor_msgs/msg/Imu", "cdr/ros2msg")
     assert {t["name"]: t["type"] for t in recording["timelines"]}["message_log_time"] == "timestamp"
 
 

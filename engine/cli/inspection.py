@@ -1,0 +1,65 @@
+"""``chunkmill inspect``: what a file holds, from its footer or summary where it has one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...readers.mcap import ChannelInfo, McapInfo, McapSource
+from ..chunk.header import ChunkHeader, TimelineKind
+from ..rrd import EncodedPayload, FramedPayload, RrdFile, StoreEntry
+from .formats import Format, detect_format
+from .inspection_report import EntityReport, FileReport, StoreReport, TimelineReport, summarise_store
+
+
+def inspect_file(path: Path) -> FileReport:
+    """Look into a file. Payloads are read only where neither a footer nor a summary tells what they are.
+
+    Raises ``ReadError`` where the file is missing or damaged.
+    """
+    if detect_format(path) is Format.MCAP:
+        return _mcap(path)
+    file = RrdFile(path)
+    stores = tuple(summarise_store(s.kind, s.application_id, s.recording_id, _headers(file, s)) for s in file.stores())
+    return FileReport(str(path), "rrd", file.size, stores, {"footer": file.has_footer})
+
+
+def _headers(file: RrdFile, store: StoreEntry) -> Iterator[tuple[ChunkHeader, int | None]]:
+    """The header of each chunk of a store, with the bytes it takes in the file (None: it was migrated)."""
+    runs = file.split_entries(store)
+    if runs is not None:
+        yield from ((entry.header, entry.size) for run in runs for entry in run)
+        return
+    for chunk in file.chunks(store):
+        stored = chunk.payload
+        yield chunk.header, stored.size if isinstance(stored, EncodedPayload | FramedPayload) else None
+
+
+def _mcap(path: Path) -> FileReport:
+    info = McapSource(str(path)).info()
+    timeline = TimelineReport("message_log_time", TimelineKind.TIMESTAMP, info.start_time, info.end_time)
+    topics = tuple(_topic(c) for c in sorted(info.channels, key=lambda c: (c.topic, c.id)))
+    store = StoreReport("recording", None, None, (timeline,) if info.messages != 0 else (), topics)
+    return FileReport(str(path), "mcap", info.bytes, (store,), _facts(info))
+
+
+def _topic(channel: ChannelInfo) -> EntityReport:
+    return EntityReport(
+        channel.topic,
+        channel.count,
+        schema=channel.schema,
+        encoding="/".join(e for e in (channel.message_encoding, channel.schema_encoding) if e),
+    )
+
+
+def _facts(info: McapInfo) -> dict[str, str | int | bool]:
+    return {
+        "profile": info.profile,
+        "library": info.library,
+        "chunks": info.chunks,
+        "compression": ", ".join(f"{name or 'none'}" for name in sorted(info.compression)),
+        "uncompressed_bytes": info.uncompressed_bytes,
+        "attachments": info.attachments,
+        "metadata": info.metadata,
+        "scanned": info.scanned,
+    }
