@@ -28,6 +28,12 @@ MAX_NESTING: Final = 64
 MAX_SCHEMA_BYTES: Final = 16 * MIB
 """Largest message definition or descriptor set, in bytes."""
 
+MAX_SCHEMA_FIELDS: Final = 65_536
+"""Most leaf columns that one message definition may expand to."""
+
+MAX_ELEMENTS: Final = 8 * MIB
+"""Most elements of variable size (strings, structs that hold strings) that are decoded in one piece."""
+
 MAX_CHANNELS: Final = 65_536
 """Most channels in one MCAP file (ids are 16 bits wide)."""
 

@@ -1,0 +1,216 @@
+"""Stepping over what varies in size: strings and sequences, for all rows of a frame at once."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ....engine.limits import MAX_ELEMENTS
+from .cdr_frame import Frame
+from .cdr_layout import ElementsVar, PlainVar, Program, TextVar, Var
+from .gather import offsets_of, read_words
+
+_FEW: Final = 24
+"""With fewer rows than this, elements are found one by one: an array operation costs more than it saves."""
+
+_FAR: Final = 1 << 31
+"""More bytes than a message has: distances are capped to it, so that products with counts stay within int64."""
+
+
+class TooManyElements(Exception):
+    """A batch holds more elements of variable size than are decoded in one piece; half a batch may do."""
+
+
+class TextRun(NamedTuple):
+    """Where strings lie; ``lengths`` count bytes, a final NUL among them."""
+
+    starts: np.ndarray
+    lengths: np.ndarray
+    owner: np.ndarray
+    path: str
+
+
+class PlainRun(NamedTuple):
+    """Where sequences of blocks lie, and how many blocks each has."""
+
+    starts: np.ndarray
+    counts: np.ndarray
+    owner: np.ndarray
+    var: PlainVar
+
+
+class ElementsRun(NamedTuple):
+    """How many elements each sequence has, and a frame with one row for each element, in order."""
+
+    counts: np.ndarray
+    elements: Frame
+    var: ElementsVar
+
+
+def advance(var: Var, frame: Frame, counts: np.ndarray) -> TextRun | PlainRun | ElementsRun:
+    """Step over ``var``, of which each row has ``counts`` bytes or elements; rows where it does not fit are dropped."""
+    if isinstance(var, TextVar):
+        good = counts <= frame.end - frame.place
+        if not frame.require(good, f"{var.path}: the string is longer than what is left of the message"):
+            counts = counts[good]
+        text = TextRun(frame.place, counts, frame.owner, var.path)
+        frame.place = frame.place + counts
+        return text
+    if isinstance(var, PlainVar):
+        return _advance_plain(var, frame, counts)
+    good = counts * min(var.least, _FAR) <= frame.end - frame.place
+    if not frame.require(good, f"{var.path}: it has more elements than the message has room for"):
+        counts = counts[good]
+    return _locate(var, frame, counts)
+
+
+def _advance_plain(var: PlainVar, frame: Frame, counts: np.ndarray) -> PlainRun:
+    some = counts > 0
+    starts = frame.place + (-(frame.place - frame.base) & (var.block.align - 1)) * some
+    # A row without elements takes nothing, not even padding; the last element has no padding after it.
+    span = ((counts - 1) * min(var.stride, _FAR) + min(var.size, _FAR)) * some
+    good = span <= frame.end - starts
+    if not frame.require(good, f"{var.path}: it has more elements than the message has room for"):
+        starts, counts, span = starts[good], counts[good], span[good]
+    frame.place = starts + span
+    return PlainRun(starts, counts, frame.owner, var)
+
+
+def _locate(var: ElementsVar, frame: Frame, counts: np.ndarray) -> ElementsRun:
+    """Find where each element starts: the k-th elements of all rows together, then the next."""
+    good = counts <= MAX_ELEMENTS
+    if not frame.require(good, f"{var.path}: it has more than {MAX_ELEMENTS:,} elements"):
+        counts = counts[good]
+    if int(counts.sum()) > MAX_ELEMENTS:
+        raise TooManyElements
+    offsets = offsets_of(counts).astype(np.int64)
+    places = np.empty(int(offsets[-1]), np.int64)
+    after = frame.place.copy()
+    done = counts == 0
+    cursor = Frame(frame.batch, frame.place, frame.base, frame.end, frame.owner, np.arange(len(frame)))
+    cursor.keep(~done)
+    index = 0
+    while len(cursor) >= _FEW:
+        places[offsets[cursor.row] + index] = cursor.place
+        skip(var.program, cursor)
+        index += 1
+        after[cursor.row] = cursor.place
+        more = counts[cursor.row] > index
+        if not more.all():
+            done[cursor.row[~more]] = True
+            cursor.keep(more)
+    _locate_singly(var, cursor, index, counts, offsets, places, after, done)
+    frame.place = after
+    row = np.repeat(np.arange(len(counts)), counts)
+    if not done.all():
+        mask = done[row]
+        places, row = places[mask], row[mask]
+        elements = Frame(frame.batch, places, frame.base[row], frame.end[row], frame.owner[row], row)
+        frame.keep(done)
+        return ElementsRun(counts[done], elements, var)
+    elements = Frame(frame.batch, places, frame.base[row], frame.end[row], frame.owner[row], row)
+    return ElementsRun(counts, elements, var)
+
+
+def skip(program: Program, frame: Frame) -> None:
+    """Step over one whole ``program`` in every row."""
+    for block, var in program:
+        residues, common = frame.enter(block)
+        frame.place = frame.place + (block.sizes[residues] if common is None else block.layout(common)[1])
+        if var is None:
+            continue
+        if block.counted:
+            counts = read_words(frame.batch.data, frame.place - 4, frame.batch.order)
+        else:
+            counts = constant_counts(var, len(frame))
+        advance(var, frame, counts)
+
+
+def constant_counts(var: Var, rows: int) -> np.ndarray:
+    """The element counts of a fixed-size array."""
+    return np.full(rows, 0 if isinstance(var, TextVar) else var.length, np.int64)
+
+
+class _Misfit(Exception):
+    """An element does not fit into its message."""
+
+
+def _locate_singly(
+    var: ElementsVar,
+    cursor: Frame,
+    index: int,
+    counts: np.ndarray,
+    offsets: np.ndarray,
+    places: np.ndarray,
+    after: np.ndarray,
+    done: np.ndarray,
+) -> None:
+    """What :func:`_locate` does for the rows that are left, one row after the other."""
+    walker = _Walker(memoryview(frame_bytes(cursor)), cursor.batch.order)
+    for row, place, base, end, owner in zip(
+        cursor.row.tolist(),
+        cursor.place.tolist(),
+        cursor.base.tolist(),
+        cursor.end.tolist(),
+        cursor.owner.tolist(),
+        strict=True,
+    ):
+        count = int(counts[row]) - index
+        found = [0] * count
+        try:
+            for k in range(count):
+                found[k] = place
+                place = walker.skip(var.program, place, base, end)
+        except _Misfit as misfit:
+            cursor.batch.faults.append((np.array([owner]), str(misfit)))
+            continue
+        start = int(offsets[row]) + index
+        places[start : start + count] = found
+        after[row] = place
+        done[row] = True
+
+
+def frame_bytes(frame: Frame) -> np.ndarray:
+    """The buffer that the frame's places are offsets into."""
+    return frame.batch.data
+
+
+class _Walker:
+    """Steps over one element at a time."""
+
+    def __init__(self, data: memoryview, order: str) -> None:
+        self._data = data
+        self._word = struct.Struct(f"{order}I").unpack_from
+
+    def skip(self, program: Program, place: int, base: int, end: int) -> int:
+        """Where the element that starts at ``place`` ends; raises :class:`_Misfit` past ``end``."""
+        for block, var in program:
+            place += block.layout((place - base) & (block.align - 1))[1]
+            if place > end:
+                raise _Misfit(f"{block.parts[-1].path if block.parts else ''}: the message ends before it")
+            if isinstance(var, TextVar):
+                place += self._word(self._data, place - 4)[0]
+                if place > end:
+                    raise _Misfit(f"{var.path}: the string is longer than what is left of the message")
+            elif var is not None:
+                count = self._word(self._data, place - 4)[0] if var.length is None else var.length
+                place = self._skip_sequence(var, count, place, base, end)
+        return place
+
+    def _skip_sequence(self, var: PlainVar | ElementsVar, count: int, place: int, base: int, end: int) -> int:
+        what = f"{var.path}: it has more elements than the message has room for"
+        if not count:
+            return place
+        if isinstance(var, PlainVar):
+            place += -(place - base) & (var.block.align - 1)
+            place += (count - 1) * var.stride + var.size
+            if place > end:
+                raise _Misfit(what)
+            return place
+        if count * var.least > end - place:
+            raise _Misfit(what)
+        for _ in range(count):
+            place = self.skip(var.program, place, base, end)
+        return place

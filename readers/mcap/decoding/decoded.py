@@ -1,0 +1,48 @@
+"""What a message decoder is and gives back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from ....engine.chunk.descriptor import ComponentDescriptor
+
+
+class SchemaError(ValueError):
+    """A message definition that cannot be used; the text says why. The channel's messages stay raw bytes."""
+
+
+class Decoded(NamedTuple):
+    """Many messages of one channel as one column.
+
+    ``values`` has one element per good message, in order. ``bad`` are the indices (int64, ascending) of the messages
+    that could not be decoded, ``reasons`` one text for each of them.
+    """
+
+    values: pa.Array
+    bad: np.ndarray
+    reasons: list[str]
+
+
+class MessageDecoder(Protocol):
+    """Decodes messages of one definition, many at a time."""
+
+    @property
+    def descriptor(self) -> ComponentDescriptor:
+        """The component that the messages become, ``sensor_msgs.msg.Imu:message``."""
+        ...
+
+    @property
+    def datatype(self) -> pa.DataType:
+        """The type of one message."""
+        ...
+
+    def decode(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
+        """Decode messages that lie in ``data`` (uint8, 1-D): message ``i`` is ``data[starts[i]:ends[i]]``.
+
+        ``starts`` and ``ends`` are int64 of equal length. Nothing outside a message's own bytes is read for it. A
+        damaged message never raises: it is reported in :attr:`Decoded.bad`. At most 2 GiB of messages per call.
+        """
+        ...

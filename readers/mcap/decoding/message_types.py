@@ -1,0 +1,107 @@
+"""The types a ROS 2 message is made of, as a tree, and their Arrow types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """A number of fixed width. ``code`` is its numpy type on the wire, without byte order."""
+
+    name: str
+    code: str
+    arrow: pa.DataType
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes on the wire; also its alignment."""
+        return int(self.code[1:])
+
+    @cached_property
+    def is_bool(self) -> bool:
+        return bool(self.arrow == pa.bool_())
+
+    @property
+    def least(self) -> int:
+        return self.size
+
+
+@dataclass(frozen=True)
+class Text:
+    """A string; ``wide`` ones are UTF-16 on the wire. Bounds are not enforced."""
+
+    wide: bool = False
+    arrow: pa.DataType = pa.string()
+    least: int = 4
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Many elements of one type: as many as the wire says, or exactly ``length``."""
+
+    element: Node
+    length: int | None = None
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        return pa.list_(self.element.arrow)
+
+    @cached_property
+    def least(self) -> int:
+        return 4 if self.length is None else self.length * self.element.least
+
+
+@dataclass(frozen=True)
+class Struct:
+    """A message type. One without fields takes one meaningless byte on the wire, as IDL demands."""
+
+    name: str
+    fields: tuple[tuple[str, Node], ...]
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        return pa.struct([pa.field(name, node.arrow) for name, node in self.fields])
+
+    @cached_property
+    def least(self) -> int:
+        """The fewest bytes it can take on the wire, at least 1: what bounds a declared element count."""
+        return sum(node.least for _, node in self.fields) or 1
+
+
+Node = Primitive | Text | Sequence | Struct
+
+PRIMITIVES: Final[dict[str, Primitive]] = {
+    primitive.name: primitive
+    for primitive in (
+        Primitive("bool", "u1", pa.bool_()),
+        Primitive("byte", "u1", pa.uint8()),
+        Primitive("char", "i1", pa.int8()),
+        Primitive("int8", "i1", pa.int8()),
+        Primitive("uint8", "u1", pa.uint8()),
+        Primitive("int16", "i2", pa.int16()),
+        Primitive("uint16", "u2", pa.uint16()),
+        Primitive("int32", "i4", pa.int32()),
+        Primitive("uint32", "u4", pa.uint32()),
+        Primitive("int64", "i8", pa.int64()),
+        Primitive("uint64", "u8", pa.uint64()),
+        Primitive("float32", "f4", pa.float32()),
+        Primitive("float64", "f8", pa.float64()),
+    )
+}
+
+TIME: Final = Struct("builtin_interfaces/Time", (("sec", PRIMITIVES["int32"]), ("nanosec", PRIMITIVES["uint32"])))
+"""``Time`` and ``Duration`` of ``builtin_interfaces``, known even when no section of a schema defines them."""
+
+
+def is_wide(node: Node) -> bool:
+    """Whether a ``wstring`` occurs anywhere in the type."""
+    if isinstance(node, Text):
+        return node.wide
+    if isinstance(node, Sequence):
+        return is_wide(node.element)
+    return isinstance(node, Struct) and any(is_wide(child) for _, child in node.fields)
