@@ -38,4 +38,6 @@ def check_attachment(file: McapFile, offset: int, length: int) -> None:
     for step in range(begin, at, _STEP):
         crc = zlib.crc32(file.read_at(step, min(_STEP, at - step), what="an attachment"), crc)
     if crc != declared:
-        raise ReadError("the CRC of an attachment does not match its data", path=file.path, offset=offset, hint=DAMAGED_HINT)
+        raise ReadError(
+            "the CRC of an attachment does not match its data", path=file.path, offset=offset, hint=DAMAGED_HINT
+        )

@@ -7,33 +7,36 @@ import zlib
 import numpy as np
 import pyarrow as pa
 
-from ...engine.bounded import check_expansion
+from ...engine.bounded import check_expansion, check_limit
 from ...engine.errors import ReadError, UnsupportedError
+from ...engine.limits import MIB
 from .records import DAMAGED_HINT, ChunkHead
 
 
 def check_declared(head: ChunkHead, *, path: str, offset: int) -> int:
-    """The chunk's uncompressed size, if this release reads its compression and the size is believable."""
+    """The chunk's uncompressed size, if this release reads its compression and both its sizes are believable."""
     if head.compression not in ("", "lz4", "zstd"):
         raise UnsupportedError(
             f"a chunk is compressed with {head.compression!r}",
             path=path,
             offset=offset,
-            hint="Only lz4, zstd and uncompressed chunks are defined; rewrite the file, or the name is damaged.",
+            hint="MCAP defines lz4, zstd and no compression; rewrite the file, unless that name itself is damaged.",
         )
     if head.compression == "" and head.size != head.uncompressed_size:
         raise _wrong_size(head, head.size, path, offset)
+    most = head.uncompressed_size + head.uncompressed_size // 64 + MIB
+    check_limit(head.size, most, path=path, offset=offset, what="the compressed size of a chunk")
     return check_expansion(head.size, head.uncompressed_size, path=path, offset=offset, what="a chunk")
 
 
-def decompress_into(out: np.ndarray, head: ChunkHead, data: bytes, *, path: str, offset: int) -> None:
-    """Fill ``out`` (uint8, the declared size of the chunk) with the records of the chunk and check their CRC.
+def decompress(head: ChunkHead, data: bytes, *, path: str, offset: int) -> np.ndarray:
+    """The records of a chunk, exactly as many bytes (uint8, 1-D) as it declares, their CRC checked.
 
-    Never takes more memory than twice the declared size, whatever the compressed bytes say of themselves.
+    Takes no more memory than the declared size, whatever the compressed bytes say of themselves.
     """
-    if head.uncompressed_size or data:
-        out[:] = np.frombuffer(_decompressed(head, data, path, offset), np.uint8)
-    check_crc(head, out, path=path, offset=offset)
+    records = np.frombuffer(_decompressed(head, data, path, offset), np.uint8)
+    check_crc(head, records, path=path, offset=offset)
+    return records
 
 
 def check_crc(head: ChunkHead, records: np.ndarray, *, path: str, offset: int) -> None:
@@ -44,12 +47,11 @@ def check_crc(head: ChunkHead, records: np.ndarray, *, path: str, offset: int) -
 
 def _decompressed(head: ChunkHead, data: bytes, path: str, offset: int) -> bytes | pa.Buffer:
     size = head.uncompressed_size
+    records: bytes | pa.Buffer = data
     try:
-        if head.compression == "":
-            records: bytes | pa.Buffer = data
-        elif head.compression == "zstd":
+        if head.compression == "zstd" and (data or size):
             records = pa.Codec("zstd").decompress(data, size)
-        else:
+        elif head.compression == "lz4":
             records = _decompress_lz4(data, size)
     except (OSError, RuntimeError, EOFError) as error:
         why = f"a {head.compression} chunk does not decompress to the {size:,} bytes it declares: {error}"

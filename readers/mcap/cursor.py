@@ -14,7 +14,7 @@ _STEP: Final = MIB
 
 
 class Cursor:
-    """Reads from ``start`` to ``end``. With ``checksum``, ``crc`` is the CRC-32 of all bytes of the file before ``at``."""
+    """Reads from ``start`` to ``end``. With ``checksum``, ``crc`` is the CRC-32 of the file up to ``at``."""
 
     def __init__(self, file: McapFile, start: int, end: int, *, checksum: bool) -> None:
         self._file = file

@@ -92,7 +92,9 @@ class ChannelOutput:
             data, piece = _released(arena, piece)
             decoded = self._decoder.decode(data, piece.starts, piece.ends)
             if len(decoded.bad) + len(decoded.values) != len(piece.starts):
-                raise AssertionError(f"{self._decoder.descriptor} gave {len(decoded.values)} of {len(piece.starts)} rows")
+                raise AssertionError(
+                    f"{self._decoder.descriptor} gave {len(decoded.values)} of {len(piece.starts)} rows"
+                )
             if not len(decoded.bad):
                 yield self._chunk(self._decoder, decoded.values, piece)
                 continue

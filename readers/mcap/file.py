@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Self
 
@@ -19,7 +20,7 @@ class McapFile:
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            self._file: BinaryIO = open(path, "rb")  # noqa: SIM115 - closed by __exit__
+            self._file: BinaryIO = Path(path).open("rb")  # noqa: SIM115 - closed by __exit__
             self.size = os.fstat(self._file.fileno()).st_size
         except FileNotFoundError as error:
             raise SourceMissingError("MCAP file not found", path=path) from error

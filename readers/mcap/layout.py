@@ -122,7 +122,8 @@ def _read_footer(file: McapFile, offset: int) -> library.Footer:
     if opcode != FOOTER or length != FOOTER_SIZE - HEAD.size:
         why = f"a record {record_name(opcode)} of {length:,} bytes stands where the Footer should be"
         raise ReadError(why, path=file.path, offset=offset, hint=DAMAGED_HINT)
-    return parse_record(library.Footer.read, FOOTER, raw[HEAD.size :], path=file.path, offset=offset)
+    footer: library.Footer = parse_record(library.Footer.read, FOOTER, raw[HEAD.size :], path=file.path, offset=offset)
+    return footer
 
 
 def _check_summary_crc(file: McapFile, raw: bytes, footer: library.Footer, footer_at: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
@@ -61,7 +62,11 @@ def plan_splits(file: McapFile, layout: Layout) -> list[McapSplit]:
     other without a gap, so that nothing is lost whatever the index says; they depend on the file alone.
     """
     summary = layout.summary
-    if summary is None or layout.data_crc is None or sum(entry.uncompressed_size for entry in summary.chunks) <= SPLIT_BYTES:
+    if (
+        summary is None
+        or layout.data_crc is None
+        or sum(entry.uncompressed_size for entry in summary.chunks) <= SPLIT_BYTES
+    ):
         return [whole(file, layout)]
     try:
         pieces = _pieces(file, layout, summary)
@@ -89,17 +94,13 @@ def _cut(file: McapFile, layout: Layout, pieces: list[_Piece]) -> list[McapSplit
     wanted = total[-1] * np.arange(1, count) / count
     firsts = [0, *dict.fromkeys(int(i) for i in np.searchsorted(total, wanted) + 1 if i < len(pieces)), len(pieces)]
     starts = [layout.data_start, *(pieces[i].offset for i in firsts[1:-1]), layout.data_end]
-    name, number = PurePath(file.path).name, len(starts) - 1
+    number = len(starts) - 1
+    if number == 1:
+        return [whole(file, layout)]
+    name = PurePath(file.path).name
     return [
-        McapSplit(
-            f"{name} [{i + 1}/{number}]" if number > 1 else name,
-            starts[i + 1] - starts[i],
-            starts[i],
-            starts[i + 1],
-            chunks=firsts[i + 1] - firsts[i],
-            check_data_crc=number == 1 and layout.data_crc != 0,
-        )
-        for i in range(number)
+        McapSplit(f"{name} [{i + 1}/{number}]", end - start, start, end, chunks=firsts[i + 1] - firsts[i])
+        for i, (start, end) in enumerate(pairwise(starts))
     ]
 
 

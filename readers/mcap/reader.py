@@ -86,12 +86,12 @@ class McapReader:
 
     def source(self) -> McapSource:
         """The file as a source for a pipeline."""
-        return McapSource(os.path.abspath(self._path), self._options)
+        return McapSource(str(self._path.absolute()), self._options)
 
     def stream(self) -> LazyChunkStream:
         """A lazy stream of the file's chunks; each call reads the file anew.
 
-        Order: as in the file by pieces of about 32 MiB, within these by channel, then by log time. The same for every
+        Order: as in the file by pieces of about 16 MiB, within these by channel, then by log time. The same for every
         run, whatever the number of cores.
         """
         from ...engine.stream import LazyChunkStream

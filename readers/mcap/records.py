@@ -43,7 +43,9 @@ MESSAGE_FIXED: Final = 22
 FOOTER_SIZE: Final = HEAD.size + 20
 DATA_END_SIZE: Final = HEAD.size + 4
 
-CUT_HINT: Final = "The file was cut short, or its recorder was stopped before it finished; copy it again if there is a whole one."
+CUT_HINT: Final = (
+    "The file was cut short, or its recorder was stopped before it finished; copy it again if there is a whole one."
+)
 DAMAGED_HINT: Final = "The file is damaged; copy it again if there is a good one."
 
 _NAMES: Final = {
@@ -85,6 +87,7 @@ class StrictStream(ReadDataStream):
         self._left = len(body)
 
     def read(self, length: int) -> bytes:
+        """Exactly ``length`` bytes; raises ``ValueError`` when fewer are left."""
         if length > self._left:
             raise ValueError(f"{length:,} bytes expected, {self._left:,} left in the record")
         self._left -= length

@@ -33,7 +33,7 @@ class Channel(NamedTuple):
 
 
 class Registry:
-    """Channels and schemas by id. The same record may come again and again; a different one of the same id is damage."""
+    """Channels and schemas by id. A record may come again and again; another one with the same id is damage."""
 
     def __init__(self, path: str, channels: Iterable[Channel] = (), schemas: Iterable[Schema] = ()) -> None:
         self._path = path

@@ -13,7 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine.errors import ReadError, ReadWarning
-from .records import CHANNEL, CHUNK, DAMAGED_HINT, DATA_END, HEAD, MESSAGE, MESSAGE_FIXED, SCHEMA, malformed, record_name
+from .records import (
+    CHANNEL,
+    CHUNK,
+    DAMAGED_HINT,
+    DATA_END,
+    HEAD,
+    MESSAGE,
+    MESSAGE_FIXED,
+    SCHEMA,
+    malformed,
+    record_name,
+)
 from .registry import Registry
 
 MESSAGE_HEAD: Final = np.dtype(
@@ -37,7 +48,7 @@ Ints = npt.NDArray[np.int64]
 class Block(NamedTuple):
     """Records from byte ``begin`` to ``end`` of the arena.
 
-    ``offset`` is where the chunk (``in_chunk``) or the first record stands in the file. ``index`` holds the message
+    ``offset`` is where the chunk (``in_chunk``) or the first record stands in the file. ``indexed`` holds the message
     index as (channel id, offsets of its messages in the chunk) pairs; None when there is none to be believed.
     ``checked``: a CRC says that the records are what was written.
     """
@@ -47,7 +58,7 @@ class Block(NamedTuple):
     offset: int
     in_chunk: bool
     checked: bool
-    index: list[tuple[int, npt.NDArray[np.uint64]]] | None
+    indexed: list[tuple[int, npt.NDArray[np.uint64]]] | None
 
 
 class Found(NamedTuple):
@@ -59,14 +70,14 @@ class Found(NamedTuple):
 
 def find_messages(arena: Bytes, block: Block, registry: Registry, *, path: str) -> Found:
     """All messages of ``block``; its channels and schemas go to ``registry``. Raises ``ReadError`` on damage."""
-    if block.index:
+    if block.indexed:
         found = _from_index(arena, block, registry, path)
         if found is not None:
             return found
     offsets, _ = walk(arena, block, registry, path=path)
     found = _heads(arena, np.array(offsets, np.int64))
     _check_lengths(found, block, path)
-    if block.index and not block.checked:
+    if block.indexed and not block.checked:
         _compare_with_index(found, block, path)
     return found
 
@@ -102,13 +113,13 @@ def walk(arena: Bytes, block: Block, registry: Registry, *, path: str, window: b
 
 def _from_index(arena: Bytes, block: Block, registry: Registry, path: str) -> Found | None:
     """The messages by their index, or None unless index and records agree exactly."""
-    assert block.index is not None
+    assert block.indexed is not None
     room = block.end - block.begin - _WIDTH
-    raw = np.concatenate([offsets for _, offsets in block.index])
+    raw = np.concatenate([offsets for _, offsets in block.indexed])
     if not len(raw) or room < 0 or int(raw.max()) > room:
         return None
     channels = np.repeat(
-        np.array([channel for channel, _ in block.index], np.uint16), [len(offsets) for _, offsets in block.index]
+        np.array([channel for channel, _ in block.indexed], np.uint16), [len(offsets) for _, offsets in block.indexed]
     )
     order = np.argsort(raw, kind="stable")
     found = _heads(arena, raw[order].astype(np.int64) + block.begin)
@@ -153,9 +164,9 @@ def _check_lengths(found: Found, block: Block, path: str) -> None:
 
 
 def _compare_with_index(found: Found, block: Block, path: str) -> None:
-    assert block.index is not None
+    assert block.indexed is not None
     missing = sum(
-        int((~np.isin(offsets, (found.offsets - block.begin).astype(np.uint64))).sum()) for _, offsets in block.index
+        int((~np.isin(offsets, (found.offsets - block.begin).astype(np.uint64))).sum()) for _, offsets in block.indexed
     )
     if missing:
         warnings.warn(

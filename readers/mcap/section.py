@@ -13,7 +13,7 @@ from ...engine.bounded import check_limit
 from ...engine.errors import ReadError
 from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_SCHEMA_BYTES, MIB
 from .attachment import check_attachment
-from .compression import check_crc, check_declared, decompress_into
+from .compression import check_crc, check_declared, decompress
 from .cursor import Cursor
 from .file import McapFile
 from .plan import McapSplit
@@ -36,10 +36,10 @@ from .records import (
 from .registry import Registry
 from .scan import Block, Bytes, Found, find_messages, walk
 
-GROUP_BYTES: Final = 32 * MIB
+GROUP_BYTES: Final = 16 * MIB
 """Decompressed records that are looked at together."""
 
-_WINDOWS: Final = (64 * 1024, 8 * MIB)
+_WINDOWS: Final = (16 * 1024, 8 * MIB)
 """Smallest and largest piece in which records outside of chunks are read."""
 
 
@@ -109,7 +109,11 @@ class SectionReader:
         if opcode == MESSAGE:
             size = HEAD.size + length
             check_limit(
-                size, MAX_CHUNK_UNCOMPRESSED, path=self._file.path, offset=self._cursor.at, what="the size of a message"
+                size,
+                MAX_CHUNK_UNCOMPRESSED,
+                path=self._file.path,
+                offset=self._cursor.at,
+                what="the length of a message",
             )
             return min(max(self._window, size), self._cursor.end - self._cursor.at)
         return 0
@@ -125,7 +129,9 @@ class SectionReader:
             self._take_index(cursor.take_record(length), after_chunk)
         elif opcode in (SCHEMA, CHANNEL):
             at = cursor.at
-            check_limit(length, MAX_SCHEMA_BYTES, path=self._file.path, offset=at, what=f"a {record_name(opcode)} record")
+            check_limit(
+                length, MAX_SCHEMA_BYTES, path=self._file.path, offset=at, what=f"the length of a {record_name(opcode)}"
+            )
             self._registry.add(opcode, cursor.take_record(length), offset=at)
         elif opcode == ATTACHMENT:
             check_attachment(self._file, cursor.at, length)
@@ -142,22 +148,24 @@ class SectionReader:
 
     def _take_chunk(self, length: int) -> None:
         cursor, head, path = self._cursor, self._head, self._file.path
-        offset = cursor.at
+        offset, size = cursor.at, head.uncompressed_size
         cursor.skip(HEAD.size + head.data_at)
-        out = self._arena[self._used : self._used + head.uncompressed_size]
+        out = self._arena[self._used : self._used + size]
         if head.compression == "":
             cursor.take_into(out)
             check_crc(head, out, path=path, offset=offset)
         else:
-            data = cursor.take(check_limit(head.size, 2 * MAX_CHUNK_UNCOMPRESSED, path=path, offset=offset, what="a chunk"))
-            decompress_into(out, head, data, path=path, offset=offset)
+            records = decompress(head, cursor.take(head.size), path=path, offset=offset)
+            if size == len(self._arena):
+                self._arena = records  # a chunk that fills the arena becomes it
+            else:
+                out[:] = records
         cursor.skip(length - head.data_at - head.size)
-        end = self._used + head.uncompressed_size
         checked = head.crc != 0 or self._split.check_data_crc
-        self._blocks.append(Block(self._used, end, offset, True, checked, []))
-        self._used = end
+        self._blocks.append(Block(self._used, self._used + size, offset, True, checked, []))
+        self._used += size
         self.tally.chunks[head.compression] += 1
-        self.tally.uncompressed += head.uncompressed_size
+        self.tally.uncompressed += size
 
     def _take_index(self, body: bytes, after_chunk: bool) -> None:
         """Keep the offsets of a MessageIndex record that belongs to the chunk before it."""
@@ -165,11 +173,11 @@ class SectionReader:
             return
         block = self._blocks[-1]
         size = int.from_bytes(body[2:6], "little")
-        if block.index is None or len(body) < 6 or size % 16 or size > len(body) - 6:
-            self._blocks[-1] = block._replace(index=None)
+        if block.indexed is None or len(body) < 6 or size % 16 or size > len(body) - 6:
+            self._blocks[-1] = block._replace(indexed=None)
             return
         pairs = np.frombuffer(body, "<u8", count=size // 8, offset=6)
-        block.index.append((int.from_bytes(body[:2], "little"), pairs[1::2]))
+        block.indexed.append((int.from_bytes(body[:2], "little"), pairs[1::2]))
 
     def _take_window(self, length: int) -> None:
         """Take a stretch of records outside of chunks, beginning with a message."""
@@ -179,9 +187,9 @@ class SectionReader:
         out = self._arena[self._used : self._used + size]
         self._file.read_into(offset, out.data, what="a message")
         block = Block(self._used, self._used + size, offset, False, True, None)
-        offsets, end = walk(self._arena, block, self._registry, path=self._file.path, window=True)
+        _, end = walk(self._arena, block, self._registry, path=self._file.path, window=True)
         smallest, largest = _WINDOWS
-        self._window = min(4 * self._window, largest) if len(offsets) > 1 and cursor.end - offset > size else smallest
+        self._window = min(4 * self._window, largest) if 2 * (end - self._used) > size else smallest
         cursor.took(out[: end - self._used])
         self._blocks.append(block._replace(end=end))
         self._used = end
@@ -210,5 +218,3 @@ class SectionReader:
             found = Found(np.concatenate([p.offsets for p in parts]), np.concatenate([p.heads for p in parts]))
             self.tally.messages += len(found.offsets)
             yield Group(arena, found)
-
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from enum import Enum
+from enum import StrEnum
 from functools import lru_cache
 
 from ...engine.errors import ReadWarning
@@ -13,7 +13,7 @@ from .raw import RawDecoder
 from .registry import Channel, Schema
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """The message decoders, in the order in which they claim a channel."""
 
     ROS2 = "ros2_reflection"
@@ -26,11 +26,11 @@ def kind_for(channel: Channel, schema: Schema | None, options: McapOptions) -> K
     if not options.selects(channel.topic):
         return None
     encoding = schema.encoding if schema is not None else ""
-    if encoding == "ros2msg" and channel.message_encoding.lower() == "cdr" and Kind.ROS2.value in options.decoders:
+    if encoding == "ros2msg" and channel.message_encoding.lower() == "cdr" and Kind.ROS2 in options.decoders:
         return Kind.ROS2
-    if encoding == "protobuf" and Kind.PROTOBUF.value in options.decoders:
+    if encoding == "protobuf" and Kind.PROTOBUF in options.decoders:
         return Kind.PROTOBUF
-    return Kind.RAW if Kind.RAW.value in options.decoders else None
+    return Kind.RAW if Kind.RAW in options.decoders else None
 
 
 def decoder_for(
@@ -38,7 +38,7 @@ def decoder_for(
 ) -> MessageDecoder:
     """Compile the decoder of a channel. A definition that cannot be used gives raw bytes and one ``ReadWarning``."""
     if kind is Kind.RAW or schema is None:
-        if options.decoders & {Kind.ROS2.value, Kind.PROTOBUF.value}:
+        if options.decoders & {Kind.ROS2, Kind.PROTOBUF}:
             _warn_of_encoding(channel, schema, path)
         return RawDecoder()
     try:
@@ -64,6 +64,10 @@ def _warn(text: str) -> None:
 
 @lru_cache(maxsize=256)
 def _compiled(kind: Kind, name: str, data: bytes) -> MessageDecoder:
-    from .decoding import protobuf_decoder, ros2_decoder
+    if kind is Kind.ROS2:
+        from .decoding import ros2_decoder
 
-    return ros2_decoder(name, data) if kind is Kind.ROS2 else protobuf_decoder(name, data)
+        return ros2_decoder(name, data)
+    from .decoding import protobuf_decoder
+
+    return protobuf_decoder(name, data)

@@ -32,7 +32,7 @@ class McapSource:
     """The chunks of one MCAP file.
 
     Guarantee: every message of a selected topic is one row, once. Order: by split, within it by groups of MCAP chunks
-    of about 32 MiB, within these by channel id, then by log time; the same for every run over the same bytes.
+    of about 16 MiB, within these by channel id, then by log time; the same for every run over the same bytes.
     """
 
     def __init__(self, path: str, options: McapOptions | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ def rows_of(chunk: Chunk) -> list[Row]:
     assert len(blobs) == len(column), "one blob in each row"
     offsets = blobs.offsets.to_numpy()
     data = blobs.values.to_numpy().tobytes()
-    cells = [data[a:b] for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    cells = [data[a:b] for a, b in pairwise(offsets.tolist())]
     assert sorted(zip(log_times, publish_times, strict=True)) == list(zip(log_times, publish_times, strict=True))
     return [row(chunk.entity_path, *cell) for cell in zip(log_times, publish_times, cells, strict=True)]
 
