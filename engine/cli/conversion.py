@@ -26,18 +26,18 @@ def convert_all(arguments: Iterable[str], output: str, options: ConvertOptions) 
     """
     jobs = plan_jobs(arguments, output)
     _check(jobs, options)
-    failures: list[Exception] = []
+    failures: list[tuple[Job, Exception]] = []
     for job in jobs:
         try:
             _convert(job, options)
-        except Exception as error:  # noqa: BLE001 (reported below, after the other inputs)
-            failures.append(error)
-    for error in failures:
-        show(error, debug=options.debug)
+        except Exception as failure:  # noqa: BLE001 (reported below, after the other inputs)
+            failures.append((job, failure))
+    for job, error in failures:
+        show(error, debug=options.debug, path=job.source)
     if failures and len(jobs) > 1:
         complain(f"{len(failures)} of {len(jobs)} inputs failed, and nothing was written for them")
     if failures:
-        raise click.exceptions.Exit(min(exit_code(error) for error in failures))
+        raise click.exceptions.Exit(min(exit_code(error) for _, error in failures))
 
 
 def _check(jobs: Sequence[Job], options: ConvertOptions) -> None:

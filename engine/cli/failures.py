@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 import click
@@ -49,11 +50,12 @@ def reported(*, debug: bool) -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def show(error: Exception, *, debug: bool) -> None:
-    """Print ``error`` as one paragraph on stderr, after its trace with ``debug``."""
+def show(error: Exception, *, debug: bool, path: Path | None = None) -> None:
+    """Print ``error`` as one paragraph on stderr, after its trace with ``debug``; it names ``path`` in any case."""
     if debug:
         traceback.print_exception(error, file=sys.stderr)
-    complain(paragraph(error))
+    text = paragraph(error)
+    complain(text if path is None or str(path) in text else f"{path}: {text}")
 
 
 def complain(text: str, *, kind: str = "error") -> None:

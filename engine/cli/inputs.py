@@ -21,6 +21,11 @@ class Input:
     path: Path
     name: Path
 
+    @property
+    def suffix(self) -> str:
+        """The suffix of what it becomes: a blueprint stays one by its name too."""
+        return ".rbl" if self.path.suffix.lower() == ".rbl" else ".rrd"
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -55,7 +60,7 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
             hint="Name a folder with -o: each input gets an RRD of its own in it.",
         )
     jobs = [
-        Job(i.path, destination / f"{i.name}.rrd" if into_folder else destination, "-".join(i.name.parts))
+        Job(i.path, destination / f"{i.name}{i.suffix}" if into_folder else destination, "-".join(i.name.parts))
         for i in inputs
     ]
     _refuse_clashes(jobs)

@@ -47,7 +47,7 @@ def test_a_folder_keeps_the_paths_below_it() -> None:
         "logs/top.RRD": "out/top.rrd",
         "logs/day1/run.mcap": "out/day1/run.rrd",
         "logs/day2/run.mcap": "out/day2/run.rrd",
-        "logs/day2/view.rbl": "out/day2/view.rrd",
+        "logs/day2/view.rbl": "out/day2/view.rbl",
     }
     assert [j.name for j in plan_jobs(["logs"], "out")] == ["top", "day1-run", "day2-run", "day2-view"]
 
