@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ABSOLUTE, ROUNDS, Duel
-
 from chunkmill.readers import McapReader
+from conftest import ABSOLUTE, ROUNDS, Duel
 
 peer = pytest.importorskip("rerun.chunk")
 
@@ -53,9 +52,7 @@ def test_cold_convert_of_a_small_file(
     out = tmp_path / "out.rrd"
     command("convert", small_mcap, "-o", out, executor=executor)
     times = [command("convert", small_mcap, "-o", out, executor=executor) for _ in range(ROUNDS - 1)]
-    benchmark.pedantic(
-        lambda: times.append(command("convert", small_mcap, "-o", out, executor=executor)), rounds=1
-    )
+    benchmark.pedantic(lambda: times.append(command("convert", small_mcap, "-o", out, executor=executor)), rounds=1)
     benchmark.extra_info.update(seconds=statistics.median(times), limit=limit)
     ABSOLUTE.append((f"cold_convert_{executor}", statistics.median(times), limit))
 

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import MB, Duel
-
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import RrdReader
+from conftest import MB, Duel
 
 peer = pytest.importorskip("rerun.chunk")
 
@@ -35,9 +34,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 f"/camera_{i % 4}/image", [TimeColumn("frame", sequence=[i])], [ComponentColumn("blob", blob)]
             )
 
-    LazyChunkStream.from_iter(chunks()).write_rrd(
-        path, application_id="bench", recording_id="bench", executor="inline"
-    )
+    LazyChunkStream.from_iter(chunks()).write_rrd(path, application_id="bench", recording_id="bench", executor="inline")
     return path
 
 

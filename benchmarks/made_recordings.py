@@ -120,7 +120,9 @@ def write_mixture(path: Path, megabytes: int) -> None:
         writer = Writer(file, chunk_size=1 << 20, compression=CompressionType.ZSTD)
         writer.start("ros2", "chunkmill benchmarks")
         channels = {
-            topic: writer.register_channel(topic, "cdr", writer.register_schema(name, "ros2msg", SCHEMAS[name].encode()))
+            topic: writer.register_channel(
+                topic, "cdr", writer.register_schema(name, "ros2msg", SCHEMAS[name].encode())
+            )
             for topic, name, _, _ in STREAMS
         }
         tick = 0

@@ -47,14 +47,13 @@ class RrdReader:
         return LazyChunkStream.from_source(RrdSource(str(self.path), self._chosen(store)))
 
     def _stores(self) -> list[StoreEntry]:
-        with RrdFile(self.path) as file:
-            return file.stores()
+        return RrdFile(self.path).stores()
 
     def _chosen(self, store: StoreEntry | None) -> StoreEntry:
         stores = self._stores()
         if store is not None:
             if store not in stores:
-                raise UsageError(f"Store {store.store_id} not found in RRD file", path=str(self.path))
+                raise UsageError(f"Store {store.text} not found in RRD file", path=str(self.path))
             return store
         recordings = [s for s in stores if s.kind == "recording"]
         if not recordings:
@@ -65,7 +64,7 @@ class RrdReader:
             )
         if len(recordings) > 1:
             warnings.warn(
-                f"RRD contains {len(recordings)} recording stores; implicitly using {recordings[0].store_id}. "
+                f"RRD contains {len(recordings)} recording stores; implicitly using {recordings[0].text}. "
                 "Pass `store=…` to select explicitly (see `recordings()`).",
                 ReadWarning,
                 stacklevel=3,
@@ -97,7 +96,7 @@ class RrdSource:
 
     def describe(self) -> str:
         """One line for the plan."""
-        return f"RrdReader({Path(self.path).name}, {self.store.store_id})"
+        return f"RrdReader({Path(self.path).name}, {self.store.text})"
 
     def paths(self) -> Sequence[str]:
         """The file that is read."""
@@ -110,14 +109,13 @@ class RrdSource:
     def splits(self) -> Sequence[RrdSplit]:
         """Runs of manifest entries of about 64 MiB uncompressed, or one split for a file without a footer."""
         name = Path(self.path).name
-        with RrdFile(self.path) as file:
-            if not file.has_footer:
-                return [RrdSplit(name, file.size, None)]
-            entries = file.entries(self.store)
-            assert entries is not None
-            if self.wanted is not None:
-                entries = [e for e in entries if self.wanted(e.header.entity_path)]
-            runs = list(file.split_entries(entries))
+        file = RrdFile(self.path)
+        runs = file.split_entries(self.store)
+        if runs is None:
+            return [RrdSplit(name, file.size, None)]
+        if self.wanted is not None:
+            kept = ([e for e in run if self.wanted(e.header.entity_path)] for run in runs)
+            runs = [run for run in kept if run]
         total = len(runs)
         return [
             RrdSplit(f"{name} [{i + 1}/{total}]", sum(e.size for e in run), tuple(run)) for i, run in enumerate(runs)
@@ -125,7 +123,6 @@ class RrdSource:
 
     def read(self, split: RrdSplit) -> Iterator[Chunk]:
         """The chunks of a split, undecoded where the footer tells their headers."""
-        with RrdFile(self.path) as file:
-            for chunk in file.chunks(self.store, split.entries):
-                if self.wanted is None or self.wanted(chunk.entity_path):
-                    yield chunk
+        for chunk in RrdFile(self.path).chunks(self.store, split.entries):
+            if self.wanted is None or self.wanted(chunk.entity_path):
+                yield chunk

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-
 from chunkmill.engine.chunk import Chunk
 
 
@@ -80,7 +79,9 @@ def rerun_verify(*paths: Path) -> None:
     """Fail unless ``rerun rrd verify`` accepts the files."""
     rerun = Path(sysconfig.get_path("scripts")) / "rerun"
     done = subprocess.run(
-        [sys.executable, "-m", "rerun_cli", "rrd", "verify", *map(str, paths)] if not rerun.exists() else [rerun, "rrd", "verify", *paths],
+        [sys.executable, "-m", "rerun_cli", "rrd", "verify", *map(str, paths)]
+        if not rerun.exists()
+        else [rerun, "rrd", "verify", *paths],
         capture_output=True,
         text=True,
         check=False,

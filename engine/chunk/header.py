@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 import pyarrow as pa
 
 from .descriptor import ComponentDescriptor
 
 
-class TimelineKind(str, Enum):
+class TimelineKind(StrEnum):
     """The three kinds of timeline and their Arrow types."""
 
     SEQUENCE = "sequence"

@@ -40,11 +40,18 @@ def migrate(batch: pa.RecordBatch) -> pa.RecordBatch:
     steps = [step for since, step in _STEPS if version is not None and version < since]
     if not steps:
         return batch
-    table = _Batch(metadata, tuple(_Column(f.name, f.nullable, _text(f.metadata), v) for f, v in zip(batch.schema, batch.columns)))
+    table = _Batch(
+        metadata,
+        tuple(
+            _Column(f.name, f.nullable, _text(f.metadata), v) for f, v in zip(batch.schema, batch.columns, strict=True)
+        ),
+    )
     for step in steps:
         table = step(table)
     fields = [pa.field(c.name, c.values.type, c.nullable, c.metadata or None) for c in table.columns]
-    return pa.RecordBatch.from_arrays([c.values for c in table.columns], schema=pa.schema(fields, metadata=table.metadata))
+    return pa.RecordBatch.from_arrays(
+        [c.values for c in table.columns], schema=pa.schema(fields, metadata=table.metadata)
+    )
 
 
 def _text(metadata: dict[bytes, bytes] | None) -> Metadata:
@@ -77,7 +84,9 @@ _PLURAL_FIELDS = {
 
 def _to_0_0_2(batch: _Batch) -> _Batch:
     columns = sorted(batch.columns, key=lambda c: _KIND_ORDER.get(_kind(c.metadata), 2))
-    columns = [replace(c, values=_tuid_bytes(c.values)) if _kind(c.metadata) in ("control", "row_id") else c for c in columns]
+    columns = [
+        replace(c, values=_tuid_bytes(c.values)) if _kind(c.metadata) in ("control", "row_id") else c for c in columns
+    ]
     return replace(batch, columns=tuple(columns)).map_metadata(_pluralise)
 
 
@@ -159,10 +168,13 @@ def _to_0_1_1(batch: _Batch) -> _Batch:
 
 def _is_indicator(column: _Column) -> bool:
     names = (column.metadata.get("rerun:component", column.name), column.metadata.get("rerun:component_type", ""))
-    return any(n.endswith("Indicator") or n.endswith(":indicator") for n in names)
+    return any(n.endswith(("Indicator", ":indicator")) for n in names)
 
 
-_POSES = {f"rerun.components.Pose{n}": f"rerun.components.{n}" for n in ("RotationAxisAngle", "RotationQuat", "Scale3D", "TransformMat3x3", "Translation3D")}
+_POSES = {
+    f"rerun.components.Pose{n}": f"rerun.components.{n}"
+    for n in ("RotationAxisAngle", "RotationQuat", "Scale3D", "TransformMat3x3", "Translation3D")
+}
 
 
 def _to_0_1_2(batch: _Batch) -> _Batch:

@@ -136,7 +136,8 @@ def _component_row(component: ComponentHeader) -> tuple[Any, ...]:
 
 
 def _types_to_bytes(types: tuple[pa.DataType, ...]) -> bytes:
-    return pa.schema([pa.field(str(i), t) for i, t in enumerate(types)]).serialize().to_pybytes()
+    serialised: bytes = pa.schema([pa.field(str(i), t) for i, t in enumerate(types)]).serialize().to_pybytes()
+    return serialised
 
 
 def parse_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[PartChunk], list[Note]]:

@@ -28,7 +28,7 @@ def commit_rrd(
     copied by the kernel; the footer is made from the chunk rows.
     """
     whole = staging.folder / _COMMIT_NAME
-    with writing(str(destination)), open(whole, "wb", buffering=0) as file:
+    with writing(str(destination)), whole.open("wb", buffering=0) as file:
         writer = RrdWriter(file, path=str(destination))
         for store in stores:
             writer.begin_store(store)
@@ -37,7 +37,7 @@ def commit_rrd(
         writer.finish()
     size = whole.stat().st_size
     with writing(str(destination)):
-        os.replace(whole, destination)
+        whole.replace(destination)
         sync_folder(destination.parent)
     return size
 

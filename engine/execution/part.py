@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import time
 import warnings
@@ -67,7 +66,7 @@ class PartJob:
         started = time.perf_counter()
         counts = {"chunks": 0, "rows": 0, "bytes": 0}
         with writing(self.destination):
-            file = open(path, "wb", buffering=0)  # noqa: SIM115 - closed by the next statement
+            file = path.open("wb", buffering=0)
         with file, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             writer = MessageWriter(file, self.stores[index], path=self.destination)
@@ -81,6 +80,6 @@ class PartJob:
         for warning in caught:
             rows.note("warning", {"category": warning.category.__name__, "text": str(warning.message)})
         with writing(self.destination):
-            os.rename(path, path.with_suffix(PART_SUFFIX))
+            path.rename(path.with_suffix(PART_SUFFIX))
             path.with_suffix(DONE_SUFFIX).write_text(json.dumps({"task": index, **counts}))
         rows.note("task", {**counts, "seconds": time.perf_counter() - started})

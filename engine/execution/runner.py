@@ -38,7 +38,7 @@ def executor_name(given: str | None) -> str:
 
 
 def scratch_folder() -> Path:
-    """Where results that stay lie: ``CHUNKMILL_SCRATCH``, else a folder of this user's in the system's temporary one."""
+    """Where results that stay lie: ``CHUNKMILL_SCRATCH``, else this user's folder in the system's temporary one."""
     given = os.environ.get("CHUNKMILL_SCRATCH")
     return Path(given) if given else Path(tempfile.gettempdir()) / f"chunkmill-{os.getuid()}"
 
@@ -163,7 +163,7 @@ def _check_destination(destination: Path, work: Work) -> None:
         )
     if destination.exists():
         for source in work.source_paths():
-            if os.path.exists(source) and os.path.samefile(source, destination):
+            if Path(source).exists() and destination.samefile(source):
                 raise WriteError(
                     "is a source of the same pipeline",
                     path=str(destination),

@@ -12,8 +12,8 @@ from typing import Any
 from ..chunk import Chunk
 from ..failing import writing
 from ..rrd import ChunkEntry, FramedPayload, MessageWriter, StoreEntry
-from .runner import RunOptions, run_parts, scratch_folder
 from .part import PART_SUFFIX, PartJob
+from .runner import RunOptions, run_parts, scratch_folder
 from .staging import Staging
 from .work import Work
 
@@ -92,7 +92,7 @@ def _spool_one(chunks: Iterator[Chunk], folder: _Folder, index: int, part_bytes:
     path = folder.path / f"{index:06d}{PART_SUFFIX}"
     entries: list[ChunkEntry] = []
     with writing(str(folder.path)):
-        file = open(path, "wb", buffering=0)  # noqa: SIM115 - closed by the next statement
+        file = path.open("wb", buffering=0)
     with file:
         writer = MessageWriter(file, _STORE, path=str(folder.path))
         entries.append(writer.append(first))

@@ -100,4 +100,4 @@ def _is_abandoned(folder: Path) -> bool:
         return True
     except (OSError, ValueError, KeyError):
         return False
-    return owner.get("started") != _start_time(pid)
+    return bool(owner.get("started") != _start_time(pid))

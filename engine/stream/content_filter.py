@@ -113,7 +113,7 @@ def _checked(path: str) -> str:
 
 
 def _parse(text: str) -> list[_Rule]:
-    rules = []
+    rules: list[_Rule] = []
     position = 0
     while True:
         while position < len(text) and text[position].isspace():

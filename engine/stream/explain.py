@@ -41,7 +41,7 @@ def _line(node: Node) -> str:
 
 
 def _decoding(sink: Node) -> str:
-    touching = sorted({line for line in _touching(sink)})
+    touching = sorted(set(_touching(sink)))
     if not touching:
         return "passed through undecoded wherever the source keeps them encoded"
     return "decoded by " + "; ".join(touching)

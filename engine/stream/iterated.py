@@ -29,7 +29,7 @@ class IteratedSource:
         """One split, read in this process."""
         return [Split("from_iter", 0)]
 
-    def read(self, split: Split) -> Iterator[Chunk]:
+    def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
         """The chunks that are left."""
         for chunk in self._chunks:
             yield as_chunk(chunk)

@@ -20,9 +20,7 @@ from .operators import Drop, Filter, FlatMap, Map, Operator, Selection, as_chunk
 from .plan import BranchNode, MergeNode, Node, OperatorNode, Plan, SourceNode, SplitNode, compile_plan
 from .source import Source
 
-_CONSUMED = (
-    "This stream has already been consumed by a pipeline operation (e.g. filter, drop, split, or merge)."
-)
+_CONSUMED = "This stream has already been consumed by a pipeline operation (e.g. filter, drop, split, or merge)."
 
 
 class LazyChunkStream:
@@ -118,7 +116,7 @@ class LazyChunkStream:
         for stream in streams:
             if not isinstance(stream, LazyChunkStream):
                 raise AttributeError(f"a LazyChunkStream was expected, got a '{type(stream).__name__}' object")
-        return LazyChunkStream(MergeNode(tuple([stream._take() for stream in streams])))
+        return LazyChunkStream(MergeNode(tuple([stream._take() for stream in streams])))  # noqa: SLF001 (same class)
 
     # --- terminals
 
@@ -214,10 +212,11 @@ def write_stores(
     if not pairs:
         raise UsageError("an RRD file needs at least one store")
     for _, stream in pairs:
-        stream._live_node()
-    destination = Path(os.path.abspath(path))
+        stream._live_node()  # noqa: SLF001 (same module)
+    destination = Path(path).absolute()
     options = RunOptions(executor, master, conf, progress)
-    return write_rrd(destination, [(store, stream._plan(executor)) for store, stream in pairs], options)
+    plans = [(store, stream._plan(executor)) for store, stream in pairs]  # noqa: SLF001 (same module)
+    return write_rrd(destination, plans, options)
 
 
 def _selection(content: object | None, has_timeline: Any, is_static: Any, components: Any) -> Selection:

@@ -50,7 +50,9 @@ class Selection:
         if is_static is not None and not isinstance(is_static, bool):
             raise TypeError(f"argument 'is_static': '{type(is_static).__name__}' object is not an instance of 'bool'")
         if has_timeline is not None and not isinstance(has_timeline, str):
-            raise TypeError(f"argument 'has_timeline': '{type(has_timeline).__name__}' object is not an instance of 'str'")
+            raise TypeError(
+                f"argument 'has_timeline': '{type(has_timeline).__name__}' object is not an instance of 'str'"
+            )
         if isinstance(components, str):
             components = [components]
         names = None if components is None else frozenset(descriptor_of(c).component for c in components)
@@ -104,6 +106,7 @@ class Filter:
     selection: Selection
 
     def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
+        """The chunks that come of ``chunk``."""
         selected, _ = self.selection.part(chunk)
         if selected is not None:
             yield selected
@@ -120,6 +123,7 @@ class Drop:
     selection: Selection
 
     def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
+        """The chunks that come of ``chunk``."""
         _, rest = self.selection.part(chunk)
         if rest is not None:
             yield rest
@@ -136,6 +140,7 @@ class Map:
     function: Callable[[Chunk], Chunk]
 
     def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
+        """The chunks that come of ``chunk``."""
         yield as_chunk(self.function(chunk))
 
     def describe(self) -> str:
@@ -150,6 +155,7 @@ class FlatMap:
     function: Callable[[Chunk], Iterable[Chunk]]
 
     def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
+        """The chunks that come of ``chunk``."""
         given = self.function(chunk)
         if isinstance(given, Chunk) or not isinstance(given, Iterable):
             raise TypeError(f"'{type(given).__name__}' object is not iterable")
@@ -164,7 +170,9 @@ class FlatMap:
 def as_chunk(value: object) -> Chunk:
     """``value`` if it is a chunk; else the error that Rerun raises for it, in plainer words."""
     if not isinstance(value, Chunk):
-        raise AttributeError(f"a Chunk was expected, but the function or iterator gave a '{type(value).__name__}' object")
+        raise AttributeError(
+            f"a Chunk was expected, but the function or iterator gave a '{type(value).__name__}' object"
+        )
     return value
 
 

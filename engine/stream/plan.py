@@ -80,7 +80,9 @@ class _Kept:
                     return False
             elif isinstance(operator, Drop):
                 selection = operator.selection
-                only_content = selection.has_timeline is None and selection.is_static is None and selection.components is None
+                only_content = (
+                    selection.has_timeline is None and selection.is_static is None and selection.components is None
+                )
                 if selection.content is not None and only_content and selection.content.matches(entity_path):
                     return False
         return True

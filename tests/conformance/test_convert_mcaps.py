@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from chunkmill.engine.chunk import parse_entity_path
+from chunkmill.engine.cli import main
+from chunkmill.readers import RrdReader
 from comparison import rerun_store, rerun_verify
 from conftest import DATA, SHARED_DATA
 from mcap.exceptions import McapError
 from mcap.reader import make_reader
-
-from chunkmill.engine.chunk import parse_entity_path
-from chunkmill.engine.cli import main
-from chunkmill.readers import RrdReader
 
 
 def recordings() -> list[Path]:
@@ -44,8 +44,11 @@ def rows(path: Path) -> Counter[str]:
 
 
 def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as left:
-        main([str(a) for a in arguments])
+    """The exit code of a command line, run in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["chunkmill", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
     return int(left.value.code or 0)
 
 

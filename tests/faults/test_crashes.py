@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import NoSpaceError, WriteError
 from chunkmill.engine.execution.staging import Staging
@@ -41,7 +40,7 @@ class KillsItsWorkerOnce:
         self.entity, self.marker = entity, str(marker)
 
     def __call__(self, chunk: Chunk) -> Chunk:
-        if chunk.entity_path == self.entity and not os.path.exists(self.marker):
+        if chunk.entity_path == self.entity and not Path(self.marker).exists():
             Path(self.marker).touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return chunk
@@ -80,7 +79,10 @@ SLOW_RUN = """
 def slow_run(out: Path, pause: float, **options: object) -> subprocess.Popen[str]:
     program = textwrap.dedent(SLOW_RUN)
     return subprocess.Popen(
-        [sys.executable, "-c", program, str(out), str(pause)], stderr=subprocess.PIPE, text=True, **options  # type: ignore[call-overload]
+        [sys.executable, "-c", program, str(out), str(pause)],
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,  # type: ignore[call-overload]
     )
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from chunkmill.engine.chunk import parse_entity_path
 from chunkmill.engine.chunk.entity_path import join_parts, split_parts
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize(

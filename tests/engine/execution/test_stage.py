@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from comparison import cells, rerun_verify
-
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import PipelineError, ReadError
 from chunkmill.engine.execution import spark as spark_module
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
+from comparison import cells, rerun_verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,15 +39,21 @@ def stage_rows(monkeypatch: pytest.MonkeyPatch) -> list[pa.RecordBatch]:
     return seen
 
 
-def test_no_payload_crosses_the_jvm(spark: SparkSession, stage_rows: list[pa.RecordBatch], data: Path, tmp_path: Path) -> None:
+def test_no_payload_crosses_the_jvm(
+    spark: SparkSession, stage_rows: list[pa.RecordBatch], data: Path, tmp_path: Path
+) -> None:
     source = data / "demo.mcap"
-    result = McapReader(source).stream().write_rrd(
-        tmp_path / "out.rrd", application_id="a", recording_id="r", executor="spark"
+    result = (
+        McapReader(source)
+        .stream()
+        .write_rrd(tmp_path / "out.rrd", application_id="a", recording_id="r", executor="spark")
     )
     assert result.bytes_out > 100_000
     chunk_rows = sum(b.column("kind").to_pylist().count("chunk") for b in stage_rows)
     assert chunk_rows == result.chunks
-    binary = [f.name for b in stage_rows for f in b.schema if pa.types.is_binary(f.type) or pa.types.is_large_binary(f.type)]
+    binary = [
+        f.name for b in stage_rows for f in b.schema if pa.types.is_binary(f.type) or pa.types.is_large_binary(f.type)
+    ]
     assert set(binary) == {"chunk_id", "types"}
     assert all(len(v) == 16 for b in stage_rows for v in b.column("chunk_id").to_pylist() if v is not None)
     payload = b"".join(v for b in stage_rows for v in b.column("types").to_pylist() if v is not None)
@@ -56,7 +61,9 @@ def test_no_payload_crosses_the_jvm(spark: SparkSession, stage_rows: list[pa.Rec
     assert len(payload) < result.bytes_out / 4
 
 
-def test_rows_stay_small_whatever_the_payload(spark: SparkSession, stage_rows: list[pa.RecordBatch], tmp_path: Path) -> None:
+def test_rows_stay_small_whatever_the_payload(
+    spark: SparkSession, stage_rows: list[pa.RecordBatch], tmp_path: Path
+) -> None:
     LazyChunkStream.from_iter(blobs(8, 1_000_000)).map(lambda c: c).write_rrd(
         tmp_path / "out.rrd", application_id="a", recording_id="r", executor="spark"
     )
@@ -89,15 +96,17 @@ def test_spark_and_inline_give_the_same_twice(name: str, spark: SparkSession, da
 
 
 def test_results_come_back_by_reference_and_in_order(spark: SparkSession) -> None:
-    chunks = LazyChunkStream.from_iter(blobs(6, 100)).map(lambda c: c.with_entity_path("/m" + c.entity_path)).to_chunks(
-        executor="spark"
+    chunks = (
+        LazyChunkStream.from_iter(blobs(6, 100))
+        .map(lambda c: c.with_entity_path("/m" + c.entity_path))
+        .to_chunks(executor="spark")
     )
     assert [c.entity_path for c in chunks] == [f"/m/b/{i}" for i in range(6)]
     assert all(c.payload is not None for c in chunks)
     assert chunks[3].to_record_batch().column("blob").to_pylist() == [[bytes(100)]]
 
 
-class Odd(Exception):
+class OddError(Exception):
     """An exception whose signature nobody else knows."""
 
     def __init__(self, a: int, b: int) -> None:
@@ -133,15 +142,17 @@ def test_the_exception_of_a_function_is_raised_as_it_was(
 
 
 def test_an_exception_nobody_knows_becomes_a_pipeline_error(spark: SparkSession) -> None:
-    stream = LazyChunkStream.from_iter(blobs(1, 10)).map(fails_with(Odd(1, 2)))  # type: ignore[arg-type]
-    with pytest.raises((PipelineError, Odd), match="odd 1 2"):
+    stream = LazyChunkStream.from_iter(blobs(1, 10)).map(fails_with(OddError(1, 2)))  # type: ignore[arg-type]
+    with pytest.raises((PipelineError, OddError), match="odd 1 2"):
         stream.to_chunks(executor="spark")
 
 
 def test_warnings_of_tasks_are_shown(spark: SparkSession, data: Path, tmp_path: Path) -> None:
     source = data / "mcap" / "pj-mcap-server__test_bad_schema.mcap"
     with pytest.warns(UserWarning, match="Garbage"):
-        result = McapReader(source).stream().write_rrd(
-            tmp_path / "out.rrd", application_id="a", recording_id="r", executor="spark"
+        result = (
+            McapReader(source)
+            .stream()
+            .write_rrd(tmp_path / "out.rrd", application_id="a", recording_id="r", executor="spark")
         )
     assert any("Garbage" in w for w in result.warnings)

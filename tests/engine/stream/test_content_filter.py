@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 
 import pytest
-
 from chunkmill.engine.stream import ContentFilter
 from chunkmill.engine.stream.content_filter import content_filter
 

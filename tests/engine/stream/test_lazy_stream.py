@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.stream import LazyChunkStream
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 @pytest.fixture(autouse=True)
@@ -191,7 +190,8 @@ def test_explain_shows_the_stage_and_what_passes_undecoded() -> None:
 
 
 pieces = st.lists(
-    st.tuples(st.sampled_from(["/a", "/a/b", "/c"]), st.sets(st.sampled_from("xyz"), min_size=1), st.booleans()), max_size=6
+    st.tuples(st.sampled_from(["/a", "/a/b", "/c"]), st.sets(st.sampled_from("xyz"), min_size=1), st.booleans()),
+    max_size=6,
 )
 selections = st.fixed_dictionaries(
     {},
