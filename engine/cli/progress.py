@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.progress import Task as RichTask
+from rich.table import Column
 from rich.text import Text
 
 from ..execution.progress import ProgressState, RunResult
-from .units import size
+from .units import part_of_size, size
 
 
 class _Facts(ProgressColumn):
@@ -25,8 +26,9 @@ class _Facts(ProgressColumn):
             return Text("starting")
         rate = state.bytes_done / state.seconds if state.seconds > 0 else 0.0
         return Text(
-            f"{state.splits_done}/{state.splits_total} splits, "
-            f"{size(state.bytes_done)} of {size(state.bytes_total)}, {state.chunks:,} chunks, {size(rate)}/s"
+            f"{state.splits_done}/{state.splits_total} splits  {part_of_size(state.bytes_done, state.bytes_total)}  "
+            f"{state.chunks:,} chunks  {size(rate)}/s",
+            no_wrap=True,
         )
 
 
@@ -41,8 +43,8 @@ class ProgressBar:
         console = Console(stderr=True)
         self._rich = RichProgress(
             SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
+            BarColumn(bar_width=8),
             _Facts(),
             TimeRemainingColumn(),
             console=console,

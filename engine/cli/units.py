@@ -17,6 +17,16 @@ def size(num_bytes: float) -> str:
     return f"{value:.1f} TB"
 
 
+def part_of_size(done: int, total: int) -> str:
+    """Two sizes, the unit named once where it is the same.
+
+    >>> part_of_size(63_000_000, 104_200_000), part_of_size(900, 2_000_000)
+    ('63.0/104.2 MB', '900 B/2.0 MB')
+    """
+    (first, unit), (second, same) = size(done).split(" "), size(total).split(" ")
+    return f"{first}/{second} {unit}" if unit == same else f"{first} {unit}/{second} {same}"
+
+
 def duration(seconds: float) -> str:
     """A length of time, with as many digits as matter.
 
