@@ -71,7 +71,7 @@ def test_rows_stay_small_whatever_the_payload(
 
 
 def test_a_pipeline_is_one_python_stage(spark: SparkSession, data: Path) -> None:
-    one, two = RrdReader(data / "rrd" / "rerun__file1.rrd").stream().split(is_static=True)
+    one, two = RrdReader(data / "rrd" / "unity-rerun-sdk__phase3_scene.rrd").stream().split(is_static=True)
     stream = LazyChunkStream.merge(one.map(lambda c: c), two.filter(content="/**"))
     plan = stream._plan("spark")
     frame = spark.range(0, len(plan.tasks), 1, len(plan.tasks)).mapInArrow(lambda b: b, "id bigint")
@@ -80,7 +80,7 @@ def test_a_pipeline_is_one_python_stage(spark: SparkSession, data: Path) -> None
     assert re.search(r"1 source\(s\), \d+ split\(s\), 1 stage", stream.explain(executor="spark"))
 
 
-@pytest.mark.parametrize("name", ["demo.mcap", "mcap/rosbag2__cdr_test_0.mcap", "rrd/rerun__file1.rrd"])
+@pytest.mark.parametrize("name", ["demo.mcap", "mcap/rosbag2__cdr_test_0.mcap", "rrd/unity-rerun-sdk__phase3_scene.rrd"])
 def test_spark_and_inline_give_the_same_twice(name: str, spark: SparkSession, data: Path, tmp_path: Path) -> None:
     def stream() -> LazyChunkStream:
         return (RrdReader if name.endswith(".rrd") else McapReader)(data / name).stream()
@@ -142,7 +142,10 @@ def test_the_exception_of_a_function_is_raised_as_it_was(
 
 
 def test_an_exception_nobody_knows_becomes_a_pipeline_error(spark: SparkSession) -> None:
-    stream = LazyChunkStream.from_iter(blobs(1, 10)).map(fails_with(OddError(1, 2)))  # type: ignore[arg-type]
+    def fail(chunk: Chunk) -> Chunk:
+        raise OddError(1, 2)
+
+    stream = LazyChunkStream.from_iter(blobs(1, 10)).map(fail)
     with pytest.raises((PipelineError, OddError), match="odd 1 2"):
         stream.to_chunks(executor="spark")
 
