@@ -70,8 +70,16 @@ def test_rows_stay_small_whatever_the_payload(
     assert sum(b.nbytes for b in stage_rows) < 8 * 1024 + 8 * 1024
 
 
-def test_a_pipeline_is_one_python_stage(spark: SparkSession, data: Path) -> None:
-    one, two = RrdReader(data / "rrd" / "unity-rerun-sdk__phase3_scene.rrd").stream().split(is_static=True)
+@pytest.fixture
+def rrd(data: Path, tmp_path: Path) -> Path:
+    """A real recording as an RRD with a footer."""
+    path = tmp_path / "source.rrd"
+    McapReader(data / "demo.mcap").stream().write_rrd(path, application_id="a", recording_id="r", executor="inline")
+    return path
+
+
+def test_a_pipeline_is_one_python_stage(spark: SparkSession, rrd: Path) -> None:
+    one, two = RrdReader(rrd).stream().split(is_static=True)
     stream = LazyChunkStream.merge(one.map(lambda c: c), two.filter(content="/**"))
     plan = stream._plan("spark")
     frame = spark.range(0, len(plan.tasks), 1, len(plan.tasks)).mapInArrow(lambda b: b, "id bigint")
@@ -80,10 +88,12 @@ def test_a_pipeline_is_one_python_stage(spark: SparkSession, data: Path) -> None
     assert re.search(r"1 source\(s\), \d+ split\(s\), 1 stage", stream.explain(executor="spark"))
 
 
-@pytest.mark.parametrize("name", ["demo.mcap", "mcap/rosbag2__cdr_test_0.mcap", "rrd/unity-rerun-sdk__phase3_scene.rrd"])
-def test_spark_and_inline_give_the_same_twice(name: str, spark: SparkSession, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["demo.mcap", "mcap/rosbag2__cdr_test_0.mcap", "rrd"])
+def test_spark_and_inline_give_the_same_twice(
+    name: str, spark: SparkSession, data: Path, rrd: Path, tmp_path: Path
+) -> None:
     def stream() -> LazyChunkStream:
-        return (RrdReader if name.endswith(".rrd") else McapReader)(data / name).stream()
+        return RrdReader(rrd).stream() if name == "rrd" else McapReader(data / name).stream()
 
     runs = []
     for i, executor in enumerate(["inline", "spark", "spark"]):
