@@ -7,6 +7,7 @@ from typing import Final
 
 from ..chunk.descriptor import ComponentDescriptor
 
+_PROPERTIES: Final = "/__properties"
 _MANGLED: Final = str.maketrans(dict.fromkeys(", -.\\", "_"))
 
 START: Final = "start"
@@ -72,10 +73,8 @@ def sorbet_name(entity_path: str, component: str) -> str:
     >>> sorbet_name("/arm", "Scalars:scalars"), sorbet_name("/__properties/episode", "index")
     ('/arm:Scalars:scalars', 'property:episode:index')
     """
-    if entity_path == "/__properties":
+    if entity_path == _PROPERTIES:
         return f"property:{component}"
-    return f"{entity_path.replace('/__properties/', 'property:', 1) if _is_property(entity_path) else entity_path}:{component}"
-
-
-def _is_property(entity_path: str) -> bool:
-    return entity_path.startswith("/__properties/")
+    if entity_path.startswith(f"{_PROPERTIES}/"):
+        return f"property:{entity_path[len(_PROPERTIES) + 1 :]}:{component}"
+    return f"{entity_path}:{component}"

@@ -41,10 +41,6 @@ class EncodedPayload:
         """Like :meth:`load`, from the file when it is open already."""
         return self._decode(file.read(self.offset, self.size, what=_WHAT))
 
-    def located(self, file: PositionalFile) -> EncodedPayload:
-        """Itself."""
-        return self
-
     def _decode(self, data: bytes) -> pa.RecordBatch:
         where = {"path": self.path, "offset": self.offset}
         stream = decompress(data, self.compression, self.uncompressed_size, **where, what=_WHAT)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from ..errors import ReadError, ReadWarning
 from .entry import ChunkEntry
 from .footer import Footer, read_footer
 from .framing import STREAM_HEADER_SIZE, MessageKind, Version, parse_stream_header
-from .manifest_parse import OutdatedManifest, parse_manifest
+from .manifest_parse import OutdatedManifestError, parse_manifest
 from .positional import PositionalFile
 from .scan import Message, message_at
 from .store_entry import StoreEntry, from_message
@@ -40,7 +40,7 @@ def read_index(file: PositionalFile) -> FileIndex:
         return FileIndex(version, file.size, file.size, None)
     try:
         entries = _parse_manifests(file, footer)
-    except OutdatedManifest:
+    except OutdatedManifestError:
         return _without_footer(file, version, footer)
     return FileIndex(version, file.size, footer.messages_end, entries)
 

@@ -31,7 +31,7 @@ class ManifestColumns:
 
     def __init__(self, entries: Sequence[ChunkEntry]) -> None:
         self._entries = entries
-        self._static: defaultdict[ComponentDescriptor, list[int]] = defaultdict(list)
+        self._static: dict[ComponentDescriptor, list[int]] = {}
         self._timelines: defaultdict[str, _Cells] = defaultdict(_cells)
         self._components: defaultdict[tuple[str, ComponentDescriptor], _Cells] = defaultdict(_cells)
         for row, entry in enumerate(entries):
@@ -40,7 +40,7 @@ class ManifestColumns:
     def _gather(self, row: int, header: ChunkHeader) -> None:
         if header.is_static:
             for component in header.components:
-                self._static[component.descriptor].append(row)
+                self._static.setdefault(component.descriptor, []).append(row)
             return
         if header.num_rows == 0:
             self._gather_without_rows(row, header)
@@ -49,7 +49,7 @@ class ManifestColumns:
             if timeline.start is not None and timeline.end is not None:
                 _add(self._timelines[timeline.name], row, timeline.start, timeline.end, header.num_rows)
         for component in header.components:
-            self._static[component.descriptor]  # noqa: B018 - the column is wanted, all false
+            self._static.setdefault(component.descriptor, [])
             for timeline, found in zip(header.timelines, component.ranges, strict=True):
                 cells = self._components[timeline.name, component.descriptor]
                 if found.start is not None and found.end is not None:
@@ -60,7 +60,7 @@ class ManifestColumns:
         for timeline in header.timelines:
             _add(self._timelines[timeline.name], row, *_ALL_TIMES, 0)
         for component in header.components:
-            self._static[component.descriptor]  # noqa: B018 - the column is wanted, all false
+            self._static.setdefault(component.descriptor, [])
             for timeline in header.timelines:
                 _add(self._components[timeline.name, component.descriptor], row, *_ALL_TIMES, 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -12,91 +13,128 @@ import pyarrow as pa
 from ..chunk.descriptor import ComponentDescriptor
 from ..chunk.header import ChunkHeader, ComponentHeader, ComponentRange, TimelineHeader
 from .column_names import FIXED
-from .manifest_layout import KnownComponent, Layout, LayoutError, UnionSchema
+from .manifest_layout import DetailColumns, KnownComponent, Layout, LayoutError, UnionSchema
 
 NO_ROWS = ComponentRange(None, None, 0)
 """The range of a component that has no value on a timeline."""
+
+_Mask = npt.NDArray[np.bool_]
+_Found = tuple[ComponentDescriptor, tuple[ComponentRange, ...]]
 
 
 class HeaderBuilder:
     """Makes the headers of a manifest's rows. Only cells that are not null cost anything in Python."""
 
     def __init__(self, batch: pa.RecordBatch, layout: Layout, union: UnionSchema) -> None:
-        self._components = union.components
-        self._num_rows = nulls_as_zero(batch.column(layout.fixed[FIXED[3]]))
+        self._batch = batch
+        self._union = union
+        self._is_bare = nulls_as_zero(batch.column(layout.fixed[FIXED[3]])) == 0
         self._timelines: defaultdict[int, list[TimelineHeader]] = defaultdict(list)
-        self._statics: defaultdict[int, list[ComponentDescriptor]] = defaultdict(list)
-        self._ranges: defaultdict[int, dict[ComponentDescriptor, dict[str, ComponentRange]]] = defaultdict(dict)
-        self._read_timelines(batch, layout, union)
-        self._read_statics(batch, layout)
-        self._read_details(batch, layout)
+        self._components: defaultdict[int, list[_Found]] = defaultdict(list)
+        present = self._read_timelines(layout)
+        self._read_statics(layout)
+        by_descriptor: defaultdict[ComponentDescriptor, dict[str, DetailColumns]] = defaultdict(dict)
+        for detail in layout.details or ():
+            by_descriptor[detail.descriptor][detail.timeline] = detail
+        for descriptor in sorted(by_descriptor, key=lambda d: d.sort_key):
+            self._read_details(descriptor, by_descriptor[descriptor], present)
 
-    def _read_timelines(self, batch: pa.RecordBatch, layout: Layout, union: UnionSchema) -> None:
+    def _read_timelines(self, layout: Layout) -> dict[str, _Mask]:
+        """Note the timelines of every row; gives, for each timeline in order, which rows have it."""
+        present: dict[str, _Mask] = {}
         for name in sorted(layout.timelines, key=str.encode):
-            start, end = (batch.column(p) for p in layout.timelines[name])
-            kind = union.timelines[name]
-            rows = _present(start)
+            start, end = (self._batch.column(p) for p in layout.timelines[name])
+            present[name] = _valid(start)
+            kind = self._union.timelines[name]
+            rows = np.flatnonzero(present[name])
             for row, low, high in zip(rows.tolist(), _ticks(start, rows), _ticks(end, rows), strict=True):
                 self._timelines[row].append(TimelineHeader(name, kind, low, high))
+        return present
 
-    def _read_statics(self, batch: pa.RecordBatch, layout: Layout) -> None:
-        for descriptor, position in layout.statics.items():
-            held = nulls_as_zero(batch.column(position)).astype(bool)
+    def _read_statics(self, layout: Layout) -> None:
+        for descriptor in sorted(layout.statics, key=lambda d: d.sort_key):
+            held = nulls_as_zero(self._batch.column(layout.statics[descriptor]))
             for row in np.flatnonzero(held).tolist():
-                self._statics[row].append(descriptor)
+                self._components[row].append((descriptor, ()))
 
-    def _read_details(self, batch: pa.RecordBatch, layout: Layout) -> None:
-        """Note every component that has rows; in a chunk without rows, those with a range (it means nothing)."""
-        for detail in layout.details or ():
-            start, end = batch.column(detail.start), batch.column(detail.end)
-            counts = nulls_as_zero(batch.column(detail.num_rows))
-            ranged = np.zeros(len(counts), dtype=bool)
-            ranged[_present(start)] = True
-            rows = np.flatnonzero(ranged & ((counts > 0) | (self._num_rows == 0)))
-            if np.any(counts[~ranged]):
-                raise LayoutError(f"{detail.descriptor} has rows on {detail.timeline!r} but no range")
-            found = zip(rows.tolist(), _ticks(start, rows), _ticks(end, rows), counts[rows].tolist(), strict=True)
-            for row, low, high, count in found:
-                span = ComponentRange(low, high, count) if count else NO_ROWS
-                self._ranges[row].setdefault(detail.descriptor, {})[detail.timeline] = span
+    def _read_details(
+        self, descriptor: ComponentDescriptor, details: dict[str, DetailColumns], present: dict[str, _Mask]
+    ) -> None:
+        """Note the component on the rows that have it, with a range for each timeline of the row, in order.
+
+        Rows without any chunk row count as having what has a range there (which means nothing).
+        """
+        hits = {timeline: self._hits(detail, present[timeline]) for timeline, detail in details.items()}
+        anywhere = np.logical_or.reduce(list(hits.values()))
+        ranges: dict[int, list[ComponentRange]] = {row: [] for row in np.flatnonzero(anywhere).tolist()}
+        for timeline, has_timeline in present.items():
+            rows = np.flatnonzero(anywhere & has_timeline)
+            detail = details.get(timeline)
+            if detail is None:
+                for row in rows.tolist():
+                    ranges[row].append(NO_ROWS)
+                continue
+            counts = nulls_as_zero(self._batch.column(detail.num_rows))[rows].tolist()
+            low, high = (_ticks(self._batch.column(p), rows) for p in (detail.start, detail.end))
+            for row, first, last, count in zip(rows.tolist(), low, high, counts, strict=True):
+                found = ranges[row]
+                found.append(self._range(row, len(found), first, last, count))
+        for row, found in ranges.items():
+            self._components[row].append((descriptor, self._shared(row, found)))
+
+    def _range(self, row: int, position: int, start: int, end: int, count: int) -> ComponentRange:
+        """The range, shared with the component before where it is the same: there are millions of them."""
+        if not count:
+            return NO_ROWS
+        before = self._components.get(row)
+        if before:
+            known = before[-1][1][position]
+            if known.num_rows == count and known.start == start and known.end == end:
+                return known
+        timeline = self._timelines[row][position]
+        if timeline.start == start and timeline.end == end:
+            return ComponentRange(timeline.start, timeline.end, count)
+        return ComponentRange(start, end, count)
+
+    def _shared(self, row: int, found: list[ComponentRange]) -> tuple[ComponentRange, ...]:
+        before = self._components.get(row)
+        if before and all(map(is_, before[-1][1], found)):
+            return before[-1][1]
+        return tuple(found)
+
+    def _hits(self, detail: DetailColumns, has_timeline: _Mask) -> _Mask:
+        """The rows where a component has values on a timeline."""
+        ranged = _valid(self._batch.column(detail.start))
+        counted = nulls_as_zero(self._batch.column(detail.num_rows)) > 0
+        if np.any(counted & ~ranged) or np.any(counted & ~has_timeline):
+            raise LayoutError(f"{detail.descriptor} has rows on {detail.timeline!r} but no range")
+        return np.asarray(ranged & has_timeline & (counted | self._is_bare))
 
     def header(self, row: int, entity_path: str, chunk_id: bytes, is_static: bool, num_rows: int) -> ChunkHeader:
         """The header of one row; without components where the manifest does not tell them."""
         timelines = () if is_static else tuple(self._timelines.get(row, ()))
         if num_rows == 0:
             timelines = tuple(TimelineHeader(t.name, t.kind, None, None) for t in timelines)
-        components: list[ComponentHeader] | None
-        if is_static:
-            components = self._static_components(row, entity_path)
-        else:
-            components = self._temporal_components(row, entity_path, timelines)
-        return ChunkHeader(chunk_id, entity_path, num_rows, is_static, timelines, tuple(components or ()))
+        components = self._component_headers(row, entity_path, is_static)
+        return ChunkHeader(chunk_id, entity_path, num_rows, is_static, timelines, components)
 
-    def _static_components(self, row: int, entity_path: str) -> list[ComponentHeader] | None:
+    def _component_headers(self, row: int, entity_path: str, is_static: bool) -> tuple[ComponentHeader, ...]:
         headers = []
-        for descriptor in self._statics.get(row, ()):
+        for descriptor, ranges in self._components.get(row, ()):
+            if is_static == bool(ranges):
+                return ()
             known = self._known(entity_path, descriptor)
             if known is None:
-                return None
-            headers.append(ComponentHeader(descriptor, known.datatype, (), known.is_empty))
-        return headers
-
-    def _temporal_components(
-        self, row: int, entity_path: str, timelines: tuple[TimelineHeader, ...]
-    ) -> list[ComponentHeader] | None:
-        headers = []
-        for descriptor, found in sorted(self._ranges.get(row, {}).items(), key=lambda item: item[0].sort_key):
-            known = self._known(entity_path, descriptor)
-            if known is None:
-                return None
-            ranges = tuple([found.get(t.name, NO_ROWS) for t in timelines])
+                return ()
             headers.append(ComponentHeader(descriptor, known.datatype, ranges, known.is_empty))
-        return headers
+        return tuple(headers)
 
     def _known(self, entity_path: str, descriptor: ComponentDescriptor) -> KnownComponent | None:
         """What the union schema says of the component; None where it speaks of another one of that name."""
-        known = self._components.get((entity_path, descriptor.component))
-        return known if known is not None and known.descriptor == descriptor else None
+        known = self._union.components.get((entity_path, descriptor.component))
+        if known is None or (known.descriptor is not descriptor and known.descriptor != descriptor):
+            return None
+        return known
 
 
 def nulls_as_zero(column: pa.Array) -> npt.NDArray[Any]:
@@ -104,11 +142,9 @@ def nulls_as_zero(column: pa.Array) -> npt.NDArray[Any]:
     return np.asarray((column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False))
 
 
-def _present(column: pa.Array) -> npt.NDArray[np.int64]:
-    """The rows where ``column`` is not null."""
-    if not column.null_count:
-        return np.arange(len(column))
-    return np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+def _valid(column: pa.Array) -> _Mask:
+    """Where ``column`` is not null."""
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def _ticks(column: pa.Array, rows: npt.NDArray[np.int64]) -> list[int]:

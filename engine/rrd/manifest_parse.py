@@ -26,7 +26,7 @@ _FIXED_TYPES: Final = (
 )  # fmt: skip
 
 
-class OutdatedManifest(Exception):
+class OutdatedManifestError(Exception):
     """A manifest of the first drafts, which did not count rows: good for nothing, and no damage."""
 
 
@@ -35,7 +35,7 @@ def parse_manifest(manifest: Any, *, path: str, offset: int, messages_end: int) 
 
     ``messages_end`` is where the file's messages end. The header of a chunk without rows, and of one whose
     components the manifest does not tell, has no components: look into the chunk for them. Raises
-    :class:`ReadError`; :class:`OutdatedManifest` where the row counts are missing.
+    :class:`ReadError`; :class:`OutdatedManifestError` where the row counts are missing.
     """
     _check_message(manifest, path, offset)
     schema = decode_schema(
@@ -46,7 +46,7 @@ def parse_manifest(manifest: Any, *, path: str, offset: int, messages_end: int) 
     stream = decompress(part.payload, compression, part.uncompressed_size, path=path, offset=offset, what=_WHAT)
     batch = decode_batch(stream, path=path, offset=offset, what=_WHAT)
     if "chunk_num_rows" not in batch.schema.names:
-        raise OutdatedManifest
+        raise OutdatedManifestError
     try:
         union = read_union_schema(schema)
         layout = lay_out(batch.schema, union)

@@ -72,7 +72,7 @@ class MessageWriter:
             encoded, source = payload, None
         else:
             source = self._open(payload.path)
-            encoded = payload.located(source)
+            encoded = payload if isinstance(payload, EncodedPayload) else payload.located(source)
         tail, offset, total = self._write_head(header, encoded.compression, encoded.uncompressed_size, encoded.size)
         if source is None:
             assert encoded.data is not None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from types import TracebackType
 
 from ..bounded import check_limit
 from ..errors import ReadError, SourceMissingError
 
 _LARGEST_READ = 1 << 30
+_PASSING = frozenset({errno.EIO, errno.EAGAIN, errno.ESTALE, errno.ETIMEDOUT, errno.ENOMEM})
 
 
 class PositionalFile:
@@ -22,12 +25,16 @@ class PositionalFile:
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             raise SourceMissingError(
                 f"cannot be opened: {error.strerror}", path=path, hint="Check the path and its permissions."
             ) from error
-        self.size = os.fstat(self._fd).st_size
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
+            self.close()
+            raise ReadError("not a file", path=path, hint="Give the path of a file; a folder or pipe can't be read.")
+        self.size = status.st_size
 
     def fileno(self) -> int:
         """The descriptor, for copies by the kernel."""
@@ -44,7 +51,7 @@ class PositionalFile:
             return self._read_rest(data, offset, size, what)
         except OSError as error:
             raise ReadError(
-                f"reading failed: {error.strerror}", path=self.path, offset=offset, transient=True
+                f"reading failed: {error.strerror}", path=self.path, offset=offset, transient=error.errno in _PASSING
             ) from error
 
     def _read_rest(self, data: bytes, offset: int, size: int, what: str) -> bytes:

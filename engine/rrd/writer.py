@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -59,7 +60,7 @@ class RrdWriter:
         if isinstance(target, (str, PathLike)):
             self.path = path or fspath(target)
             with writing(self.path):
-                self._file: BinaryIO = open(target, "wb", buffering=0)  # type: ignore[assignment]  # noqa: SIM115
+                self._file: BinaryIO = Path(target).open("wb", buffering=0)  # noqa: SIM115 - close() closes it
             self._opened: BinaryIO | None = self._file
         else:
             self.path = path or str(getattr(target, "name", "the recording"))
