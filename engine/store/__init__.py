@@ -1,0 +1,5 @@
+"""Stores of chunks, and how they are optimised."""
+
+from .profile import OptimizationProfile
+
+__all__ = ["OptimizationProfile"]

@@ -1,0 +1,148 @@
+"""The chunks of a store as they come in: looked at, split, merged with their neighbours in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..chunk import Chunk
+from ..errors import ReadError
+from .merging import ascends
+from .neighbours import Neighbours
+from .pending import Pending
+from .profile import INERT, Settings
+from .splitting import rows_per_piece, split_rows
+from .static import StaticRegister, static_facts
+
+
+class ChunkInserter:
+    """A container of chunks with Rerun's rules of insertion.
+
+    Chunks without rows or components, and chunks inserted before, are passed over. Temporal chunks above the
+    thresholds are split; others merge with the nearest chunk in time that is compatible (a tie goes to the smallest
+    chunk id). A static chunk drops those that it overwrites whole. Merging copies no rows before :meth:`chunks`.
+    """
+
+    def __init__(self, settings: Settings = INERT) -> None:
+        self.settings = settings
+        self.pending: dict[bytes, Pending] = {}
+        self.size = 0
+        """Bytes of all temporal chunks (0 in a store that does not merge)."""
+        self._seen: set[bytes] = set()
+        self._neighbours = Neighbours()
+        self._static = StaticRegister()
+
+    def __len__(self) -> int:
+        return len(self.pending)
+
+    def insert(self, chunk: Chunk) -> None:
+        """Take in one chunk.
+
+        Raises :class:`ReadError` when its row ids do not ascend.
+        """
+        data = chunk.data
+        if not data.num_rows or not data.components or data.chunk_id in self._seen:
+            return
+        if not ascends(data.row_ids):
+            raise ReadError(
+                "Chunks must be sorted before insertion in the chunk store",
+                hint=f"The row ids of {chunk.id} of {chunk.entity_path} do not ascend.",
+            )
+        self._seen.add(data.chunk_id)
+        self.adopt(Pending(chunk))
+
+    def adopt(self, incoming: Pending) -> None:
+        """Take in a chunk of another store; its sizes and ranges are known and not measured again."""
+        if incoming.is_static:
+            self._insert_static(incoming)
+        elif self.settings == INERT:
+            self._keep(incoming)
+        elif incoming.frozen:
+            self._add(incoming)
+        else:
+            for piece in self._split(incoming):
+                self._insert_temporal(piece)
+
+    def remove(self, chunk: Pending) -> None:
+        """Take a temporal chunk out; its id stays known."""
+        del self.pending[chunk.chunk_id]
+        self.size -= chunk.extent.size
+        if not chunk.frozen:
+            self._neighbours.remove(chunk)
+
+    def in_order(self) -> list[Pending]:
+        """What is in the store, by ascending chunk id."""
+        return [self.pending[chunk_id] for chunk_id in sorted(self.pending)]
+
+    def chunks(self) -> list[Chunk]:
+        """All chunks by ascending chunk id, merged ones joined now; a chunk that was not touched is the one given."""
+        return [chunk for pending in self.in_order() for chunk in pending.chunks()]
+
+    # --- temporal chunks
+
+    def _split(self, incoming: Pending) -> Iterator[Pending]:
+        extent = incoming.extent
+        if rows_per_piece(extent.num_rows, extent.size, extent.ascending, self.settings) is None:
+            yield incoming
+            return
+        for chunk in incoming.chunks():
+            pieces = split_rows(chunk.data, self.settings)
+            if len(pieces) == 1:
+                yield Pending(chunk)
+            else:
+                yield from (Pending(Chunk.from_data(p), piece=True) for p in pieces)
+
+    def _insert_temporal(self, incoming: Pending) -> None:
+        partner = None if incoming.frozen else self._elect(incoming)
+        if partner is None:
+            self._add(incoming)
+            return
+        before = partner.extent
+        del self.pending[partner.chunk_id]
+        partner.absorb(incoming)
+        self._keep(partner)
+        self._neighbours.moved(partner, before)
+        self.size += partner.extent.size - before.size
+
+    def _elect(self, incoming: Pending) -> Pending | None:
+        """The chunk to merge ``incoming`` with."""
+        extent, settings = incoming.extent, self.settings
+        if extent.size > settings.max_bytes or extent.num_rows > settings.row_limit(extent.ascending):
+            return None
+        points: dict[int, int] = {}
+        candidates: dict[int, Pending] = {}
+        for candidate, weight in self._neighbours.of(extent):
+            known = id(candidate)
+            if known not in points:
+                points[known] = 0
+                if self._is_eligible(incoming, candidate):
+                    candidates[known] = candidate
+            points[known] += weight * candidate.extent.num_rows
+        best = min(candidates, key=lambda c: (-points[c], candidates[c].chunk_id), default=None)
+        return None if best is None else candidates[best]
+
+    def _is_eligible(self, incoming: Pending, candidate: Pending) -> bool:
+        mine, theirs = incoming.extent, candidate.extent
+        return (
+            mine.size + theirs.size <= self.settings.max_bytes
+            and mine.num_rows + theirs.num_rows <= self.settings.row_limit(theirs.ascending)
+            and mine.concatenable(theirs)
+        )
+
+    # --- what is kept
+
+    def _insert_static(self, incoming: Pending) -> None:
+        self._keep(incoming)
+        for chunk in incoming.parts:
+            for overwritten in self._static.add(static_facts(chunk)):
+                del self.pending[overwritten]
+                self._seen.discard(overwritten)
+
+    def _add(self, chunk: Pending) -> None:
+        self._keep(chunk)
+        self.size += chunk.extent.size
+        if not chunk.frozen:
+            self._neighbours.add(chunk)
+
+    def _keep(self, chunk: Pending) -> None:
+        self.pending[chunk.chunk_id] = chunk
+        self._seen.add(chunk.chunk_id)

@@ -1,0 +1,68 @@
+"""One chunk as several: by rows, when it is too large, and by columns, when they differ much in size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..chunk import ChunkData, Component
+from .profile import Settings
+from .size import column_size, data_bytes
+
+
+def rows_per_piece(rows: int, size: int, ascending: bool, settings: Settings) -> int | None:
+    """How many rows the pieces of a chunk should have; None where it need not be split."""
+    if rows < 2:
+        return None
+    too_large = 0 < settings.max_bytes < size
+    too_long = 0 < settings.max_rows < rows
+    too_wild = not ascending and 0 < settings.max_rows_if_unsorted < rows
+    if too_wild:
+        return settings.max_rows_if_unsorted
+    if too_long:
+        return settings.max_rows
+    if too_large:
+        target = max(1, settings.max_bytes // max(1, size // rows))
+        return target if target < rows else None
+    return None
+
+
+def split_rows(data: ChunkData, settings: Settings) -> list[ChunkData]:
+    """``data`` in runs of rows that keep the thresholds, in row order, under fresh ids; itself if it keeps them.
+
+    A piece may still be larger than ``max_bytes`` where rows differ much in size.
+    """
+    pieces = list(_pieces(data, settings))
+    return pieces if len(pieces) == 1 else [p.with_new_id() for p in pieces]
+
+
+def _pieces(data: ChunkData, settings: Settings) -> Iterator[ChunkData]:
+    ascending = all(t.is_sorted for t in data.timelines)
+    size = data_bytes(data) if settings.max_bytes else 0
+    step = rows_per_piece(data.num_rows, size, ascending, settings)
+    if step is None:
+        yield data
+        return
+    for start in range(0, data.num_rows, step):
+        yield from _pieces(data.slice(start, min(step, data.num_rows - start)), settings)
+
+
+def split_columns(data: ChunkData, ratio: float) -> list[ChunkData]:
+    """``data`` in chunks whose archetypes differ in size by less than ``ratio``; itself if they do already.
+
+    Components of one archetype stay together, a component without one stands alone. Every piece has all the row ids
+    and times of ``data``, under a fresh chunk id.
+    """
+    if len(data.components) < 2:
+        return [data]
+    groups: dict[str, list[Component]] = {}
+    for c in data.components:
+        key = f"archetype {c.descriptor.archetype}" if c.descriptor.archetype else f"alone {c.descriptor.component}"
+        groups.setdefault(key, []).append(c)
+    sized = [(sum(column_size(c.values).total for c in group), group) for group in groups.values()]
+    sized.sort(key=lambda pair: -pair[0])
+    pieces = [list(sized[0][1])]
+    for (heavier, _), (lighter, group) in zip(sized, sized[1:], strict=False):
+        if heavier / max(lighter, 1) >= ratio:
+            pieces.append([])
+        pieces[-1].extend(group)
+    return [data] if len(pieces) == 1 else [data.with_components(tuple(piece)) for piece in pieces]
