@@ -10,14 +10,16 @@ from source_tree import foreign_imports, module_name, modules, own_imports, pyth
 FOUNDATION = ("engine.errors", "engine.limits", "engine.bounded", "engine.failing")
 
 # What each part may know, besides itself and the foundation.
+CORE = ("engine.chunk", "engine.rrd", "engine.execution", "engine.store", "engine.stream")
 MAY_IMPORT = {
     "engine.chunk": (),
     "engine.rrd": ("engine.chunk",),
     "engine.execution": ("engine.chunk", "engine.rrd"),
-    "engine.stream": ("engine.chunk", "engine.rrd", "engine.execution"),
+    "engine.store": ("engine.chunk", "engine.rrd"),
+    "engine.stream": ("engine.chunk", "engine.rrd", "engine.execution", "engine.store"),
     "lenses": ("engine.chunk", "engine.stream"),
-    "readers": ("engine.chunk", "engine.rrd", "engine.execution", "engine.stream", "lenses"),
-    "engine.cli": ("engine.chunk", "engine.rrd", "engine.execution", "engine.stream", "lenses", "readers"),
+    "readers": (*CORE, "lenses"),
+    "engine.cli": (*CORE, "lenses", "readers"),
 }
 
 # Where a library may be imported at all.
