@@ -71,35 +71,71 @@ SLOW_RUN = """
         return chunk
 
     LazyChunkStream.from_iter(chunks()).map(slow).write_rrd(
-        sys.argv[1], application_id="a", recording_id="r", executor="inline"
+        sys.argv[1], application_id="a", recording_id="r", executor=sys.argv[3]
     )
 """
 
 
-def slow_run(out: Path, pause: float, **options: object) -> subprocess.Popen[str]:
+def slow_run(out: Path, pause: float, executor: str) -> subprocess.Popen[str]:
     program = textwrap.dedent(SLOW_RUN)
     return subprocess.Popen(
-        [sys.executable, "-c", program, str(out), str(pause)],
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,  # type: ignore[call-overload]
+        [sys.executable, "-c", program, str(out), str(pause), executor], stderr=subprocess.PIPE, text=True
     )
 
 
-def test_a_killed_driver_leaves_nothing_at_the_destination_and_the_next_run_succeeds(tmp_path: Path) -> None:
+def children_of(pid: int) -> set[int]:
+    """All processes below ``pid``."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: set[int] = set()
+    todo = [pid]
+    while todo:
+        below = parents.get(todo.pop(), [])
+        found.update(below)
+        todo.extend(below)
+    return found
+
+
+def wait_until_gone(processes: set[int]) -> None:
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{p}").exists() and not is_zombie(p) for p in processes):
+        assert time.monotonic() < deadline, "processes of a killed driver go on"
+        time.sleep(0.05)
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize("executor", ["inline", "spark"])
+def test_a_killed_driver_leaves_nothing_at_the_destination_and_the_next_run_succeeds(
+    executor: str, tmp_path: Path
+) -> None:
     out = tmp_path / "out.rrd"
-    process = slow_run(out, 30)
-    deadline = time.monotonic() + 60
+    process = slow_run(out, 30, executor)
+    deadline = time.monotonic() + 120
     while not list(tmp_path.glob(".out.rrd.chunkmill-*/*.open")):
-        assert time.monotonic() < deadline and process.poll() is None
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
         time.sleep(0.02)
+    below = children_of(process.pid)
     process.kill()
     process.communicate()
+    wait_until_gone(below)
     assert not out.exists()
     left = [p for p in tmp_path.iterdir() if p.name.startswith(".out.rrd.chunkmill-")]
     assert len(left) == 1
-    again = slow_run(out, 0)
-    _, said = again.communicate(timeout=60)
+    again = slow_run(out, 0, executor)
+    _, said = again.communicate(timeout=120)
     assert again.returncode == 0, said
     assert values(out) == {f"/e/{i}": [[float(i)]] for i in range(5)}
     assert [p.name for p in tmp_path.iterdir()] == ["out.rrd"]
