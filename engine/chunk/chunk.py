@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from . import building, sorbet, statistics, tuid
+from . import building, sorbet, statistics, table_format, tuid
 from .columns import ComponentColumnLike, TimeColumnLike
 from .data import ChunkData, Component, Timeline
 from .descriptor import ComponentDescriptor
@@ -177,6 +177,27 @@ class Chunk:
         data = self.data
         path = parse_entity_path(entity_path)
         return Chunk(ChunkData(tuid.mint(), path, data.row_ids, data.timelines, data.components), None, None)
+
+    # --- showing it
+
+    def format(self, *, width: int = 240, redact: bool = False, trim_metadata_keys: bool = True) -> str:
+        """The chunk as a table, with its metadata and its columns' metadata above the rows.
+
+        Parameters
+        ----------
+        width
+            Columns of the terminal that the inner table may take.
+        redact
+            Replace ids and the format's version by ``[**REDACTED**]``, for output that is compared.
+        trim_metadata_keys
+            Leave ``rerun:`` and ``sorbet:`` off the metadata keys.
+
+        Loads the payload. A cell ends after 100 characters.
+        """
+        return table_format.format_chunk(self.data, width=width, redact=redact, trim_metadata_keys=trim_metadata_keys)
+
+    def __str__(self) -> str:
+        return self.format()
 
     def __len__(self) -> int:
         return self.num_rows
