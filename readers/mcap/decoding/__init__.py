@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from .decoded import Decoded, MessageDecoder, SchemaError
+from .protobuf import ProtobufDecoder
 from .ros2 import Ros2Decoder
 
-__all__ = ["Decoded", "MessageDecoder", "SchemaError", "ros2_decoder"]
+__all__ = ["Decoded", "MessageDecoder", "SchemaError", "protobuf_decoder", "ros2_decoder"]
 
 
 def ros2_decoder(schema_name: str, schema_data: bytes) -> MessageDecoder:
     """A decoder for CDR messages of a ``ros2msg`` schema; raises :class:`SchemaError`."""
     return Ros2Decoder(schema_name, schema_data)
+
+
+def protobuf_decoder(schema_name: str, schema_data: bytes) -> MessageDecoder:
+    """A decoder for messages of a ``protobuf`` schema, a ``FileDescriptorSet``; raises :class:`SchemaError`."""
+    return ProtobufDecoder(schema_name, schema_data)
