@@ -12,7 +12,7 @@ import pyarrow_hotfix  # noqa: F401  (refuses extension types that would run cod
 from ..bounded import check_expansion, check_limit
 from ..errors import ReadError, UnsupportedError, WriteError
 from ..limits import MAX_CHUNK_UNCOMPRESSED
-from .ipc_bounds import check_ipc_stream
+from .ipc_bounds import read_batch
 
 _LZ4_MAX_RATIO: Final = 255
 _LZ4_SLACK: Final = 64
@@ -85,9 +85,7 @@ def decode_batch(data: bytes, *, path: str, offset: int | None, what: str) -> pa
     of the decompression. Raises :class:`ReadError`.
     """
     try:
-        buffer = pa.py_buffer(data)
-        check_ipc_stream(buffer)
-        batch = pa.ipc.open_stream(buffer).read_next_batch()
+        batch = read_batch(pa.py_buffer(data))
         batch.validate(full=True)
         _check_names(batch.schema)
         return batch

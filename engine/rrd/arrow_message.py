@@ -17,17 +17,19 @@ from .positional import PositionalFile
 _PAYLOAD_TAG: Final = b"\x2a"
 _LAST_FIELD: Final = 7
 _WINDOW: Final = 512
+_SMALL: Final = 1 << 16
 _MAX_FIELDS: Final = 256
 _MAX_HEAD: Final = MIB
 _HINT: Final = "The file is damaged; copy it again, or read it with recover=True."
 
 
 class LocatedMessage(NamedTuple):
-    """An ``ArrowMsg`` without its payload, and where in the file that lies."""
+    """An ``ArrowMsg`` without its payload, and where in the file that lies, or ``payload`` itself if it is small."""
 
     message: Any
     payload_offset: int
     payload_size: int
+    payload: bytes | None = None
 
     @property
     def chunk_id(self) -> bytes | None:
@@ -78,7 +80,14 @@ class _Window:
 
 
 def locate(file: PositionalFile, offset: int, size: int) -> LocatedMessage:
-    """Parse the ``ArrowMsg`` of ``size`` bytes at ``offset``, all but its payload, by reading around it."""
+    """Parse the ``ArrowMsg`` of ``size`` bytes at ``offset``; from a large one only what is around its payload is read.
+
+    Raises :class:`ReadError`.
+    """
+    if size <= _SMALL:
+        data = file.read(offset, size, what="a message")
+        message = messages.parse(ArrowMsg, data, path=file.path, offset=offset)
+        return LocatedMessage(message, offset, len(message.payload), message.payload)
     window = _Window(file, offset, offset + size)
     head = bytearray()
     payload_offset, payload_size = offset + size, 0

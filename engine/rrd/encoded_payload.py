@@ -39,6 +39,8 @@ class EncodedPayload:
 
     def load_from(self, file: PositionalFile) -> pa.RecordBatch:
         """Like :meth:`load`, from the file when it is open already."""
+        if self.data is not None:
+            return self._decode(self.data)
         return self._decode(file.read(self.offset, self.size, what=_WHAT))
 
     def _decode(self, data: bytes) -> pa.RecordBatch:
@@ -63,8 +65,7 @@ class FramedPayload:
     def load(self) -> pa.RecordBatch:
         """Read, check and decode the batch. Raises ``ReadError``."""
         with PositionalFile(self.path) as file:
-            found = locate(file, self.offset, self.size)
-            batch = self._encoded(found).load_from(file)
+            batch = self._encoded(locate(file, self.offset, self.size)).load_from(file)
         self._check_id(_schema_id(batch))
         return batch
 
@@ -88,7 +89,7 @@ class FramedPayload:
         compression = check_compression(message.compression, path=self.path, offset=self.offset)
         size = message.uncompressed_size if compression == Compression.LZ4 else found.payload_size
         check_sizes(found.payload_size, compression, size, path=self.path, offset=found.payload_offset, what=_WHAT)
-        return EncodedPayload(self.path, found.payload_offset, found.payload_size, size, compression)
+        return EncodedPayload(self.path, found.payload_offset, found.payload_size, size, compression, found.payload)
 
     def _check_id(self, found: str | None) -> None:
         if self.chunk_id is not None and (found is None or found.lower() != self.chunk_id.hex()):

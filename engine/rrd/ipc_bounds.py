@@ -25,20 +25,30 @@ _BATCH_BUFFERS: Final = 2
 _BATCH_COMPRESSION: Final = 3
 
 
-def check_ipc_stream(stream: pa.Buffer) -> None:
-    """Raise ``ValueError`` if a batch in ``stream`` would expand beyond what may be believed."""
-    for message in pa.ipc.MessageReader.open_stream(stream):
-        if message.type == "schema":
-            continue
-        _check_message(memoryview(message.metadata), memoryview(message.body or b""), message.type)
-        if message.type == "record batch":
-            return
+def read_batch(stream: pa.Buffer) -> pa.RecordBatch:
+    """The first batch of an IPC stream, without a copy.
+
+    Raises ``ValueError`` for a batch that would expand beyond what may be believed, ``StopIteration`` where there is
+    no batch, and what Arrow raises for bytes that are no stream. Offsets inside the batch are not checked yet.
+    """
+    messages = pa.ipc.MessageReader.open_stream(stream)
+    schema = messages.read_next_message()
+    message = messages.read_next_message()
+    if message.type == "record batch":
+        _check_message(message)
+        return pa.ipc.read_record_batch(message, pa.ipc.read_schema(schema))
+    while message.type != "record batch":
+        _check_message(message)
+        message = messages.read_next_message()
+    _check_message(message)
+    return pa.ipc.open_stream(stream).read_next_batch()
 
 
-def _check_message(metadata: memoryview, body: memoryview, kind: str) -> None:
+def _check_message(message: pa.Message) -> None:
+    metadata, body = memoryview(message.metadata), memoryview(message.body or b"")
     try:
         table = _follow(metadata, _field(metadata, _follow(metadata, 0), _MESSAGE_HEADER))
-        if kind == "dictionary":
+        if message.type == "dictionary":
             table = _follow(metadata, _field(metadata, table, _DICTIONARY_DATA))
         if _field(metadata, table, _BATCH_COMPRESSION) is None:
             return

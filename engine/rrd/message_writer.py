@@ -68,16 +68,12 @@ class MessageWriter:
             self._source = None
 
     def _append_encoded(self, header: ChunkHeader, payload: RrdPayload) -> ChunkEntry:
-        if isinstance(payload, EncodedPayload) and payload.data is not None:
-            encoded, source = payload, None
-        else:
-            source = self._open(payload.path)
-            encoded = payload if isinstance(payload, EncodedPayload) else payload.located(source)
+        encoded = payload if isinstance(payload, EncodedPayload) else payload.located(self._open(payload.path))
         tail, offset, total = self._write_head(header, encoded.compression, encoded.uncompressed_size, encoded.size)
-        if source is None:
-            assert encoded.data is not None
+        if encoded.data is not None:
             self._out.write(encoded.data)
         else:
+            source = self._open(encoded.path)
             self._out.copy(source, encoded.offset, encoded.size, what="the payload of a chunk")
         self._out.write(tail)
         return ChunkEntry(header, offset, total, encoded.uncompressed_size)
