@@ -16,8 +16,11 @@ MAX_CHUNK_UNCOMPRESSED: Final = 1024 * MIB
 FREE_EXPANSION: Final = 256 * MIB
 """Compressed data may expand to this many bytes whatever its ratio."""
 
-MAX_COMPRESSION_RATIO: Final = 1000
-"""Above :data:`FREE_EXPANSION`, uncompressed over compressed bytes may not exceed this."""
+MAX_COMPRESSION_RATIO: Final = 100
+"""Above :data:`FREE_EXPANSION`, uncompressed over compressed bytes may not exceed this. (LZ4 ends at 255 by itself.)"""
+
+MAX_OTHER_RECORDS: Final = 1_000_000
+"""Most records of one MCAP chunk that are not messages."""
 
 MAX_FOOTER: Final = 1024 * MIB
 """Largest RRD footer or MCAP summary section, in bytes."""
@@ -34,8 +37,17 @@ MAX_SCHEMA_FIELDS: Final = 65_536
 MAX_ELEMENTS: Final = 8 * MIB
 """Most elements of variable size (strings, structs that hold strings) that are decoded in one piece."""
 
+MAX_CELLS: Final = 64 * MIB
+"""Most values (rows times leaf columns) that the messages of one batch may become where their bytes do not bound it."""
+
 MAX_CHANNELS: Final = 65_536
 """Most channels in one MCAP file (ids are 16 bits wide)."""
 
 SPLIT_BYTES: Final = 64 * MIB
 """Uncompressed bytes that one split should hold."""
+
+MAX_JQ_MEMORY: Final = 1024 * MIB
+"""Address space of the process that runs jq programs, in bytes."""
+
+MAX_JQ_ANSWER: Final = 256 * MIB
+"""Largest answer of a jq program to one request, in bytes of JSON."""

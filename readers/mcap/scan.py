@@ -12,7 +12,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...engine.bounded import check_limit
 from ...engine.errors import ReadError, ReadWarning
+from ...engine.limits import MAX_OTHER_RECORDS
 from .records import (
     CHANNEL,
     CHUNK,
@@ -91,6 +93,7 @@ def walk(arena: Bytes, block: Block, registry: Registry, *, path: str, window: b
     view, unpack, size = arena.data, HEAD.unpack_from, HEAD.size
     at, end = block.begin, block.end
     offsets: list[int] = []
+    others = 0
     while at < end:
         body = at + size
         opcode, length = unpack(view, at) if body <= end else (0, 0)
@@ -101,14 +104,23 @@ def walk(arena: Bytes, block: Block, registry: Registry, *, path: str, window: b
             raise _overrun(block, at, opcode, length, path)
         if opcode == MESSAGE:
             offsets.append(at)
-        elif opcode in (SCHEMA, CHANNEL):
-            registry.add(opcode, bytes(view[body:after]), offset=block.offset)
-        elif window and opcode <= DATA_END:
+        elif window and opcode <= DATA_END and opcode not in (SCHEMA, CHANNEL):
             break
-        elif opcode == CHUNK:
-            raise malformed(CHUNK, "there is another chunk inside of it", path=path, offset=block.offset)
+        else:
+            others += 1
+            check_limit(others, MAX_OTHER_RECORDS, path=path, offset=block.offset, what="the number of other records")
+            _take_other(opcode, view[body:after], block, registry, path)
         at = after
     return offsets, at
+
+
+def _take_other(opcode: int, body: memoryview, block: Block, registry: Registry, path: str) -> None:
+    if opcode in (SCHEMA, CHANNEL):
+        registry.add(opcode, bytes(body), offset=block.offset)
+    elif opcode == CHUNK:
+        raise malformed(CHUNK, "there is another chunk inside of it", path=path, offset=block.offset)
+    elif opcode == 0:
+        raise ReadError("a record has no opcode", path=path, offset=block.offset, hint=DAMAGED_HINT)
 
 
 def _from_index(arena: Bytes, block: Block, registry: Registry, path: str) -> Found | None:

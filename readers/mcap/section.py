@@ -139,7 +139,7 @@ class SectionReader:
             cursor.skip_record(length)
         elif opcode == DATA_END:
             self._take_data_end(length)
-        elif opcode > DATA_END or opcode in (0, METADATA):
+        elif opcode > DATA_END or opcode == METADATA:
             self.tally.metadata += opcode == METADATA
             cursor.skip_record(length)
         else:

@@ -1,0 +1,275 @@
+"""Damaged and hostile files: a ``ReadError`` that says where, soon, and without much memory."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+import tracemalloc
+from contextlib import suppress
+from pathlib import Path
+
+import lz4.frame
+import pytest
+import zstandard
+from chunkmill.engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError
+from chunkmill.engine.limits import MIB
+from chunkmill.readers.mcap import McapSource
+
+from tests.conftest import DATA
+from tests.readers.mcap.mcap_bytes import (
+    MAGIC,
+    ChunkOf,
+    attachment,
+    channel,
+    chunk_of,
+    chunks_of,
+    header,
+    mcap,
+    message,
+    record,
+    schema,
+    statistics,
+    times_of,
+    written,
+)
+
+RECORDS = [message(1, t, bytes(range(40))) for t in range(12)]
+
+
+def sound(compression: str = "zstd", **how: bool) -> bytes:
+    """A file in which a CRC guards every byte that matters."""
+    chunks = [chunk_of(RECORDS[:6], compression, **how), chunk_of(RECORDS[6:], compression, **how)]
+    parts = [schema(1), channel(1, schema_id=1), *chunks, attachment(b"attached"), message(1, 99)]
+    return mcap(parts, [schema(1), channel(1, schema_id=1), statistics(13, 1, 2)], data_crc=True)
+
+
+def refused(path: Path, match: str | None = None, within: float = 2.0) -> ReadError:
+    """Read ``path``, which must raise; returns the error after looking at its shape."""
+    begin = time.monotonic()
+    with pytest.raises(ReadError, match=match) as caught:
+        times_of(path)
+    assert time.monotonic() - begin < within
+    error = caught.value
+    assert error.path == str(path)
+    assert error.offset is not None
+    assert 0 <= error.offset <= path.stat().st_size
+    assert error.hint
+    return error
+
+
+@pytest.mark.parametrize("compression", ["", "lz4", "zstd"])
+def test_cut_anywhere(tmp_path: Path, compression: str) -> None:
+    data = sound(compression)
+    for end in range(0, len(data), 5):
+        refused(written(tmp_path, data[:end]))
+
+
+def test_cut_and_closed_with_the_magic(tmp_path: Path) -> None:
+    data = sound()
+    for end in range(len(MAGIC), len(data) - len(MAGIC), 3):
+        refused(written(tmp_path, data[:end] + MAGIC))
+
+
+@pytest.mark.parametrize("compression", ["", "lz4", "zstd"])
+def test_flipped_bits_are_noticed(tmp_path: Path, compression: str) -> None:
+    data = sound(compression)
+    path = written(tmp_path, data)
+    right = [c.to_record_batch().column("McapMessage:data") for c in chunks_of(path, decoders=["raw"])]
+    chance = random.Random(7)
+    for _ in range(700):
+        bit = chance.randrange(8 * len(data))
+        mutant = bytearray(data)
+        mutant[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(mutant)
+        try:
+            read = [c.to_record_batch().column("McapMessage:data") for c in chunks_of(path, decoders=["raw"])]
+        except ReadError:
+            continue
+        assert read == right, f"bit {bit} changed what was read"
+
+
+@pytest.mark.parametrize("name", ["demo.mcap"])
+def test_flipped_bits_in_a_recording_give_no_foreign_error(tmp_path: Path, name: str) -> None:
+    data = (DATA / name).read_bytes()
+    chance = random.Random(11)
+    for _ in range(60):
+        mutant = bytearray(data)
+        for _ in range(chance.choice((1, 1, 4))):
+            bit = chance.randrange(8 * len(data))
+            mutant[bit // 8] ^= 1 << bit % 8
+        path = written(tmp_path, bytes(mutant))
+        with suppress(ReadError, ReadWarning):  # the chunk has no CRC, so some are seen by the message index only
+            times_of(path)
+
+
+class TestLengths:
+    """Lengths up to the largest number, in every field that holds one."""
+
+    @pytest.mark.parametrize("value", [0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1])
+    def test_of_every_record(self, tmp_path: Path, value: int) -> None:
+        for data in (sound(""), mcap([schema(1), channel(1, schema_id=1), *RECORDS])):
+            at = len(MAGIC)
+            while at < len(data) - len(MAGIC):
+                (length,) = struct.unpack_from("<Q", data, at + 1)
+                mutant = data[: at + 1] + struct.pack("<Q", value) + data[at + 9 :]
+                if length != value:
+                    refused(written(tmp_path, mutant))
+                at += 9 + length
+
+    @pytest.mark.parametrize("size", [4, 8])
+    def test_anywhere(self, tmp_path: Path, size: int) -> None:
+        data = sound("lz4")
+        tracemalloc.start()
+        for at in range(len(MAGIC), len(data) - len(MAGIC) - size, 2):
+            mutant = data[:at] + b"\xff" * size + data[at + size :]
+            path = written(tmp_path, mutant)
+            with suppress(ReadError):
+                times_of(path)
+        assert tracemalloc.get_traced_memory()[1] < 64 * MIB
+        tracemalloc.stop()
+
+    def test_of_a_message_index(self, tmp_path: Path) -> None:
+        index = record(7, struct.pack("<HI", 1, 2**32 - 1) + bytes(32))
+        assert len(times_of(written(tmp_path, mcap([channel(1), chunk_of(RECORDS).chunk, index])))) == 12
+
+
+class TestBombs:
+    """A few bytes that say they are little and become much, or say at once that they are much."""
+
+    GIB = 1024 * MIB
+
+    @pytest.mark.parametrize("declared", [16, 1024 * MIB, 2**40, 2**63])
+    @pytest.mark.parametrize("pack", [zstandard.compress, lz4.frame.compress])
+    def test_one_gib(self, tmp_path: Path, pack: object, declared: int) -> None:
+        bomb = pack(bytes(self.GIB))  # type: ignore[operator]
+        compression = "zstd" if pack is zstandard.compress else "lz4"
+        path = written(tmp_path, mcap([channel(1), chunk_of([], compression, data=bomb, size=declared)]))
+        del bomb
+        refused(path, within=1.0)
+
+    def test_many_frames(self, tmp_path: Path) -> None:
+        frames = zstandard.compress(bytes(100_000)) * 10_000
+        path = written(tmp_path, mcap([channel(1), chunk_of([], "zstd", data=frames, size=4096)]))
+        refused(path, within=1.0)
+        frames = lz4.frame.compress(bytes(1000)) * 10_000
+        path = written(tmp_path, mcap([channel(1), chunk_of([], "lz4", data=frames, size=4096)]))
+        refused(path, within=1.0)
+
+    @pytest.mark.parametrize("compression", ["", "lz4", "zstd"])
+    @pytest.mark.parametrize("wrong", [-1, 1, 100_000])
+    def test_sizes_that_lie(self, tmp_path: Path, compression: str, wrong: int) -> None:
+        size = sum(map(len, RECORDS)) + wrong
+        path = written(tmp_path, mcap([channel(1), chunk_of(RECORDS, compression, crc=False, size=size)]))
+        refused(path)
+
+    @pytest.mark.parametrize("filler", [record(0x80, b""), channel(1), bytes(9)])
+    def test_records_without_end(self, tmp_path: Path, filler: bytes) -> None:
+        path = written(tmp_path, mcap([channel(1), chunk_of([filler * (200 * MIB // len(filler))], "zstd")]))
+        refused(path, within=10.0)
+
+    def test_a_chunk_that_compresses_well_is_read(self, tmp_path: Path) -> None:
+        big = message(1, 5, bytes(20 * MIB))
+        assert times_of(written(tmp_path, mcap([channel(1), chunk_of([big], "zstd")]))) == [5]
+
+
+class TestGarbage:
+    def test_alone(self, tmp_path: Path) -> None:
+        refused(written(tmp_path, random.Random(1).randbytes(MIB)), "does not begin with the magic bytes")
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_within_a_file(self, tmp_path: Path, seed: int) -> None:
+        garbage = random.Random(seed).randbytes(MIB)
+        refused(written(tmp_path, MAGIC + garbage))
+        refused(written(tmp_path, MAGIC + garbage + MAGIC))
+        refused(written(tmp_path, mcap([channel(1), garbage])))
+        refused(written(tmp_path, mcap([channel(1), message(1, 0)], [garbage])))
+        refused(written(tmp_path, mcap([channel(1), chunk_of([garbage])])))
+
+    def test_behind_the_end(self, tmp_path: Path) -> None:
+        refused(written(tmp_path, sound() + b"xyz"), "does not end with the magic bytes")
+
+    def test_zeros(self, tmp_path: Path) -> None:
+        refused(written(tmp_path, MAGIC + bytes(MIB) + MAGIC))
+
+    def test_other_formats_are_named(self, tmp_path: Path) -> None:
+        assert "zstd -d" in str(refused(written(tmp_path, zstandard.compress(sound()))))
+        assert "ROS 1 bag" in str(refused(written(tmp_path, b"#ROSBAG V2.0\n")))
+        assert "binary mode" in str(refused(written(tmp_path, sound().replace(b"\r\n", b"\n"))))
+        assert "empty" in str(refused(written(tmp_path, b"")))
+
+
+class TestContradictions:
+    def test_a_message_of_no_channel(self, tmp_path: Path) -> None:
+        refused(written(tmp_path, mcap([channel(1), message(2, 0)])), "no Channel record defines")
+
+    def test_a_channel_defined_twice(self, tmp_path: Path) -> None:
+        refused(written(tmp_path, mcap([channel(1), channel(1, "/other")])), "defined again")
+        refused(written(tmp_path, mcap([schema(1), schema(1, "other")])), "defined again")
+
+    def test_schema_number_zero(self, tmp_path: Path) -> None:
+        refused(written(tmp_path, mcap([schema(0)])), "means no schema")
+
+    def test_an_unknown_compression(self, tmp_path: Path) -> None:
+        body = struct.pack("<QQQI", 0, 0, 10, 0) + b"\3\0\0\0bz2" + struct.pack("<Q", 10) + bytes(10)
+        error = refused(written(tmp_path, mcap([channel(1), record(6, body)])), "'bz2'")
+        assert isinstance(error, UnsupportedError)
+
+    def test_a_chunk_in_a_chunk(self, tmp_path: Path) -> None:
+        inner = chunk_of(RECORDS).chunk
+        refused(written(tmp_path, mcap([channel(1), chunk_of([inner])])), "another chunk inside")
+
+    def test_a_message_without_room_for_its_times(self, tmp_path: Path) -> None:
+        short = record(5, b"\1\0" + bytes(10))
+        refused(written(tmp_path, mcap([channel(1), short])), "fewer than 22 bytes")
+        refused(written(tmp_path, mcap([channel(1), chunk_of([short])])), "fewer than 22 bytes")
+
+    def test_the_crc_of_an_attachment(self, tmp_path: Path) -> None:
+        refused(written(tmp_path, mcap([attachment(b"data", crc=7)])), "CRC of an attachment")
+        assert times_of(written(tmp_path, mcap([attachment(b"data", crc=0)]))) == []
+
+    def test_the_crc_of_the_data_section(self, tmp_path: Path) -> None:
+        good = mcap([channel(1), message(1, 5, b"right")], data_crc=True)
+        refused(written(tmp_path, good.replace(b"right", b"wrong")), "CRC of the data section")
+
+    @pytest.mark.parametrize(("messages", "chunks", "what"), [(13, 1, "messages"), (12, 2, "chunks")])
+    def test_a_summary_that_counts_more(self, tmp_path: Path, messages: int, chunks: int, what: str) -> None:
+        summary = [channel(1), statistics(messages, 1, chunks)]
+        refused(written(tmp_path, mcap([channel(1), chunk_of(RECORDS)], summary)), f"counts .* {what} and")
+
+    def test_data_behind_its_end(self, tmp_path: Path) -> None:
+        refused(written(tmp_path, mcap([channel(1), record(15, bytes(4)), message(1, 0)])), "follow the end")
+
+    def test_messages_in_the_summary(self, tmp_path: Path) -> None:
+        refused(written(tmp_path, mcap([channel(1)], [message(1, 0)])), "stands in the summary")
+
+    def test_no_header(self, tmp_path: Path) -> None:
+        data = sound()
+        refused(written(tmp_path, MAGIC + data[len(MAGIC) + len(header()) :]), "where its Header should be")
+
+
+def test_a_file_that_changes_after_it_was_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chunkmill.readers.mcap.plan.SPLIT_BYTES", 100)
+    chunks: list[ChunkOf] = [chunk_of(RECORDS), chunk_of(RECORDS)]
+    path = written(tmp_path, mcap([channel(1), *chunks], [channel(1)]))
+    source = McapSource(str(path))
+    first, *_ = source.splits()
+    data = bytearray(path.read_bytes())
+    data[data.index(chunks[0].chunk)] = 0x86
+    path.write_bytes(data)
+    with pytest.raises(ReadError, match="1 chunks should be here and 0 were found"):
+        list(source.read(first))
+
+
+def test_paths_that_are_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match="cannot be opened"):
+        McapSource(str(tmp_path)).splits()
+    with pytest.raises(SourceMissingError):
+        McapSource(str(tmp_path / "missing.mcap")).splits()
+
+
+def test_as_many_channels_as_there_are_ids(tmp_path: Path) -> None:
+    channels = [channel(i, f"/t{i}") for i in range(65_536)]
+    begin = time.monotonic()
+    assert times_of(written(tmp_path, mcap([*channels, message(7, 1)], channels))) == [1]
+    assert time.monotonic() - begin < 10
