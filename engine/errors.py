@@ -9,7 +9,10 @@
     ├── WriteError           the destination cannot be written           (RuntimeError)
     │   └── NoSpaceError       the disk (or quota) is full
     ├── PipelineError        a function given to the pipeline failed     (RuntimeError)
+    ├── SelectorError        a selector does not fit the data            (RuntimeError, ValueError)
+    ├── LensError            a lens cannot be applied to a chunk         (RuntimeError, ValueError)
     ├── UsageError           the call or the command line is wrong       (ValueError)
+    │   └── SelectorSyntaxError  a query cannot be parsed
     └── SessionError         Spark could not be started or was lost      (RuntimeError)
 
 Each leaf carries ``path``, ``offset`` (bytes from the start of the file), ``hint`` (what to do) and a stable
@@ -18,6 +21,7 @@ Each leaf carries ``path``, ``offset`` (bytes from the start of the file), ``hin
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Any, ClassVar
 
 
@@ -60,7 +64,11 @@ class ChunkmillError(Exception):
         where = f"{self.path}: " if self.path is not None else ""
         at = f" (at byte {self.offset:,})" if self.offset is not None else ""
         then = f" {self.hint}" if self.hint else ""
-        return f"{where}{self.message}{at}.{then}" if self.message[-1:] not in ".?!" else f"{where}{self.message}{at}{then}"
+        return (
+            f"{where}{self.message}{at}.{then}"
+            if self.message[-1:] not in ".?!"
+            else f"{where}{self.message}{at}{then}"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.to_dict())
@@ -113,10 +121,83 @@ class PipelineError(ChunkmillError, RuntimeError):
     code = "chunkmill.pipeline"
 
 
+class SelectorError(ChunkmillError, RuntimeError, ValueError):
+    """A selector was applied to data that it does not fit; ``reason`` is the message without its first words."""
+
+    code = "chunkmill.selector"
+
+    def __init__(self, reason: str, **context: Any) -> None:
+        self.reason = reason.removeprefix(_SELECTOR_FAILED)
+        super().__init__(_SELECTOR_FAILED + self.reason, **context)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class LensError(ChunkmillError, RuntimeError, ValueError):
+    """A lens could not be applied to a chunk.
+
+    ``entity_path``, ``component`` (the lens's input), ``selector`` (its text) and ``chunk_id`` say where, as far as
+    the error has one such place.
+    """
+
+    code = "chunkmill.lens"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        entity_path: str | None = None,
+        component: str | None = None,
+        selector: str | None = None,
+        chunk_id: str | None = None,
+        **context: Any,
+    ) -> None:
+        super().__init__(message, **context)
+        self.entity_path = entity_path
+        self.component = component
+        self.selector = selector
+        self.chunk_id = chunk_id
+
+    def __str__(self) -> str:
+        return self.message
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as plain JSON data, with its place."""
+        place = {
+            "entity_path": self.entity_path,
+            "component": self.component,
+            "selector": self.selector,
+            "chunk_id": self.chunk_id,
+        }
+        return {**super().to_dict(), **place}
+
+
 class UsageError(ChunkmillError, ValueError):
     """The call, or the command line, asks for something impossible."""
 
     code = "chunkmill.usage"
+
+
+class SelectorSyntaxError(UsageError):
+    """A query that cannot be parsed; the message shows it with a caret under the place.
+
+    ``position`` counts characters from the start of ``query``.
+    """
+
+    code = "chunkmill.selector_syntax"
+
+    def __init__(self, reason: str, *, query: str, position: int, **context: Any) -> None:
+        super().__init__(reason, **context)
+        self.query = query
+        self.position = position
+
+    def __str__(self) -> str:
+        return f"Failed to parse selector: {self.message}\n{_pointed(self.query, self.position)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as plain JSON data, with the query."""
+        return {**super().to_dict(), "query": self.query, "position": self.position}
 
 
 class SessionError(ChunkmillError, RuntimeError):
@@ -129,6 +210,21 @@ class ReadWarning(UserWarning):
     """Something in a source was passed over or read in another way than it asked for; nothing was lost in silence."""
 
 
+_SELECTOR_FAILED = "Selector execution failed: "
+
+
+def _pointed(query: str, position: int) -> str:
+    """The line of ``query`` that holds ``position``, indented, and a caret under the place."""
+    start = query.rfind("\n", 0, position) + 1
+    end = query.find("\n", position)
+    line = query[start : len(query) if end < 0 else end].replace("\t", " ").replace("\r", " ")
+    columns = sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in line[: position - start]
+    )
+    return f"    {line}\n    {' ' * columns}^"
+
+
 _LEAVES: tuple[type[ChunkmillError], ...] = (
     ChunkmillError,
     ReadError,
@@ -137,7 +233,10 @@ _LEAVES: tuple[type[ChunkmillError], ...] = (
     WriteError,
     NoSpaceError,
     PipelineError,
+    SelectorError,
+    LensError,
     UsageError,
+    SelectorSyntaxError,
     SessionError,
 )
 _BY_CODE: dict[str, type[ChunkmillError]] = {leaf.code: leaf for leaf in _LEAVES}
@@ -149,10 +248,5 @@ def error_from_dict(data: dict[str, Any]) -> ChunkmillError:
 
 
 def _rebuild(leaf: type[ChunkmillError], data: dict[str, Any]) -> ChunkmillError:
-    return leaf(
-        data["message"],
-        path=data["path"],
-        offset=data["offset"],
-        hint=data["hint"],
-        transient=data["transient"],
-    )
+    known = ("path", "offset", "hint", "transient") if leaf is ChunkmillError else data.keys() - {"code", "message"}
+    return leaf(data["message"], **{key: data[key] for key in known})

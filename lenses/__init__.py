@@ -1,1 +1,1 @@
-"""placeholder"""
+"""Lenses: columns made of other columns, by selectors."""

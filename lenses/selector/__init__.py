@@ -1,0 +1,6 @@
+"""The selector language: queries, their evaluation on Arrow arrays, jq programs."""
+
+from .selector import Selector, pipeline_of
+from .units import UNITS, unit_factor
+
+__all__ = ["Selector", "UNITS", "pipeline_of", "unit_factor"]

@@ -1,0 +1,107 @@
+"""Values turned into other values: casts, factors, stamps, vectors. All on whole arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...engine.errors import SelectorError
+from . import lists
+from .syntax import Packed
+from .type_names import type_name
+
+_SECONDS = ("sec", "secs", "seconds")
+_FRACTIONS = ("nanosec", "nanosecs", "nsec", "nsecs", "nanos", "nanoseconds")
+_BILLION = pa.scalar(1_000_000_000, pa.int64())
+
+
+def cast(values: pa.Array, datatype: pa.DataType) -> pa.Array:
+    """``values`` as ``datatype``; what does not fit raises ``pa.ArrowInvalid``."""
+    return values if values.type == datatype else pc.cast(values, datatype)
+
+
+def scaled(values: pa.Array, factor: float) -> pa.Array:
+    """Numbers times ``factor``: floats keep their width, integers become float64; lists keep their shape."""
+    kind = values.type
+    if pa.types.is_floating(kind):
+        return pc.multiply(values, pa.scalar(factor, kind))
+    if pa.types.is_integer(kind):
+        return pc.multiply(pc.cast(values, pa.float64(), safe=False), pa.scalar(factor, pa.float64()))
+    if pa.types.is_fixed_size_list(kind):
+        flat = lists.flattened(values)
+        return _fixed(scaled(flat, factor), kind.list_size, lists.bitmap_of(values), kind.value_field.nullable)
+    if pa.types.is_list(kind):
+        flat, offsets = lists.grouped(values, hidden=True)
+        return lists.list_array(scaled(flat, factor), offsets, lists.bitmap_of(values))
+    raise SelectorError(f"Invalid argument error: cannot scale values of type {type_name(kind)}")
+
+
+def nanoseconds(values: pa.Array) -> pa.Array:
+    """Stamps as int64 nanoseconds.
+
+    A stamp is an Arrow timestamp or duration, or a struct of seconds (``sec``, ``secs``, ``seconds``) and nanoseconds
+    (``nanosec``, ``nsec``, ``nanos``, …) as ROS and protobuf write it. A null in it makes it null.
+    """
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        return pc.cast(pc.cast(values, pa.timestamp("ns", kind.tz)), pa.int64())
+    if pa.types.is_duration(kind):
+        return pc.cast(pc.cast(values, pa.duration("ns")), pa.int64())
+    if pa.types.is_struct(kind):
+        names = {f.name for f in kind}
+        whole = next((n for n in _SECONDS if n in names), None)
+        rest = next((n for n in _FRACTIONS if n in names), None)
+        if whole is not None and rest is not None:
+            seconds, fraction = (pc.cast(pc.struct_field(values, [n]), pa.int64()) for n in (whole, rest))
+            return pc.add_checked(pc.multiply_checked(seconds, _BILLION), fraction)
+    raise SelectorError(f"Invalid argument error: no stamp of seconds and nanoseconds in type {type_name(kind)}")
+
+
+def pack(node: Packed, parts: list[pa.Array]) -> pa.FixedSizeListArray:
+    """Vectors of the numbers in ``parts``, one of each."""
+    size, count = len(parts), len(parts[0])
+    columns = [pc.cast(p, node.datatype, safe=False) for p in parts]
+    numbers = np.empty((count, size), dtype=node.datatype.to_pandas_dtype())
+    missing = np.zeros((count, size), dtype=bool)
+    for i, column in enumerate(columns):
+        if column.null_count:
+            missing[:, i] = ~column.is_valid().to_numpy(zero_copy_only=False)
+            column = pc.fill_null(column, 0)
+        numbers[:, i] = column.to_numpy(zero_copy_only=False)
+    if not missing.any():
+        return _fixed(pa.array(numbers.reshape(-1)), size, None, not node.whole)
+    if not node.whole:
+        return _fixed(pa.array(numbers.reshape(-1), mask=missing.reshape(-1)), size, None, True)
+    valid = np.packbits(~missing.any(axis=1), bitorder="little")
+    return _fixed(pa.array(numbers.reshape(-1)), size, pa.py_buffer(valid), False)
+
+
+def vectors(node: Packed, values: pa.Array) -> pa.FixedSizeListArray:
+    """Vectors of lists that already hold the numbers in order. Raises where a list has another length."""
+    size, kind = len(node.parts), values.type
+    if pa.types.is_fixed_size_list(kind):
+        fits = kind.list_size == size
+    elif pa.types.is_list(kind):
+        offsets = lists.offsets_of(values)
+        wrong = offsets[1:] - offsets[:-1] != size
+        valid = lists.validity_of(values)
+        fits = not (wrong if valid is None else wrong & valid).any()
+    else:
+        raise SelectorError(f"Invalid argument error: no {size} numbers in type {type_name(kind)}")
+    if not fits:
+        raise SelectorError(f"Invalid argument error: expected {size} numbers in {type_name(kind)}")
+    parts = [pc.list_element(_present(values, size), i) for i in range(size)]
+    return pack(node, parts)
+
+
+def _present(values: pa.Array, size: int) -> pa.Array:
+    """The lists with ``size`` nulls in place of null lists, so that each has every element."""
+    if pa.types.is_fixed_size_list(values.type) or values.null_count == 0:
+        return values
+    return pc.cast(values, pa.list_(values.type.value_type, size))
+
+
+def _fixed(values: pa.Array, size: int, bitmap: pa.Buffer | None, nullable: bool) -> pa.FixedSizeListArray:
+    kind = pa.list_(pa.field("item", values.type, nullable=nullable), size)
+    return pa.Array.from_buffers(kind, len(values) // size, [bitmap], children=[values])

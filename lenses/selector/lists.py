@@ -1,0 +1,158 @@
+"""Arrow lists as numpy offsets and validity, and back: what flattening and regrouping is done with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...engine.errors import SelectorError
+
+Offsets = npt.NDArray[np.integer[Any]]
+"""Where groups start, and behind the last one where it ends: one more than there are groups."""
+
+Validity = npt.NDArray[np.bool_]
+
+_LARGEST_OFFSET = 2**31 - 1
+
+
+def offsets_of(values: pa.ListArray) -> npt.NDArray[np.int32]:
+    """The offsets of the visible lists into ``values.values``, without a copy."""
+    buffer = values.buffers()[1]
+    if buffer is None or len(values) == 0:
+        return np.zeros(1, dtype=np.int32)
+    return np.frombuffer(buffer, dtype=np.int32, count=len(values) + 1, offset=values.offset * 4)
+
+
+def validity_of(values: pa.Array) -> Validity | None:
+    """One bool a value, or None where all are valid."""
+    if values.null_count == 0:
+        return None
+    valid: Validity = values.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def both(a: Validity | None, b: Validity | None) -> Validity | None:
+    """Valid where both are."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a & b
+
+
+def any_in_group(valid: Validity, offsets: Offsets) -> Validity:
+    """Which groups are empty or hold at least one valid element."""
+    total = np.zeros(len(valid) + 1, dtype=np.int64)
+    np.cumsum(valid, out=total[1:])
+    starts, ends = offsets[:-1], offsets[1:]
+    found: Validity = (total[ends] > total[starts]) | (ends == starts)
+    return found
+
+
+def is_one_each(offsets: Offsets) -> bool:
+    """Whether every group has one element, from the first element on."""
+    count = len(offsets) - 1
+    if offsets[0] != 0 or offsets[-1] != count:
+        return False
+    return bool((offsets[1:] - offsets[:-1] == 1).all())
+
+
+def flattened(values: pa.Array) -> pa.Array:
+    """The elements of valid lists; a null slot of a fixed-size list has as many elements as every other slot."""
+    if pa.types.is_fixed_size_list(values.type):
+        size = values.type.list_size
+        return values.values.slice(values.offset * size, len(values) * size)
+    return _reachable(values)[0] if values.null_count else _spanned(values)
+
+
+def grouped(values: pa.Array, *, hidden: bool) -> tuple[pa.Array, Offsets]:
+    """Like :func:`flattened`, and which list each element belongs to.
+
+    ``hidden``: elements stored under null lists may stay, as elements of those.
+    """
+    if pa.types.is_fixed_size_list(values.type):
+        return flattened(values), _multiples(values.type.list_size, len(values))
+    if values.null_count and not hidden:
+        return _reachable(values)
+    offsets = offsets_of(values)
+    return _spanned(values), offsets if offsets[0] == 0 else offsets - offsets[0]
+
+
+def _spanned(values: pa.ListArray) -> pa.Array:
+    """What lies between the first and the last list's end."""
+    offsets = offsets_of(values)
+    return values.values.slice(int(offsets[0]), int(offsets[-1]) - int(offsets[0]))
+
+
+def _reachable(values: pa.ListArray) -> tuple[pa.Array, Offsets]:
+    """The elements of valid lists, without what is stored under null ones."""
+    offsets = offsets_of(values)
+    spanned = _spanned(values)
+    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    lengths = offsets[1:] - offsets[:-1]
+    if not lengths[~valid].any():
+        return spanned, offsets if offsets[0] == 0 else offsets - offsets[0]
+    kept = spanned.filter(pa.array(np.repeat(valid, lengths)))
+    starts = np.zeros(len(offsets), dtype=np.int32)
+    np.cumsum(lengths * valid, out=starts[1:])
+    return kept, starts
+
+
+def _multiples(size: int, count: int) -> Offsets:
+    if size * count > _LARGEST_OFFSET:
+        return np.arange(count + 1, dtype=np.int64) * size
+    return np.arange(count + 1, dtype=np.int32) * np.int32(size)
+
+
+def list_array(values: pa.Array, offsets: Offsets, valid: Validity | pa.Buffer | None) -> pa.ListArray:
+    """Lists with a nullable child field ``item`` over ``values``; nothing of ``values`` is copied.
+
+    ``valid`` is one bool a list, or a bitmap that starts at its first bit.
+    """
+    if offsets.dtype != np.int32:
+        if offsets[-1] > _LARGEST_OFFSET:
+            raise SelectorError(f"{int(offsets[-1]):,} elements are more than one list column can hold")
+        offsets = offsets.astype(np.int32)
+    if isinstance(valid, np.ndarray):
+        valid = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    kind = pa.list_(pa.field("item", values.type))
+    buffers = [valid, pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(kind, len(offsets) - 1, buffers, -1 if valid is not None else 0, 0, [values])
+
+
+def bitmap_of(values: pa.Array) -> pa.Buffer | None:
+    """The validity of ``values`` as a bitmap that starts at its first bit; None where all are valid."""
+    if values.null_count == 0:
+        return None
+    if values.offset == 0:
+        return values.buffers()[0]
+    return pa.py_buffer(np.packbits(values.is_valid().to_numpy(zero_copy_only=False), bitorder="little"))
+
+
+def taken(values: pa.Array, places: Offsets, valid: Validity | None) -> pa.Array:
+    """The values at ``places``; null where not ``valid``, whatever the place is there."""
+    if valid is not None and valid.all():
+        valid = None
+    if valid is not None:
+        if not valid.any():
+            return pa.nulls(len(places), values.type)
+        places = places * valid
+    if _is_plain(values.type) and values.null_count == 0:
+        return _gathered(values, places, valid)
+    indices = pa.array(places) if valid is None else pa.array(places, mask=~valid)
+    return pc.take(values, indices, boundscheck=False)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind))
+
+
+def _gathered(values: pa.Array, places: Offsets, valid: Validity | None) -> pa.Array:
+    """:func:`taken` for numbers without nulls: numpy gathers them at once."""
+    width = values.type.bit_width // 8
+    numbers = np.frombuffer(values.buffers()[1], dtype=f"u{width}", count=len(values), offset=values.offset * width)
+    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    buffers = [bitmap, pa.py_buffer(numbers[places])]
+    return pa.Array.from_buffers(values.type, len(places), buffers)

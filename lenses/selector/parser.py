@@ -1,0 +1,172 @@
+"""From a query to the stages it means.
+
+::
+
+    query   := expr END
+    expr    := term ("|" term)*
+    term    := "map" "(" expr ")"
+             | NAME [ "(" [ STRING (";" STRING)* ] ")" ]
+             | "(" expr ")" mark* segment*
+             | "."
+             | ["."] segment+
+    segment := ( FIELD | "." STRING | "[" STRING "]" | "[" "]" | "[" INTEGER "]" ) mark*
+    mark    := "?" | "!"
+
+Parentheses, quoted fields and negative integers are chunkmill's own; all else is Rerun's language, and means the same.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from ...engine.errors import SelectorSyntaxError
+from ...engine.limits import MAX_NESTING
+from .syntax import Call, Each, Field, Group, Identity, Index, Map, Marked, Node, Pipeline, Stage
+from .tokens import Kind, Token, tokenise
+
+
+def parse(query: str) -> Pipeline:
+    """The pipeline that ``query`` means. Raises :class:`SelectorSyntaxError`."""
+    return _Parser(query).whole()
+
+
+class _Parser:
+    """Takes tokens from the left; ``at`` is the next one."""
+
+    def __init__(self, query: str) -> None:
+        self.query = query
+        self.tokens = tokenise(query)
+        self.at = 0
+        self.depth = 0
+
+    def whole(self) -> Pipeline:
+        pipeline = self._expression()
+        if self._peek() is not None:
+            self._unexpected()
+        return pipeline
+
+    def _expression(self) -> Pipeline:
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            self._fail(f"nested deeper than {MAX_NESTING} levels", self._position())
+        stages = self._term(False)
+        while self._symbol("|"):
+            self.at += 1
+            stages += self._term(True)
+        self.depth -= 1
+        return Pipeline(tuple(stages))
+
+    def _term(self, piped: bool) -> list[Stage]:
+        token = self._peek()
+        if token is not None and token.kind is Kind.NAME:
+            self.at += 1
+            return [Stage(self._map() if token.text == "map" else self._call(token.text), piped)]
+        if self._symbol("("):
+            self.at += 1
+            body = self._expression()
+            self._expect(")")
+            return [Stage(self._marked(Group(body)), piped), *self._segments(False)]
+        bare_dot = token is not None and token.kind is Kind.DOT and not self._string_follows()
+        if bare_dot:
+            self.at += 1
+        stages = self._segments(piped)
+        if stages:
+            return stages
+        if bare_dot:
+            return [Stage(Identity(), piped)]
+        return self._unexpected()
+
+    def _segments(self, piped: bool) -> list[Stage]:
+        stages: list[Stage] = []
+        while (node := self._segment()) is not None:
+            stages.append(Stage(self._marked(node), piped and not stages))
+        return stages
+
+    def _segment(self) -> Node | None:
+        token = self._peek()
+        if token is None:
+            return None
+        if token.kind is Kind.FIELD:
+            self.at += 1
+            return Field(token.text)
+        if token.kind is Kind.DOT and self._string_follows():
+            self.at += 2
+            return Field(self.tokens[self.at - 1].text)
+        if token.is_symbol("["):
+            self.at += 1
+            return self._brackets()
+        return None
+
+    def _brackets(self) -> Node:
+        token = self._peek()
+        if self._symbol("]"):
+            self.at += 1
+            return Each()
+        if token is None or token.kind not in (Kind.INTEGER, Kind.STRING):
+            return self._unexpected()
+        self.at += 1
+        self._expect("]")
+        return Index(int(token.text)) if token.kind is Kind.INTEGER else Field(token.text)
+
+    def _marked(self, node: Node) -> Node:
+        marks = ""
+        while self._symbol("?") or self._symbol("!"):
+            marks += self.tokens[self.at].text
+            self.at += 1
+        return Marked(node, marks) if marks else node
+
+    def _map(self) -> Node:
+        self._expect("(")
+        body = self._expression()
+        self._expect(")")
+        return Map(body)
+
+    def _call(self, name: str) -> Node:
+        if not self._symbol("("):
+            return Call(name, None)
+        self.at += 1
+        arguments: list[str] = []
+        while not (self._symbol(")") and not arguments):
+            token = self._peek()
+            if token is None or token.kind is not Kind.STRING:
+                return self._unexpected()
+            arguments.append(token.text)
+            self.at += 1
+            if not self._symbol(";"):
+                break
+            self.at += 1
+        self._expect(")")
+        return Call(name, tuple(arguments))
+
+    # --- looking at tokens
+
+    def _peek(self) -> Token | None:
+        return self.tokens[self.at] if self.at < len(self.tokens) else None
+
+    def _symbol(self, text: str) -> bool:
+        token = self._peek()
+        return token is not None and token.is_symbol(text)
+
+    def _string_follows(self) -> bool:
+        return self.at + 1 < len(self.tokens) and self.tokens[self.at + 1].kind is Kind.STRING
+
+    def _expect(self, text: str) -> None:
+        token = self._peek()
+        if token is None:
+            self._unexpected()
+        if not token.is_symbol(text):
+            self._fail(f"expected `{text}` but found `{token.shown}`", token.position)
+        self.at += 1
+
+    def _position(self) -> int:
+        token = self._peek()
+        return len(self.query) if token is None else token.position
+
+    def _unexpected(self) -> NoReturn:
+        token = self._peek()
+        if token is None:
+            self._fail("unexpected end of input", len(self.query))
+        self._fail(f"unexpected symbol `{token.shown}`", token.position)
+
+    def _fail(self, what: str, position: int) -> NoReturn:
+        raise SelectorSyntaxError(what, query=self.query, position=position)

@@ -1,0 +1,188 @@
+"""The selector that users write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from . import evaluation, jq_program, syntax
+from .parser import parse
+from .syntax import Cast, Function, Jq, Nanoseconds, Pipeline, Scaled
+from .type_names import type_name
+from .units import unit_factor
+
+_DEFAULT_JQ_SECONDS = 2.0
+
+
+class Selector:
+    """A query in a jq-like language, evaluated on whole Arrow arrays.
+
+    ======================  ==============================================================================
+    ``.``                   the input
+    ``.name`` ``."a b"``    a field of a struct; a missing field gives nothing (None)
+    ``[n]``                 one element of each list, from the end where negative; null where there is none
+    ``[]``                  all elements of all lists, flat
+    ``a | b``, ``.a.b``     one after the other
+    ``map(e)``              ``e`` inside each list
+    ``x?``                  nothing instead of an error
+    ``x!``                  a row whose values are all null becomes null
+    ``(e)``                 a group
+    ======================  ==============================================================================
+
+    Field access copies nothing; ``[]`` copies at most offsets, ``[n]`` the elements taken. ``==`` is identity.
+
+    Raises :class:`~chunkmill.engine.errors.SelectorSyntaxError` (a ``ValueError``) with a caret under the place.
+
+    >>> Selector(".pose.x").execute(pa.array([{"pose": {"x": 1}}, {"pose": None}])).to_pylist()
+    [1, None]
+    """
+
+    __slots__ = ("_pipeline",)
+
+    _pipeline: Pipeline
+
+    def __init__(self, query: str) -> None:
+        if not isinstance(query, str):
+            raise TypeError(f"argument 'query': '{type(query).__name__}' object is not an instance of 'str'")
+        self._pipeline = parse(query)
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> Selector:
+        """The selector of stages made already."""
+        selector = cls(".")
+        selector._pipeline = pipeline
+        return selector
+
+    @classmethod
+    def jq(
+        cls,
+        program: str,
+        *,
+        type: pa.DataType | str | None = None,  # noqa: A002 - the word for it
+        timeout: float = _DEFAULT_JQ_SECONDS,
+    ) -> Selector:
+        """Any jq program, run on the JSON form of each element; all its outputs take the element's place.
+
+        ``type`` is the Arrow type of the outputs; without it the type is inferred from them, chunk by chunk. Costs
+        three orders of magnitude more than a columnar selector: JSON out, another process, JSON back.
+
+        The program is stopped, and :class:`~chunkmill.engine.errors.SelectorError` raised, when 1,024 elements take
+        longer than ``timeout`` seconds. Raises ``ValueError`` where ``program`` is no jq program.
+
+        >>> Selector(".xs").pipe(Selector.jq("add / length")).execute(pa.array([{"xs": [1, 2]}])).to_pylist()
+        [1.5]
+        """
+        if not isinstance(program, str):
+            raise TypeError(f"argument 'program': '{_kind(program)}' object is not an instance of 'str'")
+        if not timeout > 0:
+            raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
+        jq_program.check_program(program)
+        return cls.of(Pipeline((syntax.Stage(Jq(program, _datatype(type), float(timeout)), False),)))
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The stages."""
+        return self._pipeline
+
+    def execute(self, source: pa.Array) -> pa.Array | None:
+        """The selected values of an array, flat; None where the selector gives nothing.
+
+        Raises :class:`~chunkmill.engine.errors.SelectorError` (a ``RuntimeError``) where it does not fit the type.
+        """
+        return evaluation.execute(self._pipeline, _array(source))
+
+    def execute_per_row(self, source: pa.Array) -> pa.Array | None:
+        """The selected values of each row of a ``list`` array, as a list array of the same number of rows.
+
+        The selector sees the elements of the lists. Raises ``TypeError`` where ``source`` is no 32-bit list array.
+        """
+        rows = _array(source)
+        if not pa.types.is_list(rows.type):
+            raise TypeError(f"expected a ListArray, got {type_name(rows.type)}")
+        return evaluation.execute_per_row(self._pipeline, rows)
+
+    def pipe(self, func: Callable[[pa.Array], pa.Array | None] | Selector) -> Selector:
+        """This selector, then another one or a callable.
+
+        A callable is given one flat array for all rows and returns an array of the same length, or None for nothing.
+        """
+        if isinstance(func, Selector):
+            return Selector.of(self._pipeline.then(func.pipeline))
+        if not callable(func):
+            raise TypeError("pipe() argument must be a callable or a Selector")
+        return Selector.of(self._pipeline.then_node(Function(func)))
+
+    def cast(self, datatype: pa.DataType | str) -> Selector:
+        """The values as another Arrow type; what does not fit is an error.
+
+        >>> Selector(".").cast("float32").execute(pa.array([1, None])).to_pylist()
+        [1.0, None]
+        """
+        found = _datatype(datatype)
+        assert found is not None
+        return Selector.of(self._pipeline.then_node(Cast(found)))
+
+    def scaled(self, factor: float | str, to: str | None = None) -> Selector:
+        """Numbers times a factor, or from one unit to another (without ``to``: to the SI unit).
+
+        >>> Selector(".").scaled("mm").execute(pa.array([1500.0])).to_pylist()
+        [1.5]
+        """
+        return Selector.of(self._pipeline.then_node(Scaled(unit_factor(factor, to))))
+
+    def nanoseconds(self) -> Selector:
+        """Stamps as int64 nanoseconds: ``{sec, nanosec}`` structs (ROS, protobuf) or Arrow times.
+
+        >>> Selector(".").nanoseconds().execute(pa.array([{"sec": 1, "nanosec": 5}])).to_pylist()
+        [1000000005]
+        """
+        return Selector.of(self._pipeline.then_node(Nanoseconds()))
+
+    def __str__(self) -> str:
+        return syntax.pipeline_text(self._pipeline)
+
+    def __repr__(self) -> str:
+        return f"Selector({syntax.quoted(str(self))})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if syntax.holds_code(self._pipeline):
+            raise TypeError(
+                "Cannot pickle Selector containing a Python callable from .pipe(); "
+                "pass a Selector to .pipe() instead, or use a pure-string selector."
+            )
+        if syntax.is_written(self._pipeline):
+            return Selector, (str(self),)
+        return Selector.of, (self._pipeline,)
+
+
+def pipeline_of(selector: Selector | str) -> Pipeline:
+    """The stages of a selector or a query."""
+    if isinstance(selector, str):
+        return parse(selector)
+    if not isinstance(selector, Selector):
+        raise AttributeError(f"a Selector or a query string was expected, got a '{_kind(selector)}' object")
+    return selector.pipeline
+
+
+def _array(source: object) -> pa.Array:
+    if not isinstance(source, pa.Array):
+        kind = type(source)
+        raise TypeError(
+            f"argument 'source': Expected instance of pyarrow.lib.Array, got {kind.__module__}.{kind.__name__}"
+        )
+    return source
+
+
+def _datatype(given: pa.DataType | str | None) -> pa.DataType | None:
+    if given is None or isinstance(given, pa.DataType):
+        return given
+    try:
+        return pa.type_for_alias(given)
+    except (ValueError, TypeError):
+        raise ValueError(f"{given!r} is no Arrow type; give a pyarrow.DataType or a name such as 'float64'") from None
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

@@ -1,0 +1,261 @@
+"""The pieces a selector is made of, and their text.
+
+A selector is a :class:`Pipeline` of stages, each a transformation of one Arrow array into another. The pieces are plain
+data that compares, hashes and pickles; only :class:`Function` holds code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from .characters import is_field_name
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """``.``: the input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """``.name`` or ``."any name"``: a field of a struct."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """``[n]``: one element of each list; negative numbers count from its end."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """``[]``: all elements of all lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """``map(…)``: the inner pipeline on each list, lists kept."""
+
+    body: Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """``(…)``: a pipeline as one stage."""
+
+    body: Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """``name`` or ``name("a"; "b")``: a function, of which there are none."""
+
+    name: str
+    arguments: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A stage with its ``?`` (errors give nothing) and ``!`` (nulls count), in the order written."""
+
+    inner: Node
+    marks: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """A callable of the user's; equal to another one of the very same callable."""
+
+    callable: Callable[[pa.Array], Any]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Function) and self.callable is other.callable
+
+    def __hash__(self) -> int:
+        return id(self.callable)
+
+
+@dataclass(frozen=True, slots=True)
+class Jq:
+    """A jq program on the JSON form of the elements; its outputs take the place of each element."""
+
+    program: str
+    datatype: pa.DataType | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """The values as another Arrow type; what does not fit is an error."""
+
+    datatype: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """Numbers times a factor, lists of numbers too."""
+
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Nanoseconds:
+    """Stamps (seconds and nanoseconds in a struct, or Arrow times) as int64 nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Several numbers as one vector: a fixed-size list of ``datatype``.
+
+    ``whole``: a null number makes the vector null; else only itself. ``by_position``: where the input is a list and
+    not a struct, its elements are taken in order.
+    """
+
+    parts: tuple[Pipeline, ...]
+    datatype: pa.DataType
+    whole: bool
+    by_position: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage of a pipeline; ``piped``: written behind a ``|``."""
+
+    node: Node
+    piped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Stages, the output of each the input of the next."""
+
+    stages: tuple[Stage, ...]
+
+    def then(self, other: Pipeline) -> Pipeline:
+        """This pipeline, then ``other``, joined by a ``|``."""
+        first, *rest = other.stages
+        return Pipeline((*self.stages, Stage(first.node, True), *rest))
+
+    def then_node(self, node: Node) -> Pipeline:
+        """This pipeline, then one more stage, joined by a ``|``."""
+        return Pipeline((*self.stages, Stage(node, True)))
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The stages that do something, groups without marks dissolved: equal tuples mean equal selectors."""
+        out: list[Node] = []
+        for stage in self.stages:
+            if isinstance(stage.node, Group):
+                out.extend(stage.node.body.nodes)
+            elif not isinstance(stage.node, Identity):
+                out.append(stage.node)
+        return tuple(out)
+
+
+Node = (
+    Identity
+    | Field
+    | Index
+    | Each
+    | Map
+    | Group
+    | Call
+    | Marked
+    | Function
+    | Jq
+    | Cast
+    | Scaled
+    | Nanoseconds
+    | Packed
+)
+
+
+def pipeline_text(pipeline: Pipeline) -> str:
+    """The canonical query of a pipeline."""
+    out = []
+    for i, stage in enumerate(pipeline.stages):
+        out.append(" | " if i and stage.piped else "")
+        out.append(_node_text(stage.node))
+    return "".join(out)
+
+
+def quoted(text: str) -> str:
+    r"""``text`` in double quotes with the escapes that queries know: ``\\ \" \n \t``."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{escaped}"'
+
+
+def inner_nodes(pipeline: Pipeline) -> Iterator[Node]:
+    """Every node of a pipeline, at any depth."""
+    for stage in pipeline.stages:
+        yield from _below(stage.node)
+
+
+def _below(node: Node) -> Iterator[Node]:
+    yield node
+    if isinstance(node, Marked):
+        yield from _below(node.inner)
+    elif isinstance(node, (Map, Group)):
+        yield from inner_nodes(node.body)
+    elif isinstance(node, Packed):
+        for part in node.parts:
+            yield from inner_nodes(part)
+
+
+def _node_text(node: Node) -> str:
+    match node:
+        case Identity():
+            return "."
+        case Field(name):
+            return f".{name}" if is_field_name(name) else f".{quoted(name)}"
+        case Index(position):
+            return f"[{position}]"
+        case Each():
+            return "[]"
+        case Map(body):
+            return f"map({pipeline_text(body)})"
+        case Group(body):
+            return f"({pipeline_text(body)})"
+        case Call(name, arguments):
+            return name if arguments is None else f"{name}({'; '.join(map(quoted, arguments))})"
+        case Marked(inner, marks):
+            return _node_text(inner) + marks
+        case _:
+            return _beyond_text(node)
+
+
+def _beyond_text(node: Node) -> str:
+    """The text of what no query can say: for people, not for the parser."""
+    match node:
+        case Jq(program):
+            return f"jq({json.dumps(program, ensure_ascii=False)})"
+        case Cast(datatype):
+            return f"<cast {datatype}>"
+        case Scaled(factor):
+            return f"<scaled {factor:g}>"
+        case Nanoseconds():
+            return "<nanoseconds>"
+        case Packed(parts, datatype):
+            return f"<packed {', '.join(map(pipeline_text, parts))} as {datatype}>"
+        case _:
+            return "<function>"
+
+
+def is_written(pipeline: Pipeline) -> bool:
+    """Whether the canonical text, parsed, gives the pipeline again."""
+    return not any(
+        isinstance(n, (Function, Jq, Cast, Scaled, Nanoseconds, Packed)) for n in inner_nodes(pipeline)
+    )
+
+
+def holds_code(pipeline: Pipeline) -> bool:
+    """Whether a callable of the user's is somewhere in the pipeline."""
+    return any(isinstance(n, Function) for n in inner_nodes(pipeline))
