@@ -86,7 +86,9 @@ class Extent:
 
 def extent_of(data: ChunkData) -> Extent:
     """The extent of a chunk with at least one row, one timeline and one component, whose row ids ascend."""
-    timelines = tuple(TimelineExtent(t.name, t.kind, *_range(t.ticks, t.is_sorted), t.is_sorted) for t in data.timelines)
+    timelines = tuple(
+        TimelineExtent(t.name, t.kind, *_range(t.ticks, t.is_sorted), t.is_sorted) for t in data.timelines
+    )
     full = tuple((t.start, t.end) for t in timelines)
     columns: dict[str, ColumnExtent] = {}
     for c in data.components:

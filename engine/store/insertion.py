@@ -42,11 +42,7 @@ class ChunkInserter:
         data = chunk.data
         if not data.num_rows or not data.components or data.chunk_id in self._seen:
             return
-        if not ascends(data.row_ids):
-            raise ReadError(
-                "Chunks must be sorted before insertion in the chunk store",
-                hint=f"The row ids of {chunk.id} of {chunk.entity_path} do not ascend.",
-            )
+        check_row_ids(chunk)
         self._seen.add(data.chunk_id)
         self.adopt(Pending(chunk))
 
@@ -146,3 +142,12 @@ class ChunkInserter:
     def _keep(self, chunk: Pending) -> None:
         self.pending[chunk.chunk_id] = chunk
         self._seen.add(chunk.chunk_id)
+
+
+def check_row_ids(chunk: Chunk) -> None:
+    """Raise :class:`ReadError` for a chunk whose row ids do not ascend."""
+    if not ascends(chunk.data.row_ids):
+        raise ReadError(
+            "Chunks must be sorted before insertion in the chunk store",
+            hint=f"The row ids of {chunk.id} of {chunk.entity_path} do not ascend.",
+        )

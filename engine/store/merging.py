@@ -34,7 +34,9 @@ def concatenate(parts: Sequence[ChunkData], chunk_id: bytes) -> ChunkData:
         chunk_id,
         first.entity_path,
         pa.concat_arrays([p.row_ids for p in parts]),
-        tuple(Timeline(t.name, t.kind, pa.concat_arrays([line[t.name].times for line in lines])) for t in first.timelines),
+        tuple(
+            Timeline(t.name, t.kind, pa.concat_arrays([line[t.name].times for line in lines])) for t in first.timelines
+        ),
         tuple(sorted(_columns(parts), key=lambda c: c.descriptor.sort_key)),
     )
     return data if ascends(data.row_ids) else data.take(row_order(data.row_ids))

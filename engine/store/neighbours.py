@@ -55,7 +55,7 @@ class Neighbours:
             self._indexes[key].remove(start, chunk)
 
     def moved(self, chunk: Pending, before: Extent) -> None:
-        """``chunk``, which had the extent ``before``, has grown: only where it begins elsewhere does an index change."""
+        """``chunk``, which had the extent ``before``, has grown: indexes change where it begins elsewhere."""
         known = {key: start for key, (start, _) in _spans(before)}
         for key, (start, _) in _spans(chunk.extent):
             old = known.get(key)

@@ -9,7 +9,6 @@ from ..chunk import Chunk, tuid
 from .extent import Extent, extent_of
 from .merging import merge_chunks
 
-
 _clock = count()
 
 

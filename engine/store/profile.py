@@ -84,9 +84,12 @@ class Settings:
             return cls(*_LIVE)
         names = ("max_bytes", "max_rows", "max_rows_if_unsorted")
         given = [(name, getattr(profile, name), default) for name, default in zip(names, _LIVE, strict=True)]
+        thresholds = [default if value is None else _unsigned(name, value) for name, value, default in given]
         ratio = profile.split_size_ratio
         return cls(
-            *(default if value is None else _unsigned(name, value) for name, value, default in given),
+            thresholds[0],
+            thresholds[1],
+            thresholds[2],
             extra_passes=_unsigned("extra_passes", profile.extra_passes),
             gop_batching=_flag("gop_batching", profile.gop_batching),
             split_size_ratio=None if ratio is None else _real("split_size_ratio", ratio),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from ..chunk import ChunkData, Component
 from .profile import Settings
@@ -61,7 +62,7 @@ def split_columns(data: ChunkData, ratio: float) -> list[ChunkData]:
     sized = [(sum(column_size(c.values).total for c in group), group) for group in groups.values()]
     sized.sort(key=lambda pair: -pair[0])
     pieces = [list(sized[0][1])]
-    for (heavier, _), (lighter, group) in zip(sized, sized[1:], strict=False):
+    for (heavier, _), (lighter, group) in pairwise(sized):
         if heavier / max(lighter, 1) >= ratio:
             pieces.append([])
         pieces[-1].extend(group)

@@ -1,5 +1,5 @@
 """Video streams laid out by groups of pictures."""
 
-from __future__ import annotations
+from .rebatching import rebatch_video, rebatch_videos, video_groups
 
-def rebatch_videos(chunks, settings): return chunks
+__all__ = ["rebatch_video", "rebatch_videos", "video_groups"]

@@ -1,0 +1,219 @@
+"""The chunks of video streams laid out anew, so that each begins with a key frame."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ...chunk import Chunk, ChunkHeader, ComponentDescriptor
+from ...errors import ReadError, ReadWarning
+from ..merging import merge_chunks
+from ..profile import Settings
+from .codecs import DETECTORS, IsKeyframe
+from .columns import CODEC, IS_KEYFRAME, SAMPLE, column, first_values
+from .groups import GroupBatcher, find_groups
+from .labels import disagreement
+from .survey import ChunkSurvey, LeftAloneError, VideoError, best_timeline, labels, survey, times_of, untouched_data
+
+_LARGE_GROUP = 10 * 1024 * 1024
+_MARKER = ComponentDescriptor(IS_KEYFRAME, "rerun.archetypes.VideoStream", "rerun.components.IsKeyframe")
+
+
+def rebatch_videos(chunks: Sequence[Chunk], settings: Settings, *, strict: bool = True) -> list[Chunk]:
+    """All ``chunks`` of a recording, with those of video streams laid out by groups of pictures; by chunk id.
+
+    See :func:`rebatch_video`.
+    """
+    out = {c.id: c for c in chunks}
+    for group in video_groups([c.header for c in chunks]):
+        mine = [chunks[i] for i in group]
+        made = list(rebatch_video(mine, settings, strict=strict))
+        for chunk in mine:
+            del out[chunk.id]
+        out.update((c.id, c) for c in made)
+    return sorted(out.values(), key=lambda c: c.header.chunk_id)
+
+
+def video_groups(headers: Sequence[ChunkHeader]) -> list[list[int]]:
+    """For each entity with a video stream, which chunks :func:`rebatch_video` needs: samples, codec and labels."""
+    entities: dict[str, list[int]] = {}
+    streams = set()
+    for index, header in enumerate(headers):
+        names = {c.descriptor.component for c in header.components}
+        if names & {SAMPLE, CODEC, IS_KEYFRAME}:
+            entities.setdefault(header.entity_path, []).append(index)
+        if SAMPLE in names and not header.is_static:
+            streams.add(header.entity_path)
+    return [indexes for entity, indexes in sorted(entities.items()) if entity in streams]
+
+
+def rebatch_video(chunks: Sequence[Chunk], settings: Settings, *, strict: bool = True) -> Iterator[Chunk]:
+    """What stands for ``chunks``, the video stream of one entity, when it is laid out by groups of pictures.
+
+    Key frames are found in the samples. Chunks hold whole groups, as many as fit into ``max_bytes`` and at least one;
+    no row is lost. One more chunk marks the key frames (``VideoStream:is_keyframe``). Chunks that need no change are
+    given back as they are. A stream whose samples are out of order, or can't stand in one chunk, is left alone, with
+    a warning. Memory: one chunk to write and a few to read.
+
+    Raises :class:`ReadError` (when ``strict``; else warns, and leaves the stream alone) when the codec is not known,
+    a key frame's parameters can't be read, or ``is_keyframe`` data contradicts the samples and is not to be fixed.
+    """
+    entity = chunks[0].entity_path
+    ordered = sorted(chunks, key=lambda c: c.header.chunk_id)
+    try:
+        stream = _Stream(ordered, settings)
+    except LeftAloneError as error:
+        _warn(f"VideoStream '{entity}' keeps its chunks: {error}")
+        yield from ordered
+        return
+    except VideoError as error:
+        if strict:
+            raise ReadError(f"Failed to add chunk to store: VideoStream '{entity}': {error}") from None
+        _warn(f"VideoStream '{entity}' keeps its chunks: {error}")
+        yield from ordered
+        return
+    yield from stream.laid_out()
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, ReadWarning, stacklevel=4)
+
+
+class _Stream:
+    """One video stream, looked at."""
+
+    def __init__(self, chunks: list[Chunk], settings: Settings) -> None:
+        self._settings = settings
+        self._entity = chunks[0].entity_path
+        self._samples = [c for c in chunks if not c.is_static and _has(c, SAMPLE)]
+        self._labels = [c for c in chunks if not c.is_static and not _has(c, SAMPLE) and _has(c, IS_KEYFRAME)]
+        changed = {id(c) for c in (*self._samples, *self._labels)}
+        self._others = [c for c in chunks if id(c) not in changed]
+        self._timeline = best_timeline(self._samples)
+        self._surveys = survey(self._samples, self._timeline, _detector(chunks, self._timeline))
+        self._trusts_labels = self._check_labels()
+
+    def laid_out(self) -> Iterator[Chunk]:
+        """The chunks that stand for the stream's."""
+        yield from self._others
+        groups = find_groups(self._surveys)
+        if groups.starts_late:
+            _warn(f"VideoStream '{self._entity}': the first sample is not a keyframe")
+        batcher = GroupBatcher(self._samples, self._settings.max_bytes)
+        yield from batcher.batches(groups.runs)
+        if batcher.largest > _LARGE_GROUP:
+            _warn(
+                f"VideoStream '{self._entity}': its largest group of pictures takes {batcher.largest:,} bytes and "
+                "stays in one chunk"
+            )
+        if self._trusts_labels:
+            yield from self._moved_labels()
+        else:
+            yield from self._unlabelled()
+            yield from _markers(self._entity, self._samples[0].header, self._surveys)
+
+    def _check_labels(self) -> bool:
+        """Whether there are labels to keep. Raises :class:`VideoError` for wrong ones."""
+        if self._settings.fix_keyframe:
+            return False
+        found = [s.labels for s in self._surveys]
+        for chunk in self._labels:
+            data = untouched_data(chunk)
+            found.append(labels(data, times_of(data, self._timeline)))
+        times = np.concatenate([t for t, _ in found])
+        if not len(times):
+            return False
+        keyframes = np.concatenate([s.times[s.is_keyframe] for s in self._surveys])
+        wrong = disagreement(keyframes, times, np.concatenate([v for _, v in found]))
+        if wrong is not None:
+            raise VideoError(
+                f"user-supplied `is_keyframe` data is incorrect: {wrong}; pass `--fix-keyframe` (Python: "
+                "`fix_keyframe=True`) to drop the existing labels and re-derive them from the encoded samples"
+            )
+        return True
+
+    def _moved_labels(self) -> Iterator[Chunk]:
+        """Labels in chunks of their own: where they are so already, as they are."""
+        beside_samples = [label for c in self._samples if (label := _labels_of(c)) is not None]
+        if beside_samples:
+            yield from merge_chunks(sorted(beside_samples, key=lambda c: bytes(c.data.row_ids[0].as_py())))
+        for chunk in self._labels:
+            if len(chunk.header.components) == 1:
+                yield chunk
+                continue
+            label = _labels_of(chunk)
+            if label is not None:
+                yield label
+            yield from _without_labels(chunk)
+
+    def _unlabelled(self) -> Iterator[Chunk]:
+        for chunk in self._labels:
+            yield from _without_labels(chunk)
+
+
+def _has(chunk: Chunk, component: str) -> bool:
+    return any(c.descriptor.component == component for c in chunk.header.components)
+
+
+def _detector(chunks: Sequence[Chunk], timeline: str) -> IsKeyframe:
+    """The codec's key frame test: the last codec logged, static before temporal."""
+    best: tuple[bool, bool, int, bytes] | None = None
+    codec = 0
+    for chunk in chunks:
+        if not _has(chunk, CODEC):
+            continue
+        data = untouched_data(chunk)
+        values = column(data, CODEC)
+        assert values is not None
+        rows, first = first_values(values)
+        times = next((t.ticks for t in data.timelines if t.name == timeline), None)
+        for row, index in zip(rows.tolist(), first.tolist(), strict=True):
+            rank = (
+                chunk.is_static,
+                times is not None,
+                0 if times is None else int(times[row]),
+                data.row_ids[row].as_py(),
+            )
+            number = values.values[index].as_py()
+            if number is not None and (best is None or rank >= best):
+                best, codec = rank, number
+    if best is None:
+        raise VideoError("couldn't resolve video codec")
+    detector = DETECTORS.get(codec)
+    if detector is None:
+        raise VideoError(f"couldn't resolve video codec: {codec!r} is none that is known")
+    return detector
+
+
+def _labels_of(chunk: Chunk) -> Chunk | None:
+    """The rows with a label, and only the label, under their row ids."""
+    data = untouched_data(chunk)
+    values = column(data, IS_KEYFRAME)
+    if values is None:
+        return None
+    rows, _ = first_values(values)
+    if not len(rows):
+        return None
+    kept = tuple(c for c in data.components if c.descriptor.component == IS_KEYFRAME)
+    return Chunk.from_data(data.with_components(kept).take(rows))
+
+
+def _without_labels(chunk: Chunk) -> list[Chunk]:
+    data = untouched_data(chunk)
+    kept = tuple(c for c in data.components if c.descriptor.component != IS_KEYFRAME)
+    return [Chunk.from_data(data.with_components(kept))] if kept else []
+
+
+def _markers(entity: str, shape: ChunkHeader, surveys: Sequence[ChunkSurvey]) -> list[Chunk]:
+    """A chunk with one ``is_keyframe`` row for each key frame, none where there is no key frame."""
+    order = np.argsort(np.concatenate([s.times[s.is_keyframe] for s in surveys]), kind="stable")
+    if not len(order):
+        return []
+    times = {
+        t.name: pa.array(np.concatenate([s.keyframe_times[t.name] for s in surveys])[order]).view(t.kind.arrow_type)
+        for t in shape.timelines
+    }
+    return [Chunk.build(entity, times, [(_MARKER, pa.array([[True]] * len(order), pa.list_(pa.bool_())))])]
