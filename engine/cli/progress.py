@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import TracebackType
 from typing import Self
 
@@ -41,6 +40,7 @@ class ProgressBar:
     def __init__(self, label: str, *, quiet: bool = False) -> None:
         self._total = 0
         console = Console(stderr=True)
+        self._drawn = console.is_terminal and not quiet
         self._rich = RichProgress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
@@ -49,19 +49,19 @@ class ProgressBar:
             TimeRemainingColumn(),
             console=console,
             transient=True,
-            disable=quiet or not console.is_terminal,
         )
         self._task: TaskID = self._rich.add_task(label, total=None, state=None)
 
     def __enter__(self) -> Self:
-        self._rich.start()
+        if self._drawn:
+            self._rich.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._rich.stop()
-        sys.stderr.flush()
+        if self._drawn:
+            self._rich.stop()
 
     def started(self, total_splits: int, total_bytes: int) -> None:
         """The plan is made; the bar gets its length, in source bytes."""
