@@ -67,7 +67,8 @@ def _strings(column: TextRun, batch: Batch) -> pa.Array:
 
 def _sequence(node: Sequence, column: Column, rows: int, batch: Batch) -> pa.Array:
     if isinstance(column, Raw):
-        assert isinstance(node.element, Primitive) and node.length is not None
+        assert isinstance(node.element, Primitive)
+        assert node.length is not None
         offsets = np.arange(0, (rows + 1) * node.length, node.length, dtype=np.int32)
         values = _numbers(node.element, column, batch)
     elif isinstance(column, Elements):

@@ -54,7 +54,8 @@ class Frame:
 
     def residues(self, align: int) -> np.ndarray:
         """How far each place is past a multiple of ``align``."""
-        return (self.place - self.base) & (align - 1)
+        past: np.ndarray = (self.place - self.base) & (align - 1)
+        return past
 
     def enter(self, block: Block) -> tuple[np.ndarray, int | None]:
         """Make sure that ``block`` fits. Returns the residues, and the one residue when all rows share it."""

@@ -33,6 +33,7 @@ class Block:
 
     @cached_property
     def align(self) -> int:
+        """The largest alignment of its parts."""
         return max((part.align for part in self.parts), default=1)
 
     def layout(self, residue: int) -> tuple[tuple[int, ...], int]:

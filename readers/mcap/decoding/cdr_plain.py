@@ -80,6 +80,7 @@ class Cursor:
         self.place = 0
 
     def align(self, size: int) -> None:
+        """Step to the next multiple of ``size``, as far as the encoding aligns at all."""
         self.place += -self.place % min(size, self.encoding.max_align)
 
     def take(self, size: int) -> bytes:
@@ -90,6 +91,7 @@ class Cursor:
         return self.data[self.place - size : self.place]
 
     def word(self) -> int:
+        """The next uint32: a count, or a length."""
         self.align(4)
         return int(struct.unpack(f"{self.encoding.order}I", self.take(4))[0])
 

@@ -19,7 +19,7 @@ _FAR: Final = 1 << 31
 """More bytes than a message has: distances are capped to it, so that products with counts stay within int64."""
 
 
-class TooManyElements(Exception):
+class TooManyElementsError(Exception):
     """A batch holds more elements of variable size than are decoded in one piece; half a batch may do."""
 
 
@@ -84,7 +84,7 @@ def _locate(var: ElementsVar, frame: Frame, counts: np.ndarray) -> ElementsRun:
     if not frame.require(good, f"{var.path}: it has more than {MAX_ELEMENTS:,} elements"):
         counts = counts[good]
     if int(counts.sum()) > MAX_ELEMENTS:
-        raise TooManyElements
+        raise TooManyElementsError
     offsets = offsets_of(counts).astype(np.int64)
     places = np.empty(int(offsets[-1]), np.int64)
     after = frame.place.copy()
@@ -133,7 +133,7 @@ def constant_counts(var: Var, rows: int) -> np.ndarray:
     return np.full(rows, 0 if isinstance(var, TextVar) else var.length, np.int64)
 
 
-class _Misfit(Exception):
+class _MisfitError(Exception):
     """An element does not fit into its message."""
 
 
@@ -148,7 +148,7 @@ def _locate_singly(
     done: np.ndarray,
 ) -> None:
     """What :func:`_locate` does for the rows that are left, one row after the other."""
-    walker = _Walker(memoryview(frame_bytes(cursor)), cursor.batch.order)
+    walker = _Walker(cursor.batch.data.data, cursor.batch.order)
     for row, place, base, end, owner in zip(
         cursor.row.tolist(),
         cursor.place.tolist(),
@@ -163,18 +163,13 @@ def _locate_singly(
             for k in range(count):
                 found[k] = place
                 place = walker.skip(var.program, place, base, end)
-        except _Misfit as misfit:
+        except _MisfitError as misfit:
             cursor.batch.faults.append((np.array([owner]), str(misfit)))
             continue
         start = int(offsets[row]) + index
         places[start : start + count] = found
         after[row] = place
         done[row] = True
-
-
-def frame_bytes(frame: Frame) -> np.ndarray:
-    """The buffer that the frame's places are offsets into."""
-    return frame.batch.data
 
 
 class _Walker:
@@ -185,15 +180,15 @@ class _Walker:
         self._word = struct.Struct(f"{order}I").unpack_from
 
     def skip(self, program: Program, place: int, base: int, end: int) -> int:
-        """Where the element that starts at ``place`` ends; raises :class:`_Misfit` past ``end``."""
+        """Where the element that starts at ``place`` ends; raises :class:`_MisfitError` past ``end``."""
         for block, var in program:
             place += block.layout((place - base) & (block.align - 1))[1]
             if place > end:
-                raise _Misfit(f"{block.parts[-1].path if block.parts else ''}: the message ends before it")
+                raise _MisfitError(f"{block.parts[-1].path if block.parts else ''}: the message ends before it")
             if isinstance(var, TextVar):
                 place += self._word(self._data, place - 4)[0]
                 if place > end:
-                    raise _Misfit(f"{var.path}: the string is longer than what is left of the message")
+                    raise _MisfitError(f"{var.path}: the string is longer than what is left of the message")
             elif var is not None:
                 count = self._word(self._data, place - 4)[0] if var.length is None else var.length
                 place = self._skip_sequence(var, count, place, base, end)
@@ -207,10 +202,10 @@ class _Walker:
             place += -(place - base) & (var.block.align - 1)
             place += (count - 1) * var.stride + var.size
             if place > end:
-                raise _Misfit(what)
+                raise _MisfitError(what)
             return place
         if count * var.least > end - place:
-            raise _Misfit(what)
+            raise _MisfitError(what)
         for _ in range(count):
             place = self.skip(var.program, place, base, end)
         return place

@@ -46,3 +46,15 @@ class MessageDecoder(Protocol):
         damaged message never raises: it is reported in :attr:`Decoded.bad`. At most 2 GiB of messages per call.
         """
         ...
+
+
+def in_order(pieces: list[tuple[np.ndarray, pa.Array]], datatype: pa.DataType) -> pa.Array:
+    """Join arrays of messages, each given with the messages' indices (int64), by ascending index."""
+    if not pieces:
+        return pa.array([], datatype)
+    if len(pieces) == 1:
+        return pieces[0][1]
+    indices = np.concatenate([indices for indices, _ in pieces])
+    values = pa.concat_arrays([array for _, array in pieces])
+    rank = np.argsort(indices)
+    return values if bool((rank == np.arange(len(rank))).all()) else values.take(pa.array(rank))

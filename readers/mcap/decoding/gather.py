@@ -13,7 +13,8 @@ _EQUAL_CAP: Final = 1024
 
 def sliding(data: np.ndarray, size: int) -> np.ndarray:
     """``data`` seen as a piece of ``size`` bytes at every offset; no copy. Empty when ``data`` is shorter."""
-    return np.ndarray((max(len(data) - size + 1, 0),), f"V{size}", data, strides=(1,))
+    pieces: np.ndarray = np.ndarray((max(len(data) - size + 1, 0),), f"V{size}", data, strides=(1,))
+    return pieces
 
 
 def read_words(data: np.ndarray, places: np.ndarray, order: str) -> np.ndarray:
@@ -27,7 +28,8 @@ def gather(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndar
     Each is copied once; a single piece is not copied at all.
     """
     if len(starts) == 1:
-        return data[starts[0] : starts[0] + lengths[0]]
+        single: np.ndarray = data[starts[0] : starts[0] + lengths[0]]
+        return single
     if not len(starts) or not lengths.any():
         return np.empty(0, np.uint8)
     first = int(lengths[0])
@@ -36,7 +38,7 @@ def gather(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndar
     stops = starts + lengths
     if bool((starts[1:] >= stops[:-1]).all()):
         return _gather_ordered(data, starts, stops)
-    view = memoryview(data)
+    view = data.data
     pieces = [view[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
     return np.frombuffer(b"".join(pieces), np.uint8)
 

@@ -24,10 +24,12 @@ class Primitive:
 
     @cached_property
     def is_bool(self) -> bool:
+        """Whether only 0 and 1 are values."""
         return bool(self.arrow == pa.bool_())
 
     @property
     def least(self) -> int:
+        """The fewest bytes one takes, padding aside."""
         return self.size
 
 
@@ -36,8 +38,16 @@ class Text:
     """A string; ``wide`` ones are UTF-16 on the wire. Bounds are not enforced."""
 
     wide: bool = False
-    arrow: pa.DataType = pa.string()
-    least: int = 4
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """A string."""
+        return pa.string()
+
+    @property
+    def least(self) -> int:
+        """The fewest bytes one takes: its length."""
+        return 4
 
 
 @dataclass(frozen=True)
@@ -49,10 +59,12 @@ class Sequence:
 
     @cached_property
     def arrow(self) -> pa.DataType:
+        """A list, never one of fixed size."""
         return pa.list_(self.element.arrow)
 
     @cached_property
     def least(self) -> int:
+        """The fewest bytes one takes, padding aside."""
         return 4 if self.length is None else self.length * self.element.least
 
 
@@ -65,6 +77,7 @@ class Struct:
 
     @cached_property
     def arrow(self) -> pa.DataType:
+        """A struct with a column for each field."""
         return pa.struct([pa.field(name, node.arrow) for name, node in self.fields])
 
     @cached_property

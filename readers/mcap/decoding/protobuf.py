@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -9,8 +10,10 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from ....engine.chunk.descriptor import ComponentDescriptor
-from .decoded import Decoded
+from .decoded import Decoded, in_order
+from .protobuf_columns import Columns, TooManyCellsError
 from .protobuf_plain import build_messages
+from .protobuf_scan import Places
 from .protobuf_schema import parse_protobuf
 
 _LARGEST_BATCH: Final = (1 << 31) - 1
@@ -28,13 +31,43 @@ class ProtobufDecoder:
         """See :meth:`MessageDecoder.decode`."""
         if int((ends - starts).sum()) > _LARGEST_BATCH:
             raise ValueError("more than 2 GiB of messages in one call")
-        return self.decode_plain(data, starts, ends)
+        if self._node.has_opaque:
+            return self.decode_plain(data, starts, ends)
+        faults: dict[int, str] = {}
+        pieces = list(self._columnar(data, starts, ends, np.arange(len(starts)), faults))
+        bad = np.array(sorted(faults), np.int64)
+        return Decoded(in_order(pieces, self.datatype), bad, [faults[index] for index in bad.tolist()])
+
+    def _columnar(
+        self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, chosen: np.ndarray, faults: dict[int, str]
+    ) -> Iterator[tuple[np.ndarray, pa.Array]]:
+        """Decode the messages ``chosen`` by column; what is odd about some is left to the library."""
+        columns = Columns(data)
+        try:
+            values = columns.messages(self._node, Places(starts[chosen], ends[chosen], chosen))
+        except TooManyCellsError:
+            if len(chosen) == 1:
+                faults[int(chosen[0])] = "it holds more values than are taken from one message"
+                return
+            half = len(chosen) // 2
+            yield from self._columnar(data, starts, ends, chosen[:half], faults)
+            yield from self._columnar(data, starts, ends, chosen[half:], faults)
+            return
+        odd = np.unique(np.concatenate([np.empty(0, np.int64), *columns.odd]))
+        if not len(odd):
+            yield chosen, values
+            return
+        plainly = self.decode_plain(data, starts[odd], ends[odd])
+        faults.update(zip(odd[plainly.bad].tolist(), plainly.reasons, strict=True))
+        yield np.delete(odd, plainly.bad), plainly.values
+        good = ~np.isin(chosen, odd)
+        yield chosen[good], values.filter(pa.array(good))
 
     def decode_plain(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
         """The same, by the library's message objects: the reference."""
         faults: dict[int, str] = {}
         messages: dict[int, Any] = {}
-        view = memoryview(data)
+        view = data.data
         for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             try:
                 messages[index] = self._class.FromString(bytes(view[start:end]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -46,6 +46,7 @@ class EnumNames:
 
     names: dict[int, str]
     closed: bool
+    default: int
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,23 @@ class ProtoMessage:
     def arrow(self) -> pa.DataType:
         """The struct type."""
         return pa.struct([entry.arrow for entry in self.entries])
+
+    @cached_property
+    def fields(self) -> dict[int, ProtoField]:
+        """All fields, members of oneofs too, by number."""
+        members = [entry.members if isinstance(entry, ProtoOneof) else (entry,) for entry in self.entries]
+        return {field.number: field for some in members for field in some}
+
+    @cached_property
+    def leaves(self) -> int:
+        """How many leaf columns it becomes, at least 1."""
+        return sum(1 if field.message is None else field.message.leaves for field in self.fields.values()) + 1
+
+    @cached_property
+    def has_opaque(self) -> bool:
+        """Whether a field anywhere in it stays serialized."""
+        some = self.fields.values()
+        return any(field.opaque or (field.message is not None and field.message.has_opaque) for field in some)
 
 
 def parse_protobuf(schema_name: str, schema_data: bytes) -> tuple[ProtoMessage, type[Message]]:
@@ -221,6 +239,10 @@ class _Builder:
                 message, leaves = self._message(field.message_type)
                 whole = field.message_type.full_name in self._done
                 is_map = bool(field.message_type.GetOptions().map_entry)
+                if is_map:
+                    # An entry without key or value has their defaults: in a map nothing is unset.
+                    pair = tuple(replace(entry, present=False) for entry in message.fields.values())
+                    message = ProtoMessage(message.name, pair)
         enum = _enum_names(field.enum_type) if field.enum_type is not None else None
         repeated = _is_repeated(field)
         present = field.has_presence and not repeated
@@ -237,4 +259,4 @@ def _enum_names(descriptor: EnumDescriptor) -> EnumNames:
     names: dict[int, str] = {}
     for value in descriptor.values:
         names.setdefault(value.number, value.name)
-    return EnumNames(names, bool(descriptor.is_closed))
+    return EnumNames(names, bool(descriptor.is_closed), descriptor.values[0].number)

@@ -14,8 +14,8 @@ from .cdr_columns import read
 from .cdr_frame import Batch, Frame
 from .cdr_layout import compile_node
 from .cdr_plain import COLUMNAR, ENCODINGS, CdrError, plain_reader, read_plain
-from .cdr_walk import TooManyElements
-from .decoded import Decoded
+from .cdr_walk import TooManyElementsError
+from .decoded import Decoded, in_order
 from .message_types import is_wide
 from .ros2_schema import parse_ros2
 
@@ -59,7 +59,7 @@ class Ros2Decoder:
             else:
                 pieces.append(self._singly(data, starts, ends, chosen, label, faults))
         bad = np.array(sorted(faults), np.int64)
-        return Decoded(self._in_order(pieces), bad, [faults[index] for index in bad.tolist()])
+        return Decoded(in_order(pieces, self.datatype), bad, [faults[index] for index in bad.tolist()])
 
     def _columnar(
         self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, chosen: np.ndarray, order: str, faults: Faults
@@ -70,7 +70,7 @@ class Ros2Decoder:
             base = starts[chosen] + _HEADER
             try:
                 columns = read(self._program, Frame(batch, base, base, ends[chosen], chosen, chosen))
-            except TooManyElements:
+            except TooManyElementsError:
                 half = len(chosen) // 2
                 yield from self._columnar(data, starts, ends, chosen[:half], order, faults)
                 yield from self._columnar(data, starts, ends, chosen[half:], order, faults)
@@ -97,17 +97,6 @@ class Ros2Decoder:
             except CdrError as error:
                 faults[index] = str(error)
         return np.array(good, np.int64), pa.array(values, self.datatype)
-
-    def _in_order(self, pieces: list[tuple[np.ndarray, pa.Array]]) -> pa.Array:
-        """The pieces' values by ascending message index."""
-        if not pieces:
-            return pa.array([], self.datatype)
-        if len(pieces) == 1:
-            return pieces[0][1]
-        indices = np.concatenate([indices for indices, _ in pieces])
-        values = pa.concat_arrays([array for _, array in pieces])
-        rank = np.argsort(indices)
-        return values if bool((rank == np.arange(len(rank))).all()) else values.take(pa.array(rank))
 
 
 def _labels(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> np.ndarray:

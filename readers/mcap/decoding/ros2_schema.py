@@ -48,7 +48,7 @@ def parse_ros2(schema_name: str, schema_data: bytes) -> Struct:
     StructType(struct<x: double>)
     """
     if len(schema_data) > MAX_SCHEMA_BYTES:
-        raise SchemaError(f"the definition of {schema_name} has {len(schema_data):,} bytes, more than {MAX_SCHEMA_BYTES:,}")
+        raise SchemaError(f"the definition of {schema_name} has {len(schema_data):,} bytes, too many")
     main, *rest = _SEPARATOR.split(schema_data.decode("utf-8", errors="replace").replace("\r", ""))
     definitions: dict[str, _Definition] = {}
     for section in rest:

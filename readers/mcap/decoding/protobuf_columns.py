@@ -1,0 +1,205 @@
+"""Protobuf messages to Arrow arrays, column by column, from their bytes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.descriptor import FieldDescriptor
+
+from ....engine.limits import MAX_CELLS
+from .gather import gather, not_utf8, offsets_of
+from .protobuf_numbers import Repeated, read_numbers, unpack
+from .protobuf_scan import Found, Places, Scan
+from .protobuf_schema import ENUM_TYPE, EnumNames, ProtoField, ProtoMessage, ProtoOneof
+
+_TEXT: Final = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
+
+
+class TooManyCellsError(Exception):
+    """A batch becomes more values than its bytes account for; half a batch may do."""
+
+
+class Columns:
+    """Builds arrays from one buffer. ``odd`` collects the owners of messages that are to be read in another way:
+    what is built for them is of no use.
+    """
+
+    def __init__(self, data: np.ndarray) -> None:
+        self._data = data
+        self.odd: list[np.ndarray] = []
+
+    def messages(self, node: ProtoMessage, places: Places) -> pa.Array:
+        """One struct for each of ``places``. Raises :class:`TooManyCellsError`."""
+        rows = len(places.place)
+        if rows * node.leaves > MAX_CELLS:
+            raise TooManyCellsError
+        scan = Scan(self._data, places, node.fields, self.odd)
+        children = [
+            self._oneof(entry, scan, places) if isinstance(entry, ProtoOneof) else self._field(entry, scan, places)
+            for entry in node.entries
+        ]
+        return pa.Array.from_buffers(node.arrow, rows, [None], null_count=0, children=children)
+
+    def _field(self, field: ProtoField, scan: Scan, places: Places) -> pa.Array:
+        found, rows = scan.take(field.number), len(places.place)
+        if field.is_map:
+            return self._map(field, found, places)
+        if field.repeated:
+            return self._repeated(field, found, places)
+        if not len(found.rows) and field.present:
+            return pa.nulls(rows, field.element)
+        again = found.rows[1:] == found.rows[:-1]
+        if again.any():
+            if field.message is not None:
+                self.odd.append(places.owner[found.rows[1:][again]])
+            last = np.append(~again, True)
+            found = Found(*(column[last] for column in found))
+        valid = None
+        if field.present and len(found.rows) < rows:
+            valid = np.zeros(rows, np.bool_)
+            valid[found.rows] = True
+        if field.message is not None:
+            return self._nested(field.message, found, places, valid)
+        return self._values(field, found, places.owner, rows, valid)
+
+    def _oneof(self, entry: ProtoOneof, scan: Scan, places: Places) -> pa.Array:
+        rows = len(places.place)
+        chosen = np.zeros(rows, np.int64)
+        for member in entry.members:
+            chosen += np.bincount(scan.take(member.number).rows, minlength=rows)
+        self.odd.append(places.owner[chosen > 1])
+        children = [self._field(member, scan, places) for member in entry.members]
+        return pa.Array.from_buffers(entry.arrow.type, rows, [bitmap(chosen > 0)], children=children)
+
+    def _nested(self, node: ProtoMessage, found: Found, places: Places, valid: np.ndarray | None) -> pa.Array:
+        """Messages within messages, null where unset."""
+        rows = len(places.place)
+        if len(found.rows) == rows:
+            return self.messages(node, Places(found.first, found.last, places.owner))
+        if valid is not None and 2 * len(found.rows) < rows:
+            some = self.messages(node, Places(found.first, found.last, places.owner[found.rows]))
+            index = np.zeros(rows, np.int64)
+            index[found.rows] = np.arange(len(found.rows))
+            return some.take(pa.array(index, mask=~valid))
+        first, last = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        first[found.rows], last[found.rows] = found.first, found.last
+        array = self.messages(node, Places(first, last, places.owner))
+        if valid is None:
+            return array
+        children = [array.field(index) for index in range(array.type.num_fields)]
+        return pa.Array.from_buffers(node.arrow, rows, [bitmap(valid)], children=children)
+
+    def _values(
+        self, field: ProtoField, found: Found, owner: np.ndarray, rows: int, valid: np.ndarray | None
+    ) -> pa.Array:
+        """Numbers, texts and enum values in their rows, defaults elsewhere; ``owner`` has one entry a row."""
+        dense = len(found.rows) == rows
+        if field.kind in _TEXT:
+            lengths = found.last - found.first
+            payload = gather(self._data, found.first, lengths)
+            if not dense:
+                lengths = _spread(lengths, found.rows, rows, 0)
+            return self._text(field, payload, offsets_of(lengths), owner, valid)
+        values = read_numbers(self._data, field.kind, found.first)
+        if not dense:
+            values = _spread(values, found.rows, rows, 0 if field.enum is None else field.enum.default)
+        return self._numbers(field, values, owner, valid)
+
+    def _text(
+        self, field: ProtoField, payload: np.ndarray, offsets: np.ndarray, owner: np.ndarray, valid: np.ndarray | None
+    ) -> pa.Array:
+        if field.kind == FieldDescriptor.TYPE_STRING:
+            self.odd.append(owner[not_utf8(payload, offsets)])
+        buffers = [bitmap(valid), pa.py_buffer(offsets), pa.py_buffer(payload)]
+        return pa.Array.from_buffers(field.element, len(offsets) - 1, buffers)
+
+    def _numbers(self, field: ProtoField, values: np.ndarray, owner: np.ndarray, valid: np.ndarray | None) -> pa.Array:
+        if field.enum is not None:
+            return self._enum(field.enum, values, owner, valid)
+        buffer = np.packbits(values, bitorder="little") if values.dtype == np.bool_ else values
+        return pa.Array.from_buffers(field.element, len(values), [bitmap(valid), pa.py_buffer(buffer)])
+
+    def _enum(self, enum: EnumNames, values: np.ndarray, owner: np.ndarray, valid: np.ndarray | None) -> pa.Array:
+        numbers = np.array(sorted(enum.names), np.int32)
+        index = np.searchsorted(numbers, values).clip(max=len(numbers) - 1)
+        unknown = numbers[index] != values
+        if enum.closed:
+            self.odd.append(owner[unknown if valid is None else unknown & valid])
+        texts = pa.array([enum.names[number] for number in numbers.tolist()], pa.string())
+        names = texts.take(pa.array(index, mask=unknown if unknown.any() else None))
+        numbered = pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])
+        return pa.Array.from_buffers(ENUM_TYPE, len(values), [bitmap(valid)], children=[names, numbered])
+
+    def _repeated(self, field: ProtoField, found: Found, places: Places) -> pa.Array:
+        rows = len(places.place)
+        if not len(found.rows):
+            return pa.nulls(rows, field.arrow.type)
+        owner = places.owner[found.rows]
+        if field.message is not None:
+            values = self.messages(field.message, Places(found.first, found.last, owner))
+            counts = np.bincount(found.rows, minlength=rows)
+        elif found.packed.any():
+            unpacked = self._unpack(field, found, owner)
+            counts = np.bincount(found.rows, weights=unpacked.counts, minlength=rows).astype(np.int64)
+            values = self._numbers(field, unpacked.values, np.repeat(owner, unpacked.counts), None)
+        else:
+            if len(found.rows) > MAX_CELLS:
+                raise TooManyCellsError
+            every = found._replace(rows=np.arange(len(found.rows)))
+            values = self._values(field, every, owner, len(found.rows), None)
+            counts = np.bincount(found.rows, minlength=rows)
+        return _lists(field.arrow.type, counts, values)
+
+    def _unpack(self, field: ProtoField, found: Found, owner: np.ndarray) -> Repeated:
+        single = ~found.packed
+        if single.any():
+            self.odd.append(owner[single])
+            empty = np.where(single, 0, found.last)
+            found = found._replace(first=np.where(single, 0, found.first), last=empty)
+        if int((found.last - found.first).sum()) > 8 * MAX_CELLS:
+            raise TooManyCellsError
+        unpacked = unpack(self._data, field.kind, found.first, found.last)
+        self.odd.append(owner[unpacked.wrong])
+        return unpacked
+
+    def _map(self, field: ProtoField, found: Found, places: Places) -> pa.Array:
+        """Maps, their entries by ascending key."""
+        assert field.message is not None
+        rows = len(places.place)
+        if not len(found.rows):
+            return pa.nulls(rows, field.arrow.type)
+        owner = places.owner[found.rows]
+        pairs = self.messages(field.message, Places(found.first, found.last, owner))
+        keys = pairs.field(0)
+        if pa.types.is_boolean(keys.type):
+            keys = keys.cast(pa.uint8())
+        table = pa.table({"row": found.rows, "key": keys})
+        order = pc.sort_indices(table, sort_keys=[("row", "ascending"), ("key", "ascending")])
+        pairs, keys = pairs.take(order), keys.take(order)
+        same = (found.rows[1:] == found.rows[:-1]) & pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+        self.odd.append(owner[1:][same])
+        kind = field.arrow.type
+        entries = pa.struct([kind.key_field, kind.item_field])
+        children = [pairs.field(0), pairs.field(1)]
+        pairs = pa.Array.from_buffers(entries, len(owner), [None], null_count=0, children=children)
+        return _lists(kind, np.bincount(found.rows, minlength=rows), pairs)
+
+
+def bitmap(valid: np.ndarray | None) -> pa.Buffer | None:
+    """An Arrow validity bitmap; None when all is valid."""
+    return None if valid is None or bool(valid.all()) else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _spread(values: np.ndarray, places: np.ndarray, rows: int, default: int) -> np.ndarray:
+    spread = np.full(rows, default, values.dtype)
+    spread[places] = values
+    return spread
+
+
+def _lists(kind: pa.DataType, counts: np.ndarray, values: pa.Array) -> pa.Array:
+    """Lists of ``counts`` values; an empty one is null."""
+    buffers = [bitmap(counts > 0), pa.py_buffer(offsets_of(counts))]
+    return pa.Array.from_buffers(kind, len(counts), buffers, children=[values])

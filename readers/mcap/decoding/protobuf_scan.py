@@ -1,0 +1,201 @@
+"""Finding the fields of many protobuf messages at once: the next field of every message, then the one after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
+
+from .protobuf_schema import ProtoField
+from .varints import read_varints
+
+VARINT: Final = 0
+FIXED64: Final = 1
+BYTES: Final = 2
+FIXED32: Final = 5
+
+_FEW: Final = 40
+"""With fewer messages than this, fields are found one by one: an array operation costs more than it saves."""
+
+_LAST_TAG: Final = (1 << 32) - 1
+_FIXED: Final = {FIXED64: 8, FIXED32: 4}
+_WIRE: Final = {
+    FieldDescriptor.TYPE_DOUBLE: FIXED64,
+    FieldDescriptor.TYPE_FIXED64: FIXED64,
+    FieldDescriptor.TYPE_SFIXED64: FIXED64,
+    FieldDescriptor.TYPE_FLOAT: FIXED32,
+    FieldDescriptor.TYPE_FIXED32: FIXED32,
+    FieldDescriptor.TYPE_SFIXED32: FIXED32,
+    FieldDescriptor.TYPE_STRING: BYTES,
+    FieldDescriptor.TYPE_BYTES: BYTES,
+    FieldDescriptor.TYPE_MESSAGE: BYTES,
+    FieldDescriptor.TYPE_GROUP: -1,
+}
+
+
+def wire_type(field: ProtoField) -> int:
+    """How one value of ``field`` is written; -1 for groups, which are not read here."""
+    return _WIRE.get(field.kind, VARINT)
+
+
+class Places(NamedTuple):
+    """Messages within a buffer: they start at ``place`` and stop at ``end``; ``owner`` is the outermost's index."""
+
+    place: np.ndarray
+    end: np.ndarray
+    owner: np.ndarray
+
+
+class Found(NamedTuple):
+    """Occurrences of one field: the rows they are in, ascending and in the order of the wire.
+
+    ``first`` is the value (the bits of a uint64, as int64) of a number of variable width, else the place where the
+    value starts; ``last`` where it ends. ``packed`` marks stretches of many values.
+    """
+
+    rows: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    packed: np.ndarray
+
+
+class Scan:
+    """One pass over messages. ``odd`` collects the owners of what is not plainly readable."""
+
+    def __init__(
+        self, data: np.ndarray, places: Places, fields: Mapping[int, ProtoField], odd: list[np.ndarray]
+    ) -> None:
+        self._data = data
+        self._places = places
+        self._fields = fields
+        self._odd = odd
+        self._pieces: dict[int, list[Found]] = {}
+        rows = np.flatnonzero(places.place < places.end)
+        at = places.place[rows]
+        while len(rows) >= _FEW:
+            rows, at = self._step(rows, at)
+        self._singly(rows.tolist(), at.tolist())
+
+    def take(self, number: int) -> Found:
+        """All occurrences of a field."""
+        pieces = self._pieces.get(number, [])
+        if not pieces:
+            none = np.empty(0, np.int64)
+            return Found(none, none, none, np.empty(0, np.bool_))
+        if len(pieces) == 1:
+            return pieces[0]
+        merged = Found(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
+        order = np.argsort(merged.rows, kind="stable")
+        return Found(*(column[order] for column in merged))
+
+    def _step(self, rows: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Read one field of each of ``rows``; the rows that have another, and where it is."""
+        ends = self._places.end[rows]
+        tags, after, good = read_varints(self._data, at, ends)
+        if not good.all():
+            self._reject(rows[~good])
+            rows, tags, after, ends = rows[good], tags[good], after[good], ends[good]
+        next_at = np.full(len(rows), -1, np.int64)
+        if len(rows) and bool((tags == tags[0]).all()):
+            next_at = self._read(int(tags[0]), rows, after, ends)
+        else:
+            for tag in np.unique(tags).tolist():
+                some = np.flatnonzero(tags == tag)
+                next_at[some] = self._read(tag, rows[some], after[some], ends[some])
+        more = (next_at >= 0) & (next_at < ends)
+        return (rows, next_at) if more.all() else (rows[more], next_at[more])
+
+    def _read(self, tag: int, rows: np.ndarray, at: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Read the value after a ``tag``; where the next field starts, -1 where nothing can be made of it."""
+        wire = tag & 7
+        if wire == VARINT:
+            values, after, good = read_varints(self._data, at, ends)
+            first = values.view(np.int64)
+        elif wire in _FIXED:
+            first, after = at, at + _FIXED[wire]
+            good = after <= ends
+        elif wire == BYTES:
+            lengths, first, good = read_varints(self._data, at, ends)
+            good &= lengths <= np.maximum(ends - first, 0).astype(np.uint64)
+            after = first + np.where(good, lengths, np.uint64(0)).astype(np.int64)
+        else:
+            first, after, good = at, at, np.zeros(len(rows), np.bool_)
+        keep = self._keeps(tag)
+        if keep is None:
+            good = np.zeros(len(rows), np.bool_)
+        elif not good.all():
+            first, rows_good, last = first[good], rows[good], after[good]
+            self._add(tag >> 3, keep, rows_good, first, last)
+        else:
+            self._add(tag >> 3, keep, rows, first, after)
+        if not good.all():
+            self._reject(rows[~good])
+            return np.where(good, after, -1)
+        return after
+
+    def _add(self, number: int, keep: str, rows: np.ndarray, first: np.ndarray, last: np.ndarray) -> None:
+        if keep:
+            packed = np.full(len(rows), keep == "packed")
+            self._pieces.setdefault(number, []).append(Found(rows, first, last, packed))
+
+    def _keeps(self, tag: int) -> str | None:
+        """Whether a field is wanted ("one", "packed"), unknown (""), or not what the schema says (None)."""
+        number, wire = tag >> 3, tag & 7
+        if number == 0 or tag > _LAST_TAG:
+            return None
+        field = self._fields.get(number)
+        if field is None:
+            return ""
+        natural = wire_type(field)
+        if wire == natural:
+            return "one"
+        return "packed" if field.repeated and wire == BYTES and natural in (VARINT, *_FIXED) else None
+
+    def _reject(self, rows: np.ndarray) -> None:
+        self._odd.append(self._places.owner[rows])
+
+    def _singly(self, rows: list[int], at: list[int]) -> None:
+        """Read all that is left of ``rows``, one field after the other."""
+        view = self._data.data
+        found: dict[int, list[tuple[int, int, int, bool]]] = {}
+        for row, place in zip(rows, at, strict=True):
+            end = int(self._places.end[row])
+            while 0 <= place < end:
+                tag, place = _varint(view, place, end)
+                keep = self._keeps(tag) if place >= 0 else None
+                first, place = _value(view, tag & 7, place, end) if keep is not None else (0, -1)
+                if place < 0:
+                    self._reject(np.array([row]))
+                elif keep:
+                    found.setdefault(tag >> 3, []).append((row, first, place, keep == "packed"))
+        for number, occurrences in found.items():
+            piece = Found(*(np.array(column) for column in zip(*occurrences, strict=True)))
+            self._pieces.setdefault(number, []).append(piece)
+
+
+def _varint(view: memoryview, place: int, end: int) -> tuple[int, int]:
+    """The number at ``place`` and where it ends, -1 when there is none."""
+    value = shift = 0
+    while place < end and shift < 70:
+        byte = view[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place if value < 1 << 64 else -1
+        shift += 7
+    return 0, -1
+
+
+def _value(view: memoryview, wire: int, place: int, end: int) -> tuple[int, int]:
+    """What :class:`Found` says of one value, and where it ends, -1 when there is none."""
+    if wire == VARINT:
+        value, place = _varint(view, place, end)
+        return value - (1 << 64) if value >> 63 else value, place
+    if wire == BYTES:
+        size, start = _varint(view, place, end)
+        return start, start + size if start >= 0 and size <= end - start else -1
+    if wire in _FIXED and place + _FIXED[wire] <= end:
+        return place, place + _FIXED[wire]
+    return 0, -1
