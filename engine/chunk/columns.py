@@ -6,12 +6,14 @@ Rerun's own ``TimeColumn`` and ``ComponentColumn`` objects work as well: only th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from . import time_ticks
 from .descriptor import ComponentDescriptor
 from .header import TimelineKind
 
@@ -46,7 +48,8 @@ class TimeColumn:
     """The times of a chunk's rows on one timeline.
 
     Exactly one of ``sequence`` (integers), ``duration`` (seconds, ``timedelta`` or ``timedelta64``) and ``timestamp``
-    (seconds since the Unix epoch, ``datetime`` or ``datetime64``; naive datetimes are UTC) is given.
+    (seconds since the Unix epoch, ``datetime`` or ``datetime64``; naive datetimes are UTC) is given; otherwise
+    ``ValueError``, as for times that cannot be in seconds.
 
     >>> TimeColumn("frame", sequence=[1, 2]).as_arrow_array().type
     DataType(int64)
@@ -68,12 +71,12 @@ class TimeColumn:
             )
         self.timeline = timeline
         if sequence is not None:
-            self.kind, ticks = TimelineKind.SEQUENCE, np.asarray(list(sequence), dtype=np.int64)
+            self.kind, ticks = TimelineKind.SEQUENCE, time_ticks.sequence_ticks(sequence)
         elif duration is not None:
-            self.kind, ticks = TimelineKind.DURATION, np.asarray([_nanoseconds(d) for d in duration], dtype=np.int64)
+            self.kind, ticks = TimelineKind.DURATION, time_ticks.duration_ticks(duration)
         else:
             assert timestamp is not None
-            self.kind, ticks = TimelineKind.TIMESTAMP, np.asarray([_since_epoch(t) for t in timestamp], dtype=np.int64)
+            self.kind, ticks = TimelineKind.TIMESTAMP, time_ticks.timestamp_ticks(timestamp)
         self.times = ticks
 
     def timeline_name(self) -> str:
@@ -85,33 +88,35 @@ class TimeColumn:
         return pa.array(self.times).view(self.kind.arrow_type)
 
 
-def _nanoseconds(value: float | timedelta | np.timedelta64) -> int:
-    if isinstance(value, np.timedelta64):
-        return int(value.astype("timedelta64[ns]").astype(np.int64))
-    if isinstance(value, timedelta):
-        return (value.days * 86_400 + value.seconds) * 1_000_000_000 + value.microseconds * 1000
-    return round(float(value) * 1e9)
-
-
-def _since_epoch(value: float | datetime | np.datetime64) -> int:
-    if isinstance(value, np.datetime64):
-        return int(value.astype("datetime64[ns]").astype(np.int64))
-    if isinstance(value, datetime):
-        aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-        return _nanoseconds(aware - datetime(1970, 1, 1, tzinfo=UTC))
-    return round(float(value) * 1e9)
-
-
 class ComponentColumn:
     """The values of one component, one list (or one value) a row; null where a row logs nothing.
+
+    With ``lengths`` the values are single ones, and row ``i`` gets the next ``lengths[i]`` of them.
 
     >>> ComponentColumn(ComponentDescriptor("volume"), [[1.0], None]).as_arrow_array().to_pylist()
     [[1.0], None]
     """
 
-    def __init__(self, descriptor: ComponentDescriptor | str, values: pa.Array | Iterable[Any]) -> None:
+    def __init__(
+        self,
+        descriptor: ComponentDescriptor | str,
+        values: pa.Array | Iterable[Any],
+        *,
+        lengths: npt.ArrayLike | None = None,
+    ) -> None:
         self.descriptor = ComponentDescriptor(descriptor) if isinstance(descriptor, str) else descriptor
-        self.values = values if isinstance(values, pa.Array) else pa.array(list(values))
+        array = values if isinstance(values, pa.Array) else pa.array(list(values))
+        self.values = array if lengths is None else _partition(array, lengths)
+
+    def partition(self, lengths: npt.ArrayLike) -> ComponentColumn:
+        """The single values, that many to each row.
+
+        Raises ``ValueError`` when the lengths do not add up to the number of values.
+
+        >>> ComponentColumn("volume", [1.0, 2.0, 3.0]).partition([1, 2]).as_arrow_array().to_pylist()
+        [[1.0], [2.0, 3.0]]
+        """
+        return ComponentColumn(self.descriptor, self.values, lengths=lengths)
 
     def component_descriptor(self) -> ComponentDescriptor:
         """The descriptor."""
@@ -120,6 +125,14 @@ class ComponentColumn:
     def as_arrow_array(self) -> pa.Array:
         """One value, or one list of values, a row."""
         return self.values
+
+
+def _partition(values: pa.Array, lengths: npt.ArrayLike) -> pa.ListArray:
+    counts = np.asarray(lengths, dtype=np.int64).reshape(-1)
+    if (counts < 0).any() or int(counts.sum()) != len(values):
+        raise ValueError(f"The lengths of the rows add up to {int(counts.sum())}, but there are {len(values)} values.")
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
 def descriptor_of(like: Any) -> ComponentDescriptor:

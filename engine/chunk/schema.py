@@ -1,0 +1,219 @@
+"""The columns of a recording, a store or a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from .column_descriptors import ComponentColumnDescriptor, IndexColumnDescriptor
+from .column_selectors import ComponentColumnSelector, SelectorTypeError
+from .descriptor import ComponentDescriptor
+from .entity_path import parse_entity_path
+from .header import ChunkHeader, TimelineKind
+from .schema_arrow import columns_of_arrow, to_arrow_schema
+
+
+class Schema:
+    """Which columns there are: timelines by name, then components by entity, archetype and component.
+
+    Iteration gives the index columns first. Two schemas are equal when their columns are, types included.
+
+    >>> arm = ComponentColumnDescriptor("/arm", "volume")
+    >>> Schema([IndexColumnDescriptor("frame")], [arm]).column_names()
+    ['frame', '/arm:volume']
+    """
+
+    __slots__ = ("_components", "_indexes")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self, indexes: Iterable[IndexColumnDescriptor], components: Iterable[ComponentColumnDescriptor]
+    ) -> None:
+        self._indexes = sorted(indexes, key=lambda c: c.name.encode())
+        self._components = sorted(components, key=lambda c: c.sort_key)
+
+    @classmethod
+    def from_headers(cls, headers: Iterable[ChunkHeader]) -> Schema:
+        """The union over chunks, from their headers alone.
+
+        Where chunks disagree on the type of a timeline or of a component, the first one has its way. Headers that
+        come from an RRD's footer lack components without any value; :meth:`from_arrow` on the footer's schema has
+        them.
+        """
+        timelines: dict[str, TimelineKind] = {}
+        components: dict[tuple[str, ComponentDescriptor], ComponentColumnDescriptor] = {}
+        for header in headers:
+            for timeline in header.timelines:
+                timelines.setdefault(timeline.name, timeline.kind)
+            for component in header.components:
+                key = (header.entity_path, component.descriptor)
+                known = components.get(key)
+                is_empty = component.is_empty is True
+                if known is None:
+                    components[key] = _column(*key, header.is_static, component.datatype, is_empty)
+                elif (header.is_static and not known.is_static) or (known.is_semantically_empty and not is_empty):
+                    components[key] = replace(
+                        known,
+                        is_static=known.is_static or header.is_static,
+                        is_semantically_empty=known.is_semantically_empty and is_empty,
+                    )
+        return cls((IndexColumnDescriptor(n, k) for n, k in timelines.items()), components.values())
+
+    @classmethod
+    def from_arrow(cls, schema: pa.Schema) -> Schema:
+        """The schema in Arrow form, as :meth:`to_arrow` and the footer of an RRD have it.
+
+        Raises ``ValueError`` when a timeline's type is none that a timeline can have.
+        """
+        return cls(*columns_of_arrow(schema))
+
+    def to_arrow(self) -> pa.Schema:
+        """The schema as Arrow fields: row ids, timelines, components, each with Rerun's metadata."""
+        return to_arrow_schema(self._indexes, self._components)
+
+    def index_columns(self) -> list[IndexColumnDescriptor]:
+        """The timelines."""
+        return list(self._indexes)
+
+    def component_columns(self) -> list[ComponentColumnDescriptor]:
+        """The components of all entities."""
+        return list(self._components)
+
+    def column_names(self) -> list[str]:
+        """The names of all columns, index columns first."""
+        return [c.name for c in self]
+
+    def archetypes(self, *, include_properties: bool = False) -> list[str]:
+        """The full names of all archetypes, sorted."""
+        columns = self.columns_for(include_properties=include_properties)
+        return sorted({c.archetype for c in columns if c.archetype})
+
+    def component_types(self, *, include_properties: bool = False) -> list[str]:
+        """The full names of all component types, sorted."""
+        columns = self.columns_for(include_properties=include_properties)
+        return sorted({c.component_type for c in columns if c.component_type})
+
+    def entity_paths(self, *, include_properties: bool = False) -> list[str]:
+        """All entity paths, sorted as text."""
+        return sorted({c.entity_path for c in self.columns_for(include_properties=include_properties)})
+
+    def columns_for(
+        self,
+        *,
+        entity_path: str | None = None,
+        archetype: str | type | None = None,
+        component_type: str | None = None,
+        include_properties: bool = False,
+    ) -> list[ComponentColumnDescriptor]:
+        """The component columns that meet all conditions given.
+
+        ``archetype`` is a full name (``rerun.archetypes.Points3D``), its last part (``Points3D``), or one of Rerun's
+        archetype classes. Columns of recording properties are left out unless ``include_properties``.
+        """
+        path = None if entity_path is None else parse_entity_path(entity_path)
+        wanted = None if archetype is None else _archetype_name(archetype)
+        return [
+            c
+            for c in self._components
+            if (include_properties or not c.is_property)
+            and (path is None or c.entity_path == path)
+            and (wanted is None or _is_archetype(c.archetype, wanted))
+            and (component_type is None or c.component_type == component_type)
+        ]
+
+    def column_names_for(
+        self,
+        *,
+        entity_path: str | None = None,
+        archetype: str | type | None = None,
+        component_type: str | None = None,
+        include_properties: bool = False,
+    ) -> list[str]:
+        """The names of the columns of :meth:`columns_for`."""
+        columns = self.columns_for(
+            entity_path=entity_path,
+            archetype=archetype,
+            component_type=component_type,
+            include_properties=include_properties,
+        )
+        return [c.name for c in columns]
+
+    def column_for(self, entity_path: str, component: str) -> ComponentColumnDescriptor | None:
+        """The column of a component (``Points3D:positions``) on an entity, or None."""
+        path = parse_entity_path(entity_path)
+        return next((c for c in self._components if c.entity_path == path and c.component == component), None)
+
+    def column_for_selector(
+        self, selector: str | ComponentColumnSelector | ComponentColumnDescriptor
+    ) -> ComponentColumnDescriptor:
+        """The column that a selector, or the text ``<entity path>:<component>``, means.
+
+        A descriptor is given back as it is, whether there is such a column or not.
+
+        Raises
+        ------
+        LookupError
+            There is no such column.
+        ValueError
+            The text is no selector, or the argument is of another type (then it is a ``TypeError``, too).
+        """
+        if isinstance(selector, ComponentColumnDescriptor):
+            return selector
+        if isinstance(selector, str):
+            selector = ComponentColumnSelector.parse(selector)
+        elif not isinstance(selector, ComponentColumnSelector):
+            raise SelectorTypeError(
+                "argument 'selector': expected str, ComponentColumnSelector or ComponentColumnDescriptor, "
+                f"got {type(selector).__name__}"
+            )
+        column = self.column_for(selector.entity_path, selector.component)
+        if column is None:
+            raise LookupError(f"Could not find column for selector {selector}")
+        return column
+
+    def __iter__(self) -> Iterator[IndexColumnDescriptor | ComponentColumnDescriptor]:
+        yield from self._indexes
+        yield from self._components
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.to_arrow().__arrow_c_schema__()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Schema):
+            return NotImplemented
+        return self._indexes == other._indexes and self._components == other._components
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self))
+
+
+def _column(
+    entity_path: str, descriptor: ComponentDescriptor, is_static: bool, datatype: pa.DataType, is_empty: bool
+) -> ComponentColumnDescriptor:
+    return ComponentColumnDescriptor(
+        entity_path,
+        descriptor.component,
+        descriptor.archetype,
+        descriptor.component_type,
+        is_static,
+        datatype,
+        is_empty,
+    )
+
+
+def _archetype_name(archetype: Any) -> str:
+    if isinstance(archetype, str):
+        return archetype
+    name = getattr(archetype, "archetype", None)
+    if not callable(name):
+        raise TypeError(f"argument 'archetype': expected a name or an archetype class, got {archetype!r}")
+    return str(name())
+
+
+def _is_archetype(known: str | None, wanted: str) -> bool:
+    if known is None:
+        return False
+    return known == wanted or ("." not in wanted and known.rpartition(".")[2] == wanted)
