@@ -45,18 +45,21 @@ SCHEMA = pa.schema(
         ("offset", pa.int64()),
         ("size", pa.int64()),
         ("uncompressed_size", pa.int64()),
+        ("digest", pa.binary()),
         ("note", pa.string()),
     ]
 )
 """``types`` is an Arrow IPC schema with the component columns' types, given once for each distinct set of a task;
-later rows name the position of that row in ``types_of``. ``offset`` is that of the message in ``part``."""
+later rows name the position of that row in ``types_of``. ``offset`` is that of the message in ``part``; ``digest``
+the 16 bytes of XXH3-128 of the ``size`` bytes there, for what goes into a kept store."""
 
 SPARK_SCHEMA = (
     "kind string, task int, position bigint, chunk_id binary, entity_path string, num_rows bigint, is_static boolean, "
     "timelines array<struct<name:string,kind:string,start:bigint,end:bigint>>, "
     "components array<struct<component:string,archetype:string,component_type:string,is_empty:boolean,"
     "ranges:array<struct<start:bigint,end:bigint,num_rows:bigint>>>>, "
-    "types binary, types_of bigint, part string, offset bigint, size bigint, uncompressed_size bigint, note string"
+    "types binary, types_of bigint, part string, offset bigint, size bigint, uncompressed_size bigint, digest binary, "
+    "note string"
 )
 
 
@@ -68,6 +71,7 @@ class PartChunk:
     position: int
     part: str
     entry: ChunkEntry
+    digest: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +86,15 @@ class Note:
 class RowWriter:
     """Makes record batches of chunk rows for one task."""
 
-    def __init__(self, task: int, part: str, batch_rows: int = 4096) -> None:
+    def __init__(self, task: int, batch_rows: int = 4096) -> None:
         self._task = task
-        self._part = part
         self._rows: list[dict[str, Any]] = []
         self._batch_rows = batch_rows
         self._position = 0
         self._types: dict[tuple[pa.DataType, ...], int] = {}
 
-    def add(self, entry: ChunkEntry) -> Iterator[pa.RecordBatch]:
-        """Add a chunk's row; gives a batch whenever one is full."""
+    def add(self, entry: ChunkEntry, part: str, digest: bytes | None = None) -> Iterator[pa.RecordBatch]:
+        """Add the row of a chunk in ``part``; gives a batch whenever one is full."""
         header = entry.header
         types = tuple(c.datatype for c in header.components)
         first = self._types.setdefault(types, self._position)
@@ -108,10 +111,11 @@ class RowWriter:
                 "components": [_component_row(c) for c in header.components],
                 "types": _types_to_bytes(types) if first == self._position else None,
                 "types_of": first,
-                "part": self._part,
+                "part": part,
                 "offset": entry.offset,
                 "size": entry.size,
                 "uncompressed_size": entry.uncompressed_size,
+                "digest": digest,
             }
         )
         self._position += 1
@@ -153,7 +157,7 @@ def parse_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[PartChunk], list
         if row["kind"] == "chunk":
             header = _header(row, types[row["task"], row["types_of"]])
             entry = ChunkEntry(header, row["offset"], row["size"], row["uncompressed_size"])
-            chunks.append(PartChunk(row["task"], row["position"], row["part"], entry))
+            chunks.append(PartChunk(row["task"], row["position"], row["part"], entry, row["digest"]))
         else:
             notes.append(Note(row["kind"], row["task"], json.loads(row["note"])))
     chunks.sort(key=lambda c: (c.task, c.position))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ..failing import writing
-from ..rrd import MessageWriter, StoreEntry
+from ..rrd import ChunkEntry, MessageWriter, StoreEntry, digests_of
 from .chunk_rows import RowWriter
 from .failures import failure_to_dict, is_transient
 from .staging import Staging
@@ -28,13 +28,14 @@ _OPEN_SUFFIX = ".open"
 class PartJob:
     """What a task needs beside its number: the work, the store its chunks belong to, and where parts go.
 
-    ``stores`` has one entry for each task of the work.
+    ``stores`` has one entry for each task of the work. With ``digests`` every chunk row carries that of its bytes.
     """
 
     work: Work
     stores: tuple[StoreEntry, ...]
     folder: str
     destination: str
+    digests: bool = False
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
         """Run task ``index``: write its part, give its chunk rows, close with a row of kind ``task``.
@@ -46,7 +47,7 @@ class PartJob:
         if staging.has_failed:
             return
         name = f"{index:06d}-{secrets.token_hex(4)}"
-        rows = RowWriter(index, name + PART_SUFFIX)
+        rows = RowWriter(index)
         open_part = staging.folder / (name + _OPEN_SUFFIX)
         try:
             yield from self._write(index, open_part, rows)
@@ -58,25 +59,32 @@ class PartJob:
             if is_transient(error) or not isinstance(error, Exception):
                 raise
             staging.mark_failed()
-            failure = RowWriter(index, name)
+            failure = RowWriter(index)
             failure.note("failure", failure_to_dict(error, self.work.tasks[index].label))
             yield failure.batch()
 
     def _write(self, index: int, path: Path, rows: RowWriter) -> Iterator[pa.RecordBatch]:
         started = time.perf_counter()
+        part = path.with_suffix(PART_SUFFIX).name
         counts = {"chunks": 0, "rows": 0, "bytes": 0}
         with writing(self.destination):
             file = path.open("wb", buffering=0)
         with file, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             writer = MessageWriter(file, self.stores[index], path=self.destination)
+            entries: list[ChunkEntry] = []
             for chunk in self.work.run(index):
                 entry = writer.append(chunk)
                 counts["chunks"] += 1
                 counts["rows"] += entry.header.num_rows
-                yield from rows.add(entry)
+                if self.digests:
+                    entries.append(entry)
+                else:
+                    yield from rows.add(entry, part)
             writer.flush()
             counts["bytes"] = file.tell()
+        for entry, digest in zip(entries, digests_of(path, entries), strict=True):
+            yield from rows.add(entry, part, digest)
         for warning in caught:
             rows.note("warning", {"category": warning.category.__name__, "text": str(warning.message)})
         with writing(self.destination):

@@ -15,13 +15,15 @@ import pyarrow as pa
 
 from ..chunk import Chunk
 from ..errors import ReadWarning, SessionError, UsageError, WriteError
+from ..failing import writing
 from ..rrd import StoreEntry
 from .chunk_rows import Note, PartChunk, parse_rows
-from .commit import commit_rrd
+from .commit import commit_rrd, sync_folder
 from .failures import failure_from_dict
 from .inline import run_inline
 from .part import PartJob
 from .progress import ProgressListener, RunResult
+from .shards import write_shards
 from .staging import Staging
 from .watch import watching
 from .work import Task, Work
@@ -93,6 +95,45 @@ def write_rrd(destination: Path, outputs: Sequence[tuple[StoreEntry, Work]], opt
         job = PartJob(joined, stores, str(staging.folder), str(destination))
         chunks, notes = run_parts(job, staging, options)
         size = commit_rrd(staging, destination, [s for s, _ in outputs], stores, chunks)
+    return _finished(tasks, chunks, notes, size, started, options)
+
+
+def write_rrd_shards(
+    destination: Path, store: StoreEntry, work: Work, shard_bytes: int, options: RunOptions
+) -> RunResult:
+    """Run work and commit its chunks as a folder of RRDs, which appears whole or not at all."""
+    started = time.perf_counter()
+    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
+        raise WriteError(
+            "is there already", path=str(destination), hint="Shards go into a folder that is new or empty."
+        )
+    tasks = work.tasks
+    with Staging.beside(destination) as staging:
+        job = PartJob(work, (store,) * len(tasks), str(staging.folder), str(destination))
+        chunks, notes = run_parts(job, staging, options)
+        folder = staging.folder / "shards"
+        with writing(str(destination)):
+            folder.mkdir()
+        size = 0
+        shards = list(write_shards(staging, store, chunks, shard_bytes, str(destination)))
+        with writing(str(destination)):
+            for i, (path, _) in enumerate(shards):
+                size += path.stat().st_size
+                path.rename(folder / f"shard-{i:05d}.rrd")
+            sync_folder(folder)
+            folder.replace(destination)
+            sync_folder(destination.parent)
+    return _finished(tasks, chunks, notes, size, started, options)
+
+
+def _finished(
+    tasks: Sequence[Task],
+    chunks: Sequence[PartChunk],
+    notes: Sequence[Note],
+    size: int,
+    started: float,
+    options: RunOptions,
+) -> RunResult:
     result = RunResult(
         splits=len(tasks),
         chunks=len(chunks),

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..chunk import Chunk
 from ..failing import writing
-from ..rrd import ChunkEntry, FramedPayload, MessageWriter, StoreEntry
+from ..rrd import ChunkEntry, MessageWriter, StoreEntry, VerifiedPayload
 from .part import PART_SUFFIX, PartJob
 from .runner import RunOptions, run_parts, scratch_folder
 from .staging import Staging
@@ -20,22 +20,26 @@ from .work import Work
 _STORE = StoreEntry("recording", "chunkmill", "scratch")
 
 
-class _Folder:
+class ScratchFolder:
     """A scratch folder that is removed when nothing refers to it any more, at the latest when Python ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
 
+    def keeping(self, payload: VerifiedPayload) -> VerifiedPayload:
+        """The same payload, as long as which the folder stays (in this process)."""
+        return _ScratchPayload(payload.path, payload.offset, payload.size, payload.chunk_id, payload.digest, self)
+
 
 @dataclass(frozen=True, slots=True)
-class _ScratchPayload(FramedPayload):
+class _ScratchPayload(VerifiedPayload):
     """A payload in a scratch part, which stays as long as its payloads do (in the process that made it)."""
 
-    folder: _Folder | None = field(default=None, repr=False, compare=False)
+    folder: ScratchFolder | None = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FramedPayload, (self.path, self.offset, self.size, self.chunk_id)
+        return VerifiedPayload, (self.path, self.offset, self.size, self.chunk_id, self.digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class ScratchPart:
     path: str
     size: int
     entries: tuple[ChunkEntry, ...]
-    folder: _Folder | None = field(default=None, repr=False, compare=False)
+    folder: ScratchFolder | None = field(default=None, repr=False, compare=False)
 
     def chunks(self) -> Iterator[Chunk]:
         """The chunks, undecoded."""
@@ -56,8 +60,8 @@ class ScratchPart:
         return ScratchPart, (self.path, self.size, self.entries)
 
 
-def _lazy(path: str, entry: ChunkEntry, folder: _Folder | None) -> Chunk:
-    payload = _ScratchPayload(path, entry.offset, entry.size, entry.header.chunk_id, folder)
+def _lazy(path: str, entry: ChunkEntry, folder: ScratchFolder | None) -> Chunk:
+    payload = _ScratchPayload(path, entry.offset, entry.size, entry.header.chunk_id, b"", folder)
     return Chunk.lazy(entry.header, payload)
 
 
@@ -70,14 +74,14 @@ def collect_chunks(work: Work, options: RunOptions) -> list[Chunk]:
     except BaseException:
         staging.remove()
         raise
-    folder = _Folder(staging.folder)
+    folder = ScratchFolder(staging.folder)
     return [_lazy(str(staging.folder / c.part), c.entry, folder) for c in chunks]
 
 
 def spool(chunks: Iterable[Chunk], part_bytes: int) -> list[ScratchPart]:
     """Write chunks to scratch parts of about ``part_bytes`` each."""
     staging = Staging.within(scratch_folder())
-    folder = _Folder(staging.folder)
+    folder = ScratchFolder(staging.folder)
     parts: list[ScratchPart] = []
     remaining = iter(chunks)
     while (part := _spool_one(remaining, folder, len(parts), part_bytes)) is not None:
@@ -85,7 +89,7 @@ def spool(chunks: Iterable[Chunk], part_bytes: int) -> list[ScratchPart]:
     return parts
 
 
-def _spool_one(chunks: Iterator[Chunk], folder: _Folder, index: int, part_bytes: int) -> ScratchPart | None:
+def _spool_one(chunks: Iterator[Chunk], folder: ScratchFolder, index: int, part_bytes: int) -> ScratchPart | None:
     first = next(chunks, None)
     if first is None:
         return None

@@ -1,6 +1,7 @@
 """The RRD container: framing, messages, manifest, reader and writer. No streams, no Spark."""
 
 from .arrow_ipc import Compression, encode_batch
+from .digest import VerifiedPayload, digests_of
 from .encoded_payload import EncodedPayload, FramedPayload
 from .entry import ChunkEntry
 from .file import RrdFile
@@ -18,6 +19,8 @@ __all__ = [
     "RrdFile",
     "RrdWriter",
     "StoreEntry",
+    "VerifiedPayload",
     "build_manifest",
+    "digests_of",
     "encode_batch",
 ]

@@ -102,11 +102,11 @@ class RrdWriter:
         entries: Sequence[ChunkEntry],
         offset: int = 0,
         size: int | None = None,
-    ) -> None:
+    ) -> list[ChunkEntry]:
         """Copy ``size`` bytes (by default all) from ``offset`` of a part, which are the framed messages of ``entries``.
 
         The part was written by a :class:`MessageWriter` for the same store; offsets of ``entries`` are those in the
-        part. The kernel copies, nothing is decoded.
+        part; given back are those in this file. The kernel copies, nothing is decoded.
         """
         opened = self._opened_store(store)
         for entry in entries:
@@ -115,7 +115,9 @@ class RrdWriter:
             length = part.size - offset if size is None else size
             shift = self._out.position - offset
             self._out.copy(part, offset, length, what="a part")
-        opened.entries += (replace(e, offset=e.offset + shift) for e in entries)
+        moved = [replace(e, offset=e.offset + shift) for e in entries]
+        opened.entries += moved
+        return moved
 
     def finish(self) -> None:
         """Write the footer, and wait until everything is on the disk."""

@@ -10,15 +10,17 @@ from typing import Any
 from ..chunk import Chunk
 from ..errors import UsageError
 from ..execution.progress import ProgressListener, RunResult
-from ..execution.runner import RunOptions, executor_name, write_rrd
+from ..execution.runner import RunOptions, executor_name, write_rrd, write_rrd_shards
 from ..execution.scratch import collect_chunks
+from ..execution.shards import SHARD_BYTES
 from ..rrd import StoreEntry
 from .content_filter import content_filter
 from .explain import explain_plan
+from .extensions import extension
 from .iterated import IteratedSource
 from .operators import Drop, Filter, FlatMap, Map, Operator, Selection, as_chunk
 from .plan import BranchNode, MergeNode, Node, OperatorNode, Plan, SourceNode, SplitNode, compile_plan
-from .source import Source
+from .source import LocalSource, Source
 
 _CONSUMED = "This stream has already been consumed by a pipeline operation (e.g. filter, drop, split, or merge)."
 
@@ -145,14 +147,18 @@ class LazyChunkStream:
         *,
         application_id: str,
         recording_id: str,
+        shards: bool = False,
+        shard_bytes: int = SHARD_BYTES,
         executor: str | None = None,
         master: str | None = None,
         progress: ProgressListener | None = None,
     ) -> RunResult:
-        """Run the pipeline into one RRD file with a footer.
+        """Run the pipeline into one RRD file with a footer, or with ``shards`` into a folder of them.
 
         Guarantee: the file appears under its name whole or not at all; what stood there before stays until then.
-        Chunks that no operator touched are copied without being decoded.
+        Chunks that no operator touched are copied without being decoded. A folder must not exist yet, or be empty; it
+        appears with all its shards (``shard-00000.rrd`` …), each of at most ``shard_bytes`` (a larger chunk gets one
+        of its own) and each a whole RRD of the same recording, so that nothing has to be stitched.
 
         Raises
         ------
@@ -167,7 +173,36 @@ class LazyChunkStream:
             if not isinstance(value, str):
                 raise TypeError(f"argument '{name}': '{type(value).__name__}' object is not an instance of 'str'")
         store = StoreEntry("recording", application_id, recording_id)
+        if shards:
+            options = RunOptions(executor, master, None, progress)
+            return write_rrd_shards(Path(path).absolute(), store, self._plan(executor), shard_bytes, options)
         return write_stores(path, [(store, self)], executor=executor, master=master, progress=progress)
+
+    def collect(
+        self,
+        *,
+        optimize: Any | None = None,
+        into: str | os.PathLike[str] | None = None,
+        application_id: str = "chunkmill",
+        recording_id: str | None = None,
+        shard_bytes: int = SHARD_BYTES,
+        executor: str | None = None,
+        master: str | None = None,
+        progress: ProgressListener | None = None,
+    ) -> Any:
+        """Run the pipeline into a :class:`ChunkStore`, which is not bound to memory: its chunks lie on disk.
+
+        By default in the scratch folder, for as long as the store is used; with ``into`` in a folder that is kept, as
+        RRD shards (of the given application and recording ids) and a new version of its manifest.
+
+        ``optimize`` is an :class:`OptimizationProfile`; without one, chunks are only split and merged as a viewer
+        does on insertion.
+        """
+        if optimize is not None:
+            optimize.max_bytes  # noqa: B018 (what is no profile fails here, before anything runs)
+        options = RunOptions(executor, master, None, progress)
+        plan = self._plan(executor)
+        return extension("collect")(plan, options, optimize, into, application_id, recording_id, shard_bytes)
 
     def explain(self, *, executor: str | None = None) -> str:
         """The plan as text: sources, splits, the fused stage, and what passes through undecoded."""
@@ -224,8 +259,8 @@ def _selection(content: object | None, has_timeline: Any, is_static: Any, compon
 
 
 def _spooled(source: Source[Any]) -> Source[Any]:
-    """A source that can travel to tasks: one over an iterator is written to scratch parts first."""
-    return source.spooled() if isinstance(source, IteratedSource) else source
+    """A source that can travel to tasks: chunks in this process's memory are written to scratch parts first."""
+    return source.spooled() if isinstance(source, LocalSource) else source
 
 
 __all__ = ["LazyChunkStream", "as_chunk", "write_stores"]

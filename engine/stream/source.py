@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from ..chunk import Chunk
 
@@ -40,4 +40,13 @@ class Source(Protocol, Generic[S]):
 
     def read(self, split: S) -> Iterator[Chunk]:
         """Yield the chunks of one split, in order; runs in a task. Raises ``ReadError``."""
+        ...
+
+
+@runtime_checkable
+class LocalSource(Protocol):
+    """A source whose chunks are in this process, and have to be written somewhere before tasks can read them."""
+
+    def spooled(self) -> Source[Any]:
+        """The same chunks as a source that travels."""
         ...

@@ -1,0 +1,63 @@
+"""Digests of stored chunks: XXH3-128 over the bytes of a message, as they lie in the file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import xxhash
+
+from ..errors import ReadError
+from .encoded_payload import EncodedPayload, FramedPayload
+from .entry import ChunkEntry
+from .positional import PositionalFile
+
+
+def digest_of(data: bytes) -> bytes:
+    """The 16 bytes of XXH3-128.
+
+    >>> digest_of(b"").hex()
+    '99aa06d3014798d86001c324468d497f'
+    """
+    return xxhash.xxh3_128_digest(data)
+
+
+def digests_of(path: str | os.PathLike[str], entries: Sequence[ChunkEntry]) -> Iterator[bytes]:
+    """The digest of each message of a part."""
+    if not entries:
+        return
+    with PositionalFile(os.fspath(path)) as file:
+        for entry in entries:
+            yield digest_of(file.read(entry.offset, entry.size, what="a chunk"))
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedPayload(FramedPayload):
+    """A payload whose message must have ``digest``, unless that is empty; else reading it raises ``ReadError``."""
+
+    digest: bytes = b""
+
+    def load(self) -> pa.RecordBatch:
+        """Read, verify and decode the batch."""
+        with PositionalFile(self.path) as file:
+            return self.located(file).load()
+
+    def located(self, file: PositionalFile) -> EncodedPayload:
+        """The compressed bytes in memory, verified: what is written is what was checked."""
+        if not self.digest:
+            return FramedPayload.located(self, file)
+        data = file.read(self.offset, self.size, what="a chunk")
+        if digest_of(data) != self.digest:
+            raise ReadError(
+                "a chunk is not what was written: its digest differs",
+                path=self.path,
+                offset=self.offset,
+                hint="The store was damaged on disk or in transit; restore this shard from a copy.",
+            )
+        encoded = FramedPayload.located(self, file)
+        if encoded.data is not None:  # a small message was read whole
+            return encoded
+        start = encoded.offset - self.offset
+        return replace(encoded, data=data[start : start + encoded.size])

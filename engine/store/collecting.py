@@ -1,0 +1,119 @@
+"""``collect``: a pipeline run into a store, compacted in two steps without a shuffle of payloads.
+
+First the pipeline runs into parts. Then, entity by entity, chunks are read by reference from the parts and laid out
+as the profile says; those that stay as they are keep their compressed bytes. A recording that fits into one split
+takes both steps in one task.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..chunk import Chunk
+from ..execution.chunk_rows import PartChunk
+from ..execution.part import PartJob
+from ..execution.runner import RunOptions, run_parts
+from ..execution.staging import Staging
+from ..execution.work import Task, Work
+from ..limits import SPLIT_BYTES
+from ..rrd import FramedPayload, StoreEntry
+from .passes import optimised
+from .profile import OptimizationProfile
+from .reference import stored_size
+
+
+@dataclass(frozen=True)
+class WholeWork:
+    """All tasks of a work in one, laid out by ``profile``: for what is small."""
+
+    work: Work
+    profile: OptimizationProfile | None
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """One task."""
+        tasks = self.work.tasks
+        return [Task(0, tasks[0].label if tasks else "nothing", sum(t.size for t in tasks))]
+
+    def run(self, index: int) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
+        """All chunks, by ascending id."""
+        chunks = (chunk for task in self.work.tasks for chunk in self.work.run(task.index))
+        return iter(optimised(chunks, self.profile))
+
+    def source_paths(self) -> set[str]:
+        """The files that are read."""
+        return self.work.source_paths()
+
+
+@dataclass(frozen=True)
+class EntityWork:
+    """Tasks over whole entities of chunks that are there by reference, laid out by ``profile``."""
+
+    groups: tuple[tuple[Chunk, ...], ...]
+    profile: OptimizationProfile | None
+
+    @classmethod
+    def over(cls, chunks: Sequence[Chunk], profile: OptimizationProfile | None) -> EntityWork:
+        """Entities in order of their first chunk, several small ones to a task."""
+        entities: dict[str, list[Chunk]] = defaultdict(list)
+        for chunk in chunks:
+            entities[chunk.entity_path].append(chunk)
+        groups: list[list[Chunk]] = []
+        left = 0
+        for found in entities.values():
+            if left <= 0:
+                groups.append([])
+                left = SPLIT_BYTES
+            groups[-1] += found
+            left -= sum(map(stored_size, found))
+        return cls(tuple(map(tuple, groups)), profile)
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """One task a group of entities."""
+        total = len(self.groups)
+        return [
+            Task(i, f"compaction [{i + 1}/{total}]", sum(map(stored_size, group)))
+            for i, group in enumerate(self.groups)
+        ]
+
+    def run(self, index: int) -> Iterator[Chunk]:
+        """The chunks of a group, by ascending id."""
+        return iter(optimised(self.groups[index], self.profile))
+
+    def source_paths(self) -> set[str]:
+        """The parts."""
+        return {p for group in self.groups for c in group if (p := getattr(c.payload, "path", None)) is not None}
+
+
+def is_small(work: Work) -> bool:
+    """Whether a work fits into one task."""
+    return len(work.tasks) <= 1 and sum(t.size for t in work.tasks) <= SPLIT_BYTES
+
+
+def collect_parts(
+    work: Work, profile: OptimizationProfile | None, store: StoreEntry, staging: Staging, options: RunOptions
+) -> list[PartChunk]:
+    """Run ``work`` into parts in ``staging``, laid out by ``profile``, with digests, by ascending chunk id."""
+    folder = str(staging.folder)
+
+    def run(some: Work, into: Staging, *, digests: bool) -> list[PartChunk]:
+        stores = (store,) * len(some.tasks)
+        chunks, _ = run_parts(PartJob(some, stores, str(into.folder), folder, digests), into, options)
+        return chunks
+
+    if is_small(work):
+        return run(WholeWork(work, profile), staging, digests=True)
+    with Staging.within(staging.folder) as first:
+        found = run(work, first, digests=False)
+        chunks = [
+            Chunk.lazy(
+                c.entry.header,
+                FramedPayload(str(first.folder / c.part), c.entry.offset, c.entry.size, c.entry.header.chunk_id),
+            )
+            for c in found
+        ]
+        laid_out = run(EntityWork.over(chunks, profile), staging, digests=True)
+    return sorted(laid_out, key=lambda c: c.entry.header.chunk_id)

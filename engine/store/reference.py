@@ -1,0 +1,84 @@
+"""Chunks that a store holds by reference: a header here, the payload in a part or a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..chunk import Chunk
+from ..limits import SPLIT_BYTES
+from ..stream import Source, Split
+from ..stream.iterated import IteratedSource
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSplit(Split):
+    """A run of a store's chunks."""
+
+    chunks: tuple[Chunk, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkListSource:
+    """Chunks that are here already, most of them by reference; can be read any number of times.
+
+    Order: as given. Chunks pickle with their references, so tasks read payloads from where they lie; a chunk that has
+    only ever been in memory travels with its payload.
+    """
+
+    name: str
+    chunks: tuple[Chunk, ...]
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return self.name
+
+    def splits(self) -> Sequence[ChunkSplit]:
+        """Runs of chunks of about 64 MiB uncompressed."""
+        runs = list(runs_of(self.chunks))
+        total = len(runs)
+        return [
+            ChunkSplit(f"{self.name} [{i + 1}/{total}]", sum(map(stored_size, run)), run) for i, run in enumerate(runs)
+        ]
+
+    def read(self, split: ChunkSplit) -> Iterator[Chunk]:
+        """The chunks of one run."""
+        return iter(split.chunks)
+
+    def spooled(self) -> Source[Any]:
+        """The same chunks as a source whose splits carry no payload: those in memory are written to scratch first."""
+        if all(c.payload is not None for c in self.chunks):
+            return self
+        return IteratedSource(iter(self.chunks)).spooled()
+
+    def paths(self) -> Sequence[str]:
+        """The files that payloads are read from."""
+        return sorted({p for c in self.chunks if (p := getattr(c.payload, "path", None)) is not None})
+
+
+def runs_of(chunks: Sequence[Chunk], run_bytes: int = SPLIT_BYTES) -> Iterator[tuple[Chunk, ...]]:
+    """Consecutive chunks of about ``run_bytes`` each."""
+    run: list[Chunk] = []
+    size = 0
+    for chunk in chunks:
+        run.append(chunk)
+        size += stored_size(chunk)
+        if size >= run_bytes:
+            yield tuple(run)
+            run, size = [], 0
+    if run:
+        yield tuple(run)
+
+
+def stored_size(chunk: Chunk) -> int:
+    """Bytes of a chunk where it is stored; of one in memory, its Arrow buffers."""
+    size = getattr(chunk.payload, "size", None)
+    if size is not None:
+        return int(size)
+    return sum(c.values.nbytes for c in chunk.data.components) + 16 * chunk.num_rows
+
+
+def by_chunk_id(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
+    """The order of a store."""
+    return tuple(sorted(chunks, key=lambda c: c.id.lower()))
