@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 
 import click
 
@@ -59,13 +61,31 @@ def _check(jobs: Sequence[Job], options: ConvertOptions) -> None:
 
 
 def _convert(job: Job, options: ConvertOptions) -> None:
-    job.destination.parent.mkdir(parents=True, exist_ok=True)
-    with warnings_as_lines(job.source), ProgressBar(job.source.name, quiet=options.quiet) as bar:
+    folder = job.destination.parent
+    with (
+        _made(folder) if job.into_folder else nullcontext(),
+        warnings_as_lines(job.source),
+        ProgressBar(job.source.name, quiet=options.quiet) as bar,
+    ):
         result = convert_one(job, options, bar)
     if not result.chunks:
         complain(f"{job.source}: nothing was left to write; {job.destination} is an empty recording", kind="warning")
     if not options.quiet:
         click.echo(_summary(job, result), err=True)
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """Make ``folder`` and what is missing above it, and take that back where nothing came to lie in it."""
+    missing = [f for f in (folder, *folder.parents) if not f.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for made in missing:
+                made.rmdir()
+        raise
 
 
 def _summary(job: Job, result: RunResult) -> str:

@@ -29,11 +29,15 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One conversion: ``source`` becomes the RRD ``destination``; ``name`` is the default id of its recording."""
+    """One conversion: ``source`` becomes the RRD ``destination``; ``name`` is the default id of its recording.
+
+    ``into_folder``: the destination lies in the folder that was asked for, which is made where it is missing.
+    """
 
     source: Path
     destination: Path
     name: str
+    into_folder: bool = False
 
 
 def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
@@ -59,10 +63,10 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
             path=output,
             hint="Name a folder with -o: each input gets an RRD of its own in it.",
         )
-    jobs = [
-        Job(i.path, destination / f"{i.name}{i.suffix}" if into_folder else destination, "-".join(i.name.parts))
-        for i in inputs
-    ]
+    jobs = []
+    for item in inputs:
+        target = destination / f"{item.name}{item.suffix}" if into_folder else destination
+        jobs.append(Job(item.path, target, "-".join(item.name.parts), into_folder))
     _refuse_clashes(jobs)
     return jobs
 
