@@ -1,1 +1,27 @@
 """Lenses: columns made of other columns, by selectors."""
+
+from .applying import apply_lenses, apply_selector
+from .lens import DeriveLens, Lens, MutateLens
+from .lens_outputs import TIMELINE_TYPES
+from .lens_set import ContentPredicate, LensSet, OnError, Quarantine
+from .output_mode import OutputMode
+from .selector import UNITS, Selector, unit_factor
+from .work import LensOutput
+
+__all__ = [
+    "ContentPredicate",
+    "DeriveLens",
+    "Lens",
+    "LensOutput",
+    "LensSet",
+    "MutateLens",
+    "OnError",
+    "OutputMode",
+    "Quarantine",
+    "Selector",
+    "TIMELINE_TYPES",
+    "UNITS",
+    "apply_lenses",
+    "apply_selector",
+    "unit_factor",
+]

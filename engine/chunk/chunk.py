@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from . import building, sorbet, statistics, table_format, tuid
+from .above import lens_function
 from .columns import ComponentColumnLike, TimeColumnLike
 from .data import ChunkData, Component, Timeline
 from .descriptor import ComponentDescriptor
@@ -177,6 +178,24 @@ class Chunk:
         data = self.data
         path = parse_entity_path(entity_path)
         return Chunk(ChunkData(tuid.mint(), path, data.row_ids, data.timelines, data.components), None, None)
+
+    def apply_lenses(self, lenses: Any) -> list[Chunk]:
+        """The chunks that one lens or several make of this one, and the columns that no lens consumes.
+
+        Each lens sees the original columns. The chunk itself comes back where no lens matches. Raises ``ValueError``
+        where a lens cannot be used, or fails on the data.
+        """
+        made: list[Chunk] = lens_function("apply_lenses")(self, lenses)
+        return made
+
+    def apply_selector(self, source: Any, selector: Any) -> Chunk:
+        """The chunk with the component ``source`` (a name or descriptor) as ``selector`` gives it, all else the same.
+
+        Row ids are new, the order of rows is kept. Raises ``ValueError`` where the component is missing, or the
+        selector fails or gives nothing.
+        """
+        made: Chunk = lens_function("apply_selector")(self, source, selector)
+        return made
 
     # --- showing it
 

@@ -61,14 +61,15 @@ def nanoseconds(values: pa.Array) -> pa.Array:
 def pack(node: Packed, parts: list[pa.Array]) -> pa.FixedSizeListArray:
     """Vectors of the numbers in ``parts``, one of each."""
     size, count = len(parts), len(parts[0])
-    columns = [pc.cast(p, node.datatype, safe=False) for p in parts]
+    columns = [_numbers(p) for p in parts]
     numbers = np.empty((count, size), dtype=node.datatype.to_pandas_dtype())
     missing = np.zeros((count, size), dtype=bool)
     for i, column in enumerate(columns):
         if column.null_count:
             missing[:, i] = ~column.is_valid().to_numpy(zero_copy_only=False)
             column = pc.fill_null(column, 0)
-        numbers[:, i] = column.to_numpy(zero_copy_only=False)
+        values = column.to_numpy(zero_copy_only=False)
+        numbers[:, i] = values if node.factor == 1.0 else values * node.factor
     if not missing.any():
         return _fixed(pa.array(numbers.reshape(-1)), size, None, not node.whole)
     if not node.whole:
@@ -93,6 +94,15 @@ def vectors(node: Packed, values: pa.Array) -> pa.FixedSizeListArray:
         raise SelectorError(f"Invalid argument error: expected {size} numbers in {type_name(kind)}")
     parts = [pc.list_element(_present(values, size), i) for i in range(size)]
     return pack(node, parts)
+
+
+def _numbers(values: pa.Array) -> pa.Array:
+    kind = values.type
+    if pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
+        return pc.cast(values, pa.float64())
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return values
+    raise SelectorError(f"Invalid argument error: expected a number, got type {type_name(kind)}")
 
 
 def _present(values: pa.Array, size: int) -> pa.Array:

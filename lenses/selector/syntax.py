@@ -113,7 +113,7 @@ class Nanoseconds:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Several numbers as one vector: a fixed-size list of ``datatype``.
+    """Several numbers, times a factor, as one vector: a fixed-size list of ``datatype``.
 
     ``whole``: a null number makes the vector null; else only itself. ``by_position``: where the input is a list and
     not a struct, its elements are taken in order.
@@ -121,6 +121,7 @@ class Packed:
 
     parts: tuple[Pipeline, ...]
     datatype: pa.DataType
+    factor: float
     whole: bool
     by_position: bool
 

@@ -1,0 +1,160 @@
+"""Chunks of their own that derive lenses make: rows as in the input, or one row an element."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..engine.chunk import Chunk, Component, Timeline, TimelineKind, building
+from ..engine.errors import LensError
+from . import scatter
+from .compiled import CompiledDerive, Selected
+from .selector.type_names import type_name
+from .vectors import SERIES_NAMES
+from .work import ChunkWork, LensOutput
+
+_log = logging.getLogger(__name__)
+
+
+def derived_output(work: ChunkWork, lens: CompiledDerive) -> LensOutput:
+    """The chunk of one lens, its rows in the order of their times, under new ids; nothing where nothing is selected."""
+    return (_Scattered if lens.scatter else _Derived)(work, lens).output()
+
+
+def series_output(work: ChunkWork, lens: CompiledDerive) -> LensOutput | None:
+    """The static chunk that names the series of a lens; None where it names none."""
+    if lens.series is None:
+        return None
+    entity = lens.entity if lens.entity is not None else work.data.entity_path
+    names = pa.array([list(lens.series)], pa.list_(pa.string()))
+    return LensOutput(Chunk.build(entity, {}, [(SERIES_NAMES, names)]))
+
+
+class _Derived:
+    """A derived chunk in the making, one row for each row of the input."""
+
+    def __init__(self, work: ChunkWork, lens: CompiledDerive) -> None:
+        self.work = work
+        self.lens = lens
+        self.entity = lens.entity if lens.entity is not None else work.data.entity_path
+        self.errors: list[LensError] = []
+
+    def output(self) -> LensOutput:
+        components = self.components()
+        if not components:
+            return LensOutput(None, tuple(self.errors))
+        rows = len(components[0].values)
+        lines = {t.name: t for t in self.kept_timelines()}
+        for name, kind, selected in self.lens.timelines:
+            try:
+                found = self.timeline(name, kind, selected, rows)
+            except LensError as error:
+                self.errors.append(error)
+                continue
+            if found is not None:
+                lines[name] = found
+        return LensOutput(self.chunk(components, lines, rows), tuple(self.errors))
+
+    def chunk(self, components: list[Component], lines: dict[str, Timeline], rows: int) -> Chunk:
+        timelines = tuple(sorted(lines.values(), key=lambda t: t.name.encode()))
+        columns = tuple(sorted(components, key=lambda c: c.descriptor.sort_key))
+        return Chunk.from_data(building.sorted_by_time(self.entity, rows, timelines, columns))
+
+    def components(self) -> list[Component]:
+        out = []
+        for descriptor, selected in self.lens.outputs:
+            try:
+                values = self.work.column(self.lens, selected, f"component '{descriptor}'")
+            except LensError as error:
+                self.errors.append(error)
+                continue
+            if values is not None:
+                out.append(Component(descriptor, values))
+        return out
+
+    def kept_timelines(self) -> tuple[Timeline, ...]:
+        return self.work.data.timelines
+
+    def timeline(self, name: str, kind: TimelineKind, selected: Selected, rows: int) -> Timeline | None:
+        column = self.work.column(self.lens, selected, f"timeline '{name}'")
+        if column is None:
+            return None
+        if column.type.value_type != pa.int64():
+            message = (
+                f"Invalid time column type for timeline '{name}': "
+                f"expected List<Int64>, got {type_name(column.type.value_type)}"
+            )
+            raise self.work.error(message, self.lens, selected)
+        times = self.times(name, column)
+        if len(times) != rows:
+            message = (
+                "Chunk validation failed: Detected malformed Chunk: All timelines in a chunk must have the same number "
+                f"of timestamps, matching the number of row IDs. Found {rows} row IDs but {len(times)} timestamps "
+                f"for timeline '{name}'"
+            )
+            raise self.work.error(message, self.lens, selected)
+        return Timeline(name, kind, times.view(kind.arrow_type))
+
+    def times(self, name: str, column: pa.ListArray) -> pa.Array:
+        times = column.flatten()
+        if times.null_count:
+            self.warn(name, f"{times.null_count:,} nulls became 0")
+            times = pc.fill_null(times, 0)
+        if len(times) == len(column) and not scatter.is_one_each(column):
+            self.warn(name, "rows have none or several times, so times and rows do not belong together")
+        return times
+
+    def warn(self, name: str, what: str) -> None:
+        _log.warning("timeline '%s' of %s, from %s in %s: %s", name, self.entity, self.lens.component,
+                     self.work.chunk.id, what)  # fmt: skip
+
+
+class _Scattered(_Derived):
+    """A derived chunk in the making, one row for each element of its first output."""
+
+    def __init__(self, work: ChunkWork, lens: CompiledDerive) -> None:
+        super().__init__(work, lens)
+        self.source_rows: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
+
+    def components(self) -> list[Component]:
+        out: list[Component] = []
+        for descriptor, selected in self.lens.outputs:
+            try:
+                values = self.work.column(self.lens, selected, f"component '{descriptor}'")
+            except LensError as error:
+                self.errors.append(error)
+                if not out:
+                    return []
+                continue
+            if values is None:
+                continue
+            exploded = scatter.exploded(values)
+            if not out:
+                self.source_rows = scatter.source_rows(values)
+            elif len(exploded) != len(out[0].values):
+                message = (
+                    f"Output component '{descriptor}' for entity `{self.entity}` produced {len(exploded)} rows, "
+                    f"expected {len(out[0].values)} — row counts must be consistent across all output components"
+                )
+                self.errors.append(self.work.error(message, self.lens, selected))
+                continue
+            out.append(Component(descriptor, exploded))
+        if not out:
+            message = f"No component outputs were produced for target entity `{self.entity}`"
+            self.errors.append(self.work.error(message, self.lens))
+        return out
+
+    def kept_timelines(self) -> tuple[Timeline, ...]:
+        rows = self.source_rows
+        if rows is None:
+            return self.work.data.timelines
+        return tuple(
+            Timeline(t.name, t.kind, pa.array(t.ticks[rows]).view(t.kind.arrow_type))
+            for t in self.work.data.timelines
+        )
+
+    def times(self, name: str, column: pa.ListArray) -> pa.Array:  # noqa: ARG002 - nothing to warn of
+        return column.flatten().drop_null()

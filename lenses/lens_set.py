@@ -1,0 +1,186 @@
+"""Lenses as one step of a pipeline."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, Protocol, cast, get_args
+
+from ..engine.chunk import Chunk
+from ..engine.errors import LensError
+from .assignment import assign
+from .compiled import CompiledLenses, as_lenses, check_lenses, compile_lenses
+from .derived_chunk import derived_output, series_output
+from .lens import Lens
+from .output_mode import OutputMode, checked_mode
+from .own_chunk import own_output
+from .work import ChunkWork, LensOutput, joined
+
+_log = logging.getLogger(__name__)
+
+OnError = Literal["raise", "skip", "quarantine"]
+"""What to do with a chunk that a lens fails on: end the run, leave it out, or hand it over and leave it out."""
+
+Quarantine = Callable[[Chunk, LensError], None]
+"""Takes a chunk that failed, and why."""
+
+_PROPERTIES = "/__properties"
+
+
+class ContentPredicate(Protocol):
+    """Says which entities lenses are for."""
+
+    def matches(self, entity_path: str) -> bool:
+        """Whether the entity is one of them."""
+        ...
+
+
+class LensSet:
+    """Any number of lenses, applied to one chunk at a time.
+
+    A chunk gives, in this order: what is left and made on its own rows; then one chunk for each lens that makes chunks
+    of its own, those on the same entity first. A chunk that no lens matches is passed on as it is, or dropped, by
+    ``output_mode``; entities that ``content`` does not match are always passed on as they are. Recording properties
+    (``/__properties``) match no lens. Whether a stored chunk matches is read from its header; a column that holds
+    nothing but nulls may be missing there, and is no match then.
+
+    Selectors are compiled when the first chunk comes, once in each process, and lenses over one component compute what
+    their selectors begin with together. Pickles wherever the callables in its selectors do.
+
+    Parameters
+    ----------
+    lenses
+        One lens or any number.
+    output_mode
+        ``"drop_unmatched"``, ``"forward_unmatched"`` or ``"forward_all"``.
+    content
+        Entities the lenses are for; None: all.
+    on_error
+        ``"raise"`` a :class:`LensError` (a ``RuntimeError`` that begins with ``Lenses error:``), ``"skip"`` the chunk
+        (logged), or hand it to ``quarantine`` and go on.
+    quarantine
+        Called with each chunk that failed, and its error. Runs where the chunk is.
+
+    Raises
+    ------
+    ValueError
+        A lens has no output, would overwrite its own input, or a word for a mode is unknown.
+    """
+
+    __slots__ = ("_compiled", "content", "inputs", "lenses", "mode", "on_error", "quarantine")
+
+    def __init__(
+        self,
+        lenses: Iterable[Lens] | Lens,
+        output_mode: str = "drop_unmatched",
+        *,
+        content: ContentPredicate | None = None,
+        on_error: str = "raise",
+        quarantine: Quarantine | None = None,
+    ) -> None:
+        self.lenses = as_lenses(lenses)
+        check_lenses(self.lenses)
+        self.mode: OutputMode = checked_mode(output_mode)
+        self.content = content
+        self.on_error = _on_error(on_error, quarantine)
+        self.quarantine = quarantine
+        self.inputs = frozenset(lens.input_component for lens in self.lenses)
+        self._compiled: CompiledLenses | None = None
+
+    @property
+    def compiled(self) -> CompiledLenses:
+        """The lenses, ready to be applied."""
+        if self._compiled is None:
+            self._compiled = compile_lenses(self.lenses)
+        return self._compiled
+
+    def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
+        """The chunks that come of ``chunk``: all of them or, where a lens fails, none."""
+        if self.content is not None and not self.content.matches(chunk.entity_path):
+            yield chunk
+            return
+        try:
+            chunks = self.apply(chunk, "Lenses error: ")
+        except LensError as error:
+            if self.on_error == "raise":
+                raise
+            if self.quarantine is not None:
+                self.quarantine(chunk, error)
+            else:
+                _log.warning("left out %s: %s", chunk.id, error)
+            return
+        yield from chunks
+
+    def apply(self, chunk: Chunk, prefix: str = "") -> list[Chunk]:
+        """The chunks that come of ``chunk``, whatever ``content`` says.
+
+        Raises :class:`LensError` with the errors of the first chunk that had any, ``prefix`` before them.
+        """
+        out = []
+        for output in self.outputs(chunk):
+            if output.errors:
+                raise joined(output.errors, prefix)
+            if output.chunk is not None:
+                out.append(output.chunk)
+        return out
+
+    def outputs(self, chunk: Chunk) -> Iterator[LensOutput]:
+        """Each chunk with the errors on the way to it, in order; collisions of lenses come with the first."""
+        components = self._matched(chunk)
+        if not components:
+            if self.mode != "drop_unmatched":
+                yield LensOutput(chunk)
+            return
+        work = ChunkWork(chunk, chunk.data, self.compiled)
+        assignment = assign(self.compiled, components, chunk.entity_path, chunk.id)
+        own = own_output(work, assignment, self.mode)
+        yield LensOutput(own.chunk, (*assignment.errors, *own.errors))
+        made = [lens for lens in assignment.merges if lens.series is not None]
+        for lens in assignment.derived:
+            output = derived_output(work, lens)
+            yield output
+            if output.chunk is not None:
+                made.append(lens)
+        for lens in made:
+            named = series_output(work, lens)
+            if named is not None:
+                yield named
+
+    def _matched(self, chunk: Chunk) -> set[str]:
+        """The inputs of lenses that the chunk has."""
+        entity = chunk.entity_path
+        if entity == _PROPERTIES or entity.startswith(_PROPERTIES + "/"):
+            return set()
+        columns = chunk.data.components if chunk.payload is None else chunk.header.components
+        return {c.descriptor.component for c in columns} & self.inputs
+
+    def describe(self) -> str:
+        """One line for the plan: mode, entities, and each lens with its input and outputs."""
+        shown = [f"output_mode={self.mode!r}"]
+        exprs = getattr(self.content, "to_exprs", None)
+        if self.content is not None:
+            shown.append(f"content={' '.join(exprs()) if exprs is not None else self.content!r}")
+        if self.on_error != "raise":
+            shown.append(f"on_error={self.on_error!r}")
+        return f"lenses({'; '.join([lens.describe() for lens in self.lenses])}; {', '.join(shown)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _lens_set, (self.lenses, self.mode, self.content, self.on_error, self.quarantine)
+
+
+def _lens_set(
+    lenses: tuple[Lens, ...],
+    mode: str,
+    content: ContentPredicate | None,
+    on_error: str,
+    quarantine: Quarantine | None,
+) -> LensSet:
+    return LensSet(lenses, mode, content=content, on_error=on_error, quarantine=quarantine)
+
+
+def _on_error(text: str, quarantine: Quarantine | None) -> OnError:
+    if text not in get_args(OnError):
+        raise ValueError(f"Unknown on_error '{text}', expected 'raise', 'skip', or 'quarantine'")
+    if (text == "quarantine") != (quarantine is not None):
+        raise ValueError("on_error='quarantine' and `quarantine`, which takes the chunks, go together")
+    return cast("OnError", text)

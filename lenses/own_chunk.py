@@ -1,0 +1,74 @@
+"""The chunk on the input's own entity: forwarded columns, columns changed in place, columns merged in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..engine.chunk import Chunk, ChunkData, Component, building, tuid
+from ..engine.errors import LensError
+from .assignment import Assignment
+from .output_mode import OutputMode
+from .work import ChunkWork, LensOutput
+
+
+def own_output(work: ChunkWork, assignment: Assignment, mode: OutputMode) -> LensOutput:
+    """The chunk with what is forwarded and what lenses make beside it, on the same rows.
+
+    The very same chunk where nothing changes; nothing where no column is left.
+    """
+    forwarded = _forwarded(work.data, assignment, mode)
+    if not assignment.mutates and not assignment.merges:
+        if len(forwarded) == len(work.data.components):
+            return LensOutput(work.chunk)
+        if not forwarded:
+            return LensOutput(None)
+        return LensOutput(Chunk.from_data(work.data.with_components(tuple(forwarded.values()))))
+    errors: list[LensError] = []
+    _mutate(work, assignment, forwarded, errors)
+    _merge(work, assignment, forwarded, errors)
+    if not forwarded:
+        return LensOutput(None, tuple(errors))
+    data = work.data.with_components(tuple(forwarded.values()))
+    if any(not m.keep_row_ids for m in assignment.mutates):
+        data = building.sorted_by_time(data.entity_path, data.num_rows, data.timelines, data.components)
+    return LensOutput(Chunk.from_data(data), tuple(errors))
+
+
+def with_new_row_ids(data: ChunkData) -> ChunkData:
+    """The same rows in the same order, under a fresh chunk id and row ids that follow from it."""
+    chunk_id = tuid.mint()
+    return replace(data, chunk_id=chunk_id, row_ids=tuid.following(chunk_id, data.num_rows))
+
+
+def _forwarded(data: ChunkData, assignment: Assignment, mode: OutputMode) -> dict[str, Component]:
+    columns = {c.descriptor.component: c for c in data.components}
+    if mode == "forward_all":
+        return columns
+    if mode == "forward_unmatched":
+        return {name: c for name, c in columns.items() if name not in assignment.consumed}
+    return {m.component: columns[m.component] for m in assignment.mutates}
+
+
+def _mutate(work: ChunkWork, assignment: Assignment, columns: dict[str, Component], errors: list[LensError]) -> None:
+    for mutate in assignment.mutates:
+        try:
+            values = work.column(mutate, mutate.selected, f"component '{mutate.component}'")
+        except LensError as error:
+            errors.append(error)
+            continue
+        if values is None:
+            del columns[mutate.component]
+        else:
+            columns[mutate.component] = Component(columns[mutate.component].descriptor, values)
+
+
+def _merge(work: ChunkWork, assignment: Assignment, columns: dict[str, Component], errors: list[LensError]) -> None:
+    for derive in assignment.merges:
+        for descriptor, selected in derive.outputs:
+            try:
+                values = work.column(derive, selected, f"component '{descriptor}'")
+            except LensError as error:
+                errors.append(error)
+                continue
+            if values is not None:
+                columns[descriptor.component] = Component(descriptor, values)
