@@ -10,13 +10,13 @@ from source_tree import foreign_imports, module_name, modules, own_imports, pyth
 FOUNDATION = ("engine.errors", "engine.limits", "engine.bounded", "engine.failing")
 
 # What each part may know, besides itself and the foundation.
-CORE = ("engine.chunk", "engine.rrd", "engine.execution", "engine.store", "engine.stream")
+CORE = ("engine.chunk", "engine.rrd", "engine.execution", "engine.stream", "engine.store")
 MAY_IMPORT = {
     "engine.chunk": (),
     "engine.rrd": ("engine.chunk",),
     "engine.execution": ("engine.chunk", "engine.rrd"),
-    "engine.store": ("engine.chunk", "engine.rrd"),
-    "engine.stream": ("engine.chunk", "engine.rrd", "engine.execution", "engine.store"),
+    "engine.stream": ("engine.chunk", "engine.rrd", "engine.execution"),
+    "engine.store": ("engine.chunk", "engine.rrd", "engine.execution", "engine.stream"),
     "lenses": ("engine.chunk", "engine.stream"),
     "readers": (*CORE, "lenses"),
     "engine.cli": (*CORE, "lenses", "readers"),
