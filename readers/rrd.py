@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..engine.chunk import Chunk
-from ..engine.errors import ReadWarning, SourceMissingError, UsageError
+from ..engine.errors import ReadError, ReadWarning, SourceMissingError, UsageError
 from ..engine.rrd import ChunkEntry, RrdFile, StoreEntry
+from ..engine.store import LazyStore
 from ..engine.stream import LazyChunkStream, Split
 
 
@@ -45,6 +46,23 @@ class RrdReader:
     def stream(self, *, store: StoreEntry | None = None) -> LazyChunkStream:
         """The chunks of one store: by default the first recording, with a warning when there are more."""
         return LazyChunkStream.from_source(RrdSource(str(self.path), self._chosen(store)))
+
+    def store(self, *, store: StoreEntry | None = None) -> LazyStore:
+        """One store by its manifest: length, schema and summary read no chunk; chunks are read when touched.
+
+        Raises ``RuntimeError`` for a file without a footer.
+        """
+        chosen = self._chosen(store)
+        file = RrdFile(self.path)
+        if not file.has_footer:
+            raise ReadError(
+                f"Legacy RRD without footer: {self.path}. "
+                "Use RrdReader.stream().collect() to read it eagerly into a ChunkStore.",
+                path=str(self.path),
+            )
+        runs = file.split_entries(chosen) or []
+        chunks = (chunk for run in runs for chunk in file.chunks(chosen, run))
+        return LazyStore(chunks, name=f"RrdReader({self.path.name}).store()")
 
     def _stores(self) -> list[StoreEntry]:
         return RrdFile(self.path).stores()

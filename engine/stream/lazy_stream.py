@@ -112,6 +112,24 @@ class LazyChunkStream:
         """Call ``fn`` on each chunk and pass on all chunks it gives, in order."""
         return self._then(FlatMap(fn))
 
+    def lenses(
+        self,
+        lenses: Any,
+        *,
+        output_mode: str = "drop_unmatched",
+        content: object | None = None,
+        on_error: str = "raise",
+    ) -> LazyChunkStream:
+        """Apply one lens or several to each chunk.
+
+        ``output_mode`` says what becomes of chunks and columns that no lens matches: ``"drop_unmatched"`` (only what
+        lenses made), ``"forward_unmatched"`` (and what none matched), ``"forward_all"`` (and the originals). Entities
+        that ``content`` does not match pass unchanged. With ``on_error="skip"`` a chunk on which a lens fails is left
+        out and logged, with ``"raise"`` the run fails with entity, component, selector and chunk.
+        """
+        predicate = None if content is None else content_filter(content).matches
+        return self._then(extension("lenses")(lenses, output_mode, content=predicate, on_error=on_error))
+
     @staticmethod
     def merge(*streams: LazyChunkStream) -> LazyChunkStream:
         """All chunks of any number of streams. No source is read twice."""
