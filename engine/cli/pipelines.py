@@ -23,10 +23,12 @@ def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener) -
     An RRD keeps all its recordings and blueprints; the filter is for recordings.
     """
     stores = [_from_mcap(job, options)] if detect_format(job.source) is Format.MCAP else _from_rrd(job, options)
+    # Who names a Spark master or setting wants Spark, whatever the environment says.
+    wants_spark = options.master is not None or bool(options.conf)
     return write_stores(
         job.destination,
         stores,
-        executor=options.executor,
+        executor=options.executor or ("spark" if wants_spark else None),
         master=options.master,
         conf=options.conf or None,
         progress=progress,
