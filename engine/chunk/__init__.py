@@ -1,12 +1,15 @@
 """The chunk model: chunks, their headers, descriptors, timelines and ids."""
 
 from .chunk import Chunk
+from .column_descriptors import ComponentColumnDescriptor, IndexColumnDescriptor
+from .column_selectors import ComponentColumnSelector, IndexColumnSelector
 from .columns import ComponentColumn, ComponentColumnLike, TimeColumn, TimeColumnLike
 from .data import ChunkData, Component, Timeline
 from .descriptor import ComponentDescriptor
 from .entity_path import parse_entity_path
 from .header import ChunkHeader, ComponentHeader, ComponentRange, TimelineHeader, TimelineKind
 from .payload import Payload
+from .schema import Schema
 
 __all__ = [
     "Chunk",
@@ -14,11 +17,16 @@ __all__ = [
     "ChunkHeader",
     "Component",
     "ComponentColumn",
+    "ComponentColumnDescriptor",
     "ComponentColumnLike",
+    "ComponentColumnSelector",
     "ComponentDescriptor",
     "ComponentHeader",
     "ComponentRange",
+    "IndexColumnDescriptor",
+    "IndexColumnSelector",
     "Payload",
+    "Schema",
     "TimeColumn",
     "TimeColumnLike",
     "Timeline",

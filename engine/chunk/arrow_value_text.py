@@ -57,6 +57,8 @@ def writer_of(datatype: pa.DataType) -> Writer:
         return _nullable(_through(writer_of(datatype.value_type)))
     if pa.types.is_run_end_encoded(datatype):
         return _run_ends(writer_of(datatype.value_type))
+    if pa.types.is_union(datatype):
+        return _union({c: (f.name, writer_of(f.type)) for c, f in zip(datatype.type_codes, datatype, strict=True)})
     if pa.types.is_nested(datatype):
         return _nullable(_nested(datatype))
     return _nullable(_single(_leaf(datatype)))
@@ -92,8 +94,6 @@ def _nested(datatype: pa.DataType) -> Writer:
         return _struct([(f.name, writer_of(f.type)) for f in datatype])
     if pa.types.is_map(datatype):
         return _map(writer_of(datatype.key_type), writer_of(datatype.item_type))
-    if pa.types.is_union(datatype):
-        return _union({c: (f.name, writer_of(f.type)) for c, f in zip(datatype.type_codes, datatype, strict=True)})
     return _list(writer_of(datatype.value_type))
 
 
@@ -140,7 +140,7 @@ def _union(fields: dict[int, tuple[str, Writer]]) -> Writer:
     def write(value: Any) -> Iterator[str]:
         name, item = fields[value.type_code]
         yield f"{{{name}="
-        yield from item(value.value)
+        yield from item(value.value) if value.is_valid else ("null",)
         yield "}"
 
     return write

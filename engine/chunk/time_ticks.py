@@ -54,9 +54,9 @@ def _ticks(values: Iterable[Any], dtype: str, tick: Callable[[Any], int]) -> npt
 
 
 def _all_seconds(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    possible = np.abs(values) <= _MOST_SECONDS
+    possible = (values >= -_MOST_SECONDS) & (values <= _MOST_SECONDS)
     if not possible.all():
-        raise _not_seconds(values[~possible][0])
+        raise _not_seconds(values[~possible][0].item())
     if values.dtype.kind == "f":
         return np.rint(values.astype(np.float64) * 1e9).astype(np.int64)
     return values.astype(np.int64) * 1_000_000_000
@@ -85,11 +85,12 @@ def _moment(value: Any) -> int:
 def _seconds(what: str, value: Any, others: str) -> int:
     if not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{what} must be an int, float, {others}, got {type(value)}")
-    if not abs(value) <= _MOST_SECONDS:
-        raise _not_seconds(value)
-    return int(value) * 1_000_000_000 if isinstance(value, (int, np.integer)) else round(float(value) * 1e9)
+    seconds: float = value.item() if isinstance(value, np.generic) else value
+    if not abs(seconds) <= _MOST_SECONDS:
+        raise _not_seconds(seconds)
+    return int(seconds) * 1_000_000_000 if isinstance(seconds, int) else round(seconds * 1e9)
 
 
-def _not_seconds(value: Any) -> ValueError:
+def _not_seconds(value: float) -> ValueError:
     likely = " It looks like milliseconds or less." if abs(value) >= _MILLISECONDS_LIKELY else ""
     return ValueError(f"Expected seconds within {_MOST_SECONDS} of zero, but got {value}.{likely}")
