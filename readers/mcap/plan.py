@@ -60,6 +60,9 @@ def plan_splits(file: McapFile, layout: Layout) -> list[McapSplit]:
 
     A file whose index is missing, incomplete or wrong is one split, read from front to end. The splits follow each
     other without a gap, so that nothing is lost whatever the index says; they depend on the file alone.
+
+    The CRC of the whole data section can be checked by a reader of the whole only. A file is divided, and that check
+    left out, where every message lies in a chunk with a CRC of its own (or the writer computed none for the section).
     """
     summary = layout.summary
     if (
