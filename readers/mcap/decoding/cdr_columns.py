@@ -10,7 +10,7 @@ import numpy as np
 from .cdr_frame import Frame
 from .cdr_layout import Block, Program
 from .cdr_walk import ElementsRun, PlainRun, TextRun, advance, constant_counts
-from .gather import sliding
+from .gather import pick
 
 _TILE: Final = 1 << 18
 """Bytes of messages that are taken apart together: what stays in a core's own cache."""
@@ -81,7 +81,7 @@ def pick_parts(data: np.ndarray, places: np.ndarray, block: Block, residue: int)
     if not kinds:
         return []
     if len(kinds) == 1 and not offsets[0]:
-        return [sliding(data, size)[places]]
+        return [pick(data, size, places)]
     rows = max(_TILE // size, 16)
     if len(places) <= rows:
         return [np.ascontiguousarray(part) for part in _split(data, places, size, offsets, kinds)]
@@ -101,6 +101,6 @@ def _split(
     if count > 1 and bool((np.diff(places) == (step := int(places[1] - places[0]))).all()) and step > 0:
         start, stride = int(places[0]), step
     else:
-        source = sliding(data, size)[places]
+        source = pick(data, size, places)
     for offset, kind in zip(offsets, kinds, strict=True):
         yield np.ndarray((count,), kind, source, start + offset, (stride,))

@@ -13,13 +13,18 @@ _EQUAL_CAP: Final = 1024
 
 def sliding(data: np.ndarray, size: int) -> np.ndarray:
     """``data`` seen as a piece of ``size`` bytes at every offset; no copy. Empty when ``data`` is shorter."""
-    pieces: np.ndarray = np.ndarray((max(len(data) - size + 1, 0),), f"V{size}", data, strides=(1,))
-    return pieces
+    return np.ndarray((max(len(data) - size + 1, 0),), f"V{size}", data, strides=(1,))
+
+
+def pick(data: np.ndarray, size: int, places: np.ndarray) -> np.ndarray:
+    """The ``size`` bytes at each of ``places`` (int64 offsets), as an array of void."""
+    picked: np.ndarray = sliding(data, size)[places]
+    return picked
 
 
 def read_words(data: np.ndarray, places: np.ndarray, order: str) -> np.ndarray:
     """The uint32 at each of ``places`` (int64 offsets), as int64; ``order`` is ``"<"`` or ``">"``."""
-    return sliding(data, 4)[places].view(f"{order}u4").astype(np.int64)
+    return pick(data, 4, places).view(f"{order}u4").astype(np.int64)
 
 
 def gather(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -34,7 +39,7 @@ def gather(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndar
         return np.empty(0, np.uint8)
     first = int(lengths[0])
     if 0 < first <= _EQUAL_CAP and bool((lengths == first).all()):
-        return sliding(data, first)[starts].view(np.uint8)
+        return pick(data, first, starts).view(np.uint8)
     stops = starts + lengths
     if bool((starts[1:] >= stops[:-1]).all()):
         return _gather_ordered(data, starts, stops)

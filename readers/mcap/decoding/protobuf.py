@@ -75,11 +75,11 @@ class ProtobufDecoder:
                 faults[index] = f"it is not a protobuf message of this type: {error}"
         try:
             values = build_messages(self._node, list(messages.values()))
-        except UnicodeDecodeError:
+        except UnicodeError:
             for index, message in list(messages.items()):
                 try:
                     build_messages(self._node, [message])
-                except UnicodeDecodeError:
+                except UnicodeError:
                     faults[index] = "a string in it is not UTF-8"
                     del messages[index]
             values = build_messages(self._node, list(messages.values()))

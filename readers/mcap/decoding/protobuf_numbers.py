@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 
-from .gather import gather, sliding
+from .gather import gather, pick
 from .varints import split_varints, zigzag
 
 _FIXED: Final[dict[int, np.dtype[Any]]] = {
@@ -32,7 +32,7 @@ def read_numbers(data: np.ndarray, kind: int, first: np.ndarray) -> np.ndarray:
     """Numbers of ``kind`` (``FieldDescriptor.TYPE_…``): at places, if their width is fixed, else from their bits."""
     dtype = _FIXED.get(kind)
     if dtype is not None:
-        return sliding(data, dtype.itemsize)[first].view(dtype)
+        return pick(data, dtype.itemsize, first).view(dtype)
     return from_bits(kind, first)
 
 

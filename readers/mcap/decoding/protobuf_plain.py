@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from .gather import offsets_of
@@ -15,7 +16,7 @@ from .protobuf_schema import ENUM_TYPE, ProtoField, ProtoMessage, ProtoOneof
 
 
 def build_messages(node: ProtoMessage, messages: list[Any]) -> pa.Array:
-    """One struct for each of ``messages``. Raises ``UnicodeDecodeError`` where proto2 let a wrong string pass."""
+    """One struct for each of ``messages``. Raises ``UnicodeError`` for a string that is none."""
     children = [
         _oneof(entry, messages) if isinstance(entry, ProtoOneof) else _field(entry, messages) for entry in node.entries
     ]
@@ -44,13 +45,20 @@ def _values(field: ProtoField, values: list[Any]) -> pa.Array:
         children = [pa.array(names, pa.string()), pa.array(values, pa.int32())]
         return _struct(ENUM_TYPE, children, np.array([value is not None for value in values], np.bool_))
     if field.message is None:
-        return pa.array(values, field.element)
+        return pa.array(_texts(values) if field.kind == FieldDescriptor.TYPE_STRING else values, field.element)
     there = [value for value in values if value is not None]
     array = build_messages(field.message, there)
     if len(there) == len(values):
         return array
     places = iter(range(len(there)))
     return array.take(pa.array([None if value is None else next(places) for value in values], pa.int64()))
+
+
+def _texts(values: list[Any]) -> list[Any]:
+    """proto2 lets strings pass that are not UTF-8; the library gives them as bytes."""
+    if any(isinstance(value, bytes) for value in values):
+        raise UnicodeError("a string is not UTF-8")
+    return values
 
 
 def _struct(kind: pa.DataType, children: list[pa.Array], valid: np.ndarray) -> pa.Array:
@@ -80,7 +88,8 @@ def _map(field: ProtoField, maps: list[Any]) -> pa.Array:
     assert isinstance(key, ProtoField)
     assert isinstance(value, ProtoField)
     counts = np.fromiter(map(len, maps), np.int64, len(maps))
-    ordered = [(single, sorted(single)) for single in maps]
+    text = key.kind == FieldDescriptor.TYPE_STRING
+    ordered = [(single, sorted(_texts(list(single)) if text else single)) for single in maps]
     keys = pa.array([name for _, names in ordered for name in names], key.element)
     values = _values(value, [single[name] for single, names in ordered for name in names])
     kind = field.arrow.type
