@@ -105,7 +105,7 @@ class ClassArchive:
             return
         with contextlib.suppress(OSError):
             # The shell leaves the process to init, so that nobody here has to wait for it.
-            subprocess.run(
+            subprocess.run(  # noqa: S603 - our interpreter, our module
                 ["/bin/sh", "-c", '"$0" "$@" &', sys.executable, "-m", _TRAINING, str(self.java.home)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -133,14 +133,14 @@ class ClassArchive:
                 train(names)
                 _dump(self, names, written)
                 written.chmod(0o600)
-                os.replace(written, self.path)
+                written.replace(self.path)
         except (OSError, subprocess.SubprocessError, ChunkmillError):
             return False
         return True
 
 
 def _identity(jar: str) -> str:
-    stat = os.stat(jar)
+    stat = Path(jar).stat()
     return f"{jar} {stat.st_size} {stat.st_mtime_ns}"
 
 
@@ -157,7 +157,9 @@ def _dump(archive: ClassArchive, names: Path, written: Path) -> None:
         os.pathsep.join(archive.jars),
     ]
     quiet = subprocess.DEVNULL
-    subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, timeout=_DUMP_SECONDS, check=True)
+    subprocess.run(  # noqa: S603 - the java that runs Spark
+        command, stdin=quiet, stdout=quiet, stderr=quiet, timeout=_DUMP_SECONDS, check=True
+    )
 
 
 @contextlib.contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -13,15 +16,25 @@ from urllib.parse import unquote, urlsplit
 
 from ..errors import ChunkmillError, SessionError
 from .class_archive import ClassArchive
-from .gateway import attach, current_interrupt, detach, hush, restore_interrupt
+from .gateway import attach, current_interrupt, delete_at_exit, detach, hush, is_stopped, restore_interrupt
 from .java import find_java
 from .jvm import Jvm, class_path, start_jvm
-from .session_conf import is_local, jvm_options, session_conf, spark_home, worker_path
+from .session_conf import DAEMON_MODULE, is_local, jvm_options, session_conf, spark_home, worker_path
+from .standby import STANDBY_SOCKET, end_standby, start_standby
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _GRACE_SECONDS = 15.0
+_WANTED_SOON = (
+    "pyspark.sql",
+    "pyarrow",
+    "pandas",
+    "pyspark.sql.classic.dataframe",
+    "pyspark.sql.pandas.functions",
+    "pyspark.sql.pandas.map_ops",
+    "pyspark.testing.utils",  # py4j's converters look into it with the first call
+)
 
 
 class DirectSession:
@@ -54,11 +67,13 @@ class DirectSession:
         self._archive = None if shared else ClassArchive.of(java, jars)
         mapped = self._archive.options() if self._archive is not None else []
         self._jvm: Jvm | None = None
+        self._standby: subprocess.Popen[bytes] | None = None
         try:
             self._jvm = start_jvm(java, [*mapped, *options], jars, self.settings, self._folder, worker_path())
             _import_in_the_meantime()
+            self._standby = self._start_standby()
             self.session = attach(self._jvm.connection(), sys.executable if is_local(master) else None)
-            _delete_at_exit(self.session, self._folder)
+            delete_at_exit(self.session, self._folder)
         except BaseException as error:
             self._clear(None)
             if isinstance(error, ChunkmillError) or not isinstance(error, Exception):
@@ -68,7 +83,7 @@ class DirectSession:
     @property
     def alive(self) -> bool:
         """Whether the JVM runs and nobody has stopped the session."""
-        return self._jvm is not None and self._jvm.alive and self.session._sc._jsc is not None
+        return self._jvm is not None and self._jvm.alive and not is_stopped(self.session)
 
     def stop(self) -> None:
         """End it all; afterwards no process and no file of it is left."""
@@ -80,9 +95,21 @@ class DirectSession:
     def _clear(self, session: SparkSession | None) -> None:
         if self._jvm is not None:
             self._jvm.stop(self._patience())
+        if self._standby is not None:
+            end_standby(self._standby)
         detach(session)
         restore_interrupt(self._interrupt)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start_standby(self) -> subprocess.Popen[bytes] | None:
+        conf = self.settings
+        usual = is_local(conf["spark.master"]) and conf["spark.python.daemon.module"] == DAEMON_MODULE
+        changed = any(key.startswith("spark.executorEnv.") for key in conf)
+        return (
+            start_standby(DAEMON_MODULE, worker_path(), self._folder / STANDBY_SOCKET)
+            if usual and not changed
+            else None
+        )
 
     def _patience(self) -> float:
         """Seconds to give the JVM: none where all that it would tidy up is in our folder, which goes anyway."""
@@ -103,7 +130,7 @@ def session_folder() -> Path:
     local = unquote(url.path) if url.scheme == "file" else "" if url.scheme and "://" in scratch else scratch
     try:
         if local:
-            os.makedirs(local, exist_ok=True)
+            Path(local).mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix="chunkmill-spark-", dir=local or None)).resolve()
     except OSError as error:
         raise SessionError(
@@ -119,17 +146,10 @@ def _jars(conf: Mapping[str, str]) -> list[str]:
 
 
 def _import_in_the_meantime() -> None:
-    """Import what a session and its first stage need while the JVM is starting on another core."""
-    import pandas  # noqa: F401
-    import pyarrow  # noqa: F401
-    import pyspark.sql.pandas.functions  # noqa: F401
-
-
-def _delete_at_exit(session: SparkSession, folder: Path) -> None:
-    """Let the JVM remove our folder when it outlives a driver that was killed."""
-    jvm = session._jvm
-    file = getattr(jvm, "java.io.File")(str(folder))
-    getattr(getattr(jvm, "org.apache.spark.util.ShutdownHookManager$"), "MODULE$").registerShutdownDeleteDir(file)
+    """Import, while the JVM starts on another core, what pyspark would import later, when everybody waits for it."""
+    for name in _WANTED_SOON:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def first_line(error: Exception) -> str:

@@ -1,4 +1,9 @@
-"""What pyspark remembers of a JVM, process-wide: found, attached, and forgotten again."""
+"""What pyspark remembers of a JVM, process-wide: found, attached, and forgotten again.
+
+All that chunkmill touches of pyspark's private state is here.
+"""
+
+# ruff: noqa: SLF001 - pyspark offers no public way to any of this
 
 from __future__ import annotations
 
@@ -6,15 +11,30 @@ import contextlib
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .jvm import Connection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_NEEDED_SOON = (
+    "org.apache.spark.sql.catalyst.ScalaReflection$",
+    "org.apache.spark.sql.internal.SQLConf$",
+    "org.apache.spark.sql.catalyst.analysis.FunctionRegistry$",
+    "org.apache.spark.sql.classic.SparkSession$",
+    "org.apache.spark.sql.catalyst.parser.SqlBaseParser",
+    "org.apache.spark.sql.catalyst.parser.SqlBaseLexer",
+    "org.apache.spark.sql.util.ArrowUtils$",
+    "io.netty.buffer.PooledByteBufAllocatorL",
+    "org.apache.spark.sql.catalyst.optimizer.Optimizer",
+    "org.apache.spark.sql.execution.python.MapInArrowExec",
+)
 
 
 def active_session() -> SparkSession | None:
@@ -30,11 +50,12 @@ def active_session() -> SparkSession | None:
     session = SparkSession._instantiatedSession
     if session is not None and session._sc._jsc is not None:
         return SparkSession.getActiveSession() or session
-    remote = _remote_session()
+    remote: SparkSession | None = _remote_session()
     if remote is not None:
         return remote
     if SparkContext._active_spark_context is not None and SparkContext._active_spark_context._jsc is not None:
-        return SparkSession.builder.getOrCreate()
+        shared: SparkSession = SparkSession.builder.getOrCreate()
+        return shared
     return None
 
 
@@ -53,6 +74,7 @@ def attach(connection: Connection, python: str | None) -> SparkSession:
     python
         The interpreter of the workers; None leaves ``PYSPARK_PYTHON`` as the user set it.
     """
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     quiet_py4j()
@@ -60,7 +82,19 @@ def attach(connection: Connection, python: str | None) -> SparkSession:
     if python is not None:
         settings["PYSPARK_PYTHON"] = python
     with environment(settings):
+        SparkContext._ensure_initialized()
+        threading.Thread(target=_load_classes, args=(SparkContext._jvm,), name="chunkmill-classes", daemon=True).start()
         return SparkSession.builder.getOrCreate()
+
+
+def _load_classes(jvm: Any) -> None:
+    """Have the JVM initialise, on another core, what it will need as soon as the context is there."""
+    load = getattr(jvm, "java.lang.Class").forName
+    for name in _NEEDED_SOON:
+        try:
+            load(name)
+        except Exception:  # noqa: BLE001, S112 - a class that another Spark lacks, or a JVM that ends: nothing is lost
+            continue
 
 
 def detach(session: SparkSession | None) -> None:
@@ -89,9 +123,44 @@ def detach(session: SparkSession | None) -> None:
     SQLContext._instantiatedContext = None
 
 
+def is_stopped(session: SparkSession) -> bool:
+    """Whether somebody has stopped the session."""
+    context = getattr(session, "_sc", None)
+    return context._jsc is None if context is not None else bool(getattr(session, "is_stopped", False))
+
+
+def share_a_context(one: SparkSession, other: SparkSession) -> bool:
+    """Whether two sessions are one, or run in one Spark application."""
+    context = getattr(one, "_sc", None)
+    return one is other or (context is not None and context is getattr(other, "_sc", None))
+
+
+def launched_process() -> subprocess.Popen[bytes] | None:
+    """The process that pyspark's own launcher has started, if any."""
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    return process
+
+
+def delete_at_exit(session: SparkSession, folder: Path) -> None:
+    """Let the JVM remove a folder when it outlives a driver that was killed."""
+    jvm = session._jvm
+    file = getattr(jvm, "java.io.File")(str(folder))
+    getattr(getattr(jvm, "org.apache.spark.util.ShutdownHookManager$"), "MODULE$").registerShutdownDeleteDir(file)
+
+
 def hush(session: SparkSession) -> None:
-    """Tell pyspark's accumulator server that its JVM is about to go, or it prints a traceback."""
-    server = getattr(session._sc, "_accumulatorServer", None)
+    """Tell pyspark that its JVM is about to go: threads of it that would notice by themselves print a traceback."""
+    from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
+
+    gateway = getattr(getattr(session, "_sc", None), "_gateway", None)
+    client = getattr(gateway, "_gateway_client", None)
+    if client is not None:
+        client.is_connected = False
+        client.finalizer_deque.clear()
+        client.finalizer_deque.append(SHUTDOWN_FINALIZER_WORKER)
+    server = getattr(getattr(session, "_sc", None), "_accumulatorServer", None)
     if server is not None:
         server.server_shutdown = True
         server.handle_error = lambda *_: None
@@ -116,8 +185,14 @@ def _forget_files(context: Any) -> None:
 
 
 def quiet_py4j() -> None:
-    """Without a logging set-up of the user's own, Python prints py4j's records of every broken call."""
+    """Silence py4j's records of every call that Ctrl-C or the end of the JVM breaks, unless the user has set a level.
+
+    Some of them go to the root logger, which then writes to standard error; they are sent to py4j's own.
+    """
+    from py4j import java_gateway
+
     logger = logging.getLogger("py4j")
+    java_gateway.logging = logger
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL + 1)
 

@@ -105,7 +105,7 @@ def _released_version(home: Path) -> str | None:
 
 def _asked_version(executable: Path) -> str | None:
     try:
-        said = subprocess.run(
+        said = subprocess.run(  # noqa: S603 - the java that the user has installed
             [str(executable), "-version"], capture_output=True, text=True, timeout=_ASK_SECONDS, check=False
         )
     except (OSError, subprocess.SubprocessError):

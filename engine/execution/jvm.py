@@ -6,6 +6,7 @@ because the driver has closed the pipe or was killed, the JVM shuts itself down.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -19,17 +20,38 @@ from typing import IO, NamedTuple
 
 from ..errors import SessionError
 from .java import Java
+from .standby import STANDBY_SOCKET, STANDBY_VARIABLE
 
-_MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
+_SUBMIT_CLASS = "org.apache.spark.deploy.SparkSubmit"
+_GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
+_FETCHED = (
+    "spark.jars",
+    "spark.files",
+    "spark.archives",
+    "spark.submit.",
+    "spark.kerberos.",
+    "spark.driver.userClassPathFirst",
+)
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.005
 _CONNECTION_LIMIT = 4096
 _KEPT_LINES = 20
 
 _OPENED = (
-    "java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.util java.util.concurrent "
-    "java.util.concurrent.atomic jdk.internal.ref sun.nio.ch sun.nio.cs sun.util.calendar"
-).split()
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "jdk.internal.ref",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.util.calendar",
+)
 """Packages of ``java.base`` that Spark reads by reflection."""
 
 _LOGGING = """\
@@ -67,7 +89,12 @@ def java_flags(java: Java) -> list[str]:
         flags.append("--add-opens=java.base/sun.security.action=ALL-UNNAMED")
     else:
         flags += ["--enable-native-access=ALL-UNNAMED", "--sun-misc-unsafe-memory-access=allow"]
-    return [*flags, "-Dio.netty.tryReflectionSetAccessible=true", "-Dio.netty.allocator.type=pooled"]
+    return [
+        *flags,
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        "-Dio.netty.allocator.type=pooled",
+        "-Dio.netty.jfr.enabled=false",
+    ]
 
 
 def class_path(home: Path) -> list[str]:
@@ -115,10 +142,8 @@ class Jvm:
         """End the process and wait for it: by asking, and after ``patience`` seconds by killing it."""
         _close(self.process.stdin)
         if patience > 0:
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(patience)
-            except subprocess.TimeoutExpired:
-                pass
         if self.alive:
             self.process.kill()
         self.process.wait()
@@ -188,15 +213,11 @@ def start_jvm(
         f"-Dlog4j2.configurationFile={write_logging(folder).as_uri()}",
         f"-Djava.io.tmpdir={temporary}",
         *options,
-        "-cp",
-        os.pathsep.join(jars),
-        _MAIN_CLASS,
-        *(part for key, value in conf.items() for part in ("--conf", f"{key}={value}")),
-        "pyspark-shell",
+        *_program(jars, conf),
     ]
     try:
         # A session of its own: Ctrl-C in the terminal must reach the driver alone, which then cancels the jobs.
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603 - the java that runs Spark
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -209,6 +230,20 @@ def start_jvm(
     return Jvm(process, folder)
 
 
+def _program(jars: Sequence[str], conf: Mapping[str, str]) -> list[str]:
+    """The class path, the main class and its arguments.
+
+    ``SparkSubmit`` fetches jars and files and then runs the gateway; where there is nothing to fetch, the gateway
+    is run at once, and finds its settings in system properties.
+    """
+    path = os.pathsep.join(jars)
+    if conf["spark.master"].startswith("local") and not any(key.startswith(_FETCHED) for key in conf):
+        settings = {"spark.submit.deployMode": "client", **conf}
+        return [*(f"-D{key}={value}" for key, value in settings.items()), "-cp", path, _GATEWAY_CLASS]
+    arguments = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    return ["-cp", path, _SUBMIT_CLASS, *arguments, "pyspark-shell"]
+
+
 def _environment(folder: Path, path: str, conf: Mapping[str, str]) -> dict[str, str]:
     environment = {
         **os.environ,
@@ -218,6 +253,7 @@ def _environment(folder: Path, path: str, conf: Mapping[str, str]) -> dict[str, 
     }
     if conf["spark.master"].startswith("local"):
         environment["PYSPARK_PYTHON"] = sys.executable
+        environment[STANDBY_VARIABLE] = str(folder / STANDBY_SOCKET)
         environment["SPARK_LOCAL_HOSTNAME"] = "localhost"
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     return environment

@@ -8,11 +8,20 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import ChunkmillError, SessionError
 from .direct_session import first_line, session_folder
-from .gateway import current_interrupt, detach, environment, hush, quiet_py4j, restore_interrupt
+from .gateway import (
+    current_interrupt,
+    detach,
+    environment,
+    hush,
+    is_stopped,
+    launched_process,
+    quiet_py4j,
+    restore_interrupt,
+)
 from .java import Java, find_java
 from .jvm import write_logging
 from .session_conf import is_local, session_conf, worker_path
@@ -57,13 +66,11 @@ class ScriptedSession:
     @property
     def alive(self) -> bool:
         """Whether nobody has stopped the session."""
-        context = getattr(self.session, "_sc", None)
-        return context._jsc is not None if context is not None else not getattr(self.session, "is_stopped", False)
+        return not is_stopped(self.session)
 
     def stop(self) -> None:
         """Stop the session, and the JVM where pyspark has started one."""
-        if hasattr(self.session, "_sc"):
-            hush(self.session)
+        hush(self.session)
         self.session.stop()
         self._clear()
 
@@ -71,9 +78,9 @@ class ScriptedSession:
         from pyspark.sql import SparkSession
 
         self.settings = session_conf(master, asked, self._folder)
-        conf = dict(self.settings)
+        conf: dict[str, bool | float | int | str | None] = dict(self.settings)
         logging = f"-Dlog4j2.configurationFile={write_logging(self._folder).as_uri()}"
-        options = conf.get("spark.driver.extraJavaOptions", "")
+        options = self.settings.get("spark.driver.extraJavaOptions", "")
         conf["spark.driver.extraJavaOptions"] = f"{logging} {options}".strip()
         settings = {"PYTHONPATH": worker_path()}
         if is_local(master):
@@ -84,10 +91,7 @@ class ScriptedSession:
             return SparkSession.builder.config(map=conf).getOrCreate()
 
     def _clear(self) -> None:
-        from pyspark import SparkContext
-
-        gateway: Any = SparkContext._gateway
-        process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+        process = launched_process()
         if process is not None:
             detach(None)
             if process.stdin is not None:

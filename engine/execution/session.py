@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from .direct_session import DirectSession
-from .gateway import active_session
+from .gateway import active_session, share_a_context
 from .scripted_session import ScriptedSession
 from .session_conf import starts_directly, wanted_master
 
@@ -73,7 +73,7 @@ def get_session(master: str | None = None, conf: Mapping[str, str] | None = None
 
 
 def stop_session() -> None:
-    """Stop the session that :func:`get_session` made, if any: processes, threads and files; the user's is left alone."""
+    """Stop the session that :func:`get_session` made, if any, with its processes and files; leave the user's alone."""
     global _own
     with _lock:
         own, _own = _own, None
@@ -85,9 +85,7 @@ def session_is_ours(spark: SparkSession) -> bool:
     """Whether :func:`get_session` made this session, or the one that it shares its context with."""
     if _own is None or _own.process != os.getpid():
         return False
-    made = _own.made.session
-    context = getattr(spark, "_sc", None)
-    return spark is made or (context is not None and context is getattr(made, "_sc", None))
+    return share_a_context(spark, _own.made.session)
 
 
 def _running() -> _Own | None:

@@ -106,11 +106,10 @@ def spark_home() -> Path:
 
 def worker_path() -> str:
     """``PYTHONPATH`` for the workers: what this interpreter has on ``sys.path`` and a fresh one has not."""
-    installed = tuple(os.path.join(prefix, "lib") + os.sep for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix})
-    paths = (os.path.abspath(entry or os.curdir) for entry in sys.path)
-    return os.pathsep.join(
-        dict.fromkeys(path for path in paths if os.path.exists(path) and not path.startswith(installed))
-    )
+    installed = [Path(prefix) / "lib" for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix}]
+    paths = (Path(entry).absolute() for entry in sys.path)
+    wanted = (path for path in paths if path.exists() and not any(path.is_relative_to(lib) for lib in installed))
+    return os.pathsep.join(dict.fromkeys(map(str, wanted)))
 
 
 def _jvm_size(size: str) -> str:

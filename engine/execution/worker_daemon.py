@@ -14,6 +14,8 @@ import importlib
 import os
 import sys
 
+from .standby import hand_over, take_over
+
 _QUIET_IMPORTS = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
     "OMP_NUM_THREADS": "1",
@@ -44,15 +46,22 @@ def import_ahead() -> None:
     for name in _NEEDED:
         try:
             importlib.import_module(name)
-        except Exception:  # noqa: S112 - a broken module must break its task, with a message, not the daemon
+        except Exception:  # noqa: BLE001, S112 - a broken module must break its task, with a message, not the daemon
             continue
     gc.collect()
     gc.freeze()
 
 
 def main() -> None:
-    """Run pyspark's daemon after the imports."""
-    import_ahead()
+    """Run pyspark's daemon after the imports, here or in the process that stands by."""
+    if sys.argv[1:2] == ["--standby"]:
+        import_ahead()
+        if not take_over(int(sys.argv[2])):
+            return
+    elif hand_over():
+        return
+    else:
+        import_ahead()
     from pyspark.daemon import manager
 
     manager()

