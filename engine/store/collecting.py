@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ..chunk import Chunk
 from ..execution.chunk_rows import PartChunk
@@ -17,11 +18,15 @@ from ..execution.part import PartJob
 from ..execution.runner import RunOptions, run_parts
 from ..execution.staging import Staging
 from ..execution.work import Task, Work
-from ..limits import SPLIT_BYTES
+from ..limits import MIB, SPLIT_BYTES
 from ..rrd import FramedPayload, StoreEntry
+from .compactor import Compactor
 from .passes import optimised
 from .profile import OptimizationProfile
 from .reference import stored_size
+
+WHOLE_ENTITY: Final = 64 * MIB
+"""Compressed bytes of an entity up to which it is laid out at once, in memory."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +54,12 @@ class WholeWork:
 
 @dataclass(frozen=True)
 class EntityWork:
-    """Tasks over whole entities of chunks that are there by reference, laid out by ``profile``."""
+    """Tasks over whole entities of chunks that are there by reference, laid out by ``profile``.
 
-    groups: tuple[tuple[Chunk, ...], ...]
+    A group holds the chunks of one or more entities. Memory is bounded by :data:`WHOLE_ENTITY` for each task.
+    """
+
+    groups: tuple[tuple[tuple[Chunk, ...], ...], ...]
     profile: OptimizationProfile | None
 
     @classmethod
@@ -60,13 +68,13 @@ class EntityWork:
         entities: dict[str, list[Chunk]] = defaultdict(list)
         for chunk in chunks:
             entities[chunk.entity_path].append(chunk)
-        groups: list[list[Chunk]] = []
+        groups: list[list[tuple[Chunk, ...]]] = []
         left = 0
         for found in entities.values():
             if left <= 0:
                 groups.append([])
                 left = SPLIT_BYTES
-            groups[-1] += found
+            groups[-1].append(tuple(found))
             left -= sum(map(stored_size, found))
         return cls(tuple(map(tuple, groups)), profile)
 
@@ -75,17 +83,37 @@ class EntityWork:
         """One task a group of entities."""
         total = len(self.groups)
         return [
-            Task(i, f"compaction [{i + 1}/{total}]", sum(map(stored_size, group)))
+            Task(i, f"compaction [{i + 1}/{total}]", sum(stored_size(c) for entity in group for c in entity))
             for i, group in enumerate(self.groups)
         ]
 
     def run(self, index: int) -> Iterator[Chunk]:
-        """The chunks of a group, by ascending id."""
-        return iter(optimised(self.groups[index], self.profile))
+        """The chunks of a group, entity by entity."""
+        for entity in self.groups[index]:
+            yield from laid_out(entity, self.profile)
 
     def source_paths(self) -> set[str]:
         """The parts."""
-        return {p for group in self.groups for c in group if (p := getattr(c.payload, "path", None)) is not None}
+        chunks = (c for group in self.groups for entity in group for c in entity)
+        return {p for c in chunks if (p := getattr(c.payload, "path", None)) is not None}
+
+
+def laid_out(entity: Sequence[Chunk], profile: OptimizationProfile | None) -> Iterator[Chunk]:
+    """The chunks of one entity as ``profile`` wants them.
+
+    An entity too large to be held at once is compacted as it passes; a video stream never is, as its groups of
+    pictures may not be divided.
+    """
+    video = any(c.descriptor.component.startswith("VideoStream:") for chunk in entity for c in chunk.header.components)
+    if video or sum(map(stored_size, entity)) <= WHOLE_ENTITY:
+        yield from optimised(entity, profile)
+        return
+    yield from optimised((c for c in entity if c.is_static), profile)
+    compactor = Compactor(profile)
+    for chunk in entity:
+        if not chunk.is_static:
+            yield from compactor.add(Chunk.lazy(chunk.header, chunk.payload) if chunk.payload else chunk)
+    yield from compactor.finish()
 
 
 def is_small(work: Work) -> bool:

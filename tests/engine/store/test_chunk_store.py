@@ -1,0 +1,240 @@
+"""Stores: collected, kept with versions and digests, opened again; the same from RRDs."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
+from chunkmill.engine.errors import ReadError, SourceMissingError, WriteError
+from chunkmill.engine.store import ChunkStore, OptimizationProfile, collecting
+from chunkmill.engine.store.kept import KeptFolder
+from chunkmill.engine.stream import LazyChunkStream
+from chunkmill.readers import McapReader, RrdReader
+from comparison import rerun_chunks, rerun_verify
+
+
+def chunk(path: str, start: int, rows: int = 3, *, static: bool = False) -> Chunk:
+    times = [] if static else [TimeColumn("frame", sequence=range(start, start + rows))]
+    return Chunk.from_columns(path, times, [ComponentColumn("x", [float(start + i) for i in range(rows)])])
+
+
+def several() -> list[Chunk]:
+    return [chunk("/b", 0), chunk("/a", 0), chunk("/b", 3), chunk("/a", 3), chunk("/s", 0, 1, static=True)]
+
+
+def values(chunks: Any) -> list[tuple[str, int | None, float]]:
+    """Every value with its time, in sorted order."""
+    found = []
+    for c in chunks:
+        times = c.data.timelines[0].ticks.tolist() if c.data.timelines else [None] * c.num_rows
+        for time, value in zip(times, c.data.components[0].values.to_pylist(), strict=True):
+            found.append((c.entity_path, time, value[0]))
+    return sorted(found, key=repr)
+
+
+def test_from_chunks_merges_nothing_and_leaves_out_what_is_empty_or_double() -> None:
+    chunks = several()
+    store = ChunkStore.from_chunks([*chunks, chunks[0], chunk("/e", 0, 0)])
+    assert len(store) == 5
+    assert repr(store) == "ChunkStore(5 chunks)"
+    assert [c.id for c in store] == sorted(c.id for c in chunks)
+    assert bool(store) and not ChunkStore.from_chunks([])
+    with pytest.raises(AttributeError):
+        ChunkStore.from_chunks([1])  # type: ignore[list-item]
+
+
+def test_collect_merges_neighbours() -> None:
+    store = LazyChunkStream.from_iter(several()).collect()
+    assert store.summary().splitlines() == [
+        "/a rows=6 static=False timelines=['frame'] cols=['frame', 'x']",
+        "/b rows=6 static=False timelines=['frame'] cols=['frame', 'x']",
+        "/s rows=1 static=True timelines=[] cols=['x']",
+    ]
+    assert values(store) == values(several())
+    assert [str(c) for c in store.schema().index_columns()] == ["Index(timeline:frame)"]
+    assert ChunkStore.from_chunks([]).summary() == ""
+
+
+def test_collect_refuses_what_is_no_profile() -> None:
+    with pytest.raises(AttributeError, match="max_bytes"):
+        LazyChunkStream.from_iter(several()).collect(optimize="x")  # type: ignore[arg-type]
+
+
+def test_a_store_can_be_streamed_and_written_again_and_again(tmp_path: Path) -> None:
+    store = LazyChunkStream.from_iter(several()).collect()
+    for _ in range(2):
+        assert values(store.stream().filter(content="/a/**")) == [v for v in values(several()) if v[0] == "/a"]
+        store.write_rrd(tmp_path / "out.rrd", application_id="a", recording_id="r")
+    (written,) = rerun_chunks(tmp_path / "out.rrd").values()
+    assert values(written) == values(several())
+    lazy = RrdReader(tmp_path / "out.rrd").store()
+    assert (len(lazy), repr(lazy), lazy.summary()) == (3, "LazyStore(3 chunks)", store.summary())
+    assert str(lazy.schema()) == str(store.schema())
+    assert lazy.stream().collect().summary() == store.summary()
+
+
+def test_a_result_in_scratch_goes_with_its_last_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHUNKMILL_SCRATCH", str(tmp_path))
+    store = LazyChunkStream.from_iter(several()).collect()
+    kept = next(iter(store))
+    del store
+    assert list(tmp_path.iterdir())
+    assert kept.to_record_batch().num_rows > 0
+    del kept
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_large_recordings_are_compacted_in_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second step works on references; what comes out is what one step gives."""
+    chunks = [chunk(f"/{i % 3}", i * 10, 10) for i in range(60)]
+    whole = LazyChunkStream.from_iter(chunks).collect(optimize=OptimizationProfile.OBJECT_STORE)
+    monkeypatch.setattr(collecting, "is_small", lambda work: False)
+    two_steps = LazyChunkStream.from_iter(chunks).collect(optimize=OptimizationProfile.OBJECT_STORE)
+    monkeypatch.setattr(collecting, "WHOLE_ENTITY", 0)
+    passing = LazyChunkStream.from_iter(chunks).collect(optimize=OptimizationProfile.OBJECT_STORE)
+    for store in (two_steps, passing):
+        assert store.summary() == whole.summary()
+        assert values(store) == values(chunks)
+
+
+class TestKept:
+    """A store in a folder."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        LazyChunkStream.from_iter(several()).collect(into=tmp_path / "store", application_id="app", recording_id="rec")
+        return tmp_path / "store"
+
+    def test_versions(self, folder: Path) -> None:
+        LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder, application_id="app", recording_id="rec")
+        newest = ChunkStore.open(folder)
+        assert [v.number for v in newest.versions()] == [1, 2]
+        assert newest.version is not None and newest.version.number == 2
+        assert [c.entity_path for c in newest.stream()] == ["/z"]
+        assert values(ChunkStore.open(folder, version=1).stream()) == values(several())
+        with pytest.raises(SourceMissingError, match=r"there is no version 3\. There are: 1, 2\."):
+            ChunkStore.open(folder, version=3)
+
+    def test_rerun_opens_each_shard(self, folder: Path) -> None:
+        shards = sorted((folder / "shards").iterdir())
+        rerun_verify(*shards)
+        found = [c for s in shards for chunks in rerun_chunks(s).values() for c in chunks]
+        assert values(found) == values(several())
+
+    def test_vacuum_removes_what_old_versions_alone_need(self, folder: Path) -> None:
+        LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder)
+        (folder / "shards" / "left-by-a-crash.rrd").write_bytes(b"x")
+        store = ChunkStore.open(folder)
+        assert store.vacuum() > 1
+        assert [v.number for v in store.versions()] == [2]
+        assert len(list((folder / "shards").iterdir())) == len(list((folder / "manifests").iterdir())) == 1
+        assert [c.entity_path for c in ChunkStore.open(folder).stream()] == ["/z"]
+
+    def test_a_flipped_bit_is_noticed_on_read_and_on_copy(self, folder: Path, tmp_path: Path) -> None:
+        (shard,) = (folder / "shards").iterdir()
+        stored = ChunkStore.open(folder)
+        payload = next(iter(stored)).payload
+        assert payload is not None
+        data = bytearray(shard.read_bytes())
+        data[payload.offset + payload.size // 2] ^= 1  # type: ignore[attr-defined]
+        shard.write_bytes(data)
+        with pytest.raises(ReadError, match="its digest differs"):
+            stored.stream().collect()
+        with pytest.raises(ReadError, match="its digest differs"):
+            stored.write_rrd(tmp_path / "copy.rrd", application_id="a", recording_id="r")
+        assert not (tmp_path / "copy.rrd").exists()
+
+    def test_of_two_writers_of_one_version_the_first_wins(self, folder: Path) -> None:
+        kept = KeptFolder(folder)
+        version = kept.version()
+        with pytest.raises(WriteError, match="committed by another writer") as caught:
+            kept.commit(version.store, [], [], after=0)
+        assert caught.value.transient
+        assert kept.version() == version
+        assert len(ChunkStore.open(folder)) == version.chunks
+
+    @pytest.mark.parametrize("crash", ["_publish", "commit"])
+    def test_a_crash_before_the_commit_shows_nothing(
+        self, crash: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*args: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(KeptFolder, crash, fail)
+        with pytest.raises(KeyboardInterrupt):
+            LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder)
+        monkeypatch.undo()
+        store = ChunkStore.open(folder)
+        assert values(store.stream()) == values(several())
+        store.vacuum()
+        assert len(list((folder / "shards").iterdir())) == 1
+        assert [p.name for p in folder.iterdir() if p.name.startswith(".")] == []
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            lambda f: f.write_text("{"),
+            lambda f: f.write_text("{}"),
+            lambda f: f.write_text('{"format": 2}'),
+        ],
+    )
+    def test_a_damaged_version_is_named(self, damage: Callable[[Path], object], folder: Path) -> None:
+        damage(folder / "versions" / "00000001.json")
+        with pytest.raises(ReadError, match=r"00000001\.json"):
+            ChunkStore.open(folder)
+
+    def test_a_cut_manifest_is_named(self, folder: Path) -> None:
+        (manifest,) = (folder / "manifests").iterdir()
+        os.truncate(manifest, 100)
+        with pytest.raises(ReadError, match="the manifest of version 1 cannot be read"):
+            ChunkStore.open(folder)
+
+
+def test_there_must_be_a_store(tmp_path: Path) -> None:
+    with pytest.raises(SourceMissingError, match="no store is kept here"):
+        ChunkStore.open(tmp_path)
+
+
+class TestShards:
+    """Folders of RRDs of one recording."""
+
+    @pytest.mark.parametrize("shard_bytes", [1, 30_000, 10_000_000])
+    def test_shards(self, shard_bytes: int, data: Path, tmp_path: Path) -> None:
+        def stream() -> LazyChunkStream:
+            return McapReader(data / "demo.mcap").stream()
+
+        out = tmp_path / "shards"
+        result = stream().write_rrd(out, application_id="a", recording_id="r", shards=True, shard_bytes=shard_bytes)
+        files = sorted(out.iterdir())
+        rerun_verify(*files)
+        found = [rerun_chunks(f) for f in files]
+        assert all(list(stores) == ["recording a r"] for stores in found)
+        chunks = [c for stores in found for c in stores["recording a r"]]
+        assert [c.entity_path for c in chunks] == [c.entity_path for c in stream()]
+        assert sum(c.num_rows for c in chunks) == result.rows == 3513
+        assert result.bytes_out == sum(f.stat().st_size for f in files)
+        for file, stores in zip(files, found, strict=True):
+            assert file.stat().st_size <= shard_bytes or len(stores["recording a r"]) == 1
+
+    def test_the_folder_must_be_new_or_empty(self, tmp_path: Path) -> None:
+        out = tmp_path / "shards"
+        for _ in range(2):
+            stream = LazyChunkStream.from_iter(several())
+            if out.exists():
+                with pytest.raises(WriteError, match="is there already"):
+                    stream.write_rrd(out, application_id="a", recording_id="r", shards=True)
+            else:
+                stream.write_rrd(out, application_id="a", recording_id="r", shards=True)
+        assert [p.name for p in tmp_path.iterdir()] == ["shards"]
+
+
+def test_a_legacy_file_has_no_store(data: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(RuntimeError, match=r"Legacy RRD without footer: .*stream\(\)\.collect\(\)"):
+            RrdReader(data / "rrd" / "unity-rerun-sdk__phase3_scene.rrd").store()
