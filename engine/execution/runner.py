@@ -141,7 +141,7 @@ def _finished(
         bytes_in=sum(t.size for t in tasks),
         bytes_out=size,
         seconds=time.perf_counter() - started,
-        warnings=tuple(n.data["text"] for n in notes if n.kind == "warning"),
+        warnings=tuple(dict.fromkeys(n.data["text"] for n in notes if n.kind == "warning")),
     )
     if options.progress is not None:
         options.progress.finished(result)
@@ -156,9 +156,8 @@ def run_parts(job: PartJob, staging: Staging, options: RunOptions) -> tuple[list
     failures = [n for n in notes if n.kind == "failure"]
     if failures:
         raise failure_from_dict(min(failures, key=lambda n: n.task).data)
-    for note in notes:
-        if note.kind == "warning":
-            warnings.warn(note.data["text"], _category(note.data["category"]), stacklevel=3)
+    for text, category in {n.data["text"]: n.data["category"] for n in notes if n.kind == "warning"}.items():
+        warnings.warn(text, _category(category), stacklevel=3)
     _check_counts(tasks, chunks, notes)
     return chunks, notes
 

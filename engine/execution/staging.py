@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import socket
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -19,6 +20,7 @@ from ..failing import writing
 _MARK = ".chunkmill-"
 _OWNER = "owner.json"
 _FAILED = "failed"
+_GRACE_SECONDS = 60.0
 
 
 class Staging:
@@ -91,6 +93,8 @@ def _start_time(pid: int) -> str | None:
 def _is_abandoned(folder: Path) -> bool:
     """Whether the run that made ``folder`` is known to be dead; a run on another host is left alone."""
     try:
+        if not (folder / _OWNER).exists():
+            return time.time() - folder.stat().st_mtime > _GRACE_SECONDS
         owner = json.loads((folder / _OWNER).read_text())
         if owner["host"] != socket.gethostname():
             return False
