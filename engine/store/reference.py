@@ -73,10 +73,11 @@ def runs_of(chunks: Sequence[Chunk], run_bytes: int = SPLIT_BYTES) -> Iterator[t
 
 def stored_size(chunk: Chunk) -> int:
     """Bytes of a chunk where it is stored; of one in memory, its Arrow buffers."""
-    size = getattr(chunk.payload, "size", None)
+    size: int | None = getattr(chunk.payload, "size", None)
     if size is not None:
-        return int(size)
-    return sum(c.values.nbytes for c in chunk.data.components) + 16 * chunk.num_rows
+        return size
+    in_memory: int = sum(c.values.nbytes for c in chunk.data.components)
+    return in_memory + 16 * chunk.num_rows
 
 
 def by_chunk_id(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
