@@ -24,10 +24,9 @@ def cast(values: pa.Array, datatype: pa.DataType) -> pa.Array:
 def scaled(values: pa.Array, factor: float) -> pa.Array:
     """Numbers times ``factor``: floats keep their width, integers become float64; lists keep their shape."""
     kind = values.type
-    if pa.types.is_floating(kind):
-        return pc.multiply(values, pa.scalar(factor, kind))
-    if pa.types.is_integer(kind):
-        return pc.multiply(pc.cast(values, pa.float64(), safe=False), pa.scalar(factor, pa.float64()))
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind):
+        product = pc.multiply(pc.cast(values, pa.float64(), safe=False), pa.scalar(factor, pa.float64()))
+        return pc.cast(product, kind, safe=False) if pa.types.is_floating(kind) else product
     if pa.types.is_fixed_size_list(kind):
         flat = lists.flattened(values)
         return _fixed(scaled(flat, factor), kind.list_size, lists.bitmap_of(values), kind.value_field.nullable)
