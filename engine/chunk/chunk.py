@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..errors import ReadError
 from . import building, sorbet, statistics, table_format, tuid
 from .above import lens_function
 from .columns import ComponentColumnLike, TimeColumnLike
@@ -119,7 +120,7 @@ class Chunk:
         """The decoded columns; loads the payload the first time."""
         if self._data is None:
             assert self._payload is not None
-            self._data = sorbet.from_record_batch(self._payload.load())
+            self._data = _decode(self._payload)
         return self._data
 
     @property
@@ -231,6 +232,20 @@ class Chunk:
         if self._payload is not None:
             return Chunk, (None, self._header, self._payload)
         return Chunk.from_record_batch, (self.to_record_batch(),)
+
+
+def _decode(payload: Payload) -> ChunkData:
+    """The columns in a payload; a batch that is no chunk is the file's fault, so a :class:`ReadError`."""
+    batch = payload.load()
+    try:
+        return sorbet.from_record_batch(batch)
+    except ValueError as error:
+        raise ReadError(
+            f"a record batch is no chunk: {error}",
+            path=getattr(payload, "path", None),
+            offset=getattr(payload, "offset", None),
+            hint="The file is damaged, or its writer is.",
+        ) from error
 
 
 def _kind(times: pa.Array) -> TimelineKind:

@@ -115,7 +115,7 @@ def parse_stream_header(data: bytes, *, path: str) -> Version:
     if version == (0, 0, 0, 0):
         version = Version(0, 2, 0, 0)
     if version.order < OLDEST_VERSION.order:
-        raise _too_old("a format of its own time", version, path)
+        raise _too_old(None, version, path)
     return version
 
 
@@ -131,9 +131,10 @@ def _check_options(data: bytes, version: Version, path: str) -> None:
         raise UnsupportedError("the reserved bytes of the header are not zero", path=path, offset=10, hint=_DAMAGED)
 
 
-def _too_old(what: str, version: Version, path: str) -> UnsupportedError:
+def _too_old(what: str | None, version: Version, path: str) -> UnsupportedError:
+    how = f" in {what}" if what else ""
     return UnsupportedError(
-        f"written by Rerun {version} in {what}; RRDs of {OLDEST_VERSION} and newer can be read",
+        f"written by Rerun {version}{how}; RRDs of {OLDEST_VERSION} and newer can be read",
         path=path,
         offset=0,
         hint=_MIGRATE,

@@ -33,6 +33,8 @@ def read_batch(stream: pa.Buffer) -> pa.RecordBatch:
     """
     messages = pa.ipc.MessageReader.open_stream(stream)
     schema = messages.read_next_message()
+    if schema.type != "schema":  # Arrow takes that for granted, and crashes
+        raise ValueError("it does not begin with a schema")
     message = messages.read_next_message()
     if message.type == "record batch":
         _check_message(message)

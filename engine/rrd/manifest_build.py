@@ -16,7 +16,7 @@ from .manifest_columns import ManifestColumns
 from .messages import ENCODER_VERSION_V0, RrdManifest
 from .store_entry import StoreEntry
 from .timelines import TimelineRegister
-from .union_schema import union_schema
+from .union_schema import union_fields
 
 _END_OF_STREAM_SIZE: Final = 8
 _MAX_DETAIL: Final = 512 * MIB
@@ -31,10 +31,11 @@ def build_manifest(store: StoreEntry, entries: Sequence[ChunkEntry], *, path: st
     register = TimelineRegister(path)
     for entry in entries:
         register.add(entry.header.timelines)
-    columns = ManifestColumns(entries)
+    union = union_fields((e.header for e in entries), register.kinds)
+    columns = ManifestColumns(entries, union.descriptors)
     batch = columns.record_batch(register.kinds, detailed=columns.detail_bytes <= _MAX_DETAIL)
     _check_names(batch.schema, path)
-    schema = _schema_stream(union_schema((e.header for e in entries), register.kinds))
+    schema = _schema_stream(union.schema)
     data = _batch_stream(batch, path)
     manifest = RrdManifest(store_id=store.to_message())
     manifest.sorbet_schema.arrow_schema = schema

@@ -27,10 +27,15 @@ def _cells() -> _Cells:
 
 
 class ManifestColumns:
-    """Collects the cells of a manifest's columns; rows are entries in order."""
+    """Collects the cells of a manifest's columns; rows are entries in order.
 
-    def __init__(self, entries: Sequence[ChunkEntry]) -> None:
+    Only components whose column names follow from ``known``, the descriptors of the union schema, have columns:
+    Rerun refuses a file with others. A chunk that has such a component is found by its timelines.
+    """
+
+    def __init__(self, entries: Sequence[ChunkEntry], known: frozenset[ComponentDescriptor]) -> None:
         self._entries = entries
+        self._names = {column_name(None, d, HAS_STATIC_DATA) for d in known}
         self._static: dict[ComponentDescriptor, list[int]] = {}
         self._timelines: defaultdict[str, _Cells] = defaultdict(_cells)
         self._components: defaultdict[tuple[str, ComponentDescriptor], _Cells] = defaultdict(_cells)
@@ -99,7 +104,7 @@ class ManifestColumns:
 
     def _static_columns(self) -> list[tuple[pa.Field, pa.Array]]:
         columns = []
-        for descriptor in sorted(self._static, key=lambda d: d.sort_key):
+        for descriptor in sorted(filter(self._is_known, self._static), key=lambda d: d.sort_key):
             present = np.zeros(len(self._entries), dtype=bool)
             present[self._static[descriptor]] = True
             metadata = {**descriptor_metadata(descriptor), "rerun:index": STATIC_INDEX}
@@ -116,6 +121,8 @@ class ManifestColumns:
     def _component_columns(self, timelines: dict[str, TimelineKind]) -> list[tuple[pa.Field, pa.Array]]:
         columns = []
         for name, descriptor in sorted(self._components, key=lambda k: (k[0].encode(), k[1].sort_key)):
+            if not self._is_known(descriptor):
+                continue
             cells = self._components[name, descriptor]
             columns += self._range_columns(cells, name, timelines[name], descriptor)
             counts = np.zeros(len(self._entries), dtype=np.uint64)
@@ -123,6 +130,9 @@ class ManifestColumns:
             field = _index_field(name, descriptor, NUM_ROWS, pa.uint64())
             columns.append((field, pa.array(counts)))
         return columns
+
+    def _is_known(self, descriptor: ComponentDescriptor) -> bool:
+        return column_name(None, descriptor, HAS_STATIC_DATA) in self._names
 
     def _range_columns(
         self, cells: _Cells, timeline: str, kind: TimelineKind, descriptor: ComponentDescriptor | None

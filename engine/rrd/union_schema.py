@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -30,7 +30,14 @@ class _Component:
     is_empty: bool
 
 
-def union_schema(headers: Iterable[ChunkHeader], timelines: dict[str, TimelineKind]) -> pa.Schema:
+class UnionFields(NamedTuple):
+    """The union schema, and the descriptors that it names."""
+
+    schema: pa.Schema
+    descriptors: frozenset[ComponentDescriptor]
+
+
+def union_fields(headers: Iterable[ChunkHeader], timelines: dict[str, TimelineKind]) -> UnionFields:
     """The schema over all ``headers``, fields in the order of their names after row id and timelines.
 
     Readers want a component of an entity once. Where chunks disagree about its type or descriptor, the first one
@@ -51,7 +58,7 @@ def union_schema(headers: Iterable[ChunkHeader], timelines: dict[str, TimelineKi
     fields = [pa.field(ROW_ID, pa.binary(16), nullable=False, metadata=_ROW_ID_METADATA)]
     fields += [_index_field(name, timelines[name]) for name in sorted(timelines, key=str.encode)]
     fields += sorted((_component_field(path, c) for (path, _), c in components.items()), key=lambda f: f.name)
-    return pa.schema(fields)
+    return UnionFields(pa.schema(fields), frozenset(c.descriptor for c in components.values()))
 
 
 def _index_field(name: str, kind: TimelineKind) -> pa.Field:

@@ -1,0 +1,177 @@
+"""Arrow bytes made to harm: nothing crashes, nothing takes memory that the file does not justify."""
+
+from __future__ import annotations
+
+import random
+import resource
+import struct
+import time
+from pathlib import Path
+
+import lz4.block
+import pyarrow as pa
+import pytest
+from rrd_bytes import STORE, frame, image, ipc, join, rrd_bytes, scalars, static, with_arrow_msg, without_footer
+
+from chunkmill.engine.chunk import Chunk, ComponentDescriptor
+from chunkmill.engine.errors import ReadError, UsageError
+from chunkmill.engine.rrd import RrdFile
+from chunkmill.engine.rrd.arrow_ipc import decode_batch
+from chunkmill.engine.rrd.messages import ArrowMsg
+
+GIB = 1 << 30
+
+
+def peak() -> int:
+    """Peak memory of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def nested() -> Chunk:
+    rows = [[{"a": "x", "b": [1, 2]}], None, [], [{"a": None, "b": None}]]
+    datatype = pa.list_(pa.struct([("a", pa.string()), ("b", pa.list_(pa.int32()))]))
+    words = pa.array([["one"], ["two", "three"], None, []], pa.list_(pa.string()))
+    return Chunk.build(
+        "/n", {"t": pa.array([1, 2, 3, 4])}, [(ComponentDescriptor("c"), pa.array(rows, datatype)), (ComponentDescriptor("w"), words)]
+    )
+
+
+def test_mutated_streams_give_a_batch_or_a_read_error() -> None:
+    """Every value of what passes the checks can be visited."""
+    rng = random.Random(20_240)
+    original = ipc(nested().to_record_batch())
+    refused = 0
+    for _ in range(1500):
+        data = bytearray(original)
+        for _ in range(rng.choice((1, 1, 2, 8))):
+            at = rng.randrange(len(data))
+            data[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        try:
+            batch = decode_batch(bytes(data), path="x", offset=0, what="it")
+        except ReadError:
+            refused += 1
+            continue
+        batch.to_pylist()
+        str(batch.schema)
+    assert refused > 300
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_compressed_buffers_that_lie(codec: str) -> None:
+    """The sizes before Arrow's own compressed buffers are not taken on trust."""
+    zeros = pa.array([bytes(1 << 20)], pa.binary())
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch({"z": zeros})
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        writer.write_batch(batch)
+    data = sink.getvalue().to_pybytes()
+    size = struct.pack("<q", 1 << 20)
+    for lie in (2 * GIB, 2**62):
+        before = peak()
+        with pytest.raises(ReadError, match="declare"):
+            decode_batch(struct.pack("<q", lie).join(data.rsplit(size, 1)), path="x", offset=0, what="it")
+        assert peak() - before < 64 << 20
+
+
+def test_a_bomb_is_refused_quickly(tmp_path: Path) -> None:
+    bomb = lz4.block.compress(bytes(GIB + GIB // 8), store_size=False)
+
+    def change(message: object) -> None:
+        message.payload, message.uncompressed_size = bomb, GIB + GIB // 8  # type: ignore[attr-defined]
+
+    (tmp_path / "x.rrd").write_bytes(with_arrow_msg(change))
+    file = RrdFile(tmp_path / "x.rrd")
+    before, started = peak(), time.perf_counter()
+    with pytest.raises(ReadError, match="uncompressed size"):
+        list(file.chunks(STORE))
+    assert time.perf_counter() - started < 1
+    assert peak() - before < 256 << 20
+
+
+def test_what_compresses_well_is_read(tmp_path: Path) -> None:
+    rows = pa.array([[bytes(30 << 20)]], pa.list_(pa.binary()))
+    chunk = Chunk.build("/zeros", {"t": pa.array([1])}, [(ComponentDescriptor("z"), rows)])
+    (tmp_path / "x.rrd").write_bytes(rrd_bytes(chunk))
+    (found,) = RrdFile(tmp_path / "x.rrd").chunks(STORE)
+    assert len(found.to_record_batch().column("z")[0].as_py()[0]) == 30 << 20
+
+
+def test_names_that_are_not_text(tmp_path: Path) -> None:
+    data = ipc(scalars().to_record_batch()).replace(b"frame", b"fr\xffme")
+    with pytest.raises(ReadError):
+        decode_batch(data, path="x", offset=0, what="it")
+
+
+def test_dictionaries_are_read() -> None:
+    batch = pa.record_batch({"d": pa.array(["a", "b", "a"]).dictionary_encode()})
+    assert decode_batch(ipc(batch), path="x", offset=0, what="it").to_pydict() == batch.to_pydict()
+
+
+def everything(path: Path) -> None:
+    file = RrdFile(path)
+    for store in file.stores():
+        for chunk in file.chunks(store):
+            chunk.to_record_batch().to_pydict()
+
+
+@pytest.mark.parametrize("footer", [True, False])
+@pytest.mark.filterwarnings("ignore::chunkmill.engine.errors.ReadWarning")
+def test_mutated_files_fail_with_a_read_error_or_not_at_all(tmp_path: Path, footer: bool) -> None:
+    data = rrd_bytes(scalars(), static(), nested(), scalars("/b", 7))
+    original = data if footer else without_footer(data)
+    rng = random.Random(7)
+    path = tmp_path / "x.rrd"
+    for i in range(250):
+        mutant = bytearray(original)
+        kind = rng.randrange(5)
+        at = rng.randrange(len(mutant))
+        if kind == 0:
+            del mutant[at:]
+        elif kind == 1:
+            mutant[at : at + 8] = struct.pack("<Q", rng.choice((0, 1, 2**31, 2**40, 2**63, 2**64 - 1)))
+        elif kind == 2:
+            other = rng.randrange(len(mutant))
+            mutant[at : at + 40] = original[other : other + 40]
+        else:
+            mutant[at] ^= 1 << rng.randrange(8)
+        path.write_bytes(mutant)
+        try:
+            everything(path)
+        except ReadError as error:
+            assert error.path == str(path), i
+            assert error.hint, i
+        except UsageError:
+            raise AssertionError(i) from None
+
+
+def test_cuts_never_pass_for_the_whole(tmp_path: Path) -> None:
+    """A cut inside a message is an error; at a boundary, where nothing can tell, it is a warning."""
+    data = rrd_bytes(scalars(), image(5_000), static())
+    boundaries = {12}
+    at = 12
+    while at < len(data) - 32:
+        at += 16 + struct.unpack_from("<Q", data, at + 8)[0]
+        boundaries.add(at)
+    path = tmp_path / "x.rrd"
+    for boundary in boundaries:
+        for cut in range(boundary - 2, boundary + 3):
+            path.write_bytes(data[:cut])
+            if cut >= len(data):
+                continue
+            expected = pytest.warns(UserWarning) if cut in boundaries - {at} else pytest.raises(ReadError)
+            if cut == at:
+                everything(path)
+                continue
+            with expected:
+                everything(path)
+
+
+def test_a_megabyte_of_head_is_too_much(tmp_path: Path) -> None:
+    message = ArrowMsg()
+    message.store_id.recording_id = "r" * 2_000_000
+    (tmp_path / "x.rrd").write_bytes(join([(2, message.SerializeToString())], end=frame(0, b"")))
+    (tmp_path / "x.rrd").write_bytes(
+        join([(1, b""), (2, message.SerializeToString())], end=frame(0, b""))
+    )
+    with pytest.raises(ReadError):
+        RrdFile(tmp_path / "x.rrd").stores()
