@@ -73,6 +73,11 @@ class ClassArchive:
             os.utime(self.path)
         return ["-Xshare:auto", f"-XX:SharedArchiveFile={self.path}", "-Xlog:disable"]
 
+    def discard(self) -> None:
+        """Remove an archive that is no good."""
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+
     def build(self, train: Callable[[Path], None]) -> bool:
         """Make the archive here and now, in half a minute of one core.
 
@@ -133,6 +138,7 @@ class ClassArchive:
                 train(names)
                 _dump(self, names, written)
                 written.chmod(0o600)
+                _flush(written)
                 written.replace(self.path)
         except (OSError, subprocess.SubprocessError, ChunkmillError):
             return False
@@ -160,6 +166,12 @@ def _dump(archive: ClassArchive, names: Path, written: Path) -> None:
     subprocess.run(  # noqa: S603 - the java that runs Spark
         command, stdin=quiet, stdout=quiet, stderr=quiet, timeout=_DUMP_SECONDS, check=True
     )
+
+
+def _flush(file: Path) -> None:
+    """Have the bytes on the disk before the name: a JVM trusts what it maps."""
+    with file.open("rb") as written:
+        os.fsync(written.fileno())
 
 
 @contextlib.contextmanager

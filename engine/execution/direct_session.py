@@ -17,8 +17,8 @@ from urllib.parse import unquote, urlsplit
 from ..errors import ChunkmillError, SessionError
 from .class_archive import ClassArchive
 from .gateway import attach, current_interrupt, delete_at_exit, detach, hush, is_stopped, restore_interrupt
-from .java import find_java
-from .jvm import Jvm, class_path, start_jvm
+from .java import Java, find_java
+from .jvm import Connection, Jvm, class_path, start_jvm
 from .session_conf import DAEMON_MODULE, is_local, jvm_options, session_conf, spark_home, worker_path
 from .standby import STANDBY_SOCKET, end_standby, start_standby
 
@@ -57,22 +57,14 @@ class DirectSession:
     settings: dict[str, str]
 
     def __init__(self, master: str, asked: Mapping[str, str]) -> None:
-        java = find_java()
         self._interrupt = current_interrupt()
         self._folder = session_folder()
-        self.settings = session_conf(master, asked, self._folder)
-        jars = _jars(self.settings)
-        options = jvm_options(self.settings)
-        shared = any(option.startswith(("-Xshare", "-XX:SharedArchive")) for option in options)
-        self._archive = None if shared else ClassArchive.of(java, jars)
-        mapped = self._archive.options() if self._archive is not None else []
+        self._archive: ClassArchive | None = None
         self._jvm: Jvm | None = None
         self._standby: subprocess.Popen[bytes] | None = None
+        self.settings = session_conf(master, asked, self._folder)
         try:
-            self._jvm = start_jvm(java, [*mapped, *options], jars, self.settings, self._folder, worker_path())
-            _import_in_the_meantime()
-            self._standby = self._start_standby()
-            self.session = attach(self._jvm.connection(), sys.executable if is_local(master) else None)
+            self.session = attach(self._launch(find_java()), sys.executable if is_local(master) else None)
             delete_at_exit(self.session, self._folder)
         except BaseException as error:
             self._clear(None)
@@ -100,6 +92,28 @@ class DirectSession:
         detach(session)
         restore_interrupt(self._interrupt)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _launch(self, java: Java) -> Connection:
+        """Start the JVM and what helps it; an archive that it cannot start with is thrown away."""
+        jars = class_path(spark_home())
+        options = jvm_options(self.settings)
+        extra = self.settings.get("spark.driver.extraClassPath")
+        if extra:
+            jars = [*extra.split(os.pathsep), *jars]
+        elif not any(option.startswith(("-Xshare", "-XX:SharedArchive")) for option in options):
+            self._archive = ClassArchive.of(java, jars)
+        mapped = self._archive.options() if self._archive is not None else []
+        self._jvm = start_jvm(java, [*mapped, *options], jars, self.settings, self._folder, worker_path())
+        _import_in_the_meantime()
+        self._standby = self._start_standby()
+        try:
+            return self._jvm.connection()
+        except SessionError:
+            if self._archive is None or not mapped:
+                raise
+            self._archive.discard()
+        self._jvm = start_jvm(java, options, jars, self.settings, self._folder, worker_path())
+        return self._jvm.connection()
 
     def _start_standby(self) -> subprocess.Popen[bytes] | None:
         conf = self.settings
@@ -138,11 +152,6 @@ def session_folder() -> Path:
             path=local or tempfile.gettempdir(),
             hint="Set CHUNKMILL_SCRATCH to a folder that can be written.",
         ) from error
-
-
-def _jars(conf: Mapping[str, str]) -> list[str]:
-    extra = conf.get("spark.driver.extraClassPath")
-    return [*(extra.split(os.pathsep) if extra else []), *class_path(spark_home())]
 
 
 def _import_in_the_meantime() -> None:

@@ -212,6 +212,18 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
                 os.environ[key] = value
 
 
+def was_interrupted(error: BaseException) -> bool:
+    """Whether Ctrl-C is behind an error.
+
+    pyspark cancels all jobs and then raises ``KeyboardInterrupt``; ``toArrow``, on its way out, asks Java for the
+    result and replaces it by the error of the cancelled job.
+    """
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, KeyboardInterrupt):
+        seen = seen.__cause__ or seen.__context__
+    return seen is not None
+
+
 def current_interrupt() -> Any:
     """The handler of Ctrl-C, which pyspark replaces in the main thread."""
     return signal.getsignal(signal.SIGINT)

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
@@ -205,13 +206,14 @@ def start_jvm(
         ``PYTHONPATH`` of the workers.
     """
     temporary = folder / "tmp"
-    temporary.mkdir()
-    _info_file(folder).parent.mkdir()
+    temporary.mkdir(exist_ok=True)
+    _info_file(folder).parent.mkdir(exist_ok=True)
     command = [
         str(java.executable),
         *java_flags(java),
         f"-Dlog4j2.configurationFile={write_logging(folder).as_uri()}",
         f"-Djava.io.tmpdir={temporary}",
+        f"-XX:ErrorFile={Path(tempfile.gettempdir()) / 'chunkmill-java-crash-%p.log'}",
         *options,
         *_program(jars, conf),
     ]

@@ -78,8 +78,8 @@ def take_over(listener_number: int) -> bool:
     import select
 
     with socket.socket(fileno=listener_number) as listener:
-        ready, _, _ = select.select([0, listener], [], [])
-        if listener not in ready:
+        ready, _, _ = select.select([0, listener.fileno()], [], [])
+        if listener.fileno() not in ready:
             return False
         asker, _ = listener.accept()
     size = int.from_bytes(_exactly(asker, 4), "big")

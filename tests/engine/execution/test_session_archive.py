@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from chunkmill.engine.execution.class_archive import ClassArchive, cache_folder
 from chunkmill.engine.execution.java import Java
 
@@ -104,3 +103,11 @@ def test_archives_that_nobody_uses_are_removed(tmp_path, cache):
     assert not stale.exists()
     assert recent.exists()
     assert foreign.exists()
+
+
+def test_one_that_is_no_good_is_thrown_away(tmp_path):
+    archive = make_archive(tmp_path, WRITES)
+    archive.build(train)
+    archive.discard()
+    archive.discard()
+    assert not archive.exists

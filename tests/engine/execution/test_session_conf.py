@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from chunkmill.engine.execution.session_conf import (
     is_local,
     jvm_options,
@@ -80,7 +79,9 @@ def test_a_cluster_keeps_its_own_addresses_and_folders(tmp_path):
     assert "spark.local.dir" not in conf
 
 
-@pytest.mark.parametrize(("size", "flag"), [("1g", "-Xmx1g"), ("2GB", "-Xmx2g"), ("1500", "-Xmx1500m"), ("64mb", "-Xmx64m")])
+@pytest.mark.parametrize(
+    ("size", "flag"), [("1g", "-Xmx1g"), ("2GB", "-Xmx2g"), ("1500", "-Xmx1500m"), ("64mb", "-Xmx64m")]
+)
 def test_driver_memory_becomes_a_flag(size, flag):
     assert jvm_options({"spark.driver.memory": size}) == [flag]
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from chunkmill.engine.errors import SessionError
 from chunkmill.engine.execution import java as java_module
 from chunkmill.engine.execution.java import find_java, java_at

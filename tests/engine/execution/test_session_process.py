@@ -1,4 +1,4 @@
-"""Whole lives of a session. Each test needs a fresh interpreter: a process has one JVM, and its end is what is tested."""
+"""Whole lives of a session. Each test needs a fresh interpreter: its end is what is tested, or its environment."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ pytestmark = [
 BODY = """
 import sys
 from pathlib import Path
+from chunkmill.engine.execution.gateway import was_interrupted
 from chunkmill.engine.execution.session import get_session, session_is_ours, stop_session
 
 def same(batches):
@@ -65,8 +66,9 @@ assert not session_is_ours(one)
 changed = {key for key in {*before, *os.environ} if before.get(key) != os.environ.get(key)}
 assert not {key for key in changed if key.startswith(("PYSPARK", "PYTHON", "JAVA"))}, changed
 assert [entry.name for entry in scratch.iterdir()] == ["plugin"], list(scratch.iterdir())
-children = [p for p in Path("/proc").glob("[0-9]*/stat") if f") " in p.read_text() and p.read_text().rpartition(") ")[2].split()[1] == str(os.getpid())]
-assert not children, [p.read_text() for p in children]
+stats = [process.read_text() for process in Path("/proc").glob("[0-9]*/stat")]
+children = [stat for stat in stats if stat.rpartition(") ")[2].split()[1] == str(os.getpid())]
+assert not children, children
 print("done")
 """
 
@@ -170,14 +172,15 @@ def test_a_killed_driver_takes_its_jvm_and_its_files_along(tmp_path):
     assert nothing_is_left(Path(settings["CHUNKMILL_SCRATCH"]))
 
 
-def test_an_interrupt_ends_the_job_with_one_traceback(tmp_path):
+def test_an_interrupt_cancels_the_job_and_leaves_the_session(tmp_path):
     settings = environment(tmp_path)
     program = """
 spark = get_session("local[2]")
 print("ready", flush=True)
 try:
     rows(spark, slow)
-except KeyboardInterrupt:
+except BaseException as error:
+    assert was_interrupted(error)
     print("interrupted", flush=True)
 assert rows(spark, same) == 2
 print("works again")

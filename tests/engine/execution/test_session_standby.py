@@ -1,4 +1,4 @@
-"""The daemon of the workers, without Spark: it needs fresh interpreters, because what it imports and forks is the point."""
+"""The daemon of the workers, without Spark, in fresh interpreters: what it imports before it forks is the point."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from chunkmill.engine.execution.session_conf import DAEMON_MODULE
 from chunkmill.engine.execution.standby import STANDBY_SOCKET, STANDBY_VARIABLE, end_standby, start_standby
 
