@@ -30,16 +30,19 @@ def test_stream_header() -> None:
     assert parse_stream_header(stream_header(), path="x") == (0, 33, 1, 0)
 
 
-@pytest.mark.parametrize(
-    ("data", "crc"), [(b"", 0x2A973671), (b"hello", 0xCCD3ADD5), (bytes(range(100)), 0x49069731)]
-)
+@pytest.mark.parametrize(("data", "crc"), [(b"", 0x2A973671), (b"hello", 0xCCD3ADD5), (bytes(range(100)), 0x49069731)])
 def test_checksums(data: bytes, crc: int) -> None:
     assert crc_of(data) == crc
 
 
 @pytest.mark.parametrize(
     ("meta", "text", "release"),
-    [(0, "0.33.1", True), (0x41, "0.33.1-rc.1", False), (0x81, "0.33.1-alpha.1", False), (0xC1, "0.33.1-alpha.1+dev", False)],
+    [
+        (0, "0.33.1", True),
+        (0x41, "0.33.1-rc.1", False),
+        (0x81, "0.33.1-alpha.1", False),
+        (0xC1, "0.33.1-alpha.1+dev", False),
+    ],
 )
 def test_versions(meta: int, text: str, release: bool) -> None:
     version = Version(0, 33, 1, meta)
@@ -135,7 +138,9 @@ def test_an_empty_recording_is_155_bytes() -> None:
     data = rrd_bytes(store=type(STORE)("recording", "a", "b"))
     assert len(data) == 155 - len("rerun-sdk-python-chunk-pipeline") + len("chunkmill")
     assert data[-48:-32] == bytes(16)
-    assert data[-32:] == struct.pack("<Q", len(data) - 32) + bytes(8) + bytes.fromhex("7136972a5252463246 4f4f5401000000")
+    assert data[-32:] == struct.pack("<Q", len(data) - 32) + bytes(8) + bytes.fromhex(
+        "7136972a5252463246 4f4f5401000000"
+    )
 
 
 def test_store_info_frame(tmp_path) -> None:
@@ -145,6 +150,4 @@ def test_store_info_frame(tmp_path) -> None:
         writer.finish()
     data = path.read_bytes()
     assert data[12:28] == struct.pack("<QQ", 1, 55)
-    assert data[48:83].hex() == (
-        "1221" "120e" "0801" "1203726563" "1a050a03617070" "2a09" "0806" "12050a03706f63" "3204" "0880c204"
-    )
+    assert data[48:83].hex() == ("1221120e080112037265631a050a036170702a09080612050a03706f6332040880c204")

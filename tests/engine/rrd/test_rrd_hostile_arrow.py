@@ -32,7 +32,9 @@ def nested() -> Chunk:
     datatype = pa.list_(pa.struct([("a", pa.string()), ("b", pa.list_(pa.int32()))]))
     words = pa.array([["one"], ["two", "three"], None, []], pa.list_(pa.string()))
     return Chunk.build(
-        "/n", {"t": pa.array([1, 2, 3, 4])}, [(ComponentDescriptor("c"), pa.array(rows, datatype)), (ComponentDescriptor("w"), words)]
+        "/n",
+        {"t": pa.array([1, 2, 3, 4])},
+        [(ComponentDescriptor("c"), pa.array(rows, datatype)), (ComponentDescriptor("w"), words)],
     )
 
 
@@ -170,8 +172,6 @@ def test_a_megabyte_of_head_is_too_much(tmp_path: Path) -> None:
     message = ArrowMsg()
     message.store_id.recording_id = "r" * 2_000_000
     (tmp_path / "x.rrd").write_bytes(join([(2, message.SerializeToString())], end=frame(0, b"")))
-    (tmp_path / "x.rrd").write_bytes(
-        join([(1, b""), (2, message.SerializeToString())], end=frame(0, b""))
-    )
+    (tmp_path / "x.rrd").write_bytes(join([(1, b""), (2, message.SerializeToString())], end=frame(0, b"")))
     with pytest.raises(ReadError):
         RrdFile(tmp_path / "x.rrd").stores()

@@ -31,7 +31,9 @@ F64 = pa.list_(pa.float64())
 
 def chunk(entity: str, timelines: dict[str, pa.Array], **components: list[object]) -> Chunk:
     return Chunk.build(
-        entity, timelines, [(ComponentDescriptor(n.replace("__", ":")), pa.array(v, F64)) for n, v in components.items()]
+        entity,
+        timelines,
+        [(ComponentDescriptor(n.replace("__", ":")), pa.array(v, F64)) for n, v in components.items()],
     )
 
 
@@ -70,7 +72,9 @@ def entries(file: RrdFile) -> list[ChunkEntry]:
         ("__a,b\\c", None, None, "start", "a_b_c:start"),
     ],
 )
-def test_column_names(timeline: str | None, component: str | None, archetype: str | None, suffix: str, name: str) -> None:
+def test_column_names(
+    timeline: str | None, component: str | None, archetype: str | None, suffix: str, name: str
+) -> None:
     descriptor = None if component is None else ComponentDescriptor(component, archetype)
     assert column_name(timeline, descriptor, suffix) == name
 
@@ -88,7 +92,9 @@ def test_union_schema_names(entity: str, name: str) -> None:
 
 def test_headers_come_back(tmp_path: Path) -> None:
     chunks = [
-        chunk("/a", {"frame": frame(3, 4, 9), "log_time": stamp(30, 40, 90)}, x=[[1.0], None, []], y=[[1.0], [2.0], [3.0]]),
+        chunk(
+            "/a", {"frame": frame(3, 4, 9), "log_time": stamp(30, 40, 90)}, x=[[1.0], None, []], y=[[1.0], [2.0], [3.0]]
+        ),
         chunk("/b c", {"rel": pa.array([5, -7], pa.duration("ns"))}, x=[[1.0], [2.0]]),
         static(),
         chunk("/__properties/episode", {}, name=[[1.0]]),
@@ -133,7 +139,9 @@ def test_components_that_share_a_column_name(tmp_path: Path) -> None:
     data = rrd_bytes(first, second)
     for strip in (False, True):
         if strip:
-            data = with_manifest(data, lambda b: pa.record_batch(b.columns, pa.schema([f.remove_metadata() for f in b.schema])))
+            data = with_manifest(
+                data, lambda b: pa.record_batch(b.columns, pa.schema([f.remove_metadata() for f in b.schema]))
+            )
         found = [[c.descriptor.component for c in e.header.components] for e in entries(save(tmp_path, data))]
         assert found == [["x-y", "x.y"], ["x-y"]]
 
@@ -247,7 +255,9 @@ def with_column(batch: pa.RecordBatch, name: str, values: pa.Array) -> pa.Record
 
 def test_wrong_offsets(tmp_path: Path) -> None:
     def shift(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return with_column(batch, "chunk_byte_offset", pc.subtract(batch["chunk_byte_offset"], pa.scalar(3, pa.uint64())))
+        return with_column(
+            batch, "chunk_byte_offset", pc.subtract(batch["chunk_byte_offset"], pa.scalar(3, pa.uint64()))
+        )
 
     file = save(tmp_path, with_manifest(rrd_bytes(scalars(), scalars()), shift))
     assert len(entries(file)) == 2

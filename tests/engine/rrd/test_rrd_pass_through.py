@@ -50,9 +50,7 @@ def no_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def messages(path: Path) -> list[object]:
     data = path.read_bytes()
-    return [
-        ArrowMsg.FromString(data[m.offset : m.offset + m.size]) for m in RrdFile(path).messages() if m.kind == 2
-    ]
+    return [ArrowMsg.FromString(data[m.offset : m.offset + m.size]) for m in RrdFile(path).messages() if m.kind == 2]
 
 
 def test_rewriting_decodes_nothing(source: Path, tmp_path: Path, no_decoding: None) -> None:
@@ -134,7 +132,12 @@ def test_a_payload_in_memory(source: Path, tmp_path: Path) -> None:
     with PositionalFile(str(source)) as file:
         found = chunk.payload.located(file)
         held = EncodedPayload(
-            "gone.rrd", 0, found.size, found.uncompressed_size, found.compression, file.read(found.offset, found.size, what="x")
+            "gone.rrd",
+            0,
+            found.size,
+            found.uncompressed_size,
+            found.compression,
+            file.read(found.offset, found.size, what="x"),
         )
     assert pickle.loads(pickle.dumps(held)).load().equals(CHUNKS[1].to_record_batch())
     again = type(chunk).lazy(chunk.header, held)

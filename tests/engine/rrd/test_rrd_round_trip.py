@@ -77,7 +77,11 @@ def test_write_and_read_is_the_identity(tmp_path_factory: pytest.TempPathFactory
     assert read(path) == wanted
     for lazy, chunk in zip(RrdFile(path).chunks(STORE), given_chunks, strict=True):
         found, known = lazy.header, chunk.header
-        assert (found.entity_path, found.num_rows, found.is_static) == (known.entity_path, known.num_rows, known.is_static)
+        assert (found.entity_path, found.num_rows, found.is_static) == (
+            known.entity_path,
+            known.num_rows,
+            known.is_static,
+        )
         assert found.timelines == known.timelines
     path.write_bytes(without_footer(path.read_bytes()))
     assert read(path) == wanted
