@@ -54,7 +54,7 @@ def test_cold_convert_of_a_small_file(
     times = [command("convert", small_mcap, "-o", out, executor=executor) for _ in range(ROUNDS - 1)]
     benchmark.pedantic(lambda: times.append(command("convert", small_mcap, "-o", out, executor=executor)), rounds=1)
     benchmark.extra_info.update(seconds=statistics.median(times), limit=limit)
-    ABSOLUTE.append((f"cold_convert_{executor}", statistics.median(times), limit))
+    ABSOLUTE.append((f"cold_convert_{executor}", statistics.median(times), limit, "s"))
 
 
 def test_cold_convert_beside_rerun(benchmark: Any, duel: Duel, small_mcap: Path, tmp_path: Path) -> None:

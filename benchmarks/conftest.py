@@ -58,8 +58,8 @@ class Duel:
 RESULTS: list[tuple[str, float, float, float]] = []
 """Name, our seconds, the peer's seconds, the ratio to reach."""
 
-ABSOLUTE: list[tuple[str, float, float]] = []
-"""Name, our seconds, the seconds to reach."""
+ABSOLUTE: list[tuple[str, float, float, str]] = []
+"""Name, our figure, the figure to reach, the unit of both."""
 
 
 def _timed(function: Callable[[], object]) -> float:
@@ -106,6 +106,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(
             f"{name:44s} {own:8.3f} s   rerun {other:8.3f} s   ratio {own / other:5.2f}   reach {bar:.2f}  {state}"
         )
-    for name, own, limit in ABSOLUTE:
+    for name, own, limit, unit in ABSOLUTE:
         state = "reached" if own <= limit else "missed"
-        terminalreporter.write_line(f"{name:44s} {own:8.3f} s   to reach <= {limit:.1f} s  {state}")
+        terminalreporter.write_line(f"{name:44s} {own:8.3f} {unit}   to reach <= {limit:.1f} {unit}  {state}")

@@ -1,0 +1,88 @@
+"""Peak memory of the driver and of each worker while a recording of 2 GB is converted, filtered and compacted.
+
+Guards: under 1 GB for every Python process. ``CHUNKMILL_BENCH_MEMORY_MB`` changes the size of the recording.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ABSOLUTE
+from made_recordings import write_mixture
+
+SIZE_MB = int(os.environ.get("CHUNKMILL_BENCH_MEMORY_MB", "2000"))
+LIMIT_GB = 1.0
+
+PROGRAMS = {
+    "convert": "McapReader(source).stream().write_rrd(out, application_id='b', recording_id='b')",
+    "filter": "RrdReader(rrd).stream().filter(content='/camera/**').write_rrd(out, application_id='b', recording_id='b')",
+    "compact": "RrdReader(rrd).stream().collect(optimize=OptimizationProfile.OBJECT_STORE)",
+}
+
+
+def python_processes(root: int) -> dict[int, int]:
+    """Resident bytes of every Python process below and including ``root``."""
+    parents: dict[int, int] = {}
+    resident: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            name, _, rest = (entry / "stat").read_text().partition(" (")[2].rpartition(")")
+            pages = int((entry / "statm").read_text().split()[1])
+        except OSError:
+            continue
+        parents[int(entry.name)] = int(rest.split()[1])
+        if name.startswith("python"):
+            resident[int(entry.name)] = pages * os.sysconf("SC_PAGE_SIZE")
+    below = {root}
+    while grown := {p for p, parent in parents.items() if parent in below} - below:
+        below |= grown
+    return {p: size for p, size in resident.items() if p in below}
+
+
+def peak_gb(program: str, **values: Path) -> float:
+    """The largest resident size that any Python process of ``program`` reached, in GB."""
+    head = "from chunkmill.readers import McapReader, RrdReader\nfrom chunkmill.engine import OptimizationProfile\n"
+    names = "".join(f"{name} = {str(value)!r}\n" for name, value in values.items())
+    process = subprocess.Popen(
+        [sys.executable, "-c", head + names + textwrap.dedent(program)],
+        env={**os.environ, "CHUNKMILL_EXECUTOR": "spark", "CHUNKMILL_MASTER": "local[2]"},
+    )
+    peak = 0
+    while process.poll() is None:
+        peak = max([peak, *python_processes(process.pid).values()])
+        time.sleep(0.05)
+    assert process.returncode == 0
+    return peak / 1e9
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("memory") / "large.mcap"
+    write_mixture(path, SIZE_MB)
+    return path
+
+
+@pytest.fixture(scope="module")
+def rrd(source: Path) -> Path:
+    path = source.with_suffix(".rrd")
+    peak_gb("McapReader(source).stream().write_rrd(out, application_id='b', recording_id='b')", source=source, out=path)
+    return path
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("what", list(PROGRAMS))
+def test_peak_memory(what: str, benchmark: Any, source: Path, rrd: Path, tmp_path: Path) -> None:
+    peak = benchmark.pedantic(
+        lambda: peak_gb(PROGRAMS[what], source=source, rrd=rrd, out=tmp_path / "out.rrd"), rounds=1
+    )
+    benchmark.extra_info.update(peak_gb=peak, limit=LIMIT_GB)
+    ABSOLUTE.append((f"peak memory, {what}, {SIZE_MB} MB", peak, LIMIT_GB, "GB"))
