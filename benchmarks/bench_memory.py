@@ -22,7 +22,10 @@ LIMIT_GB = 1.0
 
 PROGRAMS = {
     "convert": "McapReader(source).stream().write_rrd(out, application_id='b', recording_id='b')",
-    "filter": "RrdReader(rrd).stream().filter(content='/camera/**').write_rrd(out, application_id='b', recording_id='b')",
+    "filter": """
+        stream = RrdReader(rrd).stream().filter(content='/camera/**')
+        stream.write_rrd(out, application_id='b', recording_id='b')
+    """,
     "compact": "RrdReader(rrd).stream().collect(optimize=OptimizationProfile.OBJECT_STORE)",
 }
 
