@@ -203,6 +203,8 @@ class Chunk:
     def format(self, *, width: int = 240, redact: bool = False, trim_metadata_keys: bool = True) -> str:
         """The chunk as a table, with its metadata and its columns' metadata above the rows.
 
+        Loads the payload. A cell ends after 100 characters.
+
         Parameters
         ----------
         width
@@ -211,8 +213,6 @@ class Chunk:
             Replace ids and the format's version by ``[**REDACTED**]``, for output that is compared.
         trim_metadata_keys
             Leave ``rerun:`` and ``sorbet:`` off the metadata keys.
-
-        Loads the payload. A cell ends after 100 characters.
         """
         return table_format.format_chunk(self.data, width=width, redact=redact, trim_metadata_keys=trim_metadata_keys)
 

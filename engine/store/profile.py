@@ -15,6 +15,10 @@ class OptimizationProfile:
     """How ``collect(optimize=…)`` lays out chunks.
 
     Two presets: ``LIVE``, small chunks for a viewer, and ``OBJECT_STORE``, large ones for queries over a network.
+    Values are checked when the profile is used.
+
+    >>> OptimizationProfile.OBJECT_STORE.max_rows
+    65536
 
     Parameters
     ----------
@@ -34,11 +38,6 @@ class OptimizationProfile:
         value. ``None``: leave them together.
     fix_keyframe
         Drop the ``VideoStream:is_keyframe`` that a recording has, and derive it from the samples.
-
-    Values are checked when the profile is used.
-
-    >>> OptimizationProfile.OBJECT_STORE.max_rows
-    65536
     """
 
     LIVE: ClassVar[OptimizationProfile]

@@ -1,0 +1,42 @@
+"""A griffe extension: the few marks of reStructuredText in docstrings, as Markdown."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+_ROLE = re.compile(r":(?:class|meth|func|mod|data|attr):`~?(?:[\w.]*\.(?=\w+\.?\w*`))?([^`]+)`")
+_BLOCK = re.compile(r"^::$\n", re.MULTILINE)
+_EXAMPLE = re.compile(r"^>>> .*\n(?:.+\n?)*", re.MULTILINE)
+_TABLE_RULE = re.compile(r"^(=+)  +(=+)$")
+
+
+class DocstringMarkup(griffe.Extension):
+    """Roles become code, examples are fenced, ``::`` goes, simple tables become Markdown's."""
+
+    def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Rewrite the docstring of every object that is loaded."""
+        if obj.docstring is not None:
+            obj.docstring.value = as_markdown(obj.docstring.value)
+
+
+def as_markdown(text: str) -> str:
+    """A docstring's text with Markdown's marks."""
+    text = _ROLE.sub(r"`\1`", _BLOCK.sub("", text))
+    text = _EXAMPLE.sub(lambda found: f"```python\n{found[0].rstrip()}\n```\n", text)
+    lines = text.splitlines()
+    rules = [i for i, line in enumerate(lines) if _TABLE_RULE.match(line)]
+    if len(rules) != 2:
+        return text
+    first, last = rules
+    found = _TABLE_RULE.match(lines[first])
+    width = len(found.group(1)) if found else 0
+    rows = [(line[:width].strip(), line[width:].strip()) for line in lines[first + 1 : last]]
+    table = ["| | |", "|---|---|", *(f"| {_cell(a)} | {_cell(b)} |" for a, b in rows)]
+    return "\n".join([*lines[:first], *table, *lines[last + 1 :]])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
