@@ -152,8 +152,7 @@ class _Scattered(_Derived):
         if rows is None:
             return self.work.data.timelines
         return tuple(
-            Timeline(t.name, t.kind, pa.array(t.ticks[rows]).view(t.kind.arrow_type))
-            for t in self.work.data.timelines
+            Timeline(t.name, t.kind, pa.array(t.ticks[rows]).view(t.kind.arrow_type)) for t in self.work.data.timelines
         )
 
     def times(self, name: str, column: pa.ListArray) -> pa.Array:  # noqa: ARG002 - nothing to warn of

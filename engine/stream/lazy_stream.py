@@ -127,8 +127,11 @@ class LazyChunkStream:
         that ``content`` does not match pass unchanged. With ``on_error="skip"`` a chunk on which a lens fails is left
         out and logged, with ``"raise"`` the run fails with entity, component, selector and chunk.
         """
-        predicate = None if content is None else content_filter(content).matches
-        return self._then(extension("lenses")(lenses, output_mode, content=predicate, on_error=on_error))
+        node = self._take()
+        entities = None if content is None else content_filter(content)
+        return LazyChunkStream(
+            OperatorNode(extension("lenses")(lenses, output_mode, content=entities, on_error=on_error), node)
+        )
 
     @staticmethod
     def merge(*streams: LazyChunkStream) -> LazyChunkStream:

@@ -30,5 +30,3 @@ def is_field_name(name: str) -> bool:
     (True, False, False)
     """
     return name != "" and is_alphabetic(name[0]) and all(map(is_name_part, name))
-
-

@@ -31,7 +31,7 @@ def answer(program: str, text: str) -> dict[str, str]:
     try:
         return {"outputs": compiled(program).input_text(text).text()}
     except (ValueError, MemoryError) as error:
-        return {"error": str(error)}
+        return {"error": str(error) or "out of memory"}
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:

@@ -162,20 +162,7 @@ class Pipeline:
 
 
 Node = (
-    Identity
-    | Field
-    | Index
-    | Each
-    | Map
-    | Group
-    | Call
-    | Marked
-    | Function
-    | Jq
-    | Cast
-    | Scaled
-    | Nanoseconds
-    | Packed
+    Identity | Field | Index | Each | Map | Group | Call | Marked | Function | Jq | Cast | Scaled | Nanoseconds | Packed
 )
 
 
@@ -252,9 +239,7 @@ def _beyond_text(node: Node) -> str:
 
 def is_written(pipeline: Pipeline) -> bool:
     """Whether the canonical text, parsed, gives the pipeline again."""
-    return not any(
-        isinstance(n, (Function, Jq, Cast, Scaled, Nanoseconds, Packed)) for n in inner_nodes(pipeline)
-    )
+    return not any(isinstance(n, (Function, Jq, Cast, Scaled, Nanoseconds, Packed)) for n in inner_nodes(pipeline))
 
 
 def holds_code(pipeline: Pipeline) -> bool:

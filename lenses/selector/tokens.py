@@ -127,6 +127,4 @@ class _Lexer:
     def _fail(self, what: str, position: int) -> NoReturn:
         before = self.query[:position]
         line, column = before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1
-        raise SelectorSyntaxError(
-            f"{what} at line {line}, column {column}", query=self.query, position=position
-        )
+        raise SelectorSyntaxError(f"{what} at line {line}, column {column}", query=self.query, position=position)

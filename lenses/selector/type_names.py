@@ -32,9 +32,7 @@ def type_name(datatype: pa.DataType) -> str:
     if types.is_dictionary(datatype):
         return f"Dictionary({type_name(datatype.index_type)}, {type_name(datatype.value_type)})"
     if types.is_union(datatype):
-        members = ", ".join(
-            f"{code}: ({_named(datatype.field(i))})" for i, code in enumerate(datatype.type_codes)
-        )
+        members = ", ".join(f"{code}: ({_named(datatype.field(i))})" for i, code in enumerate(datatype.type_codes))
         return f"Union({datatype.mode.capitalize()}, {members})"
     if isinstance(datatype, pa.BaseExtensionType):
         return type_name(datatype.storage_type)

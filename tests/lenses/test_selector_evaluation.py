@@ -212,7 +212,7 @@ def test_a_callable_must_return_an_array(given: object, shown: str) -> None:
 
 
 def test_what_a_callable_raises_is_named_and_kept() -> None:
-    with pytest.raises(RuntimeError, match="Python callback failed: ZeroDivisionError: division by zero$") as caught:
+    with pytest.raises(RuntimeError, match=r"Python callback failed: ZeroDivisionError: division by zero$") as caught:
         Selector(".").pipe(lambda a: 1 / 0).execute(STRUCTS)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 

@@ -42,7 +42,7 @@ def test_a_query_parses_as_in_rerun(literal: str, outcome: str, rest: str) -> No
         assert str(Selector(query)) == ast.literal_eval(text)
         assert repr(Selector(query)) == representation
     else:
-        with pytest.raises(ValueError, match="^Failed to parse selector: ") as caught:
+        with pytest.raises(ValueError, match=r"^Failed to parse selector: ") as caught:
             Selector(query)
         first, shown, caret = str(caught.value).split("\n")
         assert first == rest
@@ -72,7 +72,9 @@ def plists(*rows: list) -> pa.Array:
     return pa.array(values, pa.list_(P))
 
 
-STORED_NULL = pa.ListArray.from_arrays(pa.array([0, 2, 4], pa.int32()), pa.array([1, 2, 3, 4]), mask=pa.array([False, True]))
+STORED_NULL = pa.ListArray.from_arrays(
+    pa.array([0, 2, 4], pa.int32()), pa.array([1, 2, 3, 4]), mask=pa.array([False, True])
+)
 
 SOURCES = {
     "struct": STRUCT,

@@ -11,7 +11,9 @@ from chunkmill.lenses import Selector
 from hypothesis import given
 from hypothesis import strategies as st
 
-ODD = pa.array([{"odd name": 1, "_x": {"0": 5}}, None], pa.struct({"odd name": pa.int64(), "_x": pa.struct({"0": pa.int64()})}))
+ODD = pa.array(
+    [{"odd name": 1, "_x": {"0": 5}}, None], pa.struct({"odd name": pa.int64(), "_x": pa.struct({"0": pa.int64()})})
+)
 LISTS = pa.array([[1, 2, 3], [4], [], None], pa.list_(pa.int64()))
 VECTORS = pa.array([[1, 2], None, [3, None]], pa.list_(pa.int64(), 2))
 
@@ -173,10 +175,9 @@ def test_an_execution_error_keeps_its_reason() -> None:
 def test_any_text_is_a_selector_or_a_value_error(text: str) -> None:
     try:
         selector = Selector(text)
-    except SelectorSyntaxError as error:
-        assert str(error)
-    else:
-        assert str(Selector(str(selector))) == str(selector)
+    except SelectorSyntaxError:
+        return
+    assert str(Selector(str(selector))) == str(selector)
 
 
 _QUERIES = st.recursive(
