@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..chunk import Chunk
 from ..errors import UsageError
+from ..execution.chunk_frames import chunk_frame
 from ..execution.progress import ProgressListener, RunResult
 from ..execution.runner import RunOptions, executor_name, write_rrd, write_rrd_shards
 from ..execution.scratch import collect_chunks
@@ -17,10 +19,14 @@ from ..rrd import StoreEntry
 from .content_filter import content_filter
 from .explain import explain_plan
 from .extensions import extension
+from .frames import FrameSource
 from .iterated import IteratedSource
 from .operators import Drop, Filter, FlatMap, Map, Operator, Selection, as_chunk
 from .plan import BranchNode, MergeNode, Node, OperatorNode, Plan, SourceNode, SplitNode, compile_plan
 from .source import LocalSource, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _CONSUMED = "This stream has already been consumed by a pipeline operation (e.g. filter, drop, split, or merge)."
 
@@ -62,6 +68,25 @@ class LazyChunkStream:
         Under Spark the chunks are first written to the scratch folder, from where tasks read them.
         """
         return LazyChunkStream(SourceNode(IteratedSource(iter(chunks))))
+
+    @staticmethod
+    def from_spark(frame: DataFrame) -> LazyChunkStream:
+        """A stream over the chunks of a DataFrame: one of :meth:`to_spark`, or of a data source ``chunkmill.*``.
+
+        With a column ``payload`` a stage of tasks writes the chunks to scratch parts, and no other column but
+        ``task`` and ``position``, the order, is looked at. Without one, rows point at their chunks (``path``,
+        ``offset``, ``size``), which are read from there when they are touched; where the columns that describe them
+        are there too, filters on entity, timeline and static-ness read nothing. Each terminal runs the DataFrame anew.
+
+        Raises
+        ------
+        UsageError
+            The DataFrame has neither of these columns; or, in a terminal, a row points nowhere, or what describes its
+            chunk was changed.
+        ReadError
+            In a terminal: a payload is no chunk, or no chunk lies where a row points.
+        """
+        return LazyChunkStream(SourceNode(FrameSource(frame)))
 
     # --- builders
 
@@ -187,8 +212,9 @@ class LazyChunkStream:
             A source is damaged; the message names file and byte.
         WriteError, NoSpaceError
             The destination cannot be written.
-        RuntimeError
-            A function given to ``map`` or ``flat_map`` raised; its own exception is the cause.
+        PipelineError
+            A function given to ``map`` or ``flat_map`` raised an exception that cannot be made again here; every other
+            is raised as it is, with a note that says where.
         """
         for name, value in (("application_id", application_id), ("recording_id", recording_id)):
             if not isinstance(value, str):
@@ -224,6 +250,42 @@ class LazyChunkStream:
         options = RunOptions(executor, master, None, progress)
         plan = self._plan(executor)
         return extension("collect")(plan, options, optimize, into, application_id, recording_id, shard_bytes)
+
+    def to_spark(
+        self,
+        payload: bool = False,
+        *,
+        into: str | os.PathLike[str] | None = None,
+        spark: SparkSession | None = None,
+    ) -> DataFrame:
+        """The stream's chunks as a Spark DataFrame, a row a chunk, made by one ``mapInArrow`` stage.
+
+        Columns: ``task, position`` (their order), ``chunk_id, entity_path, is_static, num_rows, timelines,
+        components, types`` (what a header says), ``path, offset, size, uncompressed_size, digest`` (where the chunk
+        lies); :data:`~chunkmill.engine.execution.frame_rows.COLUMNS` has their types and meanings.
+
+        Without ``payload`` rows point into parts. The first action on the frame runs the pipeline and writes them;
+        further actions, and frames derived from this one, see the same rows. They lie in the scratch folder until
+        the Spark session is gone, at the latest until this Python ends; or in the new folder ``into``, which stays,
+        with a digest of each chunk that is verified on read: then the rows may be saved and used later.
+
+        With ``payload`` each row carries its chunk as an Arrow IPC stream, below 64 MiB: larger chunks come in
+        several rows, as chunks of fewer rows. Nothing is stored; each action runs the pipeline again, and chunks that
+        it makes get other ids: ``cache()`` the frame where that matters.
+
+        Sources are divided into splits here and now. Errors of tasks come as Spark's ``PythonException``, with the
+        project's error and its code in the text. ``spark`` is the session to use, by default :func:`get_session`.
+
+        Raises ``WriteError`` where ``into`` is not empty, ``UsageError`` for ``into`` with ``payload``.
+        """
+        if payload and into is not None:
+            raise UsageError("a frame with payload writes no parts", hint="Leave out `into` or `payload`.")
+        plan = self._plan("spark")
+        if spark is None:
+            from ..execution.session import get_session
+
+            spark = get_session()
+        return chunk_frame(plan, spark, payload=payload, into=None if into is None else Path(into))
 
     def explain(self, *, executor: str | None = None) -> str:
         """The plan as text: sources, splits, the fused stage, and what passes through undecoded."""
@@ -275,6 +337,12 @@ def write_stores(
     return write_rrd(destination, plans, options)
 
 
+def single_tasks(stream: LazyChunkStream) -> list[Plan]:
+    """The tasks of a stream, each as a plan of its own, which carries what that task needs and no more."""
+    plan = stream._plan("spark")  # noqa: SLF001 (same module)
+    return [replace(plan, splits=(split,)) for split in plan.splits]
+
+
 def _selection(content: object | None, has_timeline: Any, is_static: Any, components: Any) -> Selection:
     return Selection.of(None if content is None else content_filter(content), has_timeline, is_static, components)
 
@@ -284,4 +352,4 @@ def _spooled(source: Source[Any]) -> Source[Any]:
     return source.spooled() if isinstance(source, LocalSource) else source
 
 
-__all__ = ["LazyChunkStream", "as_chunk", "write_stores"]
+__all__ = ["LazyChunkStream", "as_chunk", "single_tasks", "write_stores"]

@@ -107,9 +107,11 @@ def run_console(block: Block, folder: Path) -> None:
 
 
 def lay_out(folder: Path, data: Path) -> None:
-    """The files that pages work on: ``demo.mcap``, and the ``drive`` of README.md."""
+    """The files that pages work on: ``demo.mcap``, the repository's ``tests/data``, and the ``drive`` of README.md."""
     from chunkmill.readers import McapReader
 
+    (folder / "tests").mkdir()
+    (folder / "tests" / "data").symlink_to(data)
     shutil.copy(data / "demo.mcap", folder)
     shutil.copy(data / README_RECORDING, folder / "drive.mcap")
     drive = McapReader(folder / "drive.mcap").stream()
