@@ -139,10 +139,7 @@ def test_row_ids_are_compared_byte_by_byte():
 
 def test_interleaved_row_ids_are_sorted():
     data = made(range(6)).data
-    even, odd = (
-        Chunk.from_data(data.take(rows).with_new_id())
-        for rows in (np.array([0, 2, 4]), np.array([1, 3, 5]))
-    )
+    even, odd = (Chunk.from_data(data.take(rows).with_new_id()) for rows in (np.array([0, 2, 4]), np.array([1, 3, 5])))
     (out,) = _collected([even, odd])
     assert out.data.row_ids.equals(data.row_ids)
     assert times_of([out]) == [[0, 1, 2, 3, 4, 5]]

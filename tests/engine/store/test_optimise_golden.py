@@ -1,0 +1,107 @@
+"""Real recordings, compacted as Rerun compacts them: the counts it left, and what the installed release leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from chunk_making import content
+from chunkmill.engine.chunk import Chunk
+from chunkmill.engine.store.passes import optimised
+from chunkmill.engine.store.profile import OptimizationProfile
+
+SHARED = Path(os.environ.get("CHUNKMILL_TEST_DATA") or Path(__file__).resolve().parents[4] / "shared" / "data")
+GOLDEN = SHARED.parent / "golden" / "optimize_0.33.1.json"
+
+if not GOLDEN.is_file():
+    pytest.skip(f"what Rerun left of each recording is not at {GOLDEN}", allow_module_level=True)
+
+RECORDINGS = json.loads(GOLDEN.read_text())
+
+PROFILES = {
+    "collect": None,
+    "LIVE": OptimizationProfile.LIVE,
+    "OBJECT_STORE": OptimizationProfile.OBJECT_STORE,
+    "OBJECT_STORE, split_size_ratio 10": replace(OptimizationProfile.OBJECT_STORE, split_size_ratio=10.0),
+}
+
+DECODED_OTHERWISE = {
+    "generated/ros2_compressed_image.mcap",
+    "generated/ros2_compressed_mixed.mcap",
+    "generated/ros2_image_encodings.mcap",
+    "generated/ros2_image_mixed.mcap",
+    "generated/ros2_misc.mcap",
+    "generated/ros2_tf.mcap",
+    "generated/ros2_tf_static_empty.mcap",
+    "mcap/pj-mcap-server__test_embedded_timestamp.mcap",
+    "mcap/rerun__rosbag2_2025_09_10-13_03_56_0.mcap",
+}
+"""The installed release reads other chunks from these than the one that made the golden counts."""
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(not SHARED.is_dir(), reason=f"the wide collection of recordings is not at {SHARED}"),
+]
+
+
+def _peer():
+    return pytest.importorskip("rerun.chunk", reason="rerun-sdk is the peer that reads the recordings")
+
+
+def _read(name):
+    peer = _peer()
+    reader = peer.McapReader if name.endswith(".mcap") else peer.RrdReader
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return reader(str(SHARED / name)).stream().to_chunks()
+
+
+@pytest.mark.parametrize("name", sorted(RECORDINGS))
+def test_counts(name):
+    batches = [c.to_record_batch() for c in _read(name)]
+    light = sum(b.nbytes for b in batches) < 100_000
+    for profile, arguments in PROFILES.items():
+        chunks = [Chunk.from_record_batch(b) for b in batches]
+        out = optimised(chunks, arguments)
+        if light:
+            assert _values(out) == _values(chunks)
+        if name in DECODED_OTHERWISE:
+            continue
+        expected = RECORDINGS[name][profile]
+        assert len(out) <= 1.1 * expected["chunks"], profile
+        assert sum(c.num_rows for c in out) == expected["rows"], profile
+
+
+def _values(chunks):
+    """All values of temporal chunks but the marks of key frames, which a profile adds."""
+    found = content(c for c in chunks if not c.is_static)
+    return {key: count for key, count in found.items() if key[3].component != "VideoStream:is_keyframe"}
+
+
+@pytest.mark.parametrize("name", sorted(n for n in RECORDINGS if n.startswith("generated")))
+def test_summaries_are_those_of_the_installed_release(name):
+    peer = _peer()
+    given = _read(name)
+    theirs = {
+        "collect": None,
+        "LIVE": peer.OptimizationProfile.LIVE,
+        "OBJECT_STORE": replace(peer.OptimizationProfile.OBJECT_STORE, split_size_ratio=None),
+        "OBJECT_STORE, split_size_ratio 10": replace(peer.OptimizationProfile.OBJECT_STORE, split_size_ratio=10.0),
+    }
+    for profile, arguments in PROFILES.items():
+        out = optimised([Chunk.from_record_batch(c.to_record_batch()) for c in given], arguments)
+        store = peer.LazyChunkStream.from_iter(iter(given)).collect(optimize=theirs[profile])
+        assert sorted(map(_line, out)) == sorted(store.summary().split("\n")), profile
+
+
+def _line(chunk):
+    timelines = sorted(chunk.timeline_names)
+    columns = sorted([*timelines, *(c.descriptor.component for c in chunk.data.components)])
+    quoted = [", ".join(f"'{n}'" for n in names) for names in (timelines, columns)]
+    return (
+        f"{chunk.entity_path} rows={chunk.num_rows} static={chunk.is_static} timelines=[{quoted[0]}] cols=[{quoted[1]}]"
+    )
