@@ -17,8 +17,8 @@ from ..chunk import ChunkHeader, ComponentDescriptor, ComponentHeader, Component
 from ..rrd import ChunkEntry
 
 _RANGE = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("num_rows", pa.int64())])
-_TIMELINE = pa.struct([("name", pa.string()), ("kind", pa.string()), ("start", pa.int64()), ("end", pa.int64())])
-_COMPONENT = pa.struct(
+TIMELINE_TYPE = pa.struct([("name", pa.string()), ("kind", pa.string()), ("start", pa.int64()), ("end", pa.int64())])
+COMPONENT_TYPE = pa.struct(
     [
         ("component", pa.string()),
         ("archetype", pa.string()),
@@ -37,8 +37,8 @@ SCHEMA = pa.schema(
         ("entity_path", pa.string()),
         ("num_rows", pa.int64()),
         ("is_static", pa.bool_()),
-        ("timelines", pa.list_(_TIMELINE)),
-        ("components", pa.list_(_COMPONENT)),
+        ("timelines", pa.list_(TIMELINE_TYPE)),
+        ("components", pa.list_(COMPONENT_TYPE)),
         ("types", pa.binary()),
         ("types_of", pa.int64()),
         ("part", pa.string()),
@@ -108,8 +108,8 @@ class RowWriter:
                 "num_rows": header.num_rows,
                 "is_static": header.is_static,
                 "timelines": [(t.name, t.kind.value, t.start, t.end) for t in header.timelines],
-                "components": [_component_row(c) for c in header.components],
-                "types": _types_to_bytes(types) if first == self._position else None,
+                "components": [component_row(c) for c in header.components],
+                "types": types_to_bytes(types) if first == self._position else None,
                 "types_of": first,
                 "part": part,
                 "offset": entry.offset,
@@ -133,14 +133,16 @@ class RowWriter:
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _component_row(component: ComponentHeader) -> tuple[Any, ...]:
+def component_row(component: ComponentHeader) -> tuple[Any, ...]:
+    """A component as the struct of :data:`COMPONENT_TYPE`."""
     d = component.descriptor
     ranges = [(r.start, r.end, r.num_rows) for r in component.ranges]
     return d.component, d.archetype, d.component_type, component.is_empty, ranges
 
 
-def _types_to_bytes(types: tuple[pa.DataType, ...]) -> bytes:
-    serialised: bytes = pa.schema([pa.field(str(i), t) for i, t in enumerate(types)]).serialize().to_pybytes()
+def types_to_bytes(types: tuple[pa.DataType, ...], metadata: dict[bytes, bytes] | None = None) -> bytes:
+    """Arrow types as an Arrow IPC schema."""
+    serialised: bytes = pa.schema([pa.field(str(i), t) for i, t in enumerate(types)], metadata).serialize().to_pybytes()
     return serialised
 
 
@@ -152,10 +154,10 @@ def parse_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[PartChunk], list
     rows = [row for batch in batches for row in batch.to_pylist()]
     for row in rows:
         if row["types"] is not None:
-            types[row["task"], row["position"]] = _types_from_bytes(row["types"])
+            types[row["task"], row["position"]] = types_from_bytes(row["types"])
     for row in rows:
         if row["kind"] == "chunk":
-            header = _header(row, types[row["task"], row["types_of"]])
+            header = header_of_row(row, types[row["task"], row["types_of"]])
             entry = ChunkEntry(header, row["offset"], row["size"], row["uncompressed_size"])
             chunks.append(PartChunk(row["task"], row["position"], row["part"], entry, row["digest"]))
         else:
@@ -164,11 +166,13 @@ def parse_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[PartChunk], list
     return chunks, notes
 
 
-def _types_from_bytes(data: bytes) -> tuple[pa.DataType, ...]:
+def types_from_bytes(data: bytes) -> tuple[pa.DataType, ...]:
+    """The types that :func:`types_to_bytes` wrote."""
     return tuple(f.type for f in pa.ipc.read_schema(pa.py_buffer(data)))
 
 
-def _header(row: dict[str, Any], types: tuple[pa.DataType, ...]) -> ChunkHeader:
+def header_of_row(row: dict[str, Any], types: tuple[pa.DataType, ...]) -> ChunkHeader:
+    """The header in a row, with the types of its components."""
     return ChunkHeader(
         chunk_id=row["chunk_id"],
         entity_path=row["entity_path"],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -17,14 +17,31 @@ from .part import PartJob
 from .work import Task
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _TAG = "chunkmill"
 
 
+class Job(Protocol):
+    """What a stage does for the number of a task. It pickles."""
+
+    def run(self, index: int) -> Iterator[pa.RecordBatch]:
+        """The rows of task ``index``."""
+        ...
+
+
 def run_spark(spark: SparkSession, job: PartJob, tasks: Sequence[Task]) -> Iterator[pa.RecordBatch]:
     """The chunk rows of all tasks, when the stage is done. An interrupt cancels the stage."""
-    stage = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(functools.partial(run_tasks, job), SPARK_SCHEMA)
+    yield from rows_of(spark, stage_of(spark, job, len(tasks), SPARK_SCHEMA))
+
+
+def stage_of(spark: SparkSession, job: Job, tasks: int, schema: str) -> DataFrame:
+    """One ``mapInArrow`` stage that runs ``job`` for the numbers up to ``tasks``, one in each Spark task."""
+    return spark.range(0, tasks, 1, max(tasks, 1)).mapInArrow(functools.partial(run_tasks, job), schema)
+
+
+def rows_of(spark: SparkSession, stage: DataFrame) -> Iterator[pa.RecordBatch]:
+    """The rows of a stage, when it is done. An interrupt cancels it."""
     spark.addTag(_TAG)
     try:
         table = stage.toArrow()
@@ -38,7 +55,7 @@ def run_spark(spark: SparkSession, job: PartJob, tasks: Sequence[Task]) -> Itera
     yield from table.to_batches()
 
 
-def run_tasks(job: PartJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_tasks(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The body of the stage: run the tasks whose numbers come in."""
     for batch in batches:
         for index in batch.column(0).to_pylist():

@@ -9,7 +9,11 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Final
 
-_HOMES: Final = {"collect": ("..store.chunk_store", "collect"), "lenses": ("...lenses", "LensSet")}
+_HOMES: Final = {
+    "chunk_list": ("..store.reference", "ChunkListSource"),
+    "collect": ("..store.chunk_store", "collect"),
+    "lenses": ("...lenses", "LensSet"),
+}
 
 
 def extension(name: str) -> Callable[..., Any]:

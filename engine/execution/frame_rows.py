@@ -1,0 +1,188 @@
+"""The rows of a chunk frame, the DataFrame of chunks that Spark users see: made of chunks, and read back.
+
+The schema is fixed; :data:`COLUMNS` says what each column holds. A row describes a chunk (its header), and says
+where the chunk is: in a file (``path``, ``offset``, ``size``) or in the row itself (``payload``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from ..chunk import Chunk, ChunkHeader
+from ..chunk.tuid import to_text
+from ..errors import UsageError
+from ..limits import MIB
+from ..rrd import Compression, FramedPayload, VerifiedPayload, encode_batch
+from ..rrd.digest import digest_of
+from .chunk_rows import COMPONENT_TYPE, TIMELINE_TYPE, component_row, header_of_row, types_from_bytes, types_to_bytes
+
+PAYLOAD_LIMIT: Final = 64 * MIB
+"""A payload in a row stays below this many bytes: beyond it, Spark's way through the JVM is slow and frail."""
+
+_TIMELINES_DDL = "array<struct<name:string,kind:string,start:bigint,end:bigint>>"
+_COMPONENTS_DDL = (
+    "array<struct<component:string,archetype:string,component_type:string,is_empty:boolean,"
+    "ranges:array<struct<start:bigint,end:bigint,num_rows:bigint>>>>"
+)
+
+
+class Column(NamedTuple):
+    """A column of a chunk frame: its type in Arrow and in Spark, and what it holds."""
+
+    arrow: pa.DataType
+    ddl: str
+    meaning: str
+
+
+COLUMNS: Final[Mapping[str, Column]] = {
+    "task": Column(pa.int32(), "int", "the split that the chunk comes from; (task, position) is the order of chunks"),
+    "position": Column(pa.int64(), "bigint", "the chunk's place in its split"),
+    "chunk_id": Column(pa.string(), "string", "``Chunk.id``: ``chunk_`` and 32 hex digits"),
+    "entity_path": Column(pa.string(), "string", "``Chunk.entity_path``"),
+    "is_static": Column(pa.bool_(), "boolean", "whether the chunk has no timelines"),
+    "num_rows": Column(pa.int64(), "bigint", "number of rows"),
+    "timelines": Column(
+        pa.list_(TIMELINE_TYPE),
+        _TIMELINES_DDL,
+        "name, kind (sequence, duration, timestamp), first and last time (ns, or sequence numbers)",
+    ),
+    "components": Column(
+        pa.list_(COMPONENT_TYPE),
+        _COMPONENTS_DDL,
+        "descriptor, whether all rows are empty, and its range and row count on each timeline",
+    ),
+    "types": Column(
+        pa.binary(), "binary", "Arrow IPC schema of the component columns, with a checksum of the header columns"
+    ),
+    "path": Column(pa.string(), "string", "the file that the chunk lies in, or comes from; null: in no file"),
+    "offset": Column(pa.int64(), "bigint", "where the chunk's message begins in it; null: it is not stored as such"),
+    "size": Column(pa.int64(), "bigint", "bytes of the message (compressed)"),
+    "uncompressed_size": Column(pa.int64(), "bigint", "bytes of the chunk as an Arrow IPC stream, where known"),
+    "digest": Column(pa.binary(), "binary", "XXH3-128 of the message in a kept part, verified on read; else null"),
+    "payload": Column(pa.binary(), "binary", "the chunk as an Arrow IPC stream of one batch; only where asked for"),
+}
+"""Every column, in order. All are nullable for Spark."""
+
+HEADER_COLUMNS: Final = ("chunk_id", "entity_path", "is_static", "num_rows", "timelines", "components", "types")
+PLACE_COLUMNS: Final = ("path", "offset", "size")
+ORDER_COLUMNS: Final = ("task", "position")
+WITHOUT_PAYLOAD: Final = tuple(name for name in COLUMNS if name != "payload")
+
+_CHECKSUM = b"chunkmill.header"
+
+
+class Place(NamedTuple):
+    """Where a chunk lies: ``size`` bytes of a message at ``offset`` of ``path``; without these, where it comes from."""
+
+    path: str
+    offset: int | None = None
+    size: int | None = None
+    digest: bytes | None = None
+
+
+def ddl_of(columns: Sequence[str]) -> str:
+    """The Spark schema of some columns.
+
+    >>> ddl_of(["entity_path", "num_rows"])
+    '`entity_path` string, `num_rows` bigint'
+    """
+    return ", ".join(f"`{name}` {COLUMNS[name].ddl}" for name in columns)
+
+
+def frame_batch(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pa.RecordBatch:
+    """Rows as a record batch of ``columns``; what a row lacks is null."""
+    schema = pa.schema([(name, COLUMNS[name].arrow) for name in columns])
+    return pa.RecordBatch.from_arrays([pa.array([r.get(f.name) for r in rows], f.type) for f in schema], schema=schema)
+
+
+def frame_row(header: ChunkHeader, place: Place | None, uncompressed_size: int | None) -> dict[str, Any]:
+    """A row without its order and payload."""
+    row = {
+        "chunk_id": to_text(header.chunk_id, "chunk_"),
+        "entity_path": header.entity_path,
+        "is_static": header.is_static,
+        "num_rows": header.num_rows,
+        "timelines": [{"name": t.name, "kind": t.kind.value, "start": t.start, "end": t.end} for t in header.timelines],
+        "components": [_component(c) for c in map(component_row, header.components)],
+        "uncompressed_size": uncompressed_size,
+        **(place._asdict() if place is not None else {}),
+    }
+    row["types"] = types_to_bytes(tuple(c.datatype for c in header.components), {_CHECKSUM: _checksum(row)})
+    return row
+
+
+def payload_rows(chunk: Chunk, place: Place | None) -> Iterator[dict[str, Any]]:
+    """The rows that carry a chunk: one, or several with a part of its rows each, where it is too large for one.
+
+    Raises ``UsageError`` where a single row of the chunk is.
+    """
+    stream, size = encode_batch(chunk.to_record_batch(), Compression.NONE)
+    if size < PAYLOAD_LIMIT:
+        assert isinstance(stream, pa.Buffer)
+        yield {**frame_row(chunk.header, place, size), "payload": stream.to_pybytes()}
+        return
+    if chunk.num_rows < 2:
+        raise UsageError(
+            f"{chunk.entity_path}: one row of {size:,} bytes does not fit into a DataFrame's payload column, which"
+            f" takes less than {PAYLOAD_LIMIT:,}",
+            hint="Use a frame without payload: its rows point at the chunks.",
+        )
+    half = chunk.num_rows // 2
+    for start, length in ((0, half), (half, chunk.num_rows - half)):
+        yield from payload_rows(Chunk.from_data(chunk.data.slice(start, length)), place and Place(place.path))
+
+
+def chunk_of_row(row: Mapping[str, Any]) -> Chunk:
+    """The chunk that a row points at, unread. With the header columns it has its header, else its first use reads it.
+
+    Raises ``UsageError`` for a row that points nowhere, or whose header columns were changed.
+    """
+    path, offset, size = (row[name] for name in PLACE_COLUMNS)
+    if path is None or offset is None or size is None or offset < 0 or size < 0:
+        raise UsageError(
+            f"a row of the DataFrame names no place of a chunk (path {path!r}, offset {offset}, size {size})",
+            hint="Rows of a source that stores no chunks, such as MCAP, need payload=True to be taken back.",
+        )
+    header = _header(row)
+    chunk_id = header.chunk_id if header is not None else None
+    digest = row.get("digest")
+    if digest:
+        return Chunk.lazy(header, VerifiedPayload(path, offset, size, chunk_id, bytes(digest)))
+    return Chunk.lazy(header, FramedPayload(path, offset, size, chunk_id))
+
+
+def _header(row: Mapping[str, Any]) -> ChunkHeader | None:
+    if any(name not in row for name in HEADER_COLUMNS) or row["types"] is None:
+        return None
+    try:
+        types = bytes(row["types"])
+        schema = pa.ipc.read_schema(pa.py_buffer(types))
+        if (schema.metadata or {}).get(_CHECKSUM) == _checksum(row):
+            chunk_id = bytes.fromhex(row["chunk_id"].removeprefix("chunk_"))
+            return header_of_row({**row, "chunk_id": chunk_id}, types_from_bytes(types))
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
+        raise _changed(row) from error
+    raise _changed(row)
+
+
+def _changed(row: Mapping[str, Any]) -> UsageError:
+    return UsageError(
+        f"the columns that describe chunk {row['chunk_id']} are not as they were made",
+        hint="Change chunks with the stream's methods; or drop the column 'types', and chunks are read to know them.",
+    )
+
+
+def _component(values: tuple[Any, ...]) -> dict[str, Any]:
+    row = dict(zip(("component", "archetype", "component_type", "is_empty"), values[:4], strict=True))
+    row["ranges"] = [{"start": a, "end": b, "num_rows": n} for a, b, n in values[4]]
+    return row
+
+
+def _checksum(row: Mapping[str, Any]) -> bytes:
+    """Of the columns that a header is made of, so that a change to one of them does not go into a file unseen."""
+    told = [row[name] for name in HEADER_COLUMNS if name != "types"]
+    return digest_of(json.dumps(told, sort_keys=True).encode())
