@@ -10,7 +10,6 @@ from pathlib import Path
 import lz4.block
 import numpy as np
 import pyarrow as pa
-
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.rrd import RrdWriter, StoreEntry
 from chunkmill.engine.rrd.framing import (
@@ -94,7 +93,7 @@ def with_arrow_msg(change: Callable[[object], None]) -> bytes:
         if kind == MessageKind.ARROW_MSG:
             message = ArrowMsg.FromString(payload)
             change(message)
-            payload = message.SerializeToString()  # noqa: PLW2901
+            payload = message.SerializeToString()
         messages.append((kind, payload))
     return join(messages, end=frame(MessageKind.END, b""))
 
@@ -106,7 +105,7 @@ def with_store_info(change: Callable[[object], None]) -> bytes:
         if kind == MessageKind.SET_STORE_INFO:
             message = SetStoreInfo.FromString(payload)
             change(message)
-            payload = message.SerializeToString()  # noqa: PLW2901
+            payload = message.SerializeToString()
         messages.append((kind, payload))
     return join(messages, end=frame(MessageKind.END, b""))
 

@@ -6,8 +6,8 @@ import re
 import struct
 
 import pytest
-
 from chunkmill.engine.errors import ReadError, UnsupportedError
+from chunkmill.engine.rrd import RrdWriter
 from chunkmill.engine.rrd.framing import (
     MessageKind,
     StreamFooter,
@@ -21,8 +21,6 @@ from chunkmill.engine.rrd.framing import (
     stream_header,
 )
 from rrd_bytes import STORE, rrd_bytes
-
-from chunkmill.engine.rrd import RrdWriter
 
 
 def test_stream_header() -> None:

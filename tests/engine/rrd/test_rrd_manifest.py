@@ -7,6 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from chunkmill.engine.chunk import Chunk, ComponentDescriptor
+from chunkmill.engine.errors import ReadError, ReadWarning, UnsupportedError, WriteError
+from chunkmill.engine.rrd import ChunkEntry, RrdFile, RrdWriter
+from chunkmill.engine.rrd.column_names import column_name, sorbet_name
 from rrd_bytes import (
     SCALARS,
     STORE,
@@ -20,11 +24,6 @@ from rrd_bytes import (
     with_sorbet_schema,
     write_rrd,
 )
-
-from chunkmill.engine.chunk import Chunk, ComponentDescriptor
-from chunkmill.engine.errors import ReadError, ReadWarning, UnsupportedError, WriteError
-from chunkmill.engine.rrd import ChunkEntry, RrdFile, RrdWriter
-from chunkmill.engine.rrd.column_names import column_name, sorbet_name
 
 F64 = pa.list_(pa.float64())
 

@@ -6,10 +6,9 @@ import re
 from importlib import resources
 
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool
-
 from chunkmill.engine.rrd import messages
 from chunkmill.engine.rrd.compile_messages import COMPILED, HERE, compile_messages
+from google.protobuf import descriptor_pb2, descriptor_pool
 
 _FIELD = re.compile(r"^\s*(optional |repeated )?([\w.]+) (\w+) = (\d+);", re.MULTILINE)
 _BLOCK = re.compile(r"^(message|enum) (\w+) \{(.*?)^\}", re.MULTILINE | re.DOTALL)

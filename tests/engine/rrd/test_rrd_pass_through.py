@@ -8,8 +8,6 @@ import pickle
 from pathlib import Path
 
 import pytest
-from rrd_bytes import STORE, content, image, rrd_bytes, scalars, static, without_footer, write_rrd
-
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.rrd import (
     Compression,
@@ -25,6 +23,7 @@ from chunkmill.engine.rrd import (
 )
 from chunkmill.engine.rrd.messages import ArrowMsg
 from chunkmill.engine.rrd.positional import PositionalFile
+from rrd_bytes import STORE, content, image, rrd_bytes, scalars, static, without_footer, write_rrd
 
 CHUNKS = [scalars(), image(), static(), scalars("/leg", rows=30_000), image(start=3)]
 
@@ -189,9 +188,9 @@ def test_every_way_of_copying(
 
 def test_copying_beyond_the_end(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"short")
-    with PositionalFile(str(tmp_path / "a")) as source, (tmp_path / "b").open("wb", buffering=0) as target:
-        with pytest.raises(ReadError, match="shrank"):
-            copying.copy_range(source, 0, 50, target.fileno())
+    target = (tmp_path / "b").open("wb", buffering=0)
+    with target, PositionalFile(str(tmp_path / "a")) as source, pytest.raises(ReadError, match="shrank"):
+        copying.copy_range(source, 0, 50, target.fileno())
 
 
 def test_a_target_without_a_descriptor(source: Path) -> None:

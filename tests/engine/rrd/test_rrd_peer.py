@@ -10,10 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from rrd_bytes import STORE, content, image, rrd_bytes, scalars, static, write_rrd
-
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.rrd import Compression, RrdFile, RrdWriter, StoreEntry
+from rrd_bytes import STORE, content, image, rrd_bytes, scalars, static, write_rrd
 
 pytest.importorskip("rerun")
 RERUN = Path(sys.executable).with_name("rerun")

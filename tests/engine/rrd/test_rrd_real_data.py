@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-
 from chunkmill.engine.errors import UnsupportedError
 from chunkmill.engine.rrd import RrdFile, RrdWriter
 
