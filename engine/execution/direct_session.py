@@ -64,7 +64,10 @@ class DirectSession:
         self._standby: subprocess.Popen[bytes] | None = None
         self.settings = session_conf(master, asked, self._folder)
         try:
-            self.session = attach(self._launch(find_java()), sys.executable if is_local(master) else None)
+            connection = self._launch(find_java())
+            # Not earlier: until now the JVM and our own imports have kept two cores busy.
+            self._standby = self._start_standby()
+            self.session = attach(connection, sys.executable if is_local(master) else None)
             delete_at_exit(self.session, self._folder)
         except BaseException as error:
             self._clear(None)
@@ -105,7 +108,6 @@ class DirectSession:
         mapped = self._archive.options() if self._archive is not None else []
         self._jvm = start_jvm(java, [*mapped, *options], jars, self.settings, self._folder, worker_path())
         _import_in_the_meantime()
-        self._standby = self._start_standby()
         try:
             return self._jvm.connection()
         except SessionError:

