@@ -62,8 +62,6 @@ class RrdFile:
         entries = self._known.entries
         if entries is None:
             return list(self._announcements.stores)
-        if not entries:
-            self._warn_of_unlisted()
         return sorted(entries, key=lambda s: s.sort_key)
 
     def entries(self, store: StoreEntry) -> list[ChunkEntry] | None:
@@ -161,12 +159,6 @@ class RrdFile:
         with PositionalFile(self.path) as file:
             found = unlisted_messages(file, self._known)
             return [m for m in found if store_of(file, m, {}) == store]
-
-    def _warn_of_unlisted(self) -> None:
-        with PositionalFile(self.path) as file:
-            count = len(unlisted_messages(file, self._known))
-        if count:
-            self._warn(f"{count} chunks lie in the file, but its footer lists none, so no store shows them")
 
     def _warn(self, text: str) -> None:
         warnings.warn(f"{self.path}: {text}", ReadWarning, stacklevel=3)

@@ -42,7 +42,15 @@ def read_index(file: PositionalFile) -> FileIndex:
         entries = _parse_manifests(file, footer)
     except OutdatedManifestError:
         return _without_footer(file, version, footer)
-    return FileIndex(version, file.size, footer.messages_end, entries)
+    index = FileIndex(version, file.size, footer.messages_end, entries)
+    if not entries and (unlisted := unlisted_messages(file, index)):
+        warnings.warn(
+            f"{file.path}: its footer lists none of the {len(unlisted)} chunks in it; the file is read without it",
+            ReadWarning,
+            stacklevel=2,
+        )
+        return FileIndex(version, file.size, file.size, None)
+    return index
 
 
 def _parse_manifests(file: PositionalFile, footer: Footer) -> dict[StoreEntry, list[ChunkEntry]]:

@@ -36,6 +36,8 @@ def recordings() -> list[Path]:
 
 OLD = {"rerun__example.4bb525.rrd": "0.12.0", "rerun__example.rrd": "0.23.0-alpha.1", "rnl__output_map.rrd": "0.22.1"}
 DRAFT = "rerun__file"
+EMPTY_FOOTER = "unity-rerun-sdk__min_text_log"
+"""Its footer lists none of its chunks: Rerun shows no recording, we read it without the footer."""
 SMALL = 1_000_000
 EVERY = [pytest.param(p, id=p.name) for p in recordings() if p.name not in OLD]
 
@@ -109,7 +111,7 @@ def test_rewritten_recordings_hold_the_same(path: Path, tmp_path: Path) -> None:
     assert theirs(copy) == before
     if path.stat().st_size < SMALL:
         assert ours(copy) == before
-    if not path.name.startswith(DRAFT):
+    if not path.name.startswith((DRAFT, EMPTY_FOOTER)):
         assert theirs(path) == before
     if before.lines:
         rerun = Path(sys.executable).with_name("rerun")
@@ -128,6 +130,9 @@ def test_the_golden_content(path: Path) -> None:
     """Rows of each component, as the real reader counted them."""
     wanted = golden(path)
     found = {k: len(v) for k, v in ours(path).lines.items()}
+    if path.name.startswith(EMPTY_FOOTER):
+        assert wanted == [] and sum(found.values()) == 2
+        return
     assert found == {(c["entity"], c["static"], c["component"]): c["rows"] for c in wanted}
 
 
