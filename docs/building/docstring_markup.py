@@ -34,9 +34,6 @@ def as_markdown(text: str) -> str:
     found = _TABLE_RULE.match(lines[first])
     width = len(found.group(1)) if found else 0
     rows = [(line[:width].strip(), line[width:].strip()) for line in lines[first + 1 : last]]
-    table = ["| | |", "|---|---|", *(f"| {_cell(a)} | {_cell(b)} |" for a, b in rows)]
+    table = ["| | |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)]
     return "\n".join([*lines[:first], *table, *lines[last + 1 :]])
 
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
