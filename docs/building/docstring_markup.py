@@ -36,4 +36,3 @@ def as_markdown(text: str) -> str:
     rows = [(line[:width].strip(), line[width:].strip()) for line in lines[first + 1 : last]]
     table = ["| | |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)]
     return "\n".join([*lines[:first], *table, *lines[last + 1 :]])
-
