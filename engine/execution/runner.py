@@ -167,10 +167,10 @@ def _batches(job: PartJob, tasks: Sequence[Task], options: RunOptions) -> Iterat
         return iter(())
     if executor_name(options.executor) == "inline":
         return run_inline(job, tasks)
-    from .session import get_session
+    from .session import running_session
     from .spark import run_spark
 
-    return run_spark(get_session(options.master, options.conf), job, tasks)
+    return run_spark(running_session(options.master, options.conf), job, tasks)
 
 
 def _category(name: str) -> type[Warning]:

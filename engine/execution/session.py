@@ -26,6 +26,7 @@ import atexit
 import os
 import threading
 import warnings
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,11 +49,12 @@ class _Own(NamedTuple):
 
 
 _lock = threading.RLock()
+_reading: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 _own: _Own | None = None
 
 
 def get_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The session to run on.
+    """The session to run on; one of ours knows the data sources ``chunkmill.*`` (:mod:`.data_sources`).
 
     A session that the user has made is returned as it is, whatever its master, a Spark Connect one too. Otherwise
     the one made here before is returned, and when there is none, one is made. When ``master`` or ``conf`` ask for
@@ -70,6 +72,17 @@ def get_session(master: str | None = None, conf: Mapping[str, str] | None = None
     SessionError
         No usable Java, or Spark did not start.
     """
+    session = running_session(master, conf)
+    if session_is_ours(session) and session not in _reading:
+        from .data_sources import register
+
+        register(session)
+        _reading.add(session)
+    return session
+
+
+def running_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """The session of :func:`get_session`, for pipelines: they need no data sources, which take a while to register."""
     global _own
     with _lock:
         own = _running()
