@@ -219,12 +219,10 @@ def _element(values: pa.Array, position: int) -> pa.Array:
     starts, ends = offsets[:-1], offsets[1:]
     if not -(2**31) <= position < 2**31:
         return pa.nulls(len(values), kind.value_type)
-    if position >= 0:
-        places = starts + np.int64(position)
-        there = places < ends
-    else:
-        places = ends + np.int64(position)
-        there = places >= starts
+    small = abs(position) + int(offsets[-1]) < 2**31
+    step = np.int32(position) if small else np.int64(position)
+    places = (starts if position >= 0 else ends) + step
+    there = places < ends if position >= 0 else places >= starts
     return lists.taken(values.values, places, lists.both(there, lists.validity_of(values)))
 
 

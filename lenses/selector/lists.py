@@ -17,6 +17,7 @@ Offsets = npt.NDArray[np.integer[Any]]
 Validity = npt.NDArray[np.bool_]
 
 _LARGEST_OFFSET = 2**31 - 1
+_BLOCK = 1 << 16
 
 
 def offsets_of(values: pa.ListArray) -> npt.NDArray[np.int32]:
@@ -90,14 +91,33 @@ def _reachable(values: pa.ListArray) -> tuple[pa.Array, Offsets]:
     """The elements of valid lists, without what is stored under null ones."""
     offsets = offsets_of(values)
     spanned = _spanned(values)
+    if not _hides_elements(values, offsets):
+        return spanned, offsets if offsets[0] == 0 else offsets - offsets[0]
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     lengths = offsets[1:] - offsets[:-1]
-    if not lengths[~valid].any():
-        return spanned, offsets if offsets[0] == 0 else offsets - offsets[0]
     kept = spanned.filter(pa.array(np.repeat(valid, lengths)))
     starts = np.zeros(len(offsets), dtype=np.int32)
     np.cumsum(lengths * valid, out=starts[1:])
     return kept, starts
+
+
+def _hides_elements(values: pa.ListArray, offsets: Offsets) -> bool:
+    """Whether a null list has elements.
+
+    Lists with nulls are common and such ones rare, so bitmaps are compared, block by block in memory that stays warm.
+    """
+    bitmap = bitmap_of(values)
+    if bitmap is None:
+        return False
+    valid = np.frombuffer(bitmap, dtype=np.uint8)
+    filled = np.empty(_BLOCK, dtype=bool)
+    for start in range(0, len(values), _BLOCK):
+        size = min(_BLOCK, len(values) - start)
+        np.not_equal(offsets[start + 1 : start + 1 + size], offsets[start : start + size], out=filled[:size])
+        bits = np.packbits(filled[:size], bitorder="little")
+        if (bits & ~valid[start // 8 : start // 8 + len(bits)]).any():
+            return True
+    return False
 
 
 def _multiples(size: int, count: int) -> Offsets:
@@ -133,26 +153,20 @@ def bitmap_of(values: pa.Array) -> pa.Buffer | None:
 
 def taken(values: pa.Array, places: Offsets, valid: Validity | None) -> pa.Array:
     """The values at ``places``; null where not ``valid``, whatever the place is there."""
-    if valid is not None and valid.all():
-        valid = None
-    if valid is not None:
-        if not valid.any():
-            return pa.nulls(len(places), values.type)
-        places = places * valid
-    if _is_plain(values.type) and values.null_count == 0:
-        return _gathered(values, places, valid)
-    indices = pa.array(places) if valid is None else pa.array(places, mask=~valid)
-    return pc.take(values, indices, boundscheck=False)
+    if valid is None or valid.all():
+        return pc.take(values, pa.array(places), boundscheck=False)
+    if not valid.any():
+        return pa.nulls(len(places), values.type)
+    safe = pa.array(np.multiply(places, valid, dtype=places.dtype))
+    if not _is_plain(values.type):
+        return pc.take(values, pc.if_else(pa.array(valid), safe, None), boundscheck=False)
+    found = pc.take(values, safe, boundscheck=False)
+    there = validity_of(found)
+    bitmap = pa.py_buffer(np.packbits(valid if there is None else valid & there, bitorder="little"))
+    return pa.Array.from_buffers(found.type, len(found), [bitmap, *found.buffers()[1:]])
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind))
-
-
-def _gathered(values: pa.Array, places: Offsets, valid: Validity | None) -> pa.Array:
-    """:func:`taken` for numbers without nulls: numpy gathers them at once."""
-    width = values.type.bit_width // 8
-    numbers = np.frombuffer(values.buffers()[1], dtype=f"u{width}", count=len(values), offset=values.offset * width)
-    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    buffers = [bitmap, pa.py_buffer(numbers[places])]
-    return pa.Array.from_buffers(values.type, len(places), buffers)
+    """Whether arrays of the type are a bitmap and one buffer of values: nulls can be set by another bitmap."""
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_temporal(kind) or types.is_boolean(kind))

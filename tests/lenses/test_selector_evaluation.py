@@ -267,3 +267,18 @@ def test_conversions_that_fail(selector: Selector, source: pa.Array, message: st
 def test_units_are_checked(args: tuple, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Selector(".").scaled(*args)
+
+
+@pytest.mark.parametrize("place", [0, 65_535, 65_536, 199_999])
+@pytest.mark.parametrize("start", [0, 3, 64])
+def test_one_null_list_with_elements_among_many(place: int, start: int) -> None:
+    mask = np.zeros(200_000, dtype=bool)
+    mask[[place, 10, 150_000]] = True
+    lengths = np.ones(200_000, dtype=np.int32)
+    lengths[[10, 150_000]] = 0
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+    source = pa.ListArray.from_arrays(offsets, pa.array(np.arange(199_998)), mask=pa.array(mask)).slice(start)
+    found = Selector("[]").execute(source)
+    hidden = place >= start
+    assert len(found) == int(lengths[start:].sum()) - hidden
+    assert (int(offsets[place].as_py()) in found.to_pylist()) == (not hidden and place >= start)
