@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,33 @@ from .cdr_frame import Batch
 from .cdr_walk import PlainRun, TextRun
 from .gather import gather, not_utf8, offsets_of
 from .message_types import Node, Primitive, Sequence, Struct, Text
+
+_STRING: Final = pa.string()
+
+
+def numbers(node: Primitive, items: np.ndarray, batch: Batch, owner: np.ndarray, path: str) -> pa.Array:
+    """Numbers from their bytes. ``owner`` are the messages that have equal shares of them, for wrong ones to be
+    faults of.
+    """
+    values = items.view(node.wire[batch.order])
+    if node.is_bool:
+        if len(values) and int(values.max()) > 1:
+            share = np.flatnonzero(values > 1) // (len(values) // len(owner))
+            batch.faults.append((owner[share], f"{path}: a bool is neither 0 nor 1"))
+        buffer = np.packbits(values, bitorder="little")
+    else:
+        buffer = values.astype(node.value, copy=not values.flags.aligned)
+    return pa.Array.from_buffers(node.arrow, len(values), [None, pa.py_buffer(buffer)], null_count=0)
+
+
+def strings(payload: np.ndarray, offsets: np.ndarray, batch: Batch, owner: np.ndarray, path: str) -> pa.Array:
+    """Strings that lie one after the other; ``owner`` are the messages that have equal shares of them."""
+    count = len(offsets) - 1
+    wrong = not_utf8(payload, offsets)
+    if len(wrong):
+        batch.faults.append((owner[wrong // (count // len(owner))], f"{path}: the text is not UTF-8"))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(payload)]
+    return pa.Array.from_buffers(_STRING, count, buffers, null_count=0)
 
 
 def assemble(node: Node, columns: Iterator[Column], rows: int, batch: Batch) -> pa.Array:
@@ -36,16 +64,10 @@ def assemble(node: Node, columns: Iterator[Column], rows: int, batch: Batch) -> 
 
 
 def _numbers(node: Primitive, column: Raw, batch: Batch) -> pa.Array:
-    values = column.items.view(f"{batch.order}{node.code}")
-    if node.is_bool:
-        if len(values) and int(values.max()) > 1:
-            owner = column.owner if column.counts is None else np.repeat(column.owner, column.counts)
-            share = np.flatnonzero(values > 1) // (len(values) // len(owner))
-            batch.faults.append((owner[share], f"{column.path}: a bool is neither 0 nor 1"))
-        buffer = np.packbits(values, bitorder="little")
-    else:
-        buffer = values.astype(node.arrow.to_pandas_dtype(), copy=not values.flags.aligned)
-    return pa.Array.from_buffers(node.arrow, len(values), [None, pa.py_buffer(buffer)], null_count=0)
+    owner = column.owner
+    if node.is_bool and column.counts is not None:
+        owner = np.repeat(owner, column.counts)
+    return numbers(node, column.items, batch, owner, column.path)
 
 
 def _strings(column: TextRun, batch: Batch) -> pa.Array:
@@ -57,12 +79,7 @@ def _strings(column: TextRun, batch: Batch) -> pa.Array:
         ended = np.zeros(len(lengths), np.bool_)
         ended[some] = batch.data[(starts + lengths - 1)[some]] == 0
     lengths = lengths - ended
-    payload, offsets = gather(batch.data, starts, lengths), offsets_of(lengths)
-    wrong = not_utf8(payload, offsets)
-    if len(wrong):
-        batch.faults.append((column.owner[wrong], f"{column.path}: the text is not UTF-8"))
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(payload)]
-    return pa.Array.from_buffers(pa.string(), len(lengths), buffers, null_count=0)
+    return strings(gather(batch.data, starts, lengths), offsets_of(lengths), batch, column.owner, column.path)
 
 
 def _sequence(node: Sequence, column: Column, rows: int, batch: Batch) -> pa.Array:

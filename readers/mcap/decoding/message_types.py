@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 
@@ -21,6 +22,16 @@ class Primitive:
     def size(self) -> int:
         """Bytes on the wire; also its alignment."""
         return int(self.code[1:])
+
+    @cached_property
+    def value(self) -> np.dtype[Any]:
+        """The numpy type of one value in memory; of a bool, that of its byte."""
+        return np.dtype(self.code if self.is_bool else self.arrow.to_pandas_dtype())
+
+    @cached_property
+    def wire(self) -> dict[str, np.dtype[Any]]:
+        """The numpy type of one value on the wire, by byte order."""
+        return {order: np.dtype(f"{order}{self.code}") for order in "<>"}
 
     @cached_property
     def is_bool(self) -> bool:
