@@ -45,7 +45,7 @@ class RrdReader:
 
     def stream(self, *, store: StoreEntry | None = None) -> LazyChunkStream:
         """The chunks of one store: by default the first recording, with a warning when there are more."""
-        return LazyChunkStream.from_source(RrdSource(str(self.path), self._chosen(store)))
+        return LazyChunkStream.from_source(RrdSource(str(self.path.absolute()), self._chosen(store)))
 
     def store(self, *, store: StoreEntry | None = None) -> LazyStore:
         """One store by its manifest: length, schema and summary read no chunk; chunks are read when touched.
@@ -53,7 +53,7 @@ class RrdReader:
         Raises ``RuntimeError`` for a file without a footer.
         """
         chosen = self._chosen(store)
-        file = RrdFile(self.path)
+        file = RrdFile(self.path.absolute())
         if not file.has_footer:
             raise ReadError(
                 f"Legacy RRD without footer: {self.path}. "

@@ -104,7 +104,14 @@ def _chunk_id(text: str) -> bytes:
         ) from None
 
 
-_KINDS = {"control": "row_id", "row_id": "row_id", "index": "index", "time": "index", "data": "data", "component": "data"}
+_KINDS = {
+    "control": "row_id",
+    "row_id": "row_id",
+    "index": "index",
+    "time": "index",
+    "data": "data",
+    "component": "data",
+}
 
 
 def _column_kind(field: pa.Field) -> str:
@@ -199,4 +206,6 @@ def rust_type_name(datatype: pa.DataType) -> str:
     if pa.types.is_temporal(datatype) and "[" in text:
         base, _, unit = text.rstrip("]").partition("[")
         return f"{base.capitalize()}({unit.split(',')[0].replace('us', 'µs')})"
-    return _RUST_NAMES.get(text) or text[:1].upper() + (text[1:].replace("int", "Int") if text.startswith("u") else text[1:])
+    return _RUST_NAMES.get(text) or text[:1].upper() + (
+        text[1:].replace("int", "Int") if text.startswith("u") else text[1:]
+    )

@@ -16,6 +16,7 @@ import pyarrow as pa
 from ..chunk import Chunk
 from ..errors import ReadWarning, SessionError, UsageError, WriteError
 from ..failing import writing
+from ..locations import local_path
 from ..rrd import StoreEntry
 from .chunk_rows import Note, PartChunk, parse_rows
 from .commit import commit_rrd, sync_folder
@@ -42,7 +43,7 @@ def executor_name(given: str | None) -> str:
 def scratch_folder() -> Path:
     """Where results that stay lie: ``CHUNKMILL_SCRATCH``, else this user's folder in the system's temporary one."""
     given = os.environ.get("CHUNKMILL_SCRATCH")
-    return Path(given) if given else Path(tempfile.gettempdir()) / f"chunkmill-{os.getuid()}"
+    return local_path(given) if given else Path(tempfile.gettempdir()) / f"chunkmill-{os.getuid()}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,10 @@ class ChunkStore:
         """The versions of the folder in which this store is kept; none for one in scratch or in memory."""
         return [] if self._folder is None else self._folder.versions()
 
+    def vacuum(self, keep: int = 1) -> int:
+        """Remove what only versions older than the newest ``keep`` need; gives the bytes freed. For a kept store."""
+        return 0 if self._folder is None else self._folder.vacuum(keep)
+
     def schema(self) -> Schema:
         """All timelines and components of the store."""
         return Schema.from_headers(c.header for c in self._chunks)

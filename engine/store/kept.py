@@ -29,6 +29,7 @@ from ..errors import ReadError, SourceMissingError, WriteError
 from ..execution.chunk_rows import SCHEMA, PartChunk, RowWriter, parse_rows
 from ..execution.commit import sync_folder
 from ..failing import writing
+from ..locations import local_path
 from ..rrd import StoreEntry
 from ..rrd.digest import VerifiedPayload
 
@@ -59,7 +60,7 @@ class KeptFolder:
     """The folder of a kept store."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path).absolute()
+        self.path = local_path(path)
 
     # --- reading
 

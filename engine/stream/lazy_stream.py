@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..chunk import Chunk
@@ -15,6 +14,7 @@ from ..execution.progress import ProgressListener, RunResult
 from ..execution.runner import RunOptions, executor_name, write_rrd, write_rrd_shards
 from ..execution.scratch import collect_chunks
 from ..execution.shards import SHARD_BYTES
+from ..locations import local_path
 from ..rrd import StoreEntry
 from .content_filter import content_filter
 from .explain import explain_plan
@@ -222,7 +222,7 @@ class LazyChunkStream:
         store = StoreEntry("recording", application_id, recording_id)
         if shards:
             options = RunOptions(executor, master, None, progress)
-            return write_rrd_shards(Path(path).absolute(), store, self._plan(executor), shard_bytes, options)
+            return write_rrd_shards(local_path(path), store, self._plan(executor), shard_bytes, options)
         return write_stores(path, [(store, self)], executor=executor, master=master, progress=progress)
 
     def collect(
@@ -285,7 +285,7 @@ class LazyChunkStream:
             from ..execution.session import get_session
 
             spark = get_session()
-        return chunk_frame(plan, spark, payload=payload, into=None if into is None else Path(into))
+        return chunk_frame(plan, spark, payload=payload, into=None if into is None else local_path(into))
 
     def explain(self, *, executor: str | None = None) -> str:
         """The plan as text: sources, splits, the fused stage, and what passes through undecoded."""
@@ -331,7 +331,7 @@ def write_stores(
         raise UsageError("an RRD file needs at least one store")
     for _, stream in pairs:
         stream._live_node()  # noqa: SLF001 (same module)
-    destination = Path(path).absolute()
+    destination = local_path(path)
     options = RunOptions(executor, master, conf, progress)
     plans = [(store, stream._plan(executor)) for store, stream in pairs]  # noqa: SLF001 (same module)
     return write_rrd(destination, plans, options)

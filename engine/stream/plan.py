@@ -122,6 +122,11 @@ def compile_plan(sink: Node, replace_source: Callable[[Source[Any]], Source[Any]
     consumers: dict[Node, list[Node]] = defaultdict(list)
     sources: list[SourceNode] = []
     _collect(sink, consumers, sources, set())
+    if any(isinstance(node, SplitNode) and len(fed) == 1 for node, fed in consumers.items()):
+        _log.warning(
+            "Only one branch of a split is connected to the pipeline. "
+            "The split has been optimized into a filter/drop operation."
+        )
     read: list[Source[Any]] = []
     for node in sources:
         source = node.source if replace_source is None else replace_source(node.source)
@@ -144,11 +149,6 @@ def _collect(node: Node, consumers: dict[Node, list[Node]], sources: list[Source
         _collect(upstream, consumers, sources, seen)
     if isinstance(node, SourceNode):
         sources.append(node)
-    if isinstance(node, SplitNode) and len(consumers[node]) == 1:
-        _log.warning(
-            "Only one branch of a split is connected to the pipeline. "
-            "The split has been optimized into a filter/drop operation."
-        )
 
 
 def upstreams_of(node: Node) -> tuple[Node, ...]:

@@ -66,8 +66,8 @@ SLOW_RUN = """
             column = ComponentColumn("x", [float(i)])
             yield Chunk.from_columns(f"/e/{i}", [TimeColumn("frame", sequence=[i])], [column])
 
-    def slow(chunk):
-        time.sleep(float(sys.argv[2]))
+    def slow(chunk, pause=float(sys.argv[2])):
+        time.sleep(pause)
         return chunk
 
     LazyChunkStream.from_iter(chunks()).map(slow).write_rrd(
@@ -207,6 +207,8 @@ def test_bad_destinations(tmp_path: Path) -> None:
     source = tmp_path / "source.rrd"
     LazyChunkStream.from_iter([chunk(1)]).write_rrd(source, application_id="a", recording_id="r", executor="inline")
     before = source.read_bytes()
+    with pytest.raises(ValueError, match="s3://bucket/x.rrd is not a local path"):
+        RrdReader(source).stream().write_rrd("s3://bucket/x.rrd", application_id="a", recording_id="r")
     for where, text in [
         (tmp_path, "is a folder"),
         (tmp_path / "missing" / "out.rrd", "No such file or directory"),

@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 import pytest
 from source_tree import foreign_imports, module_name, modules, own_imports, python_files
 
-FOUNDATION = ("engine.errors", "engine.limits", "engine.bounded", "engine.failing")
+FOUNDATION = ("engine.errors", "engine.limits", "engine.bounded", "engine.failing", "engine.locations")
 
 # What each part may know, besides itself and the foundation.
 CORE = ("engine.chunk", "engine.rrd", "engine.execution", "engine.stream", "engine.store")
@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "engine.execution": ("engine.chunk", "engine.rrd"),
     "engine.stream": ("engine.chunk", "engine.rrd", "engine.execution"),
     "engine.store": ("engine.chunk", "engine.rrd", "engine.execution", "engine.stream"),
+    "engine.viewer": CORE,
     "lenses": ("engine.chunk", "engine.stream"),
     "readers": (*CORE, "lenses"),
     "engine.cli": (*CORE, "lenses", "readers"),
@@ -28,7 +29,7 @@ HOME_OF_LIBRARY = {
     "py4j": ("engine.execution", "engine.ingest"),
     "click": ("engine.cli",),
     "rich": ("engine.cli", "engine.chunk"),
-    "rerun": (),
+    "rerun": ("engine.viewer",),
 }
 
 

@@ -54,7 +54,7 @@ def test_no_payload_crosses_the_jvm(
     binary = [
         f.name for b in stage_rows for f in b.schema if pa.types.is_binary(f.type) or pa.types.is_large_binary(f.type)
     ]
-    assert set(binary) == {"chunk_id", "types"}
+    assert set(binary) == {"chunk_id", "digest", "types"}
     assert all(len(v) == 16 for b in stage_rows for v in b.column("chunk_id").to_pylist() if v is not None)
     payload = b"".join(v for b in stage_rows for v in b.column("types").to_pylist() if v is not None)
     assert all(len(v) < 64 * 1024 for b in stage_rows for v in b.column("types").to_pylist() if v is not None)

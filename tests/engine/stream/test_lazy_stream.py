@@ -161,7 +161,7 @@ def test_merge() -> None:
         LazyChunkStream.merge(5)  # type: ignore[arg-type]
 
 
-def test_a_split_runs_its_upstream_once_for_both_branches() -> None:
+def test_a_split_runs_its_upstream_once_for_both_branches(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[str] = []
 
     def count(c: Chunk) -> Chunk:
@@ -172,6 +172,7 @@ def test_a_split_runs_its_upstream_once_for_both_branches() -> None:
     merged = LazyChunkStream.merge(one.map(lambda c: c.with_entity_path("/one")), two)
     assert [c.entity_path for c in merged] == ["/one", "/one", "/b/c", "/__properties"]
     assert len(seen) == 4
+    assert not caplog.records
 
 
 def test_one_branch_of_a_split_is_a_filter(caplog: pytest.LogCaptureFixture) -> None:
