@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from types import MappingProxyType
 
-UNITS = MappingProxyType(
+_DEGREE = math.pi / 180
+
+_EXACT = {
+    "length": "m 1, mm 1/1000, cm 1/100, km 1000, um 1/1000000, in 0.0254, ft 0.3048, yd 0.9144, mi 1609.344, nmi 1852",
+    "time": "s 1, ms 1/1000, us 1/1000000, ns 1/1000000000, min 60, h 3600",
+    "velocity": "m/s 1, mm/s 1/1000, km/h 5/18, mph 0.44704, kn 463/900, ft/s 0.3048",
+    "acceleration": "m/s2 1, g 9.80665, mg 0.00980665",
+    "mass": "kg 1, lb 0.45359237, t 1000",
+    "magnetic flux density": "T 1, mT 1/1000, uT 1/1000000, nT 1/1000000000, G 1/10000",
+    "pressure": "Pa 1, hPa 100, kPa 1000, mbar 100, bar 100000, psi 6894.757293168",
+    "voltage": "V 1, mV 1/1000",
+    "current": "A 1, mA 1/1000",
+}
+
+UNITS: MappingProxyType[str, dict[str, Fraction | float]] = MappingProxyType(
     {
-        "length": {
-            "m": 1.0, "mm": 1e-3, "cm": 1e-2, "km": 1e3, "um": 1e-6, "in": 0.0254, "ft": 0.3048, "yd": 0.9144,
-            "mi": 1609.344, "nmi": 1852.0,
-        },
-        "angle": {"rad": 1.0, "deg": math.pi / 180, "mrad": 1e-3, "rev": 2 * math.pi},
-        "angular velocity": {"rad/s": 1.0, "deg/s": math.pi / 180, "rpm": 2 * math.pi / 60},
-        "time": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0},
-        "velocity": {"m/s": 1.0, "mm/s": 1e-3, "km/h": 1 / 3.6, "mph": 0.44704, "kn": 1852 / 3600, "ft/s": 0.3048},
-        "acceleration": {"m/s2": 1.0, "g": 9.80665, "mg": 9.80665e-3},
-        "mass": {"kg": 1.0, "lb": 0.45359237, "t": 1e3},
-        "magnetic flux density": {"T": 1.0, "mT": 1e-3, "uT": 1e-6, "nT": 1e-9, "G": 1e-4},
-        "pressure": {"Pa": 1.0, "hPa": 100.0, "kPa": 1e3, "mbar": 100.0, "bar": 1e5, "psi": 6894.757293168},
-        "voltage": {"V": 1.0, "mV": 1e-3},
-        "current": {"A": 1.0, "mA": 1e-3},
+        **{kind: {n: Fraction(f) for n, f in (u.split(" ") for u in row.split(", "))} for kind, row in _EXACT.items()},
+        "angle": {"rad": 1.0, "deg": _DEGREE, "mrad": 1e-3, "rev": 360 * _DEGREE},
+        "angular velocity": {"rad/s": 1.0, "deg/s": _DEGREE, "rpm": 6 * _DEGREE},
     }
-)  # fmt: skip
-"""Factors to the first unit of each kind."""
+)
+"""Factors to the SI unit, by kind: exact wherever they are rational."""
 
 
 def unit_factor(unit: float | str, to: str | None = None) -> float:
@@ -40,10 +44,10 @@ def unit_factor(unit: float | str, to: str | None = None) -> float:
         return float(unit)
     kind = _kind(unit)
     if to is None:
-        return UNITS[kind][unit]
+        return float(UNITS[kind][unit])
     if _kind(to) != kind:
         raise ValueError(f"{unit!r} is a unit of {kind}, and {to!r} one of {_kind(to)}")
-    return UNITS[kind][unit] / UNITS[kind][to]
+    return float(UNITS[kind][unit] / UNITS[kind][to])
 
 
 def _kind(unit: str) -> str:
