@@ -65,4 +65,4 @@ def test_cold_convert_beside_rerun(benchmark: Any, duel: Duel, small_mcap: Path,
     def theirs() -> None:
         subprocess.run([*rerun, "mcap", "convert", str(small_mcap), "-o", str(out)], check=True, capture_output=True)
 
-    duel.run(benchmark, lambda: command("convert", small_mcap, "-o", out, executor="inline"), theirs, bar=10.0)
+    duel.run(benchmark, lambda: command("convert", small_mcap, "-o", out, executor="inline"), theirs, bar=None)
