@@ -84,16 +84,21 @@ class Extent:
         )
 
 
-def extent_of(data: ChunkData) -> Extent:
-    """The extent of a chunk with at least one row, one timeline and one component, whose row ids ascend."""
+def extent_of(data: ChunkData, sizes: list[ColumnSize] | None = None) -> Extent:
+    """The extent of a chunk with at least one row, one timeline and one component, whose row ids ascend.
+
+    ``sizes`` are those of its columns, where they are known.
+    """
+    if sizes is None:
+        sizes = [column_size(c.values) for c in data.components]
     timelines = tuple(
         TimelineExtent(t.name, t.kind, *_range(t.ticks, t.is_sorted), t.is_sorted) for t in data.timelines
     )
     full = tuple((t.start, t.end) for t in timelines)
     columns: dict[str, ColumnExtent] = {}
-    for c in data.components:
+    for c, size in zip(data.components, sizes, strict=True):
         spans = full if not c.values.null_count else _spans_of_values(c.values, data.timelines)
-        columns[c.descriptor.component] = ColumnExtent(c.values.type, column_size(c.values), spans)
+        columns[c.descriptor.component] = ColumnExtent(c.values.type, size, spans)
     return Extent(
         data.entity_path,
         data.num_rows,

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from ..chunk import Chunk
 from ..errors import ReadError
+from .extent import extent_of
 from .merging import ascends
 from .neighbours import Neighbours
 from .pending import Pending
 from .profile import INERT, Settings
-from .splitting import rows_per_piece, split_rows
+from .splitting import rows_per_piece, split_rows_sized
 from .static import StaticRegister, static_facts
 
 
@@ -81,11 +82,12 @@ class ChunkInserter:
             yield incoming
             return
         for chunk in incoming.chunks():
-            pieces = split_rows(chunk.data, self.settings)
+            pieces = split_rows_sized(chunk.data, self.settings)
             if len(pieces) == 1:
                 yield Pending(chunk)
-            else:
-                yield from (Pending(Chunk.from_data(p), piece=True) for p in pieces)
+                continue
+            for data, sizes in pieces:
+                yield Pending(Chunk.from_data(data), extent_of(data, sizes), piece=True)
 
     def _insert_temporal(self, incoming: Pending) -> None:
         partner = None if incoming.frozen else self._elect(incoming)

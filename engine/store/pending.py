@@ -21,13 +21,13 @@ class Pending:
 
     __slots__ = ("_extent", "_is_ambiguous", "chunk_id", "parts", "piece", "touched")
 
-    def __init__(self, chunk: Chunk, *, piece: bool = False) -> None:
+    def __init__(self, chunk: Chunk, extent: Extent | None = None, *, piece: bool = False) -> None:
         names = [c.descriptor.component for c in chunk.data.components]
         self.chunk_id = chunk.data.chunk_id
         self.parts = deque((chunk,))
         self.piece = piece
         self.touched = next(_clock)
-        self._extent: Extent | None = None
+        self._extent = extent
         self._is_ambiguous = len(set(names)) < len(names)
 
     @property

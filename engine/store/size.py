@@ -5,14 +5,13 @@ It counts what the rows of the chunk refer to, not what the buffers behind them 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
-from pyarrow import lib
 
 from ..chunk import ChunkData
+from .array_size import array_size
 
 FIXED_BYTES = 224
 """What a chunk takes before its first column."""
@@ -52,7 +51,27 @@ def column_size(values: pa.Array) -> ColumnSize:
     29
     """
     bitmaps: list[tuple[int, bool]] = []
-    return ColumnSize(_walk(values, bitmaps), tuple(bitmaps))
+    return ColumnSize(array_size(values)(0, len(values), bitmaps), tuple(bitmaps))
+
+
+class RowSizes:
+    """The sizes of any runs of rows of one chunk, measured without slicing it."""
+
+    def __init__(self, data: ChunkData) -> None:
+        self._columns = [array_size(c.values) for c in data.components]
+        self._timelines = len(data.timelines)
+
+    def columns(self, start: int, end: int) -> list[ColumnSize]:
+        """The size of each column, rows ``start`` to ``end`` (exclusive)."""
+        out = []
+        for measure in self._columns:
+            bitmaps: list[tuple[int, bool]] = []
+            out.append(ColumnSize(measure(start, end, bitmaps), tuple(bitmaps)))
+        return out
+
+    def bytes(self, start: int, end: int) -> int:
+        """:func:`chunk_bytes` of a chunk of these rows."""
+        return chunk_bytes(end - start, self._timelines, self.columns(start, end))
 
 
 def chunk_bytes(rows: int, timelines: int, columns: Iterable[ColumnSize]) -> int:
@@ -68,7 +87,7 @@ def chunk_bytes(rows: int, timelines: int, columns: Iterable[ColumnSize]) -> int
 
 def data_bytes(data: ChunkData) -> int:
     """:func:`chunk_bytes` of a decoded chunk."""
-    return chunk_bytes(data.num_rows, len(data.timelines), [column_size(c.values) for c in data.components])
+    return RowSizes(data).bytes(0, data.num_rows)
 
 
 def table_slots(entries: int) -> int:
@@ -82,101 +101,3 @@ def table_slots(entries: int) -> int:
     if entries < 8:
         return 8
     return 1 << (entries * 8 // 7 - 1).bit_length()
-
-
-_Bitmaps = list[tuple[int, bool]]
-
-
-def _walk(array: pa.Array, bitmaps: _Bitmaps) -> int:
-    """Whole bytes of ``array``; its bitmaps go to the list."""
-    handler = _HANDLERS.get(array.type.id)
-    if handler is not None:
-        return handler(array, bitmaps)
-    if isinstance(array, pa.ExtensionArray):
-        return _walk(array.storage, bitmaps)
-    _validity(array, bitmaps)
-    try:
-        return len(array) * (int(array.type.bit_width) // 8)
-    except ValueError:  # views, unions, run-end encoded: no fixed width
-        return int(array.nbytes)
-
-
-def _validity(array: pa.Array, bitmaps: _Bitmaps) -> None:
-    bitmaps.append((len(array), array.buffers()[0] is not None))
-
-
-def _bounds(array: pa.Array, width: type[np.int32] | type[np.int64]) -> tuple[int, int]:
-    """First and last offset of an array with offsets in its second buffer."""
-    if not len(array):
-        return 0, 0
-    buffer = array.buffers()[1]
-    size = width().itemsize
-    ends = np.frombuffer(buffer, dtype=width)[array.offset : array.offset + len(array) + 1]
-    assert ends.nbytes == (len(array) + 1) * size
-    return int(ends[0]), int(ends[-1])
-
-
-def _texts(width: type[np.int32] | type[np.int64]) -> Callable[[pa.Array, _Bitmaps], int]:
-    def measure(array: pa.Array, bitmaps: _Bitmaps) -> int:
-        _validity(array, bitmaps)
-        first, last = _bounds(array, width)
-        return len(array) * width().itemsize + last - first
-
-    return measure
-
-
-def _lists(width: type[np.int32] | type[np.int64]) -> Callable[[pa.Array, _Bitmaps], int]:
-    def measure(array: pa.Array, bitmaps: _Bitmaps) -> int:
-        _validity(array, bitmaps)
-        first, last = _bounds(array, width)
-        return len(array) * width().itemsize + _walk(array.values.slice(first, last - first), bitmaps)
-
-    return measure
-
-
-def _map(array: pa.Array, bitmaps: _Bitmaps) -> int:
-    _validity(array, bitmaps)
-    first, last = _bounds(array, np.int32)
-    flat = (array.keys, array.items)
-    return 4 * len(array) + sum(_walk(child.slice(first, last - first), bitmaps) for child in flat)
-
-
-def _fixed_size_list(array: pa.Array, bitmaps: _Bitmaps) -> int:
-    _validity(array, bitmaps)
-    size = array.type.list_size
-    return _walk(array.values.slice(array.offset * size, len(array) * size), bitmaps)
-
-
-def _struct(array: pa.Array, bitmaps: _Bitmaps) -> int:
-    _validity(array, bitmaps)
-    return sum(_walk(array.field(i), bitmaps) for i in range(array.type.num_fields))
-
-
-def _boolean(array: pa.Array, bitmaps: _Bitmaps) -> int:
-    _validity(array, bitmaps)
-    bitmaps.append((len(array), True))
-    return 0
-
-
-def _null(array: pa.Array, bitmaps: _Bitmaps) -> int:  # noqa: ARG001 - one signature for all types
-    return 0
-
-
-def _dictionary(array: pa.Array, bitmaps: _Bitmaps) -> int:
-    return _walk(array.indices, bitmaps) + _walk(array.dictionary, bitmaps)
-
-
-_HANDLERS: dict[int, Callable[[pa.Array, _Bitmaps], int]] = {
-    lib.Type_NA: _null,
-    lib.Type_BOOL: _boolean,
-    lib.Type_BINARY: _texts(np.int32),
-    lib.Type_STRING: _texts(np.int32),
-    lib.Type_LARGE_BINARY: _texts(np.int64),
-    lib.Type_LARGE_STRING: _texts(np.int64),
-    lib.Type_LIST: _lists(np.int32),
-    lib.Type_LARGE_LIST: _lists(np.int64),
-    lib.Type_FIXED_SIZE_LIST: _fixed_size_list,
-    lib.Type_MAP: _map,
-    lib.Type_STRUCT: _struct,
-    lib.Type_DICTIONARY: _dictionary,
-}

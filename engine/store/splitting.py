@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from ..chunk import ChunkData, Component
 from .profile import Settings
-from .size import column_size, data_bytes
+from .size import ColumnSize, RowSizes, column_size
 
 
 def rows_per_piece(rows: int, size: int, ascending: bool, settings: Settings) -> int | None:
@@ -32,19 +32,37 @@ def split_rows(data: ChunkData, settings: Settings) -> list[ChunkData]:
 
     A piece may still be larger than ``max_bytes`` where rows differ much in size.
     """
-    pieces = list(_pieces(data, settings))
-    return pieces if len(pieces) == 1 else [p.with_new_id() for p in pieces]
+    pieces = split_rows_sized(data, settings)
+    return [piece for piece, _ in pieces]
 
 
-def _pieces(data: ChunkData, settings: Settings) -> Iterator[ChunkData]:
-    ascending = all(t.is_sorted for t in data.timelines)
-    size = data_bytes(data) if settings.max_bytes else 0
-    step = rows_per_piece(data.num_rows, size, ascending, settings)
+def split_rows_sized(data: ChunkData, settings: Settings) -> list[tuple[ChunkData, list[ColumnSize]]]:
+    """:func:`split_rows`, with the sizes of the columns of each piece."""
+    sizes = RowSizes(data)
+    runs = list(_runs(data, sizes, 0, data.num_rows, settings))
+    if len(runs) == 1:
+        return [(data, sizes.columns(0, data.num_rows))]
+    return [(data.slice(start, end - start), sizes.columns(start, end)) for start, end in runs]
+
+
+def _runs(data: ChunkData, sizes: RowSizes, start: int, end: int, settings: Settings) -> Iterator[tuple[int, int]]:
+    """The rows of each piece: cut again and again until nothing is above a threshold that a cut can help."""
+    size = sizes.bytes(start, end) if settings.max_bytes else 0
+    step = rows_per_piece(end - start, size, _ascends(data, start, end), settings)
     if step is None:
-        yield data
+        yield start, end
         return
-    for start in range(0, data.num_rows, step):
-        yield from _pieces(data.slice(start, min(step, data.num_rows - start)), settings)
+    for first in range(start, end, step):
+        yield from _runs(data, sizes, first, min(first + step, end), settings)
+
+
+def _ascends(data: ChunkData, start: int, end: int) -> bool:
+    for timeline in data.timelines:
+        if not timeline.is_sorted:
+            ticks = timeline.ticks[start:end]
+            if not bool((ticks[:-1] <= ticks[1:]).all()):
+                return False
+    return True
 
 
 def split_columns(data: ChunkData, ratio: float) -> list[ChunkData]:

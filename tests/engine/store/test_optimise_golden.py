@@ -30,6 +30,7 @@ PROFILES = {
 }
 
 DECODED_OTHERWISE = {
+    "generated/rob_many_chunks.mcap",
     "generated/ros2_compressed_image.mcap",
     "generated/ros2_compressed_mixed.mcap",
     "generated/ros2_image_encodings.mcap",

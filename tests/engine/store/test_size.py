@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
-from chunkmill.engine.store.size import column_size, data_bytes
+from chunkmill.engine.store.size import RowSizes, column_size, data_bytes
 
 FLOATS = pa.list_(pa.float64())
 POSITIONS = pa.list_(pa.list_(pa.field("item", pa.float32(), nullable=False), 3))
@@ -66,3 +66,28 @@ def test_timelines(timelines, slots):
 
 def test_the_example_of_the_formula():
     assert data_bytes(_chunk(1000).data) == 37_480
+
+
+def test_types_without_a_size_of_their_own_keep_their_place():
+    number = pa.array([1, 2, 3], pa.int64())
+    union = pa.UnionArray.from_dense(
+        pa.array([0, 0, 1], pa.int8()), pa.array([0, 1, 0], pa.int32()), [pa.array([1, 2]), pa.array(["x"])]
+    )
+    views = pa.array(["a", "b" * 30, None], pa.string_view())
+    nothing = pa.nulls(3)
+    coded = pa.array(["p", "q", "p"]).dictionary_encode()
+    row = pa.StructArray.from_arrays([union, views, nothing, coded, number], names=list("uvnci"))
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), row)
+    measured = column_size(lists).total
+    assert measured > column_size(lists.slice(1)).total > 2 * 8
+    assert column_size(pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), number)).total == 2 * 4 + 3 * 8
+
+
+def test_rows_measured_in_place_are_slices_measured():
+    texts = pa.array([["x" * i] * (i % 3) if i % 4 else None for i in range(40)], pa.list_(pa.string()))
+    nested = pa.array([[{"a": [i], "b": {"c": i % 2 == 0}}] for i in range(50)]).slice(5, 40)
+    times = pa.array(np.arange(40))
+    data = Chunk.build("/a", {"t": times}, [(ComponentDescriptor("x"), texts), (ComponentDescriptor("y"), nested)]).data
+    sizes = RowSizes(data)
+    for start, end in ((0, 40), (0, 1), (7, 31), (39, 40)):
+        assert sizes.bytes(start, end) == data_bytes(data.slice(start, end - start))
