@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .rrd import StoreEntry
     from .store import ChunkStore, LazyStore, OptimizationProfile, StoreVersion
     from .stream import ContentFilter, LazyChunkStream, write_stores
+    from .viewer import ViewerClient, send_chunks
 
 _HOMES = {
     ".chunk": (
@@ -51,6 +52,7 @@ _HOMES = {
     ".rrd": ("StoreEntry",),
     ".store": ("ChunkStore", "LazyStore", "OptimizationProfile", "StoreVersion"),
     ".stream": ("ContentFilter", "LazyChunkStream", "write_stores"),
+    ".viewer": ("ViewerClient", "send_chunks"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -77,8 +79,10 @@ __all__ = [
     "StoreVersion",
     "TimeColumn",
     "UsageError",
+    "ViewerClient",
     "WriteError",
     "get_session",
+    "send_chunks",
     "stop_session",
     "write_stores",
 ]

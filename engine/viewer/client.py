@@ -1,0 +1,204 @@
+"""``ViewerClient``: a connection to a Rerun viewer, one that runs already or one that is started for it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sysconfig
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from ..errors import UsageError
+from .sdk import rerun_sdk
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+DEFAULT_URL = "rerun+http://127.0.0.1:9876/proxy"
+
+_SCHEMES = ("rerun", "rerun+http", "rerun+https")
+
+
+class ViewerClient:
+    """A connection to a Rerun viewer: :meth:`connect` to one that runs, :meth:`spawn` a new one.
+
+    How a spawned viewer ends:
+
+    - :meth:`close` always ends it.
+    - One that is attached (``detach_process=False``) also ends with a ``with`` block, and when the client is garbage.
+    - One that is detached goes on until :meth:`close`.
+
+    Experimental, as the API of rerun-sdk is on which it stands.
+
+    Raises
+    ------
+    ImportError
+        rerun-sdk is not installed: ``pip install "chunkmill[viewer]"``.
+    UsageError
+        The URL is not one of a viewer.
+    ConnectionError
+        Nothing answers there.
+    """
+
+    def __init__(self, url: str = DEFAULT_URL, *, _pid: int | None = None, _kill_on_exit: bool = False) -> None:
+        self._owns_viewer = False
+        self._kill_on_exit = _kill_on_exit
+        made = _viewer_client()
+        _check_url(url)
+        try:
+            self._client = made(url, _pid=_pid, _kill_on_exit=_kill_on_exit)
+        except ConnectionError as error:
+            raise ConnectionError(
+                f"no Rerun viewer answers at {url} ({error}). Start one with `rerun` or ViewerClient.spawn(), or check"
+                " host and port."
+            ) from error
+        self._url = url
+        self._owns_viewer = _pid is not None
+
+    @classmethod
+    def connect(cls, url: str = DEFAULT_URL) -> Self:
+        """Connect to a viewer that runs.
+
+        ``url`` is ``rerun://…/proxy``, ``rerun+http://…/proxy`` or ``rerun+https://…/proxy``, as for
+        ``rerun.connect_grpc``.
+        """
+        return cls(url)
+
+    @classmethod
+    def spawn(
+        cls,
+        *,
+        headless: bool = False,
+        port: int = 9876,
+        memory_limit: str = "75%",
+        server_memory_limit: str = "1GiB",
+        hide_welcome_screen: bool = False,
+        detach_process: bool | None = None,
+        executable_name: str = "rerun",
+        executable_path: str | None = None,
+    ) -> Self:
+        """Start a viewer and connect to it.
+
+        Parameters
+        ----------
+        headless
+            Without a window, for screenshots. A graphics stack is needed all the same, a software one (Mesa's
+            lavapipe) will do.
+        port
+            The port on which it listens.
+        memory_limit, server_memory_limit
+            What the viewer, and the server inside it, may hold before the oldest data goes: ``"16GB"``, ``"50%"``.
+        hide_welcome_screen
+            Start with an empty window.
+        detach_process
+            Whether the viewer outlives this process and the client; by default true with a window, false headless.
+        executable_name
+            The program, searched on ``PATH`` and beside this Python.
+        executable_path
+            The program's file, instead of searching.
+
+        Raises
+        ------
+        RuntimeError
+            The program was not found, or ended before it answered.
+        """
+        if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
+            raise UsageError(f"argument 'port': a number from 1 to 65535 was expected, got {port!r}")
+        detached = not headless if detach_process is None else detach_process
+        client = _viewer_client().spawn(
+            headless=headless,
+            port=port,
+            memory_limit=memory_limit,
+            server_memory_limit=server_memory_limit,
+            hide_welcome_screen=hide_welcome_screen,
+            detach_process=detached,
+            executable_name=executable_name,
+            executable_path=executable_path or _beside_python(executable_name),
+        )
+        return cls._around(client, not detached)
+
+    @classmethod
+    def _around(cls, client: Any, kill_on_exit: bool) -> Self:
+        self = cls.__new__(cls)
+        self._client = client
+        self._url = client.url
+        self._owns_viewer = True
+        self._kill_on_exit = kill_on_exit
+        return self
+
+    @property
+    def url(self) -> str:
+        """The ``rerun+http://…/proxy`` URL of the viewer."""
+        return self._url
+
+    def send_table(self, name: str, table: Any) -> None:
+        """Show a table in the viewer, in place of an earlier one of the same ``name``.
+
+        ``table`` is a record batch, a list of them, a ``pyarrow.Table``, or a DataFrame of DataFusion.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"argument 'name': a str was expected, got {type(name).__name__!r}")
+        if isinstance(table, pa.Table):
+            table = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+        self._client.send_table(name, table)
+
+    def save_screenshot(self, file_path: str, view_id: str | UUID | None = None) -> None:
+        """Save a picture of the viewer, or of one view of it, as ``file_path`` on the viewer's own machine.
+
+        Raises ``TimeoutError`` where the viewer does not answer within 15 s, ``ConnectionError`` where it cannot.
+        """
+        self._client.save_screenshot(file_path, view_id)
+
+    def close(self) -> None:
+        """End the viewer that was spawned. Where there is none (any more), warns (``UserWarning``) and does nothing."""
+        if not self._owns_viewer:
+            warnings.warn(
+                "there is no viewer to end: this client did not start one, or has ended it", UserWarning, stacklevel=2
+            )
+            return
+        self._client.quit()
+        self._owns_viewer = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._kill_on_exit and self._owns_viewer:
+            self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_kill_on_exit", False) and getattr(self, "_owns_viewer", False):
+            with contextlib.suppress(Exception):  # while Python ends, there may be nothing left to do it with
+                self.close()
+
+    def __repr__(self) -> str:
+        return f"ViewerClient({self._url!r})"
+
+
+def _viewer_client() -> Any:
+    found = getattr(rerun_sdk("ViewerClient").experimental, "ViewerClient", None)
+    if found is None or not hasattr(found, "quit"):
+        raise ImportError(
+            'ViewerClient needs rerun-sdk 0.41 or newer: pip install -U "chunkmill[viewer]"', name="rerun"
+        )
+    return found
+
+
+def _check_url(url: str) -> None:
+    if not isinstance(url, str):
+        raise TypeError(f"argument 'url': a str was expected, got {type(url).__name__!r}")
+    parts = urlsplit(url)
+    if parts.scheme not in _SCHEMES or parts.path != "/proxy" or not parts.hostname:
+        raise UsageError(f"{url!r} is not the URL of a viewer", hint=f"It looks like {DEFAULT_URL}.")
+
+
+def _beside_python(name: str) -> str | None:
+    """The program in the scripts of this Python's environment, where it is not on ``PATH``."""
+    return None if shutil.which(name) else shutil.which(name, path=str(Path(sysconfig.get_path("scripts"))))

@@ -1,0 +1,78 @@
+"""Sending chunks into a live recording."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ..chunk import Chunk
+from ..errors import UsageError
+from ..store import ChunkStore, LazyStore
+from ..stream import LazyChunkStream
+from .sdk import rerun_sdk
+
+
+def send_chunks(
+    chunks: Chunk | LazyChunkStream | LazyStore | ChunkStore | Iterable[Chunk], *, recording: Any | None = None
+) -> None:
+    """Send chunks into a recording stream of rerun-sdk, and return when each is in its queue.
+
+    A stream is run for it, a lazy store loaded, one chunk in memory at a time. Ids of chunks and rows stay; the
+    application and recording ids are those of ``recording``.
+
+    Guarantee: chunks are queued in their order. Where something fails, those before it were sent. A chunk of rows and
+    times without any component, which no recording stream takes, is left out with a warning.
+
+    Parameters
+    ----------
+    chunks
+        A chunk, an iterable of chunks, a stream, or a store.
+    recording
+        The ``rerun.RecordingStream``; by default the active one.
+
+    Raises
+    ------
+    ImportError
+        rerun-sdk is not installed: ``pip install "chunkmill[viewer]"``.
+    TypeError
+        Something is no chunk, or ``recording`` no recording stream.
+    UsageError
+        There is no active recording; nothing would arrive anywhere.
+    ReadError
+        A source of the stream or store is damaged.
+    """
+    rerun = rerun_sdk("send_chunks")
+    if recording is None:
+        recording = rerun.get_data_recording()
+        if recording is None:
+            raise UsageError("there is no active recording", hint="Call rr.init(…), or pass recording=….")
+    if not isinstance(recording, rerun.RecordingStream):
+        raise TypeError(f"argument 'recording': a rerun.RecordingStream was expected, got {_name(recording)}")
+    theirs = (theirs for chunk in _each(chunks) for theirs in _converted(chunk, rerun))
+    rerun.send_chunks(theirs, recording=recording)
+
+
+def _each(chunks: Any) -> Iterator[Chunk]:
+    if isinstance(chunks, Chunk):
+        return iter((chunks,))
+    if isinstance(chunks, LazyStore | ChunkStore):
+        return iter(chunks.stream())
+    if not isinstance(chunks, Iterable):
+        raise TypeError(f"send_chunks expects a chunk, a stream, a store or an iterable of chunks, got {_name(chunks)}")
+    return iter(chunks)
+
+
+def _converted(chunk: Any, rerun: Any) -> Iterator[Any]:
+    if not isinstance(chunk, Chunk):
+        raise TypeError(f"send_chunks expects Chunk objects in the iterable, got {_name(chunk)}")
+    if not chunk.data.components:
+        if chunk.num_rows:
+            text = "has rows but no component; a recording stream takes no such chunk, so it was left out"
+            warnings.warn(f"{chunk.entity_path}: {chunk.id} {text}", UserWarning, stacklevel=2)
+        return
+    yield from rerun.chunk.Chunk.from_record_batch(chunk.to_record_batch())
+
+
+def _name(thing: object) -> str:
+    return repr(type(thing).__name__)

@@ -1,0 +1,164 @@
+"""The viewer's client against Rerun's own server, which listens like a viewer and needs no graphics."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sysconfig
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from chunkmill.engine.chunk import Chunk, ComponentColumn
+from chunkmill.engine.errors import UsageError
+from chunkmill.engine.viewer import ViewerClient, send_chunks
+from comparison import rerun_chunks
+
+rr = pytest.importorskip("rerun")
+
+RERUN = shutil.which("rerun", path=sysconfig.get_path("scripts"))
+if RERUN is None:
+    pytest.skip("the program of rerun-sdk is not installed", allow_module_level=True)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def saving(tmp_path: Path) -> Iterator[tuple[str, Path, Callable[[], None]]]:
+    """The URL of a server that saves what it is sent, the file, and what stops the server."""
+    port, path = free_port(), tmp_path / "saved.rrd"
+    command = [str(RERUN), "--save", str(path), "--port", str(port), "--bind", "127.0.0.1"]
+    with (tmp_path / "log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def stop() -> None:
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGTERM)
+            server.wait(20)
+
+    try:
+        wait_until(lambda: listens(port))
+        yield f"rerun+http://127.0.0.1:{port}/proxy", path, stop
+    finally:
+        stop()
+
+
+def test_a_connected_client_sends(saving: tuple[str, Path, Callable[[], None]]) -> None:
+    url, path, stop = saving
+    with ViewerClient.connect(url) as client:
+        assert client.url == url
+        assert repr(client) == f"ViewerClient('{url}')"
+        batch = pa.record_batch({"a": [1, 2]})
+        for table in (batch, [batch, batch], pa.table({"a": [1]}), pa.table({"a": pa.array([], pa.int64())})):
+            client.send_table("numbers", table)
+        with pytest.raises(TypeError, match="argument 'name'"):
+            client.send_table(5, batch)  # type: ignore[arg-type]
+        with pytest.warns(UserWarning, match="no viewer to end"):
+            client.close()
+    recording = rr.RecordingStream("app", recording_id="live", send_properties=False)
+    recording.connect_grpc(url)
+    sent = Chunk.from_columns("/a", [], [ComponentColumn("volume", [1.0])])
+    send_chunks(sent, recording=recording)
+    recording.flush(timeout_sec=20)
+    recording.disconnect()
+    wait_until(lambda: b"/a" in path.read_bytes() or path.stat().st_size > 1500)
+    stop()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a file saved live has no footer, which Rerun's reader remarks upon
+        assert [c.id for c in rerun_chunks(path)["recording app live"]] == [sent.id]
+
+
+def test_where_nobody_listens_the_error_says_so() -> None:
+    url = f"rerun+http://127.0.0.1:{free_port()}/proxy"
+    with pytest.raises(ConnectionError, match=rf"no Rerun viewer answers at {re.escape(url)} .*Start one"):
+        ViewerClient.connect(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "nonsense", "http://127.0.0.1:9876/proxy", "rerun://127.0.0.1:9876/", "rerun:///proxy"]
+)
+def test_urls_are_checked(url: str) -> None:
+    with pytest.raises(UsageError, match="not the URL of a viewer"):
+        ViewerClient.connect(url)
+
+
+def test_arguments_are_checked() -> None:
+    with pytest.raises(TypeError, match="argument 'url'"):
+        ViewerClient(5)  # type: ignore[arg-type]
+    for port in (0, 65536, True, "9876"):
+        with pytest.raises(UsageError, match="argument 'port'"):
+            ViewerClient.spawn(port=port)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError):
+        ViewerClient.spawn(executable_path="/nowhere/rerun", port=free_port())
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> str:
+    """A program that listens like a viewer: Rerun's own, as a server without graphics."""
+    path = tmp_path / "viewer"
+    path.write_text(
+        '#!/bin/sh\nfor a do shift; case $a in --headless|--detach-process) ;; *) set -- "$@" "$a" ;; esac; done\n'
+        f'exec "{RERUN}" --serve-grpc --bind 127.0.0.1 "$@" >/dev/null 2>&1\n'
+    )
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_an_attached_viewer_ends_with_the_block(stand_in: str) -> None:
+    port = free_port()
+    with ViewerClient.spawn(headless=True, port=port, executable_path=stand_in) as client:
+        assert client.url == f"rerun+http://127.0.0.1:{port}/proxy"
+        client.send_table("t", pa.record_batch({"a": [1]}))
+        assert listens(port)
+    assert not listens(port)
+    with pytest.warns(UserWarning, match="has ended it"):
+        client.close()
+
+
+def test_an_attached_viewer_ends_with_its_client(stand_in: str) -> None:
+    port = free_port()
+    client = ViewerClient.spawn(headless=True, port=port, executable_path=stand_in)
+    assert listens(port)
+    del client
+    gc.collect()
+    wait_until(lambda: not listens(port))
+
+
+def test_a_detached_viewer_goes_on_until_it_is_closed(stand_in: str) -> None:
+    port = free_port()
+    with ViewerClient.spawn(port=port, executable_path=stand_in) as client:
+        pass
+    try:
+        assert listens(port)
+    finally:
+        client.close()
+    assert not listens(port)
+
+
+def test_closing_inside_the_block_is_fine(stand_in: str) -> None:
+    with ViewerClient.spawn(headless=True, port=free_port(), executable_path=stand_in) as client:
+        client.close()
