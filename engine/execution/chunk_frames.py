@@ -7,7 +7,6 @@ same rows. With payloads nothing is written; every action runs the pipeline agai
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import weakref
 from collections.abc import Iterator
@@ -17,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..errors import ChunkmillError, ReadError, WriteError
+from ..errors import ReadError, WriteError
 from ..failing import writing
-from ..limits import MIB
 from ..rrd import MessageWriter, StoreEntry, digests_of
+from .frame_batches import batches_of, told_of
 from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, ddl_of, frame_batch, frame_row, payload_rows
 from .part import PART_SUFFIX
 from .runner import scratch_folder
@@ -30,11 +29,10 @@ from .staging import Staging
 from .work import Work
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame as DataFrame
+    from pyspark.sql import SparkSession as SparkSession
 
 _STORE = StoreEntry("recording", "chunkmill", "frame")
-_BATCH_ROWS = 4096
-_BATCH_BYTES = 16 * MIB
 
 _kept: weakref.WeakKeyDictionary[SparkSession, list[Any]] = weakref.WeakKeyDictionary()
 """What the frames of a session read from: it must not go before them, and nothing says when the last one goes."""
@@ -148,28 +146,3 @@ def _stored(path: Path) -> Iterator[pa.RecordBatch]:
             yield from reader
     except (pa.ArrowException, OSError) as error:
         raise ReadError(f"the rows of a chunk frame cannot be read: {error}", path=str(path)) from error
-
-
-def batches_of(rows: Iterator[dict[str, Any]], task: int, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Rows as record batches, numbered in their order; a batch ends at 4,096 rows or 16 MiB of payload."""
-    held: list[dict[str, Any]] = []
-    size = 0
-    for position, row in enumerate(rows):
-        held.append({**row, "task": task, "position": position})
-        size += len(row.get("payload") or b"")
-        if len(held) >= _BATCH_ROWS or size >= _BATCH_BYTES:
-            yield frame_batch(held, columns)
-            held, size = [], 0
-    if held:
-        yield frame_batch(held, columns)
-
-
-@contextlib.contextmanager
-def told_of(label: str) -> Iterator[None]:
-    """Add the split, and the code of the project's own errors, to what is raised: only text crosses the JVM."""
-    try:
-        yield
-    except Exception as error:
-        code = f"{error.code} " if isinstance(error, ChunkmillError) else ""
-        error.add_note(f"{code}in the task for {label}")
-        raise

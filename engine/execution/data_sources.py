@@ -26,7 +26,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, EqualNullSafe, 
 from ..chunk import Chunk
 from ..errors import UsageError
 from ..rrd import EncodedPayload, FramedPayload, VerifiedPayload
-from .chunk_frames import batches_of, told_of
+from .frame_batches import batches_of, told_of
 from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, ddl_of, frame_row, payload_rows
 from .input_files import input_files
 from .work import Work

@@ -11,7 +11,7 @@ from .extensions import extension
 from .source import Source, Split
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from ..execution.chunk_frames import DataFrame
 
 
 class FrameSource:

@@ -26,7 +26,7 @@ from .plan import BranchNode, MergeNode, Node, OperatorNode, Plan, SourceNode, S
 from .source import LocalSource, Source
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from ..execution.chunk_frames import DataFrame, SparkSession
 
 _CONSUMED = "This stream has already been consumed by a pipeline operation (e.g. filter, drop, split, or merge)."
 
