@@ -36,6 +36,9 @@ class DeriveLens:
     timelines: tuple[TimeOutput, ...] = field(default=(), kw_only=True, repr=False)
     series: tuple[SeriesNames, ...] = field(default=(), kw_only=True, repr=False)
 
+    def __post_init__(self) -> None:
+        _check_component(self.input_component)
+
     def to_component(self, component: ComponentDescriptor | str | Any, selector: Selector | str) -> DeriveLens:
         """One more component column. A name alone gives a descriptor without archetype and component type.
 
@@ -116,6 +119,7 @@ class MutateLens:
     keep_row_ids: bool
 
     def __init__(self, input_component: str, selector: Selector | str, *, keep_row_ids: bool = False) -> None:
+        _check_component(input_component)
         object.__setattr__(self, "input_component", input_component)
         object.__setattr__(self, "pipeline", pipeline_of(selector))
         object.__setattr__(self, "keep_row_ids", keep_row_ids)
@@ -127,6 +131,11 @@ class MutateLens:
 
 Lens = DeriveLens | MutateLens
 """A lens of either kind."""
+
+
+def _check_component(name: object) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"argument 'input_component': '{type(name).__name__}' object is not an instance of 'str'")
 
 
 def _several(selectors: Selector | str | Iterable[Selector | str]) -> tuple[Selector | str, ...]:

@@ -61,11 +61,19 @@ def is_one_each(offsets: Offsets) -> bool:
 
 
 def flattened(values: pa.Array) -> pa.Array:
-    """The elements of valid lists; a null slot of a fixed-size list has as many elements as every other slot."""
-    if pa.types.is_fixed_size_list(values.type):
-        size = values.type.list_size
-        return values.values.slice(values.offset * size, len(values) * size)
-    return _reachable(values)[0] if values.null_count else _spanned(values)
+    """The elements of valid lists; a null slot of a fixed-size list has as many elements as every other, all null."""
+    if not pa.types.is_fixed_size_list(values.type):
+        return _reachable(values)[0] if values.null_count else _spanned(values)
+    size = values.type.list_size
+    flat = values.values.slice(values.offset * size, len(values) * size)
+    valid = validity_of(values)
+    if valid is None:
+        return flat
+    shown = np.repeat(valid, size)
+    there = validity_of(flat)
+    if there is not None and not (there & ~shown).any():
+        return flat
+    return pc.if_else(pa.array(shown), flat, pa.scalar(None, flat.type))
 
 
 def grouped(values: pa.Array, *, hidden: bool) -> tuple[pa.Array, Offsets]:

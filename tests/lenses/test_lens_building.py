@@ -52,6 +52,14 @@ def test_builders_give_other_lenses() -> None:
     )
 
 
+def test_inputs_are_names() -> None:
+    for build in (DeriveLens, lambda component: MutateLens(component, ".")):
+        with pytest.raises(
+            TypeError, match=r"^argument 'input_component': 'ComponentDescriptor' object is not an inst"
+        ):
+            build(ComponentDescriptor("Pose:message"))
+
+
 def test_a_name_says_nothing_of_archetypes() -> None:
     (output,) = LENS.to_component("Foo:bar", ".").outputs
     assert output.descriptor == ComponentDescriptor("Foo:bar", None, None)

@@ -97,6 +97,17 @@ def test_what_lies_under_a_null_list_never_shows() -> None:
     assert Selector("[0]!").execute_per_row(one_each).to_pylist() == [[1], None, [5], None]
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.struct({"x": pa.int64()}), pa.list_(pa.int64())])
+def test_what_lies_in_a_null_slot_never_shows(kind: pa.DataType) -> None:
+    one = {"x": 1} if pa.types.is_struct(kind) else [1] if pa.types.is_list(kind) else "1" if kind == pa.string() else 1
+    mask = pa.array([False, True, False])
+    slots = pa.FixedSizeListArray.from_arrays(pa.array([one, None, one, one, None, one], kind), 2, mask=mask)
+    assert Selector("[]").execute(slots).to_pylist() == [one, None, None, None, None, one]
+    rows = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), slots)
+    assert Selector("[]").execute_per_row(rows).to_pylist() == [[one, None, None, None], [None, one]]
+    assert Selector("[]").execute_per_row(rows.slice(1)).to_pylist() == [[None, one]]
+
+
 def test_null_structs_hide_their_fields() -> None:
     inner = pa.StructArray.from_arrays([pa.array([1, 2, 3])], ["b"], mask=pa.array([False, True, False]))
     outer = pa.StructArray.from_arrays([inner], ["a"], mask=pa.array([False, False, True]))
