@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..engine.chunk import Chunk
 from ..engine.errors import ReadError, ReadWarning, SourceMissingError, UsageError
-from ..engine.rrd import ChunkEntry, RrdFile, StoreEntry
+from ..engine.rrd import ChunkEntry, RecoveringFile, RrdFile, StoreEntry
 from ..engine.store import LazyStore
 from ..engine.stream import LazyChunkStream, Split
 
@@ -24,14 +24,18 @@ class RrdReader:
     Guarantee: chunks come in the order they lie in the file, all of them or a ``ReadError`` that names the byte where
     the file is damaged.
 
+    With ``recover`` a cut or damaged file gives its whole chunks instead; what was lost is reported in a
+    ``ReadWarning`` when the stream ends (chunks, bytes and last times recovered, and why it stops there).
+
     Raises
     ------
     ValueError
         The file does not exist.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, recover: bool = False) -> None:
         self.path = Path(str(path))
+        self._recover = recover
         if not self.path.exists():
             raise SourceMissingError(f"RRD file not found: {self.path}")
 
@@ -45,6 +49,8 @@ class RrdReader:
 
     def stream(self, *, store: StoreEntry | None = None) -> LazyChunkStream:
         """The chunks of one store: by default the first recording, with a warning when there are more."""
+        if self._recover:
+            return LazyChunkStream.from_source(RecoveringSource(str(self.path.absolute()), self._chosen(store)))
         return LazyChunkStream.from_source(RrdSource(str(self.path.absolute()), self._chosen(store)))
 
     def store(self, *, store: StoreEntry | None = None) -> LazyStore:
@@ -65,7 +71,7 @@ class RrdReader:
         return LazyStore(chunks, name=f"RrdReader({self.path.name}).store()")
 
     def _stores(self) -> list[StoreEntry]:
-        return RrdFile(self.path).stores()
+        return RecoveringFile(self.path).stores() if self._recover else RrdFile(self.path).stores()
 
     def _chosen(self, store: StoreEntry | None) -> StoreEntry:
         stores = self._stores()
@@ -144,3 +150,31 @@ class RrdSource:
         for chunk in RrdFile(self.path).chunks(self.store, split.entries):
             if self.wanted is None or self.wanted(chunk.entity_path):
                 yield chunk
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveringSource:
+    """The whole chunks of one store of a cut or damaged file, in one split; warns of what was lost at its end."""
+
+    path: str
+    store: StoreEntry
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return f"RrdReader({Path(self.path).name}, {self.store.text}, recover=True)"
+
+    def paths(self) -> Sequence[str]:
+        """The file that is read."""
+        return [self.path]
+
+    def splits(self) -> Sequence[Split]:
+        """The whole file."""
+        return [Split(Path(self.path).name, Path(self.path).stat().st_size)]
+
+    def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
+        """Every chunk that is whole."""
+        file = RecoveringFile(self.path)
+        report = file.report()
+        yield from file.chunks(self.store, report)
+        if not report.is_whole:
+            warnings.warn(str(report), ReadWarning, stacklevel=2)

@@ -7,6 +7,7 @@ from .entry import ChunkEntry
 from .file import RrdFile
 from .manifest_build import build_manifest
 from .message_writer import MessageWriter
+from .recovery import RecoveringFile, RecoveryReport
 from .store_entry import StoreEntry
 from .writer import RrdWriter
 
@@ -16,6 +17,8 @@ __all__ = [
     "EncodedPayload",
     "FramedPayload",
     "MessageWriter",
+    "RecoveringFile",
+    "RecoveryReport",
     "RrdFile",
     "RrdWriter",
     "StoreEntry",

@@ -31,19 +31,20 @@ class AnnouncedStores(NamedTuple):
 
 def scan_stores(file: PositionalFile) -> AnnouncedStores:
     """The stores in ``file``; reads the heads of all messages, and never a payload. Raises :class:`ReadError`."""
-    stores: dict[StoreKey, StoreEntry] = {}
+    stores: set[StoreEntry] = set()
     legacy_ids: dict[StoreKey, str] = {}
-    named: set[StoreEntry] = set()
     for found in scan(file):
-        if found.kind != MessageKind.SET_STORE_INFO:
-            continue
-        info = _store_info(file, found)
-        if info.HasField("application_id") and not info.store_id.HasField("application_id"):
-            legacy_ids[key_of(info.store_id)] = info.application_id.id
-            stores[key_of(info.store_id)] = from_message(info.store_id, legacy_ids, path=file.path, offset=found.offset)
-        else:
-            named.add(from_message(info.store_id, legacy_ids, path=file.path, offset=found.offset))
-    return AnnouncedStores(sorted(named | set(stores.values()), key=lambda s: s.sort_key), legacy_ids)
+        if found.kind == MessageKind.SET_STORE_INFO:
+            stores.add(announced_by(file, found, legacy_ids))
+    return AnnouncedStores(sorted(stores, key=lambda s: s.sort_key), legacy_ids)
+
+
+def announced_by(file: PositionalFile, found: Message, legacy_ids: dict[StoreKey, str]) -> StoreEntry:
+    """The store that one ``SetStoreInfo`` announces; the application id of an old one is kept in ``legacy_ids``."""
+    info = _store_info(file, found)
+    if info.HasField("application_id") and not info.store_id.HasField("application_id"):
+        legacy_ids[key_of(info.store_id)] = info.application_id.id
+    return from_message(info.store_id, legacy_ids, path=file.path, offset=found.offset)
 
 
 def _store_info(file: PositionalFile, found: Message) -> Any:
