@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from .class_archive import ClassArchive
+from .gateway import environment
 from .java import find_java
 from .jvm import class_path
 from .session import get_session, stop_session
@@ -24,8 +25,10 @@ def make_archive() -> bool:
 
 def _train(names: Path) -> None:
     """Run a small job of the kind that chunkmill runs, in a JVM that writes down the classes it loads."""
-    spark = get_session("local[2]", {"spark.driver.extraJavaOptions": f"-Xshare:off -XX:DumpLoadedClassList={names}"})
+    options = f"-Xshare:off -XX:DumpLoadedClassList={names}"
     try:
+        with environment({"CHUNKMILL_SCRATCH": str(names.parent)}):
+            spark = get_session("local[2]", {"spark.driver.extraJavaOptions": options})
         for _ in range(2):
             spark.range(0, 4, 1, 2).mapInArrow(_same, "id long").toArrow()
     finally:

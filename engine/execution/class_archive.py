@@ -92,8 +92,8 @@ class ClassArchive:
             Whether the archive is there now; not so while another process makes it, where the folder cannot be
             written, and for a day after an attempt that failed.
         """
-        with contextlib.suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+        if not self._writable():
+            return False
         with _alone(self.path.with_suffix(".lock")) as alone:
             if not alone or self._failed_lately():
                 return False
@@ -106,8 +106,9 @@ class ClassArchive:
 
     def build_in_background(self) -> None:
         """Start a process that makes the archive while this one goes on or ends; never an error."""
-        if self.exists or os.name != "posix":
+        if self.exists or os.name != "posix" or self._failed_lately() or not self._writable():
             return
+        inherited = {key: value for key, value in os.environ.items() if key != "CHUNKMILL_SCRATCH"}
         with contextlib.suppress(OSError):
             # The shell leaves the process to init, so that nobody here has to wait for it.
             subprocess.run(  # noqa: S603 - our interpreter, our module
@@ -115,7 +116,7 @@ class ClassArchive:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": worker_path()},
+                env={**inherited, "PYTHONPATH": worker_path()},
                 start_new_session=True,
                 check=False,
             )
@@ -123,6 +124,11 @@ class ClassArchive:
     @property
     def _failure(self) -> Path:
         return self.path.with_suffix(".failed")
+
+    def _writable(self) -> bool:
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        return os.access(self.path.parent, os.W_OK)
 
     def _failed_lately(self) -> bool:
         try:

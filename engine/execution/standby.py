@@ -109,6 +109,8 @@ def hand_over() -> bool:
         return False
     request = {"environment": dict(os.environ), "arguments": sys.argv[1:], "folder": os.getcwd()}  # noqa: PTH109
     body = json.dumps(request).encode()
+    # Spark's signal to end has to wait until there is somebody to pass it on to.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
         try:
             asker.connect(where)
@@ -117,9 +119,11 @@ def hand_over() -> bool:
             socket.send_fds(asker, [b"\0"], list(_STREAMS))
             asker.sendall(body)
             daemon = int.from_bytes(_exactly(asker, 4), "big")
+            _relay(daemon)
         except (OSError, EOFError):
             return False
-        _relay(daemon)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         for stream in _STREAMS:
             os.close(stream)
         try:

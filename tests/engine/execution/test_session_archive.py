@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -111,3 +112,18 @@ def test_one_that_is_no_good_is_thrown_away(tmp_path):
     archive.discard()
     archive.discard()
     assert not archive.exists
+
+
+@pytest.mark.parametrize("spoil", ["there", "failed", "folder"])
+def test_no_process_is_started_where_it_would_be_in_vain(monkeypatch, tmp_path, cache, spoil):
+    started: list[object] = []
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: started.append(args))
+    (tmp_path / "file").touch()
+    if spoil == "folder":
+        monkeypatch.setenv("CHUNKMILL_CACHE", str(tmp_path / "file" / "cache"))
+    archive = make_archive(tmp_path, WRITES)
+    if spoil != "folder":
+        cache.mkdir()
+        archive.path.with_suffix(".jsa" if spoil == "there" else ".failed").touch()
+    archive.build_in_background()
+    assert not started

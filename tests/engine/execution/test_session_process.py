@@ -27,7 +27,8 @@ def same(batches):
     yield from batches
 
 def slow(batches):
-    import time
+    import os, time
+    Path(os.environ["CHUNKMILL_TEST_MARK"]).touch()
     time.sleep(120)
     yield from batches
 
@@ -99,7 +100,8 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
     scratch.mkdir()
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("CHUNKMILL_", "PYSPARK_", "SPARK_"))}
     cache = {"CHUNKMILL_CACHE": os.environ["CHUNKMILL_CACHE"]} if "CHUNKMILL_CACHE" in os.environ else {}
-    return {**kept, **cache, "CHUNKMILL_SCRATCH": str(scratch), **more}
+    mark = {"CHUNKMILL_TEST_MARK": str(tmp_path / "running")}
+    return {**kept, **cache, **mark, "CHUNKMILL_SCRATCH": str(scratch), **more}
 
 
 def start(tmp_path: Path, program: str, settings: dict[str, str]) -> subprocess.Popen[str]:
@@ -167,6 +169,7 @@ def test_a_killed_driver_takes_its_jvm_and_its_files_along(tmp_path):
     process = start(tmp_path, program, settings)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
+    assert eventually((tmp_path / "running").exists, 100.0)
     process.kill()
     process.communicate(timeout=30)
     assert nothing_is_left(Path(settings["CHUNKMILL_SCRATCH"]))
@@ -188,7 +191,7 @@ print("works again")
     process = start(tmp_path, program, settings)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    time.sleep(3.0)
+    assert eventually((tmp_path / "running").exists, 100.0)
     os.killpg(process.pid, signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert (output, errors) == ("interrupted\nworks again\n", "")
