@@ -11,6 +11,7 @@ from .merging import ascends
 from .neighbours import Neighbours
 from .pending import Pending
 from .profile import INERT, Settings
+from .size import RowSizes
 from .splitting import rows_per_piece, split_rows_sized
 from .static import StaticRegister, static_facts
 
@@ -77,17 +78,18 @@ class ChunkInserter:
     # --- temporal chunks
 
     def _split(self, incoming: Pending) -> Iterator[Pending]:
+        sizes = incoming.measured()
         extent = incoming.extent
         if rows_per_piece(extent.num_rows, extent.size, extent.ascending, self.settings) is None:
             yield incoming
             return
         for chunk in incoming.chunks():
-            pieces = split_rows_sized(chunk.data, self.settings)
+            pieces = split_rows_sized(chunk.data, self.settings, sizes or RowSizes(chunk.data))
             if len(pieces) == 1:
                 yield Pending(chunk)
                 continue
-            for data, sizes in pieces:
-                yield Pending(Chunk.from_data(data), extent_of(data, sizes), piece=True)
+            for data, columns in pieces:
+                yield Pending(Chunk.from_data(data), extent_of(data, columns), piece=True)
 
     def _insert_temporal(self, incoming: Pending) -> None:
         partner = None if incoming.frozen else self._elect(incoming)

@@ -8,6 +8,7 @@ from itertools import count
 from ..chunk import Chunk, tuid
 from .extent import Extent, extent_of
 from .merging import merge_chunks
+from .size import RowSizes
 
 _clock = count()
 
@@ -36,6 +37,15 @@ class Pending:
         if self._extent is None:
             self._extent = extent_of(self.parts[0].data)
         return self._extent
+
+    def measured(self) -> RowSizes | None:
+        """The sizes that the extent was made of, where it is made now; None where it was known."""
+        if self._extent is not None:
+            return None
+        data = self.parts[0].data
+        sizes = RowSizes(data)
+        self._extent = extent_of(data, sizes.columns(0, data.num_rows))
+        return sizes
 
     @property
     def is_static(self) -> bool:

@@ -32,13 +32,12 @@ def split_rows(data: ChunkData, settings: Settings) -> list[ChunkData]:
 
     A piece may still be larger than ``max_bytes`` where rows differ much in size.
     """
-    pieces = split_rows_sized(data, settings)
+    pieces = split_rows_sized(data, settings, RowSizes(data))
     return [piece for piece, _ in pieces]
 
 
-def split_rows_sized(data: ChunkData, settings: Settings) -> list[tuple[ChunkData, list[ColumnSize]]]:
-    """:func:`split_rows`, with the sizes of the columns of each piece."""
-    sizes = RowSizes(data)
+def split_rows_sized(data: ChunkData, settings: Settings, sizes: RowSizes) -> list[tuple[ChunkData, list[ColumnSize]]]:
+    """:func:`split_rows`, with the sizes of the columns of each piece; ``sizes`` are those of ``data``."""
     runs = list(_runs(data, sizes, 0, data.num_rows, settings))
     if len(runs) == 1:
         return [(data, sizes.columns(0, data.num_rows))]
