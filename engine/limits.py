@@ -34,8 +34,8 @@ MAX_SCHEMA_BYTES: Final = 16 * MIB
 MAX_SCHEMA_FIELDS: Final = 65_536
 """Most leaf columns that one message definition may expand to."""
 
-MAX_ELEMENTS: Final = 8 * MIB
-"""Most elements of variable size (strings, structs that hold strings) that are decoded in one piece."""
+MAX_ELEMENTS: Final = 4 * MIB
+"""Most elements of variable size (strings, structs that hold strings; protobuf fields) decoded in one piece."""
 
 MAX_CELLS: Final = 64 * MIB
 """Most values (rows times leaf columns) that the messages of one batch may become where their bytes do not bound it."""

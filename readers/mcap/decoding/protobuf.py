@@ -11,9 +11,9 @@ from google.protobuf.message import DecodeError
 
 from ....engine.chunk.descriptor import ComponentDescriptor
 from .decoded import Decoded, in_order
-from .protobuf_columns import Columns, TooManyCellsError
+from .protobuf_columns import Columns
 from .protobuf_plain import build_messages
-from .protobuf_scan import Places
+from .protobuf_scan import Places, TooManyCellsError
 from .protobuf_schema import parse_protobuf
 
 _LARGEST_BATCH: Final = (1 << 31) - 1

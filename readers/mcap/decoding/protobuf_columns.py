@@ -12,14 +12,10 @@ from google.protobuf.descriptor import FieldDescriptor
 from ....engine.limits import MAX_CELLS
 from .gather import gather, not_utf8, offsets_of
 from .protobuf_numbers import Repeated, read_numbers, unpack
-from .protobuf_scan import Found, Places, Scan
+from .protobuf_scan import Found, Places, Scan, TooManyCellsError
 from .protobuf_schema import ENUM_TYPE, EnumNames, ProtoField, ProtoMessage, ProtoOneof
 
 _TEXT: Final = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
-
-
-class TooManyCellsError(Exception):
-    """A batch becomes more values than its bytes account for; half a batch may do."""
 
 
 class Columns:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 
+from ....engine.limits import MAX_ELEMENTS
 from .protobuf_schema import ProtoField
 from .varints import read_varints
 
@@ -19,6 +21,7 @@ FIXED32: Final = 5
 _FEW: Final = 40
 """With fewer messages than this, fields are found one by one: an array operation costs more than it saves."""
 
+_GROUPS: Final = (3, 4)
 _LAST_TAG: Final = (1 << 32) - 1
 _FIXED: Final = {FIXED64: 8, FIXED32: 4}
 _WIRE: Final = {
@@ -38,6 +41,10 @@ _WIRE: Final = {
 def wire_type(field: ProtoField) -> int:
     """How one value of ``field`` is written; -1 for groups, which are not read here."""
     return _WIRE.get(field.kind, VARINT)
+
+
+class TooManyCellsError(Exception):
+    """A batch becomes more values than its bytes account for; half a batch may do."""
 
 
 class Places(NamedTuple):
@@ -62,7 +69,10 @@ class Found(NamedTuple):
 
 
 class Scan:
-    """One pass over messages. ``odd`` collects the owners of what is not plainly readable."""
+    """One pass over messages. ``odd`` collects the owners of what is not plainly readable.
+
+    Raises :class:`TooManyCellsError` when there are more fields than are read in one piece.
+    """
 
     def __init__(
         self, data: np.ndarray, places: Places, fields: Mapping[int, ProtoField], odd: list[np.ndarray]
@@ -72,6 +82,7 @@ class Scan:
         self._fields = fields
         self._odd = odd
         self._pieces: dict[int, list[Found]] = {}
+        self._total = 0
         rows = np.flatnonzero(places.place < places.end)
         at = places.place[rows]
         while len(rows) >= _FEW:
@@ -110,69 +121,118 @@ class Scan:
     def _read(self, tag: int, rows: np.ndarray, at: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Read the value after a ``tag``; where the next field starts, -1 where nothing can be made of it."""
         wire = tag & 7
+        first, after, good = at, at, np.ones(len(rows), np.bool_)
         if wire == VARINT:
             values, after, good = read_varints(self._data, at, ends)
             first = values.view(np.int64)
         elif wire in _FIXED:
-            first, after = at, at + _FIXED[wire]
+            after = at + _FIXED[wire]
             good = after <= ends
         elif wire == BYTES:
             lengths, first, good = read_varints(self._data, at, ends)
             good &= lengths <= np.maximum(ends - first, 0).astype(np.uint64)
             after = first + np.where(good, lengths, np.uint64(0)).astype(np.int64)
-        else:
-            first, after, good = at, at, np.zeros(len(rows), np.bool_)
-        keep = self._keeps(tag)
-        if keep is None:
+        form = self._form(tag)
+        if form == "odd":
+            self._reject(rows)
+        if form == "nonsense":
             good = np.zeros(len(rows), np.bool_)
-        elif not good.all():
-            first, rows_good, last = first[good], rows[good], after[good]
-            self._add(tag >> 3, keep, rows_good, first, last)
-        else:
-            self._add(tag >> 3, keep, rows, first, after)
-        if not good.all():
-            self._reject(rows[~good])
-            return np.where(good, after, -1)
-        return after
+        if good.all():
+            self._add(tag >> 3, form, rows, first, after)
+            return after
+        self._add(tag >> 3, form, rows[good], first[good], after[good])
+        self._reject(rows[~good])
+        return np.where(good, after, -1)
 
-    def _add(self, number: int, keep: str, rows: np.ndarray, first: np.ndarray, last: np.ndarray) -> None:
-        if keep:
-            packed = np.full(len(rows), keep == "packed")
+    def _add(self, number: int, form: str, rows: np.ndarray, first: np.ndarray, last: np.ndarray) -> None:
+        if form in ("one", "packed"):
+            packed = np.full(len(rows), form == "packed")
             self._pieces.setdefault(number, []).append(Found(rows, first, last, packed))
+            self._total += len(rows)
+            if self._total > MAX_ELEMENTS:
+                raise TooManyCellsError
 
-    def _keeps(self, tag: int) -> str | None:
-        """Whether a field is wanted ("one", "packed"), unknown (""), or not what the schema says (None)."""
+    def _form(self, tag: int) -> str:
+        """What a field is: wanted ("one", "packed"), "unknown", "odd" (not as the schema says), or "nonsense"."""
         number, wire = tag >> 3, tag & 7
-        if number == 0 or tag > _LAST_TAG:
-            return None
+        if number == 0 or tag > _LAST_TAG or wire > FIXED32:
+            return "nonsense"
+        if wire in _GROUPS:
+            return "odd"
         field = self._fields.get(number)
         if field is None:
-            return ""
+            return "unknown"
         natural = wire_type(field)
         if wire == natural:
             return "one"
-        return "packed" if field.repeated and wire == BYTES and natural in (VARINT, *_FIXED) else None
+        return "packed" if field.repeated and wire == BYTES and natural in (VARINT, *_FIXED) else "odd"
 
     def _reject(self, rows: np.ndarray) -> None:
         self._odd.append(self._places.owner[rows])
 
     def _singly(self, rows: list[int], at: list[int]) -> None:
         """Read all that is left of ``rows``, one field after the other."""
-        view = self._data.data
-        found: dict[int, list[tuple[int, int, int, bool]]] = {}
         for row, place in zip(rows, at, strict=True):
-            end = int(self._places.end[row])
-            while 0 <= place < end:
-                tag, place = _varint(view, place, end)
-                keep = self._keeps(tag) if place >= 0 else None
-                first, place = _value(view, tag & 7, place, end) if keep is not None else (0, -1)
-                if place < 0:
-                    self._reject(np.array([row]))
-                elif keep:
-                    found.setdefault(tag >> 3, []).append((row, first, place, keep == "packed"))
-        for number, occurrences in found.items():
-            piece = Found(*(np.array(column) for column in zip(*occurrences, strict=True)))
-            self._pieces.setdefault(number, []).append(piece)
+            single = _Single(self._data, self._form, place, int(self._places.end[row]))
+            if single.odd:
+                self._reject(np.array([row]))
+            for tag, found in single.found():
+                self._add(tag >> 3, self._form(tag), np.full(len(found), row), found[:, 0], found[:, 1])
+
+
+class _Single:
+    """Reads one message. Fields of one size that repeat are found together."""
+
+    def __init__(self, data: np.ndarray, form: Callable[[int], str], place: int, end: int) -> None:
+        self.odd = False
+        self._pieces: dict[int, list[np.ndarray | array[int]]] = {}
+        view = data.data
+        last_tag = last_size = total = 0
+        while place < end:
+            start = place
+            tag, place = _varint(view, place, end)
+            first, place = _value(view, tag & 7, place, end) if place >= 0 else (0, -1)
+            kind = form(tag)
+            self.odd |= place < 0 or kind in ("odd", "nonsense")
+            if place < 0 or kind == "nonsense":
+                break
+            if kind not in ("one", "packed"):
+                continue
+            total += 1
+            pieces = self._pieces.setdefault(tag, [array("q")])
+            if tag == last_tag and place - start == last_size and tag & 7 != VARINT:
+                count = _run_length(data, start, first, place, end)
+                size = place - start
+                starts = first + np.arange(count + 1) * size
+                pieces += [np.stack([starts, starts + (place - first)], axis=1), array("q")]
+                place += count * size
+                total += count
+            else:
+                pieces[-1].extend((first, place))  # type: ignore[union-attr]
+            last_tag, last_size = tag, place - start
+            if total > MAX_ELEMENTS:
+                raise TooManyCellsError
+
+    def found(self) -> Iterator[tuple[int, np.ndarray]]:
+        """For each tag (first, last) of all occurrences, as rows of two."""
+        for tag, pieces in self._pieces.items():
+            yield tag, np.concatenate([np.asarray(piece, np.int64).reshape(-1, 2) for piece in pieces])
+
+
+def _run_length(data: np.ndarray, start: int, first: int, last: int, end: int) -> int:
+    """How many more fields follow the one at ``start`` that have its tag and its length."""
+    size, head = last - start, data[start:first]
+    most, found, step = (end - last) // size, 0, 32
+    while found < most:
+        some = min(step, most - found)
+        heads: np.ndarray = np.ndarray((some, len(head)), np.uint8, data, last + found * size, (size, 1))
+        same = (heads == head).all(axis=1)
+        if not same.all():
+            return found + int(same.argmin())
+        found, step = found + some, 8 * step
+        if found > MAX_ELEMENTS:
+            raise TooManyCellsError
+    return found
 
 
 def _varint(view: memoryview, place: int, end: int) -> tuple[int, int]:
@@ -198,4 +258,4 @@ def _value(view: memoryview, wire: int, place: int, end: int) -> tuple[int, int]
         return start, start + size if start >= 0 and size <= end - start else -1
     if wire in _FIXED and place + _FIXED[wire] <= end:
         return place, place + _FIXED[wire]
-    return 0, -1
+    return (place, place) if wire in _GROUPS else (0, -1)

@@ -54,14 +54,18 @@ def test_values_come_back(few: int, recording: tuple[Struct, list[Any], list[byt
 
 @PROPERTY
 @given(recordings(), st.data())
-def test_damage_is_found_by_both(few: int, recording: tuple[Struct, list[Any], list[bytes]], data: st.DataObject) -> None:
+def test_damage_is_found_by_both(
+    few: int, recording: tuple[Struct, list[Any], list[bytes]], data: st.DataObject
+) -> None:
     node, _, messages = recording
     damaged = []
     for raw in messages:
         changed = bytearray(raw[: data.draw(st.integers(0, len(raw)))] if data.draw(st.booleans()) else raw)
         for _ in range(data.draw(st.integers(0, 2))):
             if len(changed) > 4:
-                changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.sampled_from([0, 1, 2, 5, 128, 255]))
+                changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(
+                    st.sampled_from([0, 1, 2, 5, 128, 255])
+                )
         damaged.append(bytes(changed))
     decoder = Ros2Decoder(node.name, schema_text(node))
     decoded = decoder.decode(*join(damaged))
