@@ -6,8 +6,18 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from ..chunk import Chunk
 from .part import PartJob
-from .work import Task
+from .quarantine import append_rows, quarantining
+from .work import Task, Work
+
+
+def inline_chunks(work: Work) -> Iterator[Chunk]:
+    """The chunks of all tasks, as they come, without parts; what is quarantined goes to its table at the end."""
+    with quarantining() as quarantined:
+        for task in work.tasks:
+            yield from work.run(task.index)
+    append_rows(quarantined)
 
 
 def run_inline(job: PartJob, tasks: Sequence[Task]) -> Iterator[pa.RecordBatch]:

@@ -16,11 +16,13 @@ from ..failing import writing
 from ..rrd import ChunkEntry, MessageWriter, StoreEntry, digests_of
 from .chunk_rows import RowWriter
 from .failures import failure_to_dict, is_transient
+from .quarantine import quarantining, write_rows
 from .staging import Staging
 from .work import Work
 
 PART_SUFFIX = ".part"
 DONE_SUFFIX = ".done"
+QUARANTINE_SUFFIX = ".quarantine"
 _OPEN_SUFFIX = ".open"
 
 
@@ -69,7 +71,7 @@ class PartJob:
         counts = {"chunks": 0, "rows": 0, "bytes": 0}
         with writing(self.destination):
             file = path.open("wb", buffering=0)
-        with file, warnings.catch_warnings(record=True) as caught:
+        with file, quarantining() as quarantined, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             writer = MessageWriter(file, self.stores[index], path=self.destination)
             entries: list[ChunkEntry] = []
@@ -85,6 +87,11 @@ class PartJob:
             counts["bytes"] = file.tell()
         for entry, digest in zip(entries, digests_of(path, entries), strict=True):
             yield from rows.add(entry, part, digest)
+        if quarantined:
+            beside = path.with_suffix(QUARANTINE_SUFFIX)
+            with writing(self.destination):
+                write_rows(quarantined, beside)
+            rows.note("quarantine", {"file": beside.name})
         for warning in caught:
             rows.note("warning", {"category": warning.category.__name__, "text": str(warning.message)})
         with writing(self.destination):

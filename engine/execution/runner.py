@@ -24,6 +24,7 @@ from .failures import failure_from_dict
 from .inline import run_inline
 from .part import PartJob
 from .progress import ProgressListener, RunResult
+from .quarantine import settle
 from .shards import write_shards
 from .staging import Staging
 from .watch import watching
@@ -160,6 +161,7 @@ def run_parts(job: PartJob, staging: Staging, options: RunOptions) -> tuple[list
     for text, category in {n.data["text"]: n.data["category"] for n in notes if n.kind == "warning"}.items():
         warnings.warn(text, _category(category), stacklevel=3)
     _check_counts(tasks, chunks, notes)
+    settle(staging, notes)
     return chunks, notes
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ..errors import SessionError
 from .chunk_rows import SPARK_SCHEMA
+from .gateway import was_interrupted
 from .part import PartJob
 from .work import Task
 
@@ -49,6 +50,8 @@ def rows_of(spark: SparkSession, stage: DataFrame) -> Iterator[pa.RecordBatch]:
         spark.interruptTag(_TAG)
         raise
     except Exception as error:
+        if was_interrupted(error):
+            raise KeyboardInterrupt from None
         raise _session_error(error) from error
     finally:
         spark.removeTag(_TAG)

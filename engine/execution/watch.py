@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from .part import DONE_SUFFIX, PART_SUFFIX
+from .part import DONE_SUFFIX, PART_SUFFIX, QUARANTINE_SUFFIX
 from .progress import ProgressListener, ProgressState
 from .staging import Staging
 from .work import Task
@@ -55,7 +55,7 @@ class _Watch:
                 if path.suffix == DONE_SUFFIX:
                     if path.name not in self._done:
                         self._done[path.name] = json.loads(path.read_text() or "{}")
-                elif path.suffix != PART_SUFFIX:
+                elif path.suffix not in (PART_SUFFIX, QUARANTINE_SUFFIX):
                     open_bytes += path.stat().st_size
         except (OSError, ValueError):
             return  # a file came or went while we looked; the next look sees it

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ..chunk import Chunk
 from ..errors import UsageError
 from ..execution.chunk_frames import chunk_frame
+from ..execution.inline import inline_chunks
 from ..execution.progress import ProgressListener, RunResult
+from ..execution.quarantine import QuarantineTable
 from ..execution.runner import RunOptions, executor_name, write_rrd, write_rrd_shards
 from ..execution.scratch import collect_chunks
 from ..execution.shards import SHARD_BYTES
@@ -144,19 +146,22 @@ class LazyChunkStream:
         output_mode: str = "drop_unmatched",
         content: object | None = None,
         on_error: str = "raise",
+        quarantine: str | os.PathLike[str] | None = None,
     ) -> LazyChunkStream:
         """Apply one lens or several to each chunk.
 
         ``output_mode`` says what becomes of chunks and columns that no lens matches: ``"drop_unmatched"`` (only what
         lenses made), ``"forward_unmatched"`` (and what none matched), ``"forward_all"`` (and the originals). Entities
         that ``content`` does not match pass unchanged. With ``on_error="skip"`` a chunk on which a lens fails is left
-        out and logged, with ``"raise"`` the run fails with entity, component, selector and chunk.
+        out and logged, with ``"raise"`` the run fails with entity, component, selector and chunk; with
+        ``"quarantine"`` the chunk and its error become a row of the Lance table at ``quarantine``, once the run has
+        succeeded, and the rest goes through.
         """
         node = self._take()
         entities = None if content is None else content_filter(content)
-        return LazyChunkStream(
-            OperatorNode(extension("lenses")(lenses, output_mode, content=entities, on_error=on_error), node)
-        )
+        table = None if quarantine is None else QuarantineTable.at(quarantine)
+        made = extension("lenses")(lenses, output_mode, content=entities, on_error=on_error, quarantine=table)
+        return LazyChunkStream(OperatorNode(made, node))
 
     @staticmethod
     def merge(*streams: LazyChunkStream) -> LazyChunkStream:
@@ -178,13 +183,12 @@ class LazyChunkStream:
         """Run the pipeline and give its chunks. Under Spark they stay in the scratch folder until they are touched."""
         plan = self._plan(executor)
         if executor_name(executor) == "inline":
-            return [chunk for task in plan.tasks for chunk in plan.run(task.index)]
+            return list(inline_chunks(plan))
         return collect_chunks(plan, RunOptions(executor, master, None, progress))
 
     def __iter__(self) -> Iterator[Chunk]:
         if executor_name(None) == "inline":
-            plan = self._plan(None)
-            return (chunk for task in plan.tasks for chunk in plan.run(task.index))
+            return inline_chunks(self._plan(None))
         return iter(self.to_chunks())
 
     def write_rrd(

@@ -1,0 +1,127 @@
+"""Chunks on which a lens failed, kept as rows of a Lance table with their error, while the rest goes through.
+
+Tasks write what they quarantine beside their parts; the driver appends it to the table once the whole run has
+succeeded, right before the output is committed, so that a task that is tried again quarantines nothing twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ..chunk import Chunk
+from ..errors import ChunkmillError, WriteError
+from ..locations import local_path
+from .chunk_rows import Note
+from .staging import Staging
+
+SCHEMA = pa.schema(
+    [
+        ("entity_path", pa.string()),
+        ("component", pa.string()),
+        ("selector", pa.string()),
+        ("chunk_id", pa.string()),
+        ("num_rows", pa.int64()),
+        ("code", pa.string()),
+        ("message", pa.string()),
+        ("quarantined_at", pa.timestamp("us", tz="UTC")),
+        ("chunk", pa.large_binary()),
+    ]
+)
+"""One row a chunk; ``chunk`` is it as an Arrow IPC stream, for :meth:`Chunk.from_record_batch`."""
+
+_Row = tuple[str, dict[str, Any]]
+_open: list[list[_Row]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineTable:
+    """The hook that lenses call with a chunk and its error: both become a row of the Lance table at ``path``."""
+
+    path: str
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> QuarantineTable:
+        """The table at a path, which is made with its first row."""
+        return cls(str(local_path(path)))
+
+    def __call__(self, chunk: Chunk, error: ChunkmillError) -> None:
+        """Keep the chunk and its error."""
+        row = (self.path, _row(chunk, error))
+        if _open:
+            _open[-1].append(row)
+        else:
+            append_rows([row])
+
+
+@contextmanager
+def quarantining() -> Iterator[list[_Row]]:
+    """Collect what is quarantined in the block."""
+    rows: list[_Row] = []
+    _open.append(rows)
+    try:
+        yield rows
+    finally:
+        _open.remove(rows)
+
+
+def _row(chunk: Chunk, error: ChunkmillError) -> dict[str, Any]:
+    place = error.to_dict()
+    sink = pa.BufferOutputStream()
+    batch = chunk.to_record_batch()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return {
+        "entity_path": chunk.entity_path,
+        "component": place.get("component"),
+        "selector": place.get("selector"),
+        "chunk_id": chunk.id,
+        "num_rows": chunk.num_rows,
+        "code": error.code,
+        "message": str(error),
+        "quarantined_at": datetime.now(UTC),
+        "chunk": sink.getvalue().to_pybytes(),
+    }
+
+
+def write_rows(rows: Sequence[_Row], path: Path) -> None:
+    """Keep a task's rows in a file beside its part."""
+    tables = pa.array([table for table, _ in rows], pa.string())
+    batch = pa.RecordBatch.from_pylist([row for _, row in rows], schema=SCHEMA).append_column("table", tables)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def settle(staging: Staging, notes: Iterable[Note]) -> int:
+    """Append the rows that the run's tasks kept to their tables. Gives their number."""
+    rows: list[_Row] = []
+    for note in notes:
+        if note.kind == "quarantine":
+            with pa.OSFile(str(staging.folder / note.data["file"])) as file:
+                found = pa.ipc.open_file(file).read_all().to_pylist()
+            rows += [(row.pop("table"), row) for row in found]
+    append_rows(rows)
+    return len(rows)
+
+
+def append_rows(rows: Sequence[_Row]) -> None:
+    """Append rows to their tables, one commit for each table."""
+    for path in dict.fromkeys(table for table, _ in rows):
+        import lance
+
+        table = pa.Table.from_pylist([row for at, row in rows if at == path], schema=SCHEMA)
+        try:
+            lance.write_dataset(table, path, mode="append" if Path(path).exists() else "create")
+        except (OSError, ValueError) as error:
+            raise WriteError(
+                f"the quarantine table cannot be written: {error}",
+                path=path,
+                hint="Nothing was committed; name another table, or mend this one.",
+            ) from error
