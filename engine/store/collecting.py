@@ -22,8 +22,9 @@ from ..limits import MIB, SPLIT_BYTES
 from ..rrd import FramedPayload, StoreEntry
 from .compactor import Compactor
 from .passes import optimised
-from .profile import OptimizationProfile
+from .profile import OptimizationProfile, Settings
 from .reference import stored_size
+from .video import rebatch_video, video_groups
 
 WHOLE_ENTITY: Final = 64 * MIB
 """Compressed bytes of an entity up to which it is laid out at once, in memory."""
@@ -101,18 +102,24 @@ class EntityWork:
 def laid_out(entity: Sequence[Chunk], profile: OptimizationProfile | None) -> Iterator[Chunk]:
     """The chunks of one entity as ``profile`` wants them.
 
-    An entity too large to be held at once is compacted as it passes; a video stream never is, as its groups of
-    pictures may not be divided.
+    An entity too large to be held at once is compacted as it passes, and a video stream in it laid out by its groups of
+    pictures straight from where it lies.
     """
-    video = any(c.descriptor.component.startswith("VideoStream:") for chunk in entity for c in chunk.header.components)
-    if video or sum(map(stored_size, entity)) <= WHOLE_ENTITY:
+    if sum(map(stored_size, entity)) <= WHOLE_ENTITY:
         yield from optimised(entity, profile)
         return
-    yield from optimised((c for c in entity if c.is_static), profile)
+    settings = Settings.of(profile)
+    chunks = [Chunk.lazy(c.header, c.payload) if c.payload is not None else c for c in entity]
+    video = video_groups([c.header for c in chunks]) if settings.gop_batching else []
+    for group in video:
+        yield from rebatch_video([chunks[i] for i in group], settings)
+    in_video = {i for group in video for i in group}
+    rest = [c for i, c in enumerate(chunks) if i not in in_video]
+    yield from optimised((c for c in rest if c.is_static), profile)
     compactor = Compactor(profile)
-    for chunk in entity:
+    for chunk in rest:
         if not chunk.is_static:
-            yield from compactor.add(Chunk.lazy(chunk.header, chunk.payload) if chunk.payload else chunk)
+            yield from compactor.add(chunk)
     yield from compactor.finish()
 
 

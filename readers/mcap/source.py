@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from ...engine.chunk import Chunk
+from ...engine.chunk import Chunk, parse_entity_path
 from ...engine.errors import ReadError
 from .emit import ChannelOutput, runs
 from .file import McapFile
@@ -39,6 +39,7 @@ class McapSource:
         self.path = path
         self.options = options or McapOptions()
         self._shared: _Shared | None = None
+        self._wanted: Callable[[str], bool] | None = None
 
     def __repr__(self) -> str:
         return f"McapSource({self.path!r})"
@@ -46,6 +47,16 @@ class McapSource:
     def describe(self) -> str:
         """``McapReader(drive.mcap)``."""
         return f"McapReader({self.path})"
+
+    def paths(self) -> Sequence[str]:
+        """The file that is read."""
+        return [self.path]
+
+    def narrowed(self, wanted: Callable[[str], bool]) -> McapSource:
+        """The same file without the topics at whose entities nobody will look: their messages are not decoded."""
+        narrowed = McapSource(self.path, self.options)
+        narrowed._shared, narrowed._wanted = self._shared, wanted
+        return narrowed
 
     def splits(self) -> Sequence[McapSplit]:
         """Runs of MCAP chunks of about 64 MiB uncompressed; one for a file without a usable index."""
@@ -81,6 +92,8 @@ class McapSource:
 
     def _output(self, channel_id: int, registry: Registry, split: McapSplit) -> ChannelOutput | None:
         channel = registry.channel(channel_id, offset=split.start)
+        if self._wanted is not None and not self._wanted(parse_entity_path(channel.topic)):
+            return None
         schema = registry.schema_of(channel)
         kind = kind_for(channel, schema, self.options)
         if kind is None:
