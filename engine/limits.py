@@ -37,8 +37,11 @@ MAX_SCHEMA_FIELDS: Final = 65_536
 MAX_ELEMENTS: Final = 4 * MIB
 """Most elements of variable size (strings, structs that hold strings; protobuf fields) decoded in one piece."""
 
-MAX_CELLS: Final = 64 * MIB
+MAX_CELLS: Final = 32 * MIB
 """Most values (rows times leaf columns) that the messages of one batch may become where their bytes do not bound it."""
+
+MAX_RECURSIVE_MESSAGE: Final = 8 * MIB
+"""Largest protobuf message of a type that contains itself, in bytes: it is parsed into objects, which are large."""
 
 MAX_CHANNELS: Final = 65_536
 """Most channels in one MCAP file (ids are 16 bits wide)."""

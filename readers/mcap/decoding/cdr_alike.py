@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from .cdr_arrow import numbers, strings
 from .cdr_frame import Batch
-from .cdr_template import Slot, Template, nul_name, value_name, word_name
+from .cdr_template import Slot, Template, nul_name, word_name
 from .gather import pick
 from .message_types import Primitive, Sequence, Struct, Text
 
@@ -80,16 +80,15 @@ class Alike:
 
     def _prepare(self, slot: Slot) -> None:
         """Make room for the values of ``slot``, and say where they come from."""
-        rows, width = len(self._places), sum(slot.sizes)
+        rows, width = len(self._places), slot.width
         if width:
             buffer = self._buffers[id(slot)] = np.empty(rows * width, np.uint8)
-            if isinstance(slot.node, Primitive) and slot.step:
-                self._stepped.append((slot, buffer.view(f"V{slot.node.size}").reshape(rows, slot.times)))
+            if slot.step:
+                self._stepped.append((slot, buffer.view(f"V{slot.sizes[0]}").reshape(rows, slot.times)))
             else:
-                for place, size, at in zip(slot.places, slot.sizes, accumulate(slot.sizes, initial=0), strict=False):
-                    if size:
-                        target = np.ndarray((rows,), f"V{size}", buffer, at, (width,))
-                        self._named.append((value_name(place), target))
+                self._named += [
+                    (name, np.ndarray((rows,), kind, buffer, at, (width,))) for name, kind, at in slot.columns
+                ]
         for child in slot.children:
             self._prepare(child)
 

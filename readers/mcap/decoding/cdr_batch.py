@@ -13,8 +13,8 @@ from .cdr_arrow import assemble
 from .cdr_columns import read
 from .cdr_frame import Batch, Frame
 from .cdr_layout import Program, compile_node
+from .cdr_single import TooManyElementsError
 from .cdr_template import MOST_BYTES, NoTemplateError, Template, trace
-from .cdr_walk import TooManyElementsError
 from .message_types import Struct
 
 HEADER: Final = 4

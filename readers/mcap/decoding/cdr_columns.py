@@ -65,7 +65,7 @@ def read_block(block: Block, frame: Frame) -> list[np.ndarray]:
         return pick_parts(data, places, block, common)
     frame.place = places + block.sizes[residues]
     items = [np.empty(len(places), f"V{part.size}") for part in block.parts]
-    for residue in np.unique(residues).tolist():
+    for residue in np.flatnonzero(np.bincount(residues)).tolist():
         rows = np.flatnonzero(residues == residue)
         for item, some in zip(items, pick_parts(data, places[rows], block, residue), strict=True):
             item[rows] = some

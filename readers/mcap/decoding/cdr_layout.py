@@ -48,9 +48,19 @@ class Block:
         return self._layouts[residue]
 
     @cached_property
+    def steps(self) -> tuple[int, ...]:
+        """The whole size for each starting residue, 0 to ``align - 1``."""
+        return tuple(self.layout(residue)[1] for residue in range(self.align))
+
+    @cached_property
+    def mask(self) -> int:
+        """What of a distance is its residue."""
+        return self.align - 1
+
+    @cached_property
     def sizes(self) -> np.ndarray:
-        """The whole size (int64) for each starting residue, 0 to ``align - 1``."""
-        return np.array([self.layout(residue)[1] for residue in range(self.align)], np.int64)
+        """The same as an array (int64)."""
+        return np.array(self.steps, np.int64)
 
 
 @dataclass(frozen=True)

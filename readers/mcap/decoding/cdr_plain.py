@@ -9,9 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from ....engine.limits import MAX_ELEMENTS
 from .message_types import Node, Primitive, Sequence, Struct, Text
 
 Reader = Callable[["Cursor"], Any]
+
+_MOST_ELEMENTS: Final = MAX_ELEMENTS // 4
+"""Strings and structs taken from one message: each becomes an object."""
 
 _LAST_UNIT: Final = 0xFFFF
 _PADDING: Final = 4
@@ -72,12 +76,13 @@ COLUMNAR: Final = {0x00: ">", 0x01: "<"}
 class Cursor:
     """A place in one message, after its four-byte header, from where alignment counts."""
 
-    __slots__ = ("data", "encoding", "place")
+    __slots__ = ("data", "elements", "encoding", "place")
 
     def __init__(self, data: bytes, encoding: Encoding) -> None:
         self.data = data
         self.encoding = encoding
         self.place = 0
+        self.elements = 0
 
     def align(self, size: int) -> None:
         """Step to the next multiple of ``size``, as far as the encoding aligns at all."""
@@ -183,6 +188,9 @@ def _list_reader(node: Sequence, path: str) -> Reader:
         count = cursor.word() if length is None else length
         if count * element.least > len(cursor.data) - cursor.place:
             raise CdrError(f"{path}: it has more elements than the message has room for")
+        cursor.elements += count
+        if cursor.elements > _MOST_ELEMENTS:
+            raise CdrError(f"{path}: it has more elements than are taken from one message")
         return [read_element(cursor) for _ in range(count)]
 
     return read

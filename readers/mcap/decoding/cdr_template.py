@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -46,9 +46,20 @@ class Slot:
 
     @cached_property
     def step(self) -> int:
-        """The distance between places, if it is always the same and there are several; else 0."""
+        """The distance between numbers, if it is always the same and there are several; else 0."""
         steps = {after - before for before, after in pairwise(self.places)}
-        return steps.pop() if len(steps) == 1 else 0
+        return steps.pop() if len(steps) == 1 and isinstance(self.node, Primitive) else 0
+
+    @cached_property
+    def width(self) -> int:
+        """The bytes of all values together."""
+        return sum(self.sizes)
+
+    @cached_property
+    def columns(self) -> list[tuple[str, np.dtype[Any], int]]:
+        """For each value that has bytes its name in the template's record, its type, and where it is among all."""
+        several = zip(self.places, self.sizes, accumulate(self.sizes, initial=0), strict=False)
+        return [(f"v{place}", np.dtype(f"V{size}"), at) for place, size, at in several if size]
 
 
 @dataclass(frozen=True)
@@ -75,9 +86,11 @@ class Template:
         fields: dict[str, tuple[str, int]] = {word_name(place): (f"{self.order}u4", place) for place, _ in self.words}
         fields |= {nul_name(place): ("u1", place) for place in self.nuls}
         for slot in _all_slots(self.root):
-            if not (isinstance(slot.node, Primitive) and slot.step):
-                several = zip(slot.places, slot.sizes, strict=True)
-                fields |= {value_name(place): (f"V{size}", place) for place, size in several if size}
+            if not slot.step:
+                several = (place for place, size in zip(slot.places, slot.sizes, strict=True) if size)
+                fields |= {
+                    name: (kind.str, place) for (name, kind, _), place in zip(slot.columns, several, strict=True)
+                }
         formats, offsets = [kind for kind, _ in fields.values()], [place for _, place in fields.values()]
         names = list(fields)
         return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": max(self.size, 1)})
@@ -91,11 +104,6 @@ def word_name(place: int) -> str:
 def nul_name(place: int) -> str:
     """The name of the end of a text."""
     return f"n{place}"
-
-
-def value_name(place: int) -> str:
-    """The name of a value."""
-    return f"v{place}"
 
 
 def _all_slots(slot: Slot) -> Iterator[Slot]:

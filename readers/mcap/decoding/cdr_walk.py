@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from ....engine.limits import MAX_ELEMENTS
 from .cdr_frame import Frame
 from .cdr_layout import ElementsVar, PlainVar, Program, TextVar, Var
+from .cdr_single import MisfitError, TooManyElementsError, Walker
 from .gather import offsets_of, read_words
 
 _FEW: Final = 24
@@ -17,10 +17,6 @@ _FEW: Final = 24
 
 _FAR: Final = 1 << 31
 """More bytes than a message has: distances are capped to it, so that products with counts stay within int64."""
-
-
-class TooManyElementsError(Exception):
-    """A batch holds more elements of variable size than are decoded in one piece; half a batch may do."""
 
 
 class TextRun(NamedTuple):
@@ -101,7 +97,7 @@ def _locate(var: ElementsVar, frame: Frame, counts: np.ndarray) -> ElementsRun:
         if not more.all():
             done[cursor.row[~more]] = True
             cursor.keep(more)
-    _locate_singly(var, cursor, index, counts, offsets, places, after, done)
+    _locate_singly(var, cursor, index, offsets, places, after, done)
     frame.place = after
     row = np.repeat(np.arange(len(counts)), counts)
     if not done.all():
@@ -133,22 +129,17 @@ def constant_counts(var: Var, rows: int) -> np.ndarray:
     return np.full(rows, 0 if isinstance(var, TextVar) else var.length, np.int64)
 
 
-class _MisfitError(Exception):
-    """An element does not fit into its message."""
-
-
 def _locate_singly(
     var: ElementsVar,
     cursor: Frame,
     index: int,
-    counts: np.ndarray,
     offsets: np.ndarray,
     places: np.ndarray,
     after: np.ndarray,
     done: np.ndarray,
 ) -> None:
     """What :func:`_locate` does for the rows that are left, one row after the other."""
-    walker = _Walker(cursor.batch.data.data, cursor.batch.order)
+    walker = Walker(cursor.batch.data, cursor.batch.order)
     for row, place, base, end, owner in zip(
         cursor.row.tolist(),
         cursor.place.tolist(),
@@ -157,55 +148,10 @@ def _locate_singly(
         cursor.owner.tolist(),
         strict=True,
     ):
-        count = int(counts[row]) - index
-        found = [0] * count
+        start, stop = int(offsets[row]) + index, int(offsets[row + 1])
         try:
-            for k in range(count):
-                found[k] = place
-                place = walker.skip(var.program, place, base, end)
-        except _MisfitError as misfit:
+            places[start:stop], after[row] = walker.elements(var, stop - start, place, base, end)
+        except MisfitError as misfit:
             cursor.batch.faults.append((np.array([owner]), str(misfit)))
             continue
-        start = int(offsets[row]) + index
-        places[start : start + count] = found
-        after[row] = place
         done[row] = True
-
-
-class _Walker:
-    """Steps over one element at a time."""
-
-    def __init__(self, data: memoryview, order: str) -> None:
-        self._data = data
-        self._word = struct.Struct(f"{order}I").unpack_from
-
-    def skip(self, program: Program, place: int, base: int, end: int) -> int:
-        """Where the element that starts at ``place`` ends; raises :class:`_MisfitError` past ``end``."""
-        for block, var in program:
-            place += block.layout((place - base) & (block.align - 1))[1]
-            if place > end:
-                raise _MisfitError(f"{block.parts[-1].path if block.parts else ''}: the message ends before it")
-            if isinstance(var, TextVar):
-                place += self._word(self._data, place - 4)[0]
-                if place > end:
-                    raise _MisfitError(f"{var.path}: the string is longer than what is left of the message")
-            elif var is not None:
-                count = self._word(self._data, place - 4)[0] if var.length is None else var.length
-                place = self._skip_sequence(var, count, place, base, end)
-        return place
-
-    def _skip_sequence(self, var: PlainVar | ElementsVar, count: int, place: int, base: int, end: int) -> int:
-        what = f"{var.path}: it has more elements than the message has room for"
-        if not count:
-            return place
-        if isinstance(var, PlainVar):
-            place += -(place - base) & (var.block.align - 1)
-            place += (count - 1) * var.stride + var.size
-            if place > end:
-                raise _MisfitError(what)
-            return place
-        if count * var.least > end - place:
-            raise _MisfitError(what)
-        for _ in range(count):
-            place = self.skip(var.program, place, base, end)
-        return place

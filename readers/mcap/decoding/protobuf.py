@@ -10,6 +10,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from ....engine.chunk.descriptor import ComponentDescriptor
+from ....engine.limits import MAX_RECURSIVE_MESSAGE
 from .decoded import Decoded, in_order
 from .protobuf_columns import Columns
 from .protobuf_plain import build_messages
@@ -69,6 +70,9 @@ class ProtobufDecoder:
         messages: dict[int, Any] = {}
         view = data.data
         for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            if self._node.has_opaque and end - start > MAX_RECURSIVE_MESSAGE:
+                faults[index] = f"it has {end - start:,} bytes, too many for a type that contains itself"
+                continue
             try:
                 messages[index] = self._class.FromString(bytes(view[start:end]))
             except DecodeError as error:

@@ -11,7 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from ....engine.limits import MAX_CELLS
 from .gather import gather, not_utf8, offsets_of
-from .protobuf_numbers import Repeated, read_numbers, unpack
+from .protobuf_numbers import FIXED, Repeated, read_numbers, unpack
 from .protobuf_scan import Found, Places, Scan, TooManyCellsError
 from .protobuf_schema import ENUM_TYPE, EnumNames, ProtoField, ProtoMessage, ProtoOneof
 
@@ -155,7 +155,7 @@ class Columns:
             self.odd.append(owner[single])
             empty = np.where(single, 0, found.last)
             found = found._replace(first=np.where(single, 0, found.first), last=empty)
-        if int((found.last - found.first).sum()) > 8 * MAX_CELLS:
+        if field.kind not in FIXED and int((found.last - found.first).sum()) > MAX_CELLS:
             raise TooManyCellsError
         unpacked = unpack(self._data, field.kind, found.first, found.last)
         self.odd.append(owner[unpacked.wrong])

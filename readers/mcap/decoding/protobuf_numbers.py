@@ -10,7 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from .gather import gather, pick
 from .varints import split_varints, zigzag
 
-_FIXED: Final[dict[int, np.dtype[Any]]] = {
+FIXED: Final[dict[int, np.dtype[Any]]] = {
     FieldDescriptor.TYPE_DOUBLE: np.dtype("<f8"),
     FieldDescriptor.TYPE_FIXED64: np.dtype("<u8"),
     FieldDescriptor.TYPE_SFIXED64: np.dtype("<i8"),
@@ -18,6 +18,13 @@ _FIXED: Final[dict[int, np.dtype[Any]]] = {
     FieldDescriptor.TYPE_FIXED32: np.dtype("<u4"),
     FieldDescriptor.TYPE_SFIXED32: np.dtype("<i4"),
 }
+
+
+_TILE: Final = 1 << 20
+"""Bytes of variable-width numbers that are read in one go: what is needed meanwhile is many times as large."""
+
+_LONGEST: Final = 10
+"""Bytes of the longest number."""
 
 
 class Repeated(NamedTuple):
@@ -30,7 +37,7 @@ class Repeated(NamedTuple):
 
 def read_numbers(data: np.ndarray, kind: int, first: np.ndarray) -> np.ndarray:
     """Numbers of ``kind`` (``FieldDescriptor.TYPE_…``): at places, if their width is fixed, else from their bits."""
-    dtype = _FIXED.get(kind)
+    dtype = FIXED.get(kind)
     if dtype is not None:
         return pick(data, dtype.itemsize, first).view(dtype)
     return from_bits(kind, first)
@@ -57,7 +64,7 @@ def from_bits(kind: int, bits: np.ndarray) -> np.ndarray:
 
 def unpack(data: np.ndarray, kind: int, first: np.ndarray, last: np.ndarray) -> Repeated:
     """All values of the stretches ``data[first[i]:last[i]]``."""
-    dtype = _FIXED.get(kind)
+    dtype = FIXED.get(kind)
     lengths = last - first
     if dtype is not None:
         wrong = lengths % dtype.itemsize != 0
@@ -68,9 +75,32 @@ def unpack(data: np.ndarray, kind: int, first: np.ndarray, last: np.ndarray) -> 
     some = np.flatnonzero(lengths > 0)
     open_ended = some[data[last[some] - 1] >= 0x80]
     lengths[open_ended] = 0
-    bits, stops, too_long = split_varints(gather(data, first, lengths))
-    ends = np.cumsum(lengths)
-    upto = np.searchsorted(stops, ends, side="right")
-    counts = np.diff(upto, prepend=0)
-    owners = np.searchsorted(upto, np.flatnonzero(too_long), side="right")
-    return Repeated(from_bits(kind, bits.view(np.int64)), counts, np.concatenate([open_ended, owners]))
+    payload, ends = gather(data, first, lengths), np.cumsum(lengths)
+    counts = np.zeros(len(lengths), np.int64)
+    some = np.flatnonzero(lengths)
+    if len(some):
+        counts[some] = np.add.reduceat(payload < 0x80, (ends - lengths)[some], dtype=np.int64)
+    values, too_long = _unpack_tiles(payload, kind, int(counts.sum()))
+    return Repeated(values, counts, np.concatenate([open_ended, np.searchsorted(ends, too_long, side="right")]))
+
+
+def _unpack_tiles(payload: np.ndarray, kind: int, total: int) -> tuple[np.ndarray, np.ndarray]:
+    """``total`` numbers from their bytes, a tile at a time, and the places where those end that are too long."""
+    values = np.empty(total, from_bits(kind, np.empty(0, np.int64)).dtype)
+    wrong, start, filled = [np.empty(0, np.int64)], 0, 0
+    while start < len(payload):
+        stop = _number_end(payload, start + _TILE)
+        bits, too_long = split_varints(payload[start:stop])
+        values[filled : filled + len(bits)] = from_bits(kind, bits.view(np.int64))
+        wrong.append(too_long + start)
+        start, filled = stop, filled + len(bits)
+    return values, np.concatenate(wrong)
+
+
+def _number_end(payload: np.ndarray, place: int) -> int:
+    """The first place from ``place`` on where a number ends; one does at the very end."""
+    if place >= len(payload):
+        return len(payload)
+    near = payload[place - 1 : place + _LONGEST] < 0x80
+    ends = near if near.any() else payload[place - 1 :] < 0x80
+    return place + int(ends.argmax())

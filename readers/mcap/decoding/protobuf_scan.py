@@ -176,8 +176,8 @@ class Scan:
             single = _Single(self._data, self._form, place, int(self._places.end[row]))
             if single.odd:
                 self._reject(np.array([row]))
-            for tag, found in single.found():
-                self._add(tag >> 3, self._form(tag), np.full(len(found), row), found[:, 0], found[:, 1])
+            for tag, (first, last) in single.found():
+                self._add(tag >> 3, self._form(tag), np.full(len(first), row), first, last)
 
 
 class _Single:
@@ -186,20 +186,21 @@ class _Single:
     def __init__(self, data: np.ndarray, form: Callable[[int], str], place: int, end: int) -> None:
         self.odd = False
         self._pieces: dict[int, list[np.ndarray | array[int]]] = {}
-        view = data.data
+        view, forms = data.data, dict[int, str]()
         last_tag = last_size = total = 0
         while place < end:
-            start = place
-            tag, place = _varint(view, place, end)
+            start, tag = place, view[place]
+            tag, place = (tag, place + 1) if tag < 0x80 else _varint(view, place, end)
             first, place = _value(view, tag & 7, place, end) if place >= 0 else (0, -1)
-            kind = form(tag)
-            self.odd |= place < 0 or kind in ("odd", "nonsense")
+            kind = forms.get(tag) or forms.setdefault(tag, form(tag))
             if place < 0 or kind == "nonsense":
+                self.odd = True
                 break
             if kind not in ("one", "packed"):
+                self.odd |= kind == "odd"
                 continue
             total += 1
-            pieces = self._pieces.setdefault(tag, [array("q")])
+            pieces = self._pieces.get(tag) or self._pieces.setdefault(tag, [array("q")])
             if tag == last_tag and place - start == last_size and tag & 7 != VARINT:
                 count = _run_length(data, start, first, place, end)
                 size = place - start
@@ -216,7 +217,8 @@ class _Single:
     def found(self) -> Iterator[tuple[int, np.ndarray]]:
         """For each tag (first, last) of all occurrences, as rows of two."""
         for tag, pieces in self._pieces.items():
-            yield tag, np.concatenate([np.asarray(piece, np.int64).reshape(-1, 2) for piece in pieces])
+            pairs = np.concatenate([np.asarray(piece, np.int64).reshape(-1, 2) for piece in pieces])
+            yield tag, np.ascontiguousarray(pairs.T)
 
 
 def _run_length(data: np.ndarray, start: int, first: int, last: int, end: int) -> int:
@@ -254,7 +256,8 @@ def _value(view: memoryview, wire: int, place: int, end: int) -> tuple[int, int]
         value, place = _varint(view, place, end)
         return value - (1 << 64) if value >> 63 else value, place
     if wire == BYTES:
-        size, start = _varint(view, place, end)
+        size = view[place] if place < end else 0x80
+        size, start = (size, place + 1) if size < 0x80 else _varint(view, place, end)
         return start, start + size if start >= 0 and size <= end - start else -1
     if wire in _FIXED and place + _FIXED[wire] <= end:
         return place, place + _FIXED[wire]

@@ -41,21 +41,24 @@ def read_varints(data: np.ndarray, places: np.ndarray, ends: np.ndarray) -> Vari
     return Varints(values, after, good)
 
 
-def split_varints(payload: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All numbers of ``payload``, which is nothing but them: values (uint64), where each ends, which are too long."""
+def split_varints(payload: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All numbers of ``payload``, which is nothing but them: values (uint64), and where those end that are too long."""
     last = np.flatnonzero(payload < 0x80)
-    stops = last + 1
-    starts = np.concatenate([[0], stops[:-1]]) if len(stops) else stops
-    lengths = stops - starts
-    values = np.zeros(len(stops), np.uint64)
-    longest = int(lengths.max()) if len(lengths) else 0
-    values |= payload[starts] & np.uint8(0x7F)
-    rows = np.flatnonzero(lengths > 1)
-    for index in range(1, min(longest, _MOST)):
+    if len(last) == len(payload):
+        return payload.astype(np.uint64), last[:0]
+    starts = np.empty(len(last), np.int64)
+    starts[:1] = 0
+    starts[1:] = last[:-1] + 1
+    lengths = last - starts
+    values = (payload[starts] & 0x7F).astype(np.uint64)
+    rows = np.flatnonzero(lengths)
+    for index in range(1, _MOST):
+        if not len(rows):
+            break
         values[rows] |= (payload[starts[rows] + index] & 0x7F).astype(np.uint64) << np.uint64(7 * index)
-        rows = rows[lengths[rows] > index + 1]
-    wrong = (lengths > _MOST) | ((lengths == _MOST) & (payload[last] > 1))
-    return values, stops, wrong
+        rows = rows[lengths[rows] > index]
+    wrong = (lengths >= _MOST) | ((lengths == _MOST - 1) & (payload[last] > 1))
+    return values, last[wrong]
 
 
 def zigzag(values: np.ndarray) -> np.ndarray:

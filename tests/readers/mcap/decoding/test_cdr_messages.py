@@ -178,3 +178,14 @@ def test_more_than_fits_into_arrow_is_refused() -> None:
     decoder = Ros2Decoder("p/msg/T", b"int8 x")
     with pytest.raises(ValueError, match="2 GiB"):
         decoder.decode(np.zeros(8, np.uint8), np.zeros(1, np.int64), np.array([1 << 31], np.int64))
+
+
+@pytest.mark.parametrize("lengths", [[3] * 100, [0] * 50 + [3] * 50, [4, 8] * 60, [1, 2, 3] * 40, [3] * 60 + [4]])
+def test_elements_that_repeat_within_one_message(lengths: list[int]) -> None:
+    schema = b"uint8 shift\np/E[] l\nint8 last" + RULE + b"MSG: p/E\nstring s\nfloat64 x\nstring[] t\n"
+    node = parse_ros2("p/msg/T", schema)
+    elements = [{"s": "x" * n, "x": float(k), "t": ["y" * n] * (n % 3)} for k, n in enumerate(lengths)]
+    value = {"shift": 1, "l": elements, "last": 7}
+    assert decode(schema, message(node, value), message(node, value, ">")).values.to_pylist() == [value] * 2
+    cut = message(node, value)[:-3]
+    assert decode(schema, cut).bad.tolist() == [0]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from cdr_writer import join
 from chunkmill.engine.limits import MAX_NESTING
-from chunkmill.readers.mcap.decoding import Decoded, SchemaError, protobuf_decoder
+from chunkmill.readers.mcap.decoding import Decoded, SchemaError, protobuf, protobuf_decoder, protobuf_numbers
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FieldDescriptor as F
 from proto_types import file_set, fixed64, sized, tag, varint
@@ -255,3 +255,36 @@ def test_a_bomb_is_refused() -> None:
     assert "more values" in decoded.reasons[0]
     assert len(decoded.values) == 1
     assert peak < 512 << 20
+
+
+@pytest.mark.parametrize("tile", [1, 3, 11, 1 << 20])
+def test_packed_numbers_in_tiles(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protobuf_numbers, "_TILE", tile)
+    data = schema(("n", 1, F.TYPE_UINT64, REPEATED))
+    numbers = [[], [0], [1, 127, 128, 300], [2**64 - 1, 0, 2**63], [5] * 20, [2**35] * 5]
+    raw = [sized(1, b"".join(map(varint, some))) for some in numbers]
+    decoded = decode(data, *raw[:3], sized(1, b"\1" + b"\x80" * 40 + b"\1"), sized(1, b"\xff" * 9 + b"\2"), *raw[3:])
+    # A bit too many is cut off, as the library does; a byte too many is not.
+    expected = [*numbers[:3], [2**63 - 1], *numbers[3:]]
+    assert decoded.values.field("n").to_pylist() == [some or None for some in expected]
+    assert decoded.bad.tolist() == [3]
+
+
+def test_fields_that_repeat_within_one_message() -> None:
+    data = schema(
+        ("s", 1, F.TYPE_STRING, REPEATED), ("d", 2, F.TYPE_DOUBLE, REPEATED), ("n", 3, F.TYPE_INT32, REPEATED)
+    )
+    texts = ["ab"] * 100 + ["c"] * 3 + ["ab"] * 40 + ["", "long" * 50] * 2
+    doubles = [float(index) for index in range(90)]
+    numbers = [1] * 50 + [300, 2] * 20
+    raw = [b"".join(sized(1, text.encode()) for text in texts), b"".join(fixed64(2, number) for number in doubles)]
+    raw += [b"".join(tag(3, 0) + varint(number) for number in numbers)]
+    expected = {"s": texts, "d": doubles, "n": numbers}
+    assert decode(data, b"".join(raw), b"".join(raw[::-1])).values.to_pylist() == [expected] * 2
+
+
+def test_a_large_message_of_a_type_within_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protobuf, "MAX_RECURSIVE_MESSAGE", 10)
+    data = schema(("s", 1, F.TYPE_STRING), ("m", 2, F.TYPE_MESSAGE, {"type_name": ".t.M"}))
+    decoded = decode(data, sized(1, b"short"), sized(1, b"too long a text"))
+    assert decoded.bad.tolist() == [1]
