@@ -68,12 +68,16 @@ class RrdReader:
             )
         runs = file.split_entries(chosen) or []
         chunks = (chunk for run in runs for chunk in file.chunks(chosen, run))
-        return LazyStore(chunks, name=f"RrdReader({self.path.name}).store()")
+        return LazyStore(
+            chunks, name=f"RrdReader({self.path.name}).store()", silent_columns=file.silent_columns(chosen)
+        )
 
     def _stores(self) -> list[StoreEntry]:
         return RecoveringFile(self.path).stores() if self._recover else RrdFile(self.path).stores()
 
     def _chosen(self, store: StoreEntry | None) -> StoreEntry:
+        if store is not None and not isinstance(store, StoreEntry):
+            raise TypeError(f"argument 'store': '{type(store).__name__}' object is not an instance of 'StoreEntry'")
         stores = self._stores()
         if store is not None:
             if store not in stores:

@@ -121,6 +121,8 @@ class Chunk:
         if self._data is None:
             assert self._payload is not None
             self._data = _decode(self._payload)
+            if self._header is not None and len(self._header.components) != len(self._data.components):
+                self._header = None  # from a footer, which says nothing of components that are null throughout
         return self._data
 
     @property

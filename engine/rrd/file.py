@@ -9,6 +9,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from ..chunk.chunk import Chunk
+from ..chunk.header import ChunkHeader, ComponentHeader
 from ..errors import ReadWarning, UsageError
 from ..limits import SPLIT_BYTES
 from .encoded_payload import FramedPayload
@@ -72,6 +73,21 @@ class RrdFile:
         self._check(store)
         entries = self._known.entries
         return None if entries is None else list(entries[store])
+
+    def silent_columns(self, store: StoreEntry) -> list[ChunkHeader]:
+        """The components of ``store`` that the footer names without a chunk of theirs, each in a header of its own.
+
+        They hold nothing but nulls, and which chunks have them only the chunks know.
+        """
+        self._check(store)
+        listed = (self._known.entries or {}).get(store, ())
+        told = {(e.header.entity_path, c.descriptor) for e in listed for c in e.header.components}
+        return [
+            ChunkHeader(b"", entity, 0, False, (), (ComponentHeader(known.descriptor, known.datatype, (), True),))
+            for union in self._known.unions.get(store, ())
+            for (entity, _), known in union.components.items()
+            if known is not None and (entity, known.descriptor) not in told
+        ]
 
     def messages(self, start: int = STREAM_HEADER_SIZE) -> Iterator[Message]:
         """All messages from the one whose frame begins at ``start``, heads only, to the end message."""

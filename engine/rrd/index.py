@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ..errors import ReadError, ReadWarning
 from .entry import ChunkEntry
 from .footer import Footer, read_footer
 from .framing import STREAM_HEADER_SIZE, MessageKind, Version, parse_stream_header
+from .manifest_layout import UnionSchema
 from .manifest_parse import OutdatedManifestError, parse_manifest
 from .positional import PositionalFile
 from .scan import Message, message_at
@@ -22,13 +23,14 @@ _FIRST_WITH_FOOTERS: Final = Version(0, 28, 0, 0)
 class FileIndex:
     """``entries`` holds each store's chunks, as the footer lists them; None without a usable footer.
 
-    All messages lie before ``messages_end``.
+    All messages lie before ``messages_end``. ``unions`` holds the union schemas that the footer has of each store.
     """
 
     version: Version
     size: int
     messages_end: int
     entries: dict[StoreEntry, list[ChunkEntry]] | None
+    unions: dict[StoreEntry, list[UnionSchema]] = field(default_factory=dict)
 
 
 def read_index(file: PositionalFile) -> FileIndex:
@@ -39,10 +41,10 @@ def read_index(file: PositionalFile) -> FileIndex:
     if footer is None:
         return FileIndex(version, file.size, file.size, None)
     try:
-        entries = _parse_manifests(file, footer)
+        entries, unions = _parse_manifests(file, footer)
     except OutdatedManifestError:
         return _without_footer(file, version, footer)
-    index = FileIndex(version, file.size, footer.messages_end, entries)
+    index = FileIndex(version, file.size, footer.messages_end, entries, unions)
     if not entries and (unlisted := unlisted_messages(file, index)):
         warnings.warn(
             f"{file.path}: its footer lists none of the {len(unlisted)} chunks in it; the file is read without it",
@@ -53,13 +55,17 @@ def read_index(file: PositionalFile) -> FileIndex:
     return index
 
 
-def _parse_manifests(file: PositionalFile, footer: Footer) -> dict[StoreEntry, list[ChunkEntry]]:
+def _parse_manifests(
+    file: PositionalFile, footer: Footer
+) -> tuple[dict[StoreEntry, list[ChunkEntry]], dict[StoreEntry, list[UnionSchema]]]:
     entries: dict[StoreEntry, list[ChunkEntry]] = {}
+    unions: dict[StoreEntry, list[UnionSchema]] = {}
     for manifest in footer.manifests:
-        found = parse_manifest(manifest, path=file.path, offset=footer.start, messages_end=footer.messages_end)
+        found, union = parse_manifest(manifest, path=file.path, offset=footer.start, messages_end=footer.messages_end)
         store = from_message(manifest.store_id, {}, path=file.path, offset=footer.start)
         entries.setdefault(store, []).extend(found)
-    return entries
+        unions.setdefault(store, []).append(union)
+    return entries, unions
 
 
 def _without_footer(file: PositionalFile, version: Version, footer: Footer) -> FileIndex:

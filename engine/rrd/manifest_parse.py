@@ -30,8 +30,8 @@ class OutdatedManifestError(Exception):
     """A manifest of the first drafts, which did not count rows: good for nothing, and no damage."""
 
 
-def parse_manifest(manifest: Any, *, path: str, offset: int, messages_end: int) -> list[ChunkEntry]:
-    """The entries of a protobuf ``RrdManifest``, in its order.
+def parse_manifest(manifest: Any, *, path: str, offset: int, messages_end: int) -> tuple[list[ChunkEntry], UnionSchema]:
+    """The entries of a protobuf ``RrdManifest``, in its order, and the union schema beside them.
 
     ``messages_end`` is where the file's messages end. The header of a chunk without rows, and of one whose
     components the manifest does not tell, has no components: look into the chunk for them. Raises
@@ -51,7 +51,7 @@ def parse_manifest(manifest: Any, *, path: str, offset: int, messages_end: int) 
         union = read_union_schema(schema)
         layout = lay_out(batch.schema, union)
         _check_columns(batch, layout, union)
-        return _entries(batch, layout, union, messages_end)
+        return _entries(batch, layout, union, messages_end), union
     except ValueError as error:
         _fail(str(error), path, offset, error)
 

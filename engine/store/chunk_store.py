@@ -19,6 +19,7 @@ from ..execution.work import Work
 from ..rrd import StoreEntry
 from ..rrd.digest import VerifiedPayload
 from ..stream import LazyChunkStream
+from ..stream.operators import as_chunk
 from .collecting import collect_parts
 from .kept import KeptFolder, StoreVersion
 from .lazy_store import LazyStore
@@ -47,9 +48,10 @@ class ChunkStore:
         """A store of the given chunks, in memory. Nothing is merged or split.
 
         Chunks without rows or components, and chunks given twice, are left out; static chunks that newer ones
-        overwrite whole are dropped. Raises ``ReadError`` when a chunk's row ids do not ascend.
+        overwrite whole are dropped. Raises ``ReadError`` when a chunk's row ids do not ascend, ``AttributeError`` for
+        what is no chunk.
         """
-        return ChunkStore(optimised(chunks, _AS_THEY_ARE))
+        return ChunkStore(optimised(map(as_chunk, chunks), _AS_THEY_ARE))
 
     @staticmethod
     def open(path: str | os.PathLike[str], *, version: int | None = None) -> LazyStore:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from ..chunk import Chunk
 from ..errors import ReadError
@@ -14,6 +15,9 @@ from .profile import INERT, Settings
 from .size import RowSizes
 from .splitting import rows_per_piece, split_rows_sized
 from .static import StaticRegister, static_facts
+
+ADDING: Final = "Failed to add chunk to store: "
+"""How the message begins when a stream is collected; a store made of chunks at hand fails without it."""
 
 
 class ChunkInserter:
@@ -44,7 +48,7 @@ class ChunkInserter:
         data = chunk.data
         if not data.num_rows or not data.components or data.chunk_id in self._seen:
             return
-        check_row_ids(chunk)
+        check_row_ids(chunk, doing="" if self.settings == INERT else ADDING)
         self._seen.add(data.chunk_id)
         self.adopt(Pending(chunk))
 
@@ -148,10 +152,10 @@ class ChunkInserter:
         self._seen.add(chunk.chunk_id)
 
 
-def check_row_ids(chunk: Chunk) -> None:
-    """Raise :class:`ReadError` for a chunk whose row ids do not ascend."""
+def check_row_ids(chunk: Chunk, doing: str = ADDING) -> None:
+    """Raise :class:`ReadError`, its message begun with ``doing``, for a chunk whose row ids do not ascend."""
     if not ascends(chunk.data.row_ids):
         raise ReadError(
-            "Chunks must be sorted before insertion in the chunk store",
+            f"{doing}Chunks must be sorted before insertion in the chunk store",
             hint=f"The row ids of {chunk.id} of {chunk.entity_path} do not ascend.",
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
-from ..chunk import Chunk
+from ..chunk import Chunk, ChunkHeader
 from ..chunk.schema import Schema
 from ..chunk.summary import summarise_chunks
 from ..execution.progress import RunResult
@@ -22,9 +23,15 @@ class LazyStore:
     """
 
     def __init__(
-        self, chunks: Iterable[Chunk], *, name: str, kept: tuple[KeptFolder, StoreVersion] | None = None
+        self,
+        chunks: Iterable[Chunk],
+        *,
+        name: str,
+        kept: tuple[KeptFolder, StoreVersion] | None = None,
+        silent_columns: Sequence[ChunkHeader] = (),
     ) -> None:
         self._chunks = tuple(chunks)
+        self._silent_columns = silent_columns
         self._name = name
         self._kept = kept
 
@@ -43,7 +50,7 @@ class LazyStore:
 
     def schema(self) -> Schema:
         """All timelines and components, from the manifest."""
-        return Schema.from_headers(c.header for c in self._chunks)
+        return Schema.from_headers(chain((c.header for c in self._chunks), self._silent_columns))
 
     def summary(self) -> str:
         """One line a chunk, from the manifest: see :meth:`ChunkStore.summary`.
