@@ -68,9 +68,19 @@ def convert(
         quiet=quiet,
     )
     with reported(debug=debug):
+        _start_spark_ahead(options)
         from .conversion import convert_all
 
         convert_all(inputs, output, options)
+
+
+def _start_spark_ahead(options: ConvertOptions) -> None:
+    """Let Spark's JVM boot while readers are imported and the inputs are looked at."""
+    from ..execution.choice import executor_name
+    from ..execution.session import start_ahead
+
+    if executor_name(options.executor) == "spark":
+        start_ahead(options.master, options.conf)
 
 
 @commands.command()

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -40,6 +40,8 @@ _WANTED_SOON = (
 class DirectSession:
     """A session, its JVM, and the folder with everything that they write.
 
+    The JVM is started at once, and boots while the caller goes on; :attr:`session` waits for it.
+
     Parameters
     ----------
     master
@@ -53,7 +55,6 @@ class DirectSession:
         No usable Java, or the JVM or Spark did not start; nothing is left behind.
     """
 
-    session: SparkSession
     settings: dict[str, str]
 
     def __init__(self, master: str, asked: Mapping[str, str]) -> None:
@@ -62,28 +63,47 @@ class DirectSession:
         self._archive: ClassArchive | None = None
         self._jvm: Jvm | None = None
         self._standby: subprocess.Popen[bytes] | None = None
+        self._session: SparkSession | None = None
+        self._start_again: Callable[[], Jvm] | None = None
+        self._master = master
         self.settings = session_conf(master, asked, self._folder)
+        with self._cleared_on_failure():
+            self._launch(find_java())
+
+    @property
+    def session(self) -> SparkSession:
+        """The session; the first look at it waits until the JVM is up."""
+        if self._session is None:
+            with self._cleared_on_failure():
+                connection = self._connection()
+                # Not earlier: until now the JVM and our own imports have kept two cores busy.
+                self._standby = self._start_standby()
+                self._session = attach(connection, sys.executable if is_local(self._master) else None)
+                delete_at_exit(self._session, self._folder)
+        return self._session
+
+    @contextlib.contextmanager
+    def _cleared_on_failure(self) -> Iterator[None]:
         try:
-            connection = self._launch(find_java())
-            # Not earlier: until now the JVM and our own imports have kept two cores busy.
-            self._standby = self._start_standby()
-            self.session = attach(connection, sys.executable if is_local(master) else None)
-            delete_at_exit(self.session, self._folder)
+            yield
         except BaseException as error:
             self._clear(None)
             if isinstance(error, ChunkmillError) or not isinstance(error, Exception):
                 raise
-            raise SessionError(f"Spark did not start on {master}: {first_line(error)}") from error
+            raise SessionError(f"Spark did not start on {self._master}: {first_line(error)}") from error
 
     @property
     def alive(self) -> bool:
         """Whether the JVM runs and nobody has stopped the session."""
-        return self._jvm is not None and self._jvm.alive and not is_stopped(self.session)
+        if self._jvm is None or not self._jvm.alive:
+            return False
+        return self._session is None or not is_stopped(self._session)
 
     def stop(self) -> None:
         """End it all; afterwards no process and no file of it is left."""
-        hush(self.session)
-        self._clear(self.session)
+        if self._session is not None:
+            hush(self._session)
+        self._clear(self._session)
         if self._archive is not None:
             self._archive.build_in_background()
 
@@ -96,8 +116,8 @@ class DirectSession:
         restore_interrupt(self._interrupt)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _launch(self, java: Java) -> Connection:
-        """Start the JVM and what helps it; an archive that it cannot start with is thrown away."""
+    def _launch(self, java: Java) -> None:
+        """Start the JVM, with an archive of its classes where there is one."""
         jars = class_path(spark_home())
         options = jvm_options(self.settings)
         extra = self.settings.get("spark.driver.extraClassPath")
@@ -106,15 +126,22 @@ class DirectSession:
         elif not any(option.startswith(("-Xshare", "-XX:SharedArchive")) for option in options):
             self._archive = ClassArchive.of(java, jars)
         mapped = self._archive.options() if self._archive is not None else []
+        self._start_again = (
+            (lambda: start_jvm(java, options, jars, self.settings, self._folder, worker_path())) if mapped else None
+        )
         self._jvm = start_jvm(java, [*mapped, *options], jars, self.settings, self._folder, worker_path())
+
+    def _connection(self) -> Connection:
+        """How to reach the JVM; one that cannot start with its archive is started again without it."""
+        assert self._jvm is not None
         _import_in_the_meantime()
         try:
             return self._jvm.connection()
         except SessionError:
-            if self._archive is None or not mapped:
+            if self._archive is None or self._start_again is None:
                 raise
             self._archive.discard()
-        self._jvm = start_jvm(java, options, jars, self.settings, self._folder, worker_path())
+        self._jvm = self._start_again()
         return self._jvm.connection()
 
     def _start_standby(self) -> subprocess.Popen[bytes] | None:

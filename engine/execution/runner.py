@@ -14,10 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from ..chunk import Chunk
-from ..errors import ReadWarning, SessionError, UsageError, WriteError
+from ..errors import ReadWarning, SessionError, WriteError
 from ..failing import writing
 from ..locations import local_path
 from ..rrd import StoreEntry
+from .choice import executor_name
 from .chunk_rows import Note, PartChunk, parse_rows
 from .commit import commit_rrd, sync_folder
 from .failures import failure_from_dict
@@ -29,16 +30,6 @@ from .shards import write_shards
 from .staging import Staging
 from .watch import watching
 from .work import Task, Work
-
-EXECUTORS = ("inline", "spark")
-
-
-def executor_name(given: str | None) -> str:
-    """The executor to use: the argument, else ``CHUNKMILL_EXECUTOR``, else ``spark``."""
-    name = given or os.environ.get("CHUNKMILL_EXECUTOR") or "spark"
-    if name not in EXECUTORS:
-        raise UsageError(f"unknown executor {name!r}", hint=f"Use one of: {', '.join(EXECUTORS)}.")
-    return name
 
 
 def scratch_folder() -> Path:

@@ -23,13 +23,16 @@ A warm job takes 0.15 s. The daemon that stands by saves 0.4 s of the first job.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import sys
 import threading
 import warnings
 import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..errors import SessionError
 from .direct_session import DirectSession
 from .gateway import active_session, share_a_context
 from .scripted_session import ScriptedSession
@@ -93,10 +96,26 @@ def running_session(master: str | None = None, conf: Mapping[str, str] | None = 
         if own is not None and _satisfies(own, master, conf):
             return own.made.session
         stop_session()
-        wanted, settings = wanted_master(master, conf), dict(conf or {})
-        kind = DirectSession if starts_directly(wanted) else ScriptedSession
-        _own = _Own(wanted, settings, kind(wanted, settings), os.getpid())
+        _own = _begun(master, conf)
         return _own.made.session
+
+
+def start_ahead(master: str | None = None, conf: Mapping[str, str] | None = None) -> None:
+    """Let the JVM of the session that will be needed boot while the caller does something else.
+
+    Does nothing where there is a session, or where Spark's own scripts start the JVM. Errors are raised when the
+    session is asked for.
+    """
+    global _own
+    with _lock, contextlib.suppress(SessionError):
+        if _own is None and starts_directly(wanted_master(master, conf)) and "pyspark" not in sys.modules:
+            _own = _begun(master, conf)
+
+
+def _begun(master: str | None, conf: Mapping[str, str] | None) -> _Own:
+    wanted, settings = wanted_master(master, conf), dict(conf or {})
+    kind = DirectSession if starts_directly(wanted) else ScriptedSession
+    return _Own(wanted, settings, kind(wanted, settings), os.getpid())
 
 
 def stop_session() -> None:

@@ -136,7 +136,7 @@ def hand_over() -> bool:
 def _relay(daemon: int) -> None:
     """Pass on the signal by which Spark ends its daemon."""
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
+    def pass_on(number: int, _: FrameType | None) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(daemon, number)
 

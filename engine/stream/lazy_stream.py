@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..chunk import Chunk
 from ..errors import UsageError
+from ..execution.choice import executor_name
 from ..execution.chunk_frames import chunk_frame
 from ..execution.inline import inline_chunks
 from ..execution.progress import ProgressListener, RunResult
 from ..execution.quarantine import QuarantineTable
-from ..execution.runner import RunOptions, executor_name, write_rrd, write_rrd_shards
+from ..execution.runner import RunOptions, write_rrd, write_rrd_shards
 from ..execution.scratch import collect_chunks
 from ..execution.shards import SHARD_BYTES
 from ..locations import local_path
