@@ -8,8 +8,8 @@
       shards/<name>.rrd          RRD files; Rerun opens each by itself
 
 Guarantee: a reader sees the chunks of one version, all of them; a writer that dies leaves nothing that a reader could
-see. Two writers of one version number: the first wins, the second gets a :class:`WriteError` that says so. Every
-chunk's digest is verified when it is read.
+see. Two writers of one version number: the first wins, the second gets a :class:`WriteError` that says so. A version
+file holds a digest of itself and one of its manifest, the manifest one of each chunk; all are verified on reading.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
 
 from ..chunk import Chunk
-from ..errors import ReadError, SourceMissingError, WriteError
+from ..errors import ReadError, SourceMissingError, UnsupportedError, WriteError
 from ..execution.chunk_rows import SCHEMA, PartChunk, RowWriter, parse_rows
 from ..execution.commit import sync_folder
 from ..failing import writing
 from ..locations import local_path
 from ..rrd import StoreEntry
-from ..rrd.digest import VerifiedPayload
+from ..rrd.digest import VerifiedPayload, digest_of
 
 FORMAT = 1
 _VERSIONS, _MANIFESTS, _SHARDS = "versions", "manifests", "shards"
+_RESTORE: Final = "The store was damaged; restore the file from a copy, or open another version."
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class StoreVersion:
     application_id: str
     recording_id: str
     manifest: str
+    manifest_digest: str
 
     @property
     def store(self) -> StoreEntry:
@@ -88,15 +91,11 @@ class KeptFolder:
         """The chunks of a version, undecoded, in its order."""
         path = self.path / _MANIFESTS / version.manifest
         try:
-            with pa.OSFile(str(path)) as file:
-                batches = pa.ipc.open_file(file).read_all().to_batches()
-        except (OSError, pa.ArrowInvalid) as error:
+            found = _parse_manifest(path.read_bytes(), version.manifest_digest)
+        except (OSError, pa.ArrowException, ValueError, TypeError, KeyError) as error:
             raise ReadError(
-                f"the manifest of version {version.number} cannot be read: {error}",
-                path=str(path),
-                hint="Open an older version, or restore the file from a copy.",
+                f"the manifest of version {version.number} cannot be read: {error}", path=str(path), hint=_RESTORE
             ) from error
-        found, _ = parse_rows(batches)
         if len(found) != version.chunks:
             raise ReadError(
                 f"version {version.number} has {version.chunks} chunks, its manifest lists {len(found)}",
@@ -107,12 +106,18 @@ class KeptFolder:
 
     def _version(self, file: Path) -> StoreVersion:
         try:
-            data = json.loads(file.read_text())
-            if data.pop("format") != FORMAT:
-                raise ValueError("written by a newer release")
+            data = json.loads(file.read_text(encoding="utf-8"))
+            if data.pop("digest", None) != _digest_of_version(data):
+                raise ValueError("it is not what was written: its digest differs")
+            if data.pop("format", None) != FORMAT:
+                raise UnsupportedError(
+                    "this version has a format that is not known here",
+                    path=str(file),
+                    hint="It was written by a newer release; read it with that.",
+                )
             return StoreVersion(**data)
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise ReadError(f"this version cannot be read: {error}", path=str(file)) from error
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise ReadError(f"this version cannot be read: {error}", path=str(file), hint=_RESTORE) from error
 
     def _chunk(self, found: PartChunk) -> Chunk:
         entry = found.entry
@@ -142,7 +147,7 @@ class KeptFolder:
                 size += shard.stat().st_size
                 shard.rename(self.path / _SHARDS / shard.name)
             sync_folder(self.path / _SHARDS)
-            _write_manifest(self.path / _MANIFESTS / manifest, chunks)
+            digest = _write_manifest(self.path / _MANIFESTS / manifest, chunks)
         version = StoreVersion(
             number=after + 1,
             created=time.time(),
@@ -152,6 +157,7 @@ class KeptFolder:
             application_id=store.application_id,
             recording_id=store.recording_id,
             manifest=manifest,
+            manifest_digest=digest,
         )
         self._publish(version)
         return version
@@ -161,10 +167,11 @@ class KeptFolder:
         folder = self.path / _VERSIONS
         target = folder / f"{version.number:08d}.json"
         draft = folder / f".{uuid.uuid4().hex}.draft"
+        data = {"format": FORMAT, **asdict(version)}
         with writing(str(self.path)):
             try:
                 with draft.open("w") as file:
-                    json.dump({"format": FORMAT, **asdict(version)}, file)
+                    json.dump({**data, "digest": _digest_of_version(data)}, file)
                     file.flush()
                     os.fsync(file.fileno())
                 os.link(draft, target)
@@ -202,13 +209,33 @@ class KeptFolder:
         return freed
 
 
-def _write_manifest(path: Path, chunks: Sequence[PartChunk]) -> None:
+def _digest_of_version(data: dict[str, Any]) -> str:
+    """The digest of what a version file says, its own digest left out."""
+    return digest_of(json.dumps(data, sort_keys=True).encode()).hex()
+
+
+def _parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
+    """The chunks of a manifest, verified before Arrow looks at a byte of it."""
+    if digest_of(data).hex() != digest:
+        raise ValueError("it is not what was written: its digest differs")
+    batches = pa.ipc.open_file(pa.py_buffer(data)).read_all().to_batches()
+    for batch in batches:
+        batch.validate(full=True)
+    return parse_rows(batches)[0]
+
+
+def _write_manifest(path: Path, chunks: Sequence[PartChunk]) -> str:
+    """Write the manifest; gives its digest."""
     rows = RowWriter(0)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, SCHEMA) as out:
+        for chunk in chunks:
+            for batch in rows.add(chunk.entry, chunk.part, chunk.digest):
+                out.write_batch(batch)
+        out.write_batch(rows.batch())
+    data = sink.getvalue()
     with path.open("wb") as file:
-        with pa.ipc.new_file(file, SCHEMA) as out:
-            for chunk in chunks:
-                for batch in rows.add(chunk.entry, chunk.part, chunk.digest):
-                    out.write_batch(batch)
-            out.write_batch(rows.batch())
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
+    return digest_of(data).hex()

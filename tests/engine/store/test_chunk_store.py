@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
-from chunkmill.engine.errors import ReadError, SourceMissingError, WriteError
+from chunkmill.engine.errors import ReadError, SourceMissingError, UnsupportedError, WriteError
 from chunkmill.engine.store import ChunkStore, OptimizationProfile, collecting
 from chunkmill.engine.store.kept import KeptFolder
 from chunkmill.engine.stream import LazyChunkStream
@@ -181,12 +181,32 @@ class TestKept:
             lambda f: f.write_text("{"),
             lambda f: f.write_text("{}"),
             lambda f: f.write_text('{"format": 2}'),
+            lambda f: f.write_text("[" * 100_000),
+            lambda f: f.write_text(f.read_text().replace('"rows": ', '"rows": 1')),
+            lambda f: f.write_bytes(f.read_bytes().replace(b"app", b"ap\xff")),
         ],
     )
     def test_a_damaged_version_is_named(self, damage: Callable[[Path], object], folder: Path) -> None:
         damage(folder / "versions" / "00000001.json")
-        with pytest.raises(ReadError, match=r"00000001\.json"):
+        with pytest.raises(ReadError, match=r"00000001\.json") as caught:
             ChunkStore.open(folder)
+        assert caught.value.hint
+
+    def test_a_flipped_bit_of_a_manifest_is_noticed(self, folder: Path) -> None:
+        (manifest,) = (folder / "manifests").iterdir()
+        data = bytearray(manifest.read_bytes())
+        data[data.index(b"/a")] ^= 2
+        manifest.write_bytes(data)
+        with pytest.raises(ReadError, match="its digest differs") as caught:
+            ChunkStore.open(folder)
+        assert caught.value.path == str(manifest) and caught.value.hint
+
+    def test_a_version_of_a_newer_release_is_named(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("chunkmill.engine.store.kept.FORMAT", 2)
+        LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder.with_name("newer"))
+        monkeypatch.undo()
+        with pytest.raises(UnsupportedError, match="newer release"):
+            ChunkStore.open(folder.with_name("newer"))
 
     def test_a_cut_manifest_is_named(self, folder: Path) -> None:
         (manifest,) = (folder / "manifests").iterdir()
