@@ -1,0 +1,150 @@
+"""Reads one damaged file after another, in a process of its own that may die of it.
+
+A line of JSON comes in for each file and a line of JSON goes out: what was read, as a digest of all values, or how it
+was refused. Run by ``fuzz_recordings.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import resource
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from chunkmill.engine.chunk import Chunk
+from chunkmill.engine.errors import ReadError, ReadWarning
+from chunkmill.engine.rrd import RecoveringFile, RrdFile
+from chunkmill.engine.store import ChunkStore
+from chunkmill.readers.mcap import McapReader
+from chunkmill.readers.rrd import RrdSource
+
+MIB = 1024 * 1024
+BACKSTOP = 4096 * MIB
+"""Address space above what the process has at its start; only keeps the machine alive, the bar is on memory used."""
+
+
+def read_rrd(path: str) -> Iterator[str]:
+    """All chunks of all stores, as tasks read them."""
+    for store in RrdFile(path).stores():
+        yield repr(store)
+        source = RrdSource(path, store)
+        for split in source.splits():
+            for chunk in source.read(split):
+                yield chunk_digest(chunk)
+
+
+def recover_rrd(path: str) -> None:
+    """What is left of a damaged file; may only be refused as ``read_rrd`` may."""
+    file = RecoveringFile(path)
+    for store in file.stores():
+        for chunk in file.chunks(store, file.report()):
+            chunk.to_record_batch()
+
+
+def read_mcap(path: str) -> Iterator[str]:
+    """All chunks of a recording; their ids are made anew by each reading, and left out."""
+    source = McapReader(path).source()
+    for split in source.splits():
+        for chunk in source.read(split):
+            yield chunk_digest(chunk, ids=False)
+
+
+def read_store(path: str) -> Iterator[str]:
+    """The newest version of a kept store, what its manifest says and all chunks."""
+    store = ChunkStore.open(path)
+    yield f"{store.version}{store.summary()}{store.schema()}"
+    for chunk in store:
+        yield chunk_digest(chunk)
+
+
+READERS: dict[str, Callable[[str], Iterator[str]]] = {"rrd": read_rrd, "mcap": read_mcap, "store": read_store}
+
+
+def chunk_digest(chunk: Chunk, *, ids: bool = True) -> str:
+    """Entity, columns with their metadata, and values."""
+    batch = chunk.to_record_batch()
+    found = hashlib.blake2b(digest_size=16)
+    metadata = {k: v for k, v in (batch.schema.metadata or {}).items() if ids or k != b"rerun:id"}
+    found.update(
+        repr((chunk.entity_path, chunk.num_rows, sorted(metadata.items()))).encode("utf-8", "backslashreplace")
+    )
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if not ids and field.type == pa.binary(16):
+            continue
+        found.update(repr((str(field), sorted((field.metadata or {}).items()))).encode("utf-8", "backslashreplace"))
+        found.update(values_of(column))
+    return found.hexdigest()
+
+
+def values_of(column: pa.Array) -> bytes:
+    """The values of a column as text; of types that have none in Python, the bytes of its buffers."""
+    if pa.types.is_temporal(column.type):
+        column = column.cast(pa.int64())
+    try:
+        return repr(column.to_pylist()).encode("utf-8", "backslashreplace")
+    except (ValueError, OverflowError, TypeError, pa.ArrowException):
+        return b"".join(b.to_pybytes() for b in column.buffers() if b is not None)
+
+
+def attempt(kind: str, path: str) -> dict[str, Any]:
+    """Read ``path``: the outcome with time and memory."""
+    base = _reset_peak()
+    begin = time.monotonic()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        outcome = _outcome(kind, path)
+    outcome["warned"] = [str(w.message) for w in caught if issubclass(w.category, ReadWarning)]
+    outcome["seconds"] = time.monotonic() - begin
+    outcome["mib"] = (_status("VmHWM") - base) / MIB
+    return outcome
+
+
+def _outcome(kind: str, path: str) -> dict[str, Any]:
+    try:
+        try:
+            return {"outcome": "read", "digest": hashlib.blake2b("\n".join(READERS[kind](path)).encode()).hexdigest()}
+        except ReadError as error:
+            if kind == "rrd":
+                with contextlib.suppress(ReadError):
+                    recover_rrd(path)
+            return {"outcome": "refused", "text": str(error), **error.to_dict()}
+    except BaseException:  # noqa: BLE001 - to tell of it is what this is for
+        return {"outcome": "foreign", "text": traceback.format_exc()}
+
+
+def _status(name: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _reset_peak() -> int:
+    """Forget the peak of memory so far; gives what is in use."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    answers = sys.stdout
+    sys.stdout = sys.stderr
+    limit = _status("VmSize") + BACKSTOP
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for line in sys.stdin:
+        job = json.loads(line)
+        print(json.dumps(attempt(job["kind"], job["path"])), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
