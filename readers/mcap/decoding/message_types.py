@@ -26,7 +26,7 @@ class Primitive:
     @cached_property
     def value(self) -> np.dtype[Any]:
         """The numpy type of one value in memory; of a bool, that of its byte."""
-        return np.dtype(self.code if self.is_bool else self.arrow.to_pandas_dtype())
+        return np.dtype(PRIMITIVES[self.name].code)
 
     @cached_property
     def wire(self) -> dict[str, np.dtype[Any]]:

@@ -27,12 +27,12 @@ class Columns:
         self._data = data
         self.odd: list[np.ndarray] = []
 
-    def messages(self, node: ProtoMessage, places: Places) -> pa.Array:
+    def messages(self, node: ProtoMessage, places: Places, otherwise: str = "unknown") -> pa.Array:
         """One struct for each of ``places``. Raises :class:`TooManyCellsError`."""
         rows = len(places.place)
         if rows * node.leaves > MAX_CELLS:
             raise TooManyCellsError
-        scan = Scan(self._data, places, node.fields, self.odd)
+        scan = Scan(self._data, places, node.fields, self.odd, otherwise)
         children = [
             self._oneof(entry, scan, places) if isinstance(entry, ProtoOneof) else self._field(entry, scan, places)
             for entry in node.entries
@@ -168,7 +168,8 @@ class Columns:
         if not len(found.rows):
             return pa.nulls(rows, field.arrow.type)
         owner = places.owner[found.rows]
-        pairs = self.messages(field.message, Places(found.first, found.last, owner))
+        # Whether an entry with more in it than key and value counts is for the library to say.
+        pairs = self.messages(field.message, Places(found.first, found.last, owner), otherwise="odd")
         keys = pairs.field(0)
         if pa.types.is_boolean(keys.type):
             keys = keys.cast(pa.uint8())

@@ -69,18 +69,25 @@ class Found(NamedTuple):
 
 
 class Scan:
-    """One pass over messages. ``odd`` collects the owners of what is not plainly readable.
+    """One pass over messages. ``odd`` collects the owners of what is not plainly readable; ``otherwise`` says what
+    fields are that the schema does not know.
 
     Raises :class:`TooManyCellsError` when there are more fields than are read in one piece.
     """
 
     def __init__(
-        self, data: np.ndarray, places: Places, fields: Mapping[int, ProtoField], odd: list[np.ndarray]
+        self,
+        data: np.ndarray,
+        places: Places,
+        fields: Mapping[int, ProtoField],
+        odd: list[np.ndarray],
+        otherwise: str = "unknown",
     ) -> None:
         self._data = data
         self._places = places
         self._fields = fields
         self._odd = odd
+        self._otherwise = otherwise
         self._pieces: dict[int, list[Found]] = {}
         self._total = 0
         rows = np.flatnonzero(places.place < places.end)
@@ -161,7 +168,7 @@ class Scan:
             return "odd"
         field = self._fields.get(number)
         if field is None:
-            return "unknown"
+            return self._otherwise
         natural = wire_type(field)
         if wire == natural:
             return "one"
