@@ -26,7 +26,7 @@ from .profile import OptimizationProfile, Settings
 from .reference import stored_size
 from .video import rebatch_video, video_groups
 
-WHOLE_ENTITY: Final = 64 * MIB
+WHOLE_ENTITY: Final = 32 * MIB
 """Compressed bytes of an entity up to which it is laid out at once, in memory."""
 
 
@@ -106,21 +106,25 @@ def laid_out(entity: Sequence[Chunk], profile: OptimizationProfile | None) -> It
     pictures straight from where it lies.
     """
     if sum(map(stored_size, entity)) <= WHOLE_ENTITY:
-        yield from optimised(entity, profile)
+        yield from optimised(map(_unloaded, entity), profile)
         return
     settings = Settings.of(profile)
-    chunks = [Chunk.lazy(c.header, c.payload) if c.payload is not None else c for c in entity]
-    video = video_groups([c.header for c in chunks]) if settings.gop_batching else []
+    video = video_groups([c.header for c in entity]) if settings.gop_batching else []
     for group in video:
-        yield from rebatch_video([chunks[i] for i in group], settings)
+        yield from rebatch_video([_unloaded(entity[i]) for i in group], settings)
     in_video = {i for group in video for i in group}
-    rest = [c for i, c in enumerate(chunks) if i not in in_video]
-    yield from optimised((c for c in rest if c.is_static), profile)
+    rest = [c for i, c in enumerate(entity) if i not in in_video]
+    yield from optimised((_unloaded(c) for c in rest if c.is_static), profile)
     compactor = Compactor(profile)
     for chunk in rest:
         if not chunk.is_static:
-            yield from compactor.add(chunk)
+            yield from compactor.add(_unloaded(chunk))
     yield from compactor.finish()
+
+
+def _unloaded(chunk: Chunk) -> Chunk:
+    """The same chunk in an object of its own: what is loaded to lay it out goes with that."""
+    return chunk if chunk.payload is None else Chunk.lazy(chunk.header, chunk.payload)
 
 
 def is_small(work: Work) -> bool:
