@@ -33,10 +33,11 @@ class ContentFilter:
     (False, True, False)
     """
 
-    __slots__ = ("_exprs", "_rules")
+    __slots__ = ("_exprs", "_known", "_rules")
 
     def __init__(self, exprs: Iterable[str] = ()) -> None:
         self._exprs = tuple(exprs)
+        self._known: dict[str, bool] = {}
         self._rules: dict[tuple[tuple[str, ...], bool], bool] = {(_PROPERTIES, True): False}
         for rule in _parse("\n".join(self._exprs)):
             self._rules[rule.parts, rule.subtree] = rule.include
@@ -69,6 +70,12 @@ class ContentFilter:
 
     def matches(self, entity_path: str) -> bool:
         """Whether the entity (canonical path) is included."""
+        known = self._known.get(entity_path)
+        if known is None:
+            known = self._known[entity_path] = self._decide(entity_path)
+        return known
+
+    def _decide(self, entity_path: str) -> bool:
         parts = tuple(split_parts(entity_path))
         exact = self._rules.get((parts, False))
         if exact is not None:
