@@ -16,6 +16,7 @@ from .ros2_schema import parse_ros2
 
 _LARGEST_BATCH: Final = (1 << 31) - 1
 _UNREADABLE: Final = -1
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
 
 class Ros2Decoder:
@@ -84,6 +85,8 @@ def _labels(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faul
         start, end = int(starts[index]), int(ends[index])
         if end - start < HEADER:
             faults[index] = f"it has {end - start} bytes, fewer than the header of four"
+        elif data[start : start + HEADER].tobytes() == _ZSTD:
+            faults[index] = "it is compressed by itself, with zstd, as rosbag2 does when told to compress messages"
         else:
             faults[index] = f"{data[start]:02x} {data[start + 1]:02x} names no encoding of CDR that can be read here"
     return labels
