@@ -4,13 +4,14 @@
 
 Each mutant is read in another process. It must come out right, be refused with a ``ReadError`` that names the file and
 says what to do, or, where the format has no checksum, come out different; never a crash, a foreign exception, more
-than 10 s or 512 MiB. How many came out different without a word is printed. Prints ``N passed, M failed``; for each
-failure the command that repeats it.
+than 10 s or 512 MiB. How many came out different without a word is printed, by the kind of damage. Prints
+``N passed, M failed``; for each failure the command that repeats it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import select
@@ -27,7 +28,14 @@ from fuzz_sources import Source, make_store, mcap_sources, rrd_sources, store_fi
 from mutation import Mutant, mutate
 
 SECONDS = 10.0
+"""Most CPU time for one mutant; the wall clock would make a busy machine fail."""
+
 MIB = 512
+"""Most memory for one mutant, above what the process used before."""
+
+PATIENCE = 60.0
+"""Seconds on the wall clock after which a reader is taken to hang."""
+
 KINDS = ("rrd", "mcap", "store")
 
 
@@ -51,15 +59,15 @@ class Worker:
         """What came of reading ``path``."""
         process = self._process or self._start()
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(json.dumps({"kind": kind, "path": str(path)}) + "\n")
-        process.stdin.flush()
-        ready, _, _ = select.select([process.stdout], [], [], 3 * SECONDS)
+        with contextlib.suppress(BrokenPipeError):  # a process that died does not answer, which is seen next
+            process.stdin.write(json.dumps({"kind": kind, "path": str(path)}) + "\n")
+        ready, _, _ = select.select([process.stdout], [], [], PATIENCE)
         answer = process.stdout.readline() if ready else ""
         if answer:
             found: dict[str, Any] = json.loads(answer)
             return found
         self._stop()
-        what = f"the reader died ({process.returncode})" if ready else f"no answer within {3 * SECONDS} s"
+        what = f"the reader died ({process.returncode})" if ready else f"no answer within {PATIENCE} s"
         self._errors.seek(0)
         return {"outcome": "dead", "text": f"{what}: {self._errors.read()[-2000:]}"}
 
@@ -77,15 +85,17 @@ class Worker:
             process.kill()
             process.wait()
             for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
+                with contextlib.suppress(BrokenPipeError):
+                    if pipe is not None:
+                        pipe.close()
 
 
 @dataclass
 class Tally:
-    """What came of all mutants. ``failures`` holds number, damage and reason."""
+    """What came of all mutants: outcomes, kinds of damage; ``failures`` holds number, damage and reason."""
 
     seen: Counter[str] = field(default_factory=Counter)
+    damage: Counter[str] = field(default_factory=Counter)
     failures: list[tuple[int, str, str]] = field(default_factory=list)
     seconds: float = 0.0
     mib: float = 0.0
@@ -98,12 +108,16 @@ class Tally:
 
 @dataclass(frozen=True)
 class Case:
-    """One mutant, where it is put and what is read then; ``unguarded``: nothing could tell it from the original."""
+    """One mutant, where it is put and what is read then; ``unguarded``: nothing could tell it from the original.
+
+    ``forgiving``: of a format that passes over damage with a warning.
+    """
 
     number: int
     source: str
     mutant: Mutant
     unguarded: bool
+    forgiving: bool
     file: Path
     read: Path
     original: bytes
@@ -138,11 +152,12 @@ class Bench:
             unguarded = any(begin < b and a < end for a, b in source.unguarded)
         if source.seal is not None and chance.random() < 0.3:
             sealed = source.seal(mutant.data)
-            mutant, unguarded = mutant._replace(data=sealed, what=f"{mutant.what}, checksums mended"), True
+            mutant = mutant._replace(data=sealed, what=f"{mutant.what}, checksums mended", way="checksums mended")
+            unguarded = True
         store = self._kind == "store"
         file = self._folder / source.name if store else self._folder / f"x.{self._kind}"
         read = self._folder / "store" if store else file
-        return Case(number, source.name, mutant, unguarded, file, read, source.data)
+        return Case(number, source.name, mutant, unguarded, self._kind == "rrd", file, read, source.data)
 
     def run(self, case: Case, tally: Tally) -> None:
         """Read one mutant and note what came of it."""
@@ -155,6 +170,7 @@ class Bench:
         tally.mib = max(tally.mib, answer.get("mib", 0.0))
         what, wrong = judge(answer, self._right[case.source], case)
         tally.seen[what] += 1
+        tally.damage[case.mutant.way] += 1
         if wrong:
             tally.failures.append((case.number, f"{case.source}: {case.mutant.what}", wrong))
 
@@ -178,8 +194,9 @@ def judge(answer: dict[str, Any], right: str, case: Case) -> tuple[str, str | No
     if answer["digest"] == right:
         return "right", None
     if answer["warned"]:
-        return "different, with a warning", None
-    return "different", None if case.unguarded else "different values, and nothing said so"
+        wrong = None if case.unguarded or case.forgiving else "different values in spite of a checksum"
+        return "different, with a warning", wrong
+    return f"different, {case.mutant.way}", None if case.unguarded else "different values, and nothing said so"
 
 
 def _shape_of_refusal(answer: dict[str, Any], case: Case) -> str | None:
@@ -225,7 +242,8 @@ def main() -> int:
         print(f"FAILED {damage}\n    {reason}\n    {replay(given.kind, given.seed, number)}")
     total = tally.seen.total()
     for what, count in tally.seen.most_common():
-        print(f"{what}: {count} ({100 * count / total:.1f} %)")
+        of = tally.damage[what.removeprefix("different, ")] or total
+        print(f"{what}: {count} of {of} ({100 * count / of:.1f} %)")
     print(f"at most {tally.seconds:.2f} s and {tally.mib:.0f} MiB for one mutant")
     print(f"{tally.passed} passed, {len(tally.failures)} failed")
     return 1 if tally.failures else 0

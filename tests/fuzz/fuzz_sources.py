@@ -286,7 +286,7 @@ def make_store(folder: Path) -> None:
         small = [c for c in chunks() if c.header.entity_path != "/camera"]
         for found in (small[:2], small):
             stream = LazyChunkStream.from_iter(found)
-            stream.collect(into=folder, application_id="app", recording_id="rec")
+            stream.collect(into=folder, application_id="app", recording_id="rec", executor="inline")
 
 
 def store_files(folder: Path) -> list[Path]:

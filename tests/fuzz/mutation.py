@@ -21,6 +21,7 @@ class Mutant(NamedTuple):
     data: bytes
     what: str
     touched: tuple[int, int] | None
+    way: str
 
 
 def mutate(chance: random.Random, data: bytes, lengths: tuple[LengthField, ...]) -> Mutant:
@@ -47,14 +48,14 @@ def flip(chance: random.Random, data: bytes, bits: int) -> Mutant:
     ]
     for place in places:
         out[place] ^= 1 << chance.randrange(8)
-    return Mutant(bytes(out), f"{bits} bits flipped at {sorted(places)}", (min(places), max(places) + 1))
+    return Mutant(bytes(out), f"{bits} bits flipped at {sorted(places)}", (min(places), max(places) + 1), "flips")
 
 
 def truncate(chance: random.Random, data: bytes) -> Mutant:
     """Leave out the end; half of the cuts are within the last 64 bytes."""
     last = chance.random() < 0.5
     end = chance.randrange(max(0, len(data) - 64), len(data)) if last else chance.randrange(len(data))
-    return Mutant(data[:end], f"cut to {end} bytes", None)
+    return Mutant(data[:end], f"cut to {end} bytes", None, "cuts")
 
 
 def splice(chance: random.Random, data: bytes) -> Mutant:
@@ -69,7 +70,7 @@ def splice(chance: random.Random, data: bytes) -> Mutant:
         out = data[:to] + piece + data[to:]
     else:
         out = data[:to] + piece + data[to + len(piece) :]
-    return Mutant(out, f"{len(piece)} bytes of {start} {how} at {to}", None)
+    return Mutant(out, f"{len(piece)} bytes of {start} {how} at {to}", None, "splices")
 
 
 def byte_run(chance: random.Random, data: bytes) -> Mutant:
@@ -78,7 +79,10 @@ def byte_run(chance: random.Random, data: bytes) -> Mutant:
     size = min(chance.randrange(1, 65), len(data) - start)
     run = chance.choice((bytes(size), b"\xff" * size, chance.randbytes(size)))
     return Mutant(
-        data[:start] + run + data[start + size :], f"{size} bytes overwritten at {start}", (start, start + size)
+        data[:start] + run + data[start + size :],
+        f"{size} bytes overwritten at {start}",
+        (start, start + size),
+        "byte runs",
     )
 
 
@@ -92,7 +96,9 @@ def edit_length(chance: random.Random, data: bytes, lengths: tuple[LengthField, 
     value = max(chance.choice(chance.choice((near, far))), 0)
     new = to_varint(value) if field.varint else (value % 256**field.size).to_bytes(field.size, "little")
     touched = (field.at, stop) if len(new) == field.size else None
-    return Mutant(data[: field.at] + new + data[stop:], f"length at {field.at} from {old} to {value}", touched)
+    return Mutant(
+        data[: field.at] + new + data[stop:], f"length at {field.at} from {old} to {value}", touched, "lengths"
+    )
 
 
 def to_varint(value: int) -> bytes:
