@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..chunk import Chunk
-from ..chunk.schema import Schema
-from ..chunk.summary import summarise_chunks
-from ..execution.progress import RunResult
 from ..execution.runner import RunOptions, scratch_folder
 from ..execution.scratch import ScratchFolder
-from ..execution.shards import SHARD_BYTES, write_shards
+from ..execution.shards import write_shards
 from ..execution.staging import Staging
 from ..execution.work import Work
 from ..rrd import StoreEntry
 from ..rrd.digest import VerifiedPayload
-from ..stream import LazyChunkStream
 from ..stream.operators import as_chunk
 from .collecting import collect_parts
-from .kept import KeptFolder, StoreVersion
+from .kept import KeptFolder
 from .lazy_store import LazyStore
 from .passes import optimised
 from .profile import OptimizationProfile
-from .reference import ChunkListSource, by_chunk_id
+from .reference import by_chunk_id
+from .stored import StoredChunks
 
 _AS_THEY_ARE = OptimizationProfile(max_bytes=0, max_rows=0, max_rows_if_unsorted=0, extra_passes=0, gop_batching=False)
 
 
-class ChunkStore:
+class ChunkStore(StoredChunks):
     """The chunks of a recording, by ascending chunk id. It does not change.
 
     Made by :meth:`from_chunks`, :meth:`LazyChunkStream.collect` or :meth:`open`. Chunks that were collected lie on disk
@@ -40,8 +37,7 @@ class ChunkStore:
     """
 
     def __init__(self, chunks: Iterable[Chunk], *, folder: KeptFolder | None = None) -> None:
-        self._chunks = by_chunk_id(list(chunks))
-        self._folder = folder
+        super().__init__(by_chunk_id(list(chunks)), name="ChunkStore", folder=folder)
 
     @staticmethod
     def from_chunks(chunks: Iterable[Chunk]) -> ChunkStore:
@@ -59,49 +55,6 @@ class ChunkStore:
         folder = KeptFolder(path)
         found = folder.version(version)
         return LazyStore(folder.chunks(found), name=f"{folder.path} version {found.number}", kept=(folder, found))
-
-    def versions(self) -> list[StoreVersion]:
-        """The versions of the folder in which this store is kept; none for one in scratch or in memory."""
-        return [] if self._folder is None else self._folder.versions()
-
-    def vacuum(self, keep: int = 1) -> int:
-        """Remove what only versions older than the newest ``keep`` need; gives the bytes freed. For a kept store."""
-        return 0 if self._folder is None else self._folder.vacuum(keep)
-
-    def schema(self) -> Schema:
-        """All timelines and components of the store."""
-        return Schema.from_headers(c.header for c in self._chunks)
-
-    def summary(self) -> str:
-        """One line a chunk, sorted by entity: ``{entity} rows=… static=… timelines=[…] cols=[…]``."""
-        return summarise_chunks(c.header for c in self._chunks)
-
-    def stream(self) -> LazyChunkStream:
-        """A stream over all chunks."""
-        return LazyChunkStream.from_source(ChunkListSource("ChunkStore", self._chunks))
-
-    def write_rrd(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        application_id: str,
-        recording_id: str,
-        shards: bool = False,
-        shard_bytes: int = SHARD_BYTES,
-    ) -> RunResult:
-        """Write all chunks to an RRD file, or a folder of them; see :meth:`LazyChunkStream.write_rrd`."""
-        return self.stream().write_rrd(
-            path, application_id=application_id, recording_id=recording_id, shards=shards, shard_bytes=shard_bytes
-        )
-
-    def __len__(self) -> int:
-        return len(self._chunks)
-
-    def __iter__(self) -> Iterator[Chunk]:
-        return iter(self._chunks)
-
-    def __repr__(self) -> str:
-        return f"ChunkStore({len(self)} chunks)"
 
 
 def collect(
