@@ -42,7 +42,8 @@ class LazyChunkStream:
     iteration, ``write_rrd``) do not consume: each runs the pipeline afresh.
 
     Order: the chunks of one source keep their order; a merge gives the first input's chunks, then the second's, and so
-    on. Two runs over the same bytes give the same chunks in the same order, chunk ids aside, under every executor.
+    on; branches of one split that meet again stay in the order of their source. Two runs over the same
+    bytes give the same chunks in the same order, chunk ids aside, under every executor.
 
     >>> from chunkmill.engine.chunk import ComponentColumn
     >>> chunks = [Chunk.from_columns(p, [], [ComponentColumn("volume", [1.0])]) for p in ("/a", "/b/c")]

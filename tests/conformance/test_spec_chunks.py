@@ -142,8 +142,8 @@ LENGTHS = "All columns must have the same length. Expected 3 but"
             [],
             RuntimeError,
             (
-                "Detected malformed Chunk: All timelines in a chunk must have the same number of timestamps, matching the "
-                "number of row IDs. Found 0 row IDs but 3 timestamps for timeline 'frame'"
+                "Detected malformed Chunk: All timelines in a chunk must have the same number of timestamps, matching "
+                "the number of row IDs. Found 0 row IDs but 3 timestamps for timeline 'frame'"
             ),
         ),
     ],
