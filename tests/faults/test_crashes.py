@@ -207,7 +207,7 @@ def test_bad_destinations(tmp_path: Path) -> None:
     source = tmp_path / "source.rrd"
     LazyChunkStream.from_iter([chunk(1)]).write_rrd(source, application_id="a", recording_id="r", executor="inline")
     before = source.read_bytes()
-    with pytest.raises(ValueError, match="s3://bucket/x.rrd is not a local path"):
+    with pytest.raises(ValueError, match=r"s3://bucket/x\.rrd is not a local path"):
         RrdReader(source).stream().write_rrd("s3://bucket/x.rrd", application_id="a", recording_id="r")
     for where, text in [
         (tmp_path, "is a folder"),

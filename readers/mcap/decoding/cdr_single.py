@@ -42,7 +42,8 @@ class Walker:
         Alignment counts from ``base``; raises :class:`MisfitError` when one reaches past ``end``.
         """
         found = np.empty(count, np.int64)
-        index, pattern = 0, None
+        index = 0
+        pattern: tuple[int, list[tuple[int, int]]] = (-1, [])
         while index < count:
             self._words, start = [], place
             some = min(_GROUP, count - index)
