@@ -103,7 +103,8 @@ def children_of(pid: int) -> set[int]:
 
 
 def wait_until_gone(processes: set[int]) -> None:
-    deadline = time.monotonic() + 30
+    """Usually a second; Hadoop gives the JVM's shutdown hooks 30 s where they wait for the task that is cut off."""
+    deadline = time.monotonic() + 90
     while any(Path(f"/proc/{p}").exists() and not is_zombie(p) for p in processes):
         assert time.monotonic() < deadline, "processes of a killed driver go on"
         time.sleep(0.05)

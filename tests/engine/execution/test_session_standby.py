@@ -86,7 +86,7 @@ def test_the_one_that_stands_by_becomes_the_daemon(tmp_path):
     assert standby.poll() is None
     assert asker.poll() is None
     assert end_of(asker) == (0, b"")
-    standby.wait(10)
+    standby.wait(60)
     end_standby(standby)
 
 
