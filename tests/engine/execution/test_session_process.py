@@ -189,7 +189,7 @@ def test_a_killed_driver_takes_its_jvm_and_its_files_along(tmp_path):
     assert process.stdout.readline() == "ready\n"
     assert eventually((tmp_path / "running").exists, 100.0)
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=90)
     assert nothing_is_left(Path(settings["CHUNKMILL_SCRATCH"]))
 
 

@@ -61,7 +61,7 @@ def port_of(daemon: subprocess.Popen[bytes]) -> int:
 
 
 def end_of(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     return process.returncode, errors
 
 
@@ -96,7 +96,7 @@ def test_its_end_is_the_end_of_the_small_process_too(tmp_path):
     asker = ask_for_a_daemon({STANDBY_VARIABLE: str(where)})
     port_of(asker)
     asker.send_signal(signal.SIGTERM)
-    standby.wait(10)
+    standby.wait(60)
     assert end_of(asker)[0] == 0
     end_standby(standby)
 
@@ -116,4 +116,4 @@ def test_one_that_is_never_asked_ends_with_the_driver(tmp_path):
     time.sleep(0.1)
     assert standby.stdin is not None
     standby.stdin.close()
-    assert standby.wait(20) == 0
+    assert standby.wait(60) == 0
