@@ -43,9 +43,6 @@ MAX_CELLS: Final = 32 * MIB
 MAX_RECURSIVE_MESSAGE: Final = 8 * MIB
 """Largest protobuf message of a type that contains itself, in bytes: it is parsed into objects, which are large."""
 
-MAX_CHANNELS: Final = 65_536
-"""Most channels in one MCAP file (ids are 16 bits wide)."""
-
 SPLIT_BYTES: Final = 64 * MIB
 """Uncompressed bytes that one split should hold."""
 

@@ -35,7 +35,7 @@ class _Batch:
 
 def migrate(batch: pa.RecordBatch) -> pa.RecordBatch:
     """``batch`` as version 0.1.3 would have written it; unparsable and newer versions are left alone."""
-    metadata = _text(batch.schema.metadata)
+    metadata = text_metadata(batch.schema.metadata)
     version = _version_of(metadata)
     steps = [step for since, step in _STEPS if version is not None and version < since]
     if not steps:
@@ -43,7 +43,8 @@ def migrate(batch: pa.RecordBatch) -> pa.RecordBatch:
     table = _Batch(
         metadata,
         tuple(
-            _Column(f.name, f.nullable, _text(f.metadata), v) for f, v in zip(batch.schema, batch.columns, strict=True)
+            _Column(f.name, f.nullable, text_metadata(f.metadata), v)
+            for f, v in zip(batch.schema, batch.columns, strict=True)
         ),
     )
     for step in steps:
@@ -54,7 +55,8 @@ def migrate(batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def _text(metadata: dict[bytes, bytes] | None) -> Metadata:
+def text_metadata(metadata: dict[bytes, bytes] | None) -> Metadata:
+    """Arrow metadata as text."""
     return {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in (metadata or {}).items()}
 
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 from .column_descriptors import PROPERTIES, ComponentColumnDescriptor, IndexColumnDescriptor
 from .entity_path import parse_entity_path
 from .header import TimelineKind
-from .sorbet import ROW_ID_NAME, component_field, text_metadata
+from .migrations import text_metadata
+from .sorbet import ROW_ID_NAME, component_field
 
 _ROW_ID = pa.field(
     ROW_ID_NAME,

@@ -12,7 +12,7 @@ from .data import ChunkData, Component, Timeline
 from .descriptor import ComponentDescriptor
 from .entity_path import parse_entity_path
 from .header import TimelineKind
-from .migrations import migrate
+from .migrations import migrate, text_metadata
 from .wrapping import migrate_to_list
 
 VERSION = "0.1.3"
@@ -88,11 +88,6 @@ def from_record_batch(batch: pa.RecordBatch) -> ChunkData:
         tuple(sorted(timelines, key=lambda t: t.name.encode())),
         tuple(sorted(components, key=lambda c: c.descriptor.sort_key)),
     )
-
-
-def text_metadata(metadata: dict[bytes, bytes] | None) -> dict[str, str]:
-    """Arrow metadata as text."""
-    return {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in (metadata or {}).items()}
 
 
 def _chunk_id(text: str) -> bytes:

@@ -11,6 +11,7 @@ from . import sorbet, tuid
 from .arrow_type_text import type_text
 from .arrow_value_text import cell_writer
 from .data import ChunkData
+from .migrations import text_metadata
 from .table_layout import Cell, draw
 
 _REDACTED = "[**REDACTED**]"
@@ -52,14 +53,14 @@ def _header(field: pa.Field, redact: bool, trim: bool) -> Cell:
 
 def _entries(metadata: dict[bytes, bytes] | None, lead: str, redact: bool, trim: bool) -> list[str]:
     lines = []
-    for key, value in sorted(sorbet.text_metadata(metadata).items()):
+    for key, value in sorted(text_metadata(metadata).items()):
         shown = _REDACTED if redact and key in _FRESH_KEYS else _trim_value(value)
         lines.append(f"{lead}{_trim_key(key) if trim else key}: {shown}")
     return lines
 
 
 def _cells(field: pa.Field, column: pa.Array, redact: bool) -> list[Cell]:
-    metadata = sorbet.text_metadata(field.metadata)
+    metadata = text_metadata(field.metadata)
     if metadata.get("ARROW:extension:name") == "rerun.datatypes.TUID":
         prefix = json.loads(metadata["ARROW:extension:metadata"])["namespace"] + "_"
         return [[prefix + _REDACTED if redact else tuid.to_text(i, prefix)] for i in column.to_pylist()]

@@ -24,7 +24,7 @@ from .explain import explain_plan
 from .extensions import extension
 from .frames import FrameSource
 from .iterated import IteratedSource
-from .operators import Drop, Filter, FlatMap, Map, Operator, Selection, as_chunk
+from .operators import Drop, Filter, FlatMap, Map, Operator, Selection
 from .plan import BranchNode, MergeNode, Node, OperatorNode, Plan, SourceNode, SplitNode, compile_plan
 from .source import LocalSource, Source
 
@@ -358,4 +358,4 @@ def _spooled(source: Source[Any]) -> Source[Any]:
     return source.spooled() if isinstance(source, LocalSource) else source
 
 
-__all__ = ["LazyChunkStream", "as_chunk", "single_tasks", "write_stores"]
+__all__ = ["LazyChunkStream", "single_tasks", "write_stores"]
