@@ -26,7 +26,7 @@ class Assignment:
 def assign(lenses: CompiledLenses, components: set[str], entity: str, chunk_id: str) -> Assignment:
     """The work on a chunk of ``entity`` that has ``components``."""
     out = Assignment()
-    claimed: dict[str | None, set[str]] = {}
+    claimed: dict[tuple[str | None, str | None], set[str]] = {}
     mutated: set[str] = set()
 
     def collide(where: str, what: str, lens: CompiledMutate | CompiledDerive) -> None:
@@ -41,13 +41,16 @@ def assign(lenses: CompiledLenses, components: set[str], entity: str, chunk_id: 
                 mutated.add(mutate.component)
                 out.mutates.append(mutate)
     matching = [d for d in lenses.derives if d.component in components]
-    for derive in sorted(matching, key=lambda d: d.entity is not None):
+    for derive in sorted(matching, key=lambda d: d.entity is not None or d.child is not None):
         if derive.component not in mutated:
             out.consumed.add(derive.component)
-        taken = claimed.setdefault(derive.entity, set())
+        if derive.condition is not None:
+            out.derived.append(derive)
+            continue
+        taken = claimed.setdefault((derive.entity, derive.child), set())
         twice = _first_twice([d.component for d, _ in derive.outputs], taken)
         if twice is not None:
-            collide(derive.entity or entity, f"derive output `{twice}`", derive)
+            collide(derive.target(entity), f"derive output `{twice}`", derive)
             continue
         taken.update(d.component for d, _ in derive.outputs)
         (out.merges if derive.merges else out.derived).append(derive)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ..engine.chunk import ComponentDescriptor, TimelineKind, parse_entity_path
 from .lens import DeriveLens, Lens, MutateLens
-from .selector.syntax import pipeline_text
+from .lens_outputs import ConstantOutput, SpreadOutput
+from .selector.syntax import Pipeline, pipeline_text
 from .selector_table import SelectorTable
 
 
@@ -30,19 +31,32 @@ class CompiledMutate:
 
 @dataclass(frozen=True, slots=True)
 class CompiledDerive:
-    """A derive lens; ``entity`` None: the input's own."""
+    """A derive lens; ``entity`` None: the input's own, or ``child`` below it."""
 
     component: str
     entity: str | None
+    child: str | None
     scatter: bool
+    keep_empty: bool
+    static: bool
+    condition: Selected | None
     outputs: tuple[tuple[ComponentDescriptor, Selected], ...]
+    spreads: tuple[tuple[SpreadOutput, Selected], ...]
     timelines: tuple[tuple[str, TimelineKind, Selected], ...]
-    series: tuple[str, ...] | None
+    constants: tuple[ConstantOutput, ...]
 
     @property
     def merges(self) -> bool:
         """Whether the outputs go into the input's own chunk."""
-        return self.entity is None and not self.scatter and not self.timelines
+        elsewhere = self.entity is not None or self.child is not None
+        other_rows = self.scatter or self.static or self.condition is not None
+        return not (elsewhere or other_rows or self.timelines or self.spreads)
+
+    def target(self, entity_path: str) -> str:
+        """The entity of the outputs for an input at ``entity_path``."""
+        if self.child is not None:
+            return entity_path.rstrip("/") + self.child
+        return self.entity if self.entity is not None else entity_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +85,10 @@ def check_lenses(lenses: tuple[Lens, ...]) -> None:
         if not isinstance(lens, DeriveLens):
             continue
         name = lens.input_component
-        if not lens.outputs:
+        if not (lens.outputs or lens.spreads):
             raise ValueError(f"Lens for input component `{name}` is missing output components")
-        if lens.output_entity is None and any(o.descriptor.component == name for o in lens.outputs):
+        own = lens.output_entity is None and lens.output_child is None and lens.condition is None
+        if own and any(o.descriptor.component == name for o in lens.outputs):
             raise ValueError(
                 f"Derive lens targets the same component as its input `{name}` on the same entity "
                 "- use a mutate lens instead"
@@ -96,12 +111,20 @@ def compile_lenses(lenses: tuple[Lens, ...]) -> CompiledLenses:
 
 
 def _derive(lens: DeriveLens, table: SelectorTable) -> CompiledDerive:
-    names = [name for series in lens.series for name in series.names]
+
+    def selected(pipeline: Pipeline) -> Selected:
+        return Selected(table.add(pipeline), pipeline_text(pipeline))
+
     return CompiledDerive(
         lens.input_component,
         None if lens.output_entity is None else parse_entity_path(lens.output_entity),
+        None if lens.output_child is None else parse_entity_path(lens.output_child),
         lens.scatter,
-        tuple((o.descriptor, Selected(table.add(o.pipeline), pipeline_text(o.pipeline))) for o in lens.outputs),
-        tuple((t.name, t.kind, Selected(table.add(t.pipeline), pipeline_text(t.pipeline))) for t in lens.timelines),
-        tuple(names) or None,
+        lens.keep_empty,
+        lens.static,
+        None if lens.condition is None else selected(lens.condition),
+        tuple((o.descriptor, selected(o.pipeline)) for o in lens.outputs),
+        tuple((s, selected(s.pipeline)) for s in lens.spreads),
+        tuple((t.name, t.kind, selected(t.pipeline)) for t in lens.timelines),
+        lens.constants,
     )

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..engine.chunk import Chunk, Component, Timeline, TimelineKind, building
-from ..engine.errors import LensError
+from ..engine.errors import LensError, SelectorError
 from . import scatter
 from .compiled import CompiledDerive, Selected
 from .selector.type_names import type_name
-from .vectors import SERIES_NAMES
+from .spreading import spread_components
 from .work import ChunkWork, LensOutput
 
 _log = logging.getLogger(__name__)
@@ -21,16 +21,19 @@ _log = logging.getLogger(__name__)
 
 def derived_output(work: ChunkWork, lens: CompiledDerive) -> LensOutput:
     """The chunk of one lens, its rows in the order of their times, under new ids; nothing where nothing is selected."""
-    return (_Scattered if lens.scatter else _Derived)(work, lens).output()
+    try:
+        part = work.part(lens)
+    except LensError as error:
+        return LensOutput(None, (error,))
+    if part is None:
+        return LensOutput(None)
+    return (_Scattered if lens.scatter else _Derived)(part, lens).output()
 
 
-def series_output(work: ChunkWork, lens: CompiledDerive) -> LensOutput | None:
-    """The static chunk that names the series of a lens; None where it names none."""
-    if lens.series is None:
-        return None
-    entity = lens.entity if lens.entity is not None else work.data.entity_path
-    names = pa.array([list(lens.series)], pa.list_(pa.string()))
-    return LensOutput(Chunk.build(entity, {}, [(SERIES_NAMES, names)]))
+def constant_output(work: ChunkWork, lens: CompiledDerive) -> LensOutput:
+    """The static chunk of what is the same for all rows of a lens."""
+    columns = [(constant.descriptor, constant.column) for constant in lens.constants]
+    return LensOutput(Chunk.build(lens.target(work.data.entity_path), {}, columns), constant=True)
 
 
 class _Derived:
@@ -39,7 +42,7 @@ class _Derived:
     def __init__(self, work: ChunkWork, lens: CompiledDerive) -> None:
         self.work = work
         self.lens = lens
-        self.entity = lens.entity if lens.entity is not None else work.data.entity_path
+        self.entity = lens.target(work.data.entity_path)
         self.errors: list[LensError] = []
 
     def output(self) -> LensOutput:
@@ -47,8 +50,10 @@ class _Derived:
         if not components:
             return LensOutput(None, tuple(self.errors))
         rows = len(components[0].values)
+        if rows == 0 and self.work.data.num_rows:
+            return LensOutput(None, tuple(self.errors))
         lines = {t.name: t for t in self.kept_timelines()}
-        for name, kind, selected in self.lens.timelines:
+        for name, kind, selected in () if self.lens.static else self.lens.timelines:
             try:
                 found = self.timeline(name, kind, selected, rows)
             except LensError as error:
@@ -73,10 +78,18 @@ class _Derived:
                 continue
             if values is not None:
                 out.append(Component(descriptor, values))
+        for spread, selected in self.lens.spreads:
+            try:
+                column = self.work.column(self.lens, selected, f"components '{spread.prefix}*'")
+                out += [] if column is None else spread_components(spread, column)
+            except LensError as error:
+                self.errors.append(error)
+            except SelectorError as error:
+                self.errors.append(self.work.error(error.reason, self.lens, selected))
         return out
 
     def kept_timelines(self) -> tuple[Timeline, ...]:
-        return self.work.data.timelines
+        return () if self.lens.static else self.work.data.timelines
 
     def timeline(self, name: str, kind: TimelineKind, selected: Selected, rows: int) -> Timeline | None:
         column = self.work.column(self.lens, selected, f"timeline '{name}'")
@@ -131,9 +144,9 @@ class _Scattered(_Derived):
                 continue
             if values is None:
                 continue
-            exploded = scatter.exploded(values)
+            exploded = scatter.exploded(values, keep_empty=self.lens.keep_empty)
             if not out:
-                self.source_rows = scatter.source_rows(values)
+                self.source_rows = scatter.source_rows(values, keep_empty=self.lens.keep_empty)
             elif len(exploded) != len(out[0].values):
                 message = (
                     f"Output component '{descriptor}' for entity `{self.entity}` produced {len(exploded)} rows, "
@@ -149,8 +162,8 @@ class _Scattered(_Derived):
 
     def kept_timelines(self) -> tuple[Timeline, ...]:
         rows = self.source_rows
-        if rows is None:
-            return self.work.data.timelines
+        if rows is None or self.lens.static:
+            return super().kept_timelines()
         return tuple(
             Timeline(t.name, t.kind, pa.array(t.ticks[rows]).view(t.kind.arrow_type)) for t in self.work.data.timelines
         )

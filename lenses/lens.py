@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
+
 from ..engine.chunk import ComponentDescriptor
 from ..engine.chunk.columns import descriptor_of
 from . import vectors
-from .lens_outputs import ComponentOutput, SeriesNames, TimeOutput
+from .lens_outputs import ComponentOutput, ConstantOutput, SpreadOutput, TimeOutput
 from .selector import Selector, pipeline_of
 from .selector.syntax import Pipeline, pipeline_text
 
@@ -19,8 +21,9 @@ class DeriveLens:
     """New component columns, and new timelines, from one component of a chunk.
 
     Applies to the chunks that have a component called exactly ``input_component``. The new columns go to the same
-    entity, or to ``output_entity``. With ``scatter`` each element becomes a row of its own: an input row of n elements
-    gives n rows at its time, a null or empty one gives one row.
+    entity, to ``output_entity``, or to ``output_child``, a path below the input's entity. With ``scatter`` each element
+    becomes a row of its own: an input row of n elements gives n rows at its time, a null or empty one gives one row,
+    or none without ``keep_empty``. With ``static`` the rows have no timelines. :meth:`where` says which rows it is for.
 
     Lenses do not change: each ``to_…`` returns another one. They pickle wherever their callables do.
 
@@ -31,13 +34,33 @@ class DeriveLens:
 
     input_component: str
     output_entity: str | None = field(default=None, kw_only=True)
+    output_child: str | None = field(default=None, kw_only=True)
     scatter: bool = field(default=False, kw_only=True)
+    keep_empty: bool = field(default=True, kw_only=True)
+    static: bool = field(default=False, kw_only=True)
+    condition: Pipeline | None = field(default=None, kw_only=True, repr=False)
     outputs: tuple[ComponentOutput, ...] = field(default=(), kw_only=True, repr=False)
     timelines: tuple[TimeOutput, ...] = field(default=(), kw_only=True, repr=False)
-    series: tuple[SeriesNames, ...] = field(default=(), kw_only=True, repr=False)
+    spreads: tuple[SpreadOutput, ...] = field(default=(), kw_only=True, repr=False)
+    constants: tuple[ConstantOutput, ...] = field(default=(), kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         _check_component(self.input_component)
+        if self.output_entity is not None and self.output_child is not None:
+            raise ValueError("`output_entity` and `output_child` exclude each other")
+
+    def where(self, selector: Selector | str) -> DeriveLens:
+        """Only for the rows for which ``selector`` gives true: one bool a row; a null is false.
+
+        Several lenses over one component may so share its rows, each with outputs of its own. Rows that are true for
+        none of them stay in the input column, where what no lens matches is forwarded. Rows that are true for two go
+        to both.
+
+        >>> moving = DeriveLens("Car:state").where(".moving").to_component("Car:speed", ".speed")
+        >>> moving.describe()
+        'Car:state where .moving -> Car:speed = .speed'
+        """
+        return replace(self, condition=pipeline_of(selector))
 
     def to_component(self, component: ComponentDescriptor | str | Any, selector: Selector | str) -> DeriveLens:
         """One more component column. A name alone gives a descriptor without archetype and component type.
@@ -69,7 +92,31 @@ class DeriveLens:
         values come out in ``to_unit``, or the SI unit.
         """
         lens = self.to_component(vectors.SCALARS, Selector.of(vectors.scalars(selectors, unit, to_unit)))
-        return lens if names is None else replace(lens, series=(*lens.series, SeriesNames(tuple(names))))
+        if names is None:
+            return lens
+        earlier = [c for c in lens.constants if c.descriptor == vectors.SERIES_NAMES]
+        named = [name for c in earlier for name in c.instances.to_pylist()]
+        constant = ConstantOutput(vectors.SERIES_NAMES, pa.array([*named, *names], pa.string()))
+        return replace(lens, constants=(*(c for c in lens.constants if c not in earlier), constant))
+
+    def to_constant(
+        self, component: ComponentDescriptor | str | Any, instances: pa.Array | Iterable[Any]
+    ) -> DeriveLens:
+        """A component that is the same for all rows, in a static chunk of one row beside each derived one."""
+        constant = ConstantOutput.of(descriptor_of(component), instances)
+        return replace(self, constants=(*self.constants, constant))
+
+    def to_components(self, prefix: str, selector: Selector | str, *, archetype: str | None = None) -> DeriveLens:
+        """One component for each field of the structs that ``selector`` gives, called ``prefix`` and the field's name.
+
+        The selector must give one struct a row. A field that is a list gives its elements as the instances of the
+        row, any other one instance. A field that is null in all rows gives no component.
+
+        >>> DeriveLens("Scan:message").to_components("Points3D:", ".fields").describe()
+        'Scan:message -> Points3D:* = .fields'
+        """
+        spread = SpreadOutput(prefix, archetype, pipeline_of(selector))
+        return replace(self, spreads=(*self.spreads, spread))
 
     def to_translation3d(
         self, *selectors: Selector | str, unit: float | str | None = None, to_unit: str | None = None
@@ -98,9 +145,12 @@ class DeriveLens:
 
     def describe(self) -> str:
         """Inputs and outputs in one line."""
-        outputs = ", ".join([*(o.describe() for o in self.outputs), *(t.describe() for t in self.timelines)])
+        described = [o.describe() for o in self.outputs] + [s.describe() for s in self.spreads]
+        outputs = ", ".join([*described, *(t.describe() for t in self.timelines)])
+        rows = f" where {pipeline_text(self.condition)}" if self.condition is not None else ""
         where = f" at {self.output_entity}" if self.output_entity is not None else ""
-        return f"{self.input_component} ->{where} {outputs}{' (scattered)' if self.scatter else ''}"
+        where = f" below at {self.output_child}" if self.output_child is not None else where
+        return f"{self.input_component}{rows} ->{where} {outputs}{' (scattered)' if self.scatter else ''}"
 
 
 @dataclass(frozen=True, slots=True, init=False)

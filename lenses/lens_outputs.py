@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
 
 from ..engine.chunk import ComponentDescriptor, TimelineKind
 from .selector import Selector, pipeline_of
@@ -54,7 +58,49 @@ class TimeOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesNames:
-    """Names of the scalars that a lens writes, for a static chunk beside them."""
+class SpreadOutput:
+    """Components named by the data: one for each field of the structs that the selector gives."""
 
-    names: tuple[str, ...]
+    prefix: str
+    archetype: str | None
+    pipeline: Pipeline
+
+    def descriptor(self, field: str) -> ComponentDescriptor:
+        """The component that a field becomes."""
+        return ComponentDescriptor(f"{self.prefix}{field}", self.archetype)
+
+    def describe(self) -> str:
+        """``prefix* = selector``."""
+        return f"{self.prefix}* = {pipeline_text(self.pipeline)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantOutput:
+    """What is the same for all rows: one row of a static chunk beside those that the lens makes."""
+
+    descriptor: ComponentDescriptor
+    instances: pa.Array
+
+    @classmethod
+    def of(cls, descriptor: ComponentDescriptor, instances: pa.Array | Iterable[Any]) -> ConstantOutput:
+        """The instances as an array; without a type of their own, of the type that Arrow infers."""
+        return cls(descriptor, instances if isinstance(instances, pa.Array) else pa.array(list(instances)))
+
+    @property
+    def column(self) -> pa.ListArray:
+        """The one row."""
+        return pa.ListArray.from_arrays(pa.array([0, len(self.instances)], pa.int32()), self.instances)
+
+    def describe(self) -> str:
+        """``component = (values)``."""
+        return f"{self.descriptor} = {tuple(self.instances.to_pylist())}"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ConstantOutput)
+            and self.descriptor == other.descriptor
+            and self.instances.equals(other.instances)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.descriptor, str(self.instances.type), len(self.instances)))

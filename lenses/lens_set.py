@@ -10,7 +10,7 @@ from ..engine.chunk import Chunk
 from ..engine.errors import LensError
 from .assignment import assign
 from .compiled import CompiledLenses, as_lenses, check_lenses, compile_lenses
-from .derived_chunk import derived_output, series_output
+from .derived_chunk import constant_output, derived_output
 from .lens import Lens
 from .output_mode import OutputMode, checked_mode
 from .own_chunk import own_output
@@ -135,16 +135,15 @@ class LensSet:
         assignment = assign(self.compiled, components, chunk.entity_path, chunk.id)
         own = own_output(work, assignment, self.mode)
         yield LensOutput(own.chunk, (*assignment.errors, *own.errors))
-        made = [lens for lens in assignment.merges if lens.series is not None]
+        made = list(assignment.merges)
         for lens in assignment.derived:
             output = derived_output(work, lens)
             yield output
             if output.chunk is not None:
                 made.append(lens)
         for lens in made:
-            named = series_output(work, lens)
-            if named is not None:
-                yield named
+            if lens.constants:
+                yield constant_output(work, lens)
 
     def _matched(self, chunk: Chunk) -> set[str]:
         """The inputs of lenses that the chunk has."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ..engine.chunk import Chunk, ChunkData, Component, building, tuid
 from ..engine.errors import LensError
 from .assignment import Assignment
 from .output_mode import OutputMode
-from .work import ChunkWork, LensOutput
+from .work import ChunkWork, LensOutput, Rows
 
 
 def own_output(work: ChunkWork, assignment: Assignment, mode: OutputMode) -> LensOutput:
@@ -17,8 +21,12 @@ def own_output(work: ChunkWork, assignment: Assignment, mode: OutputMode) -> Len
     The very same chunk where nothing changes; nothing where no column is left.
     """
     forwarded = _forwarded(work.data, assignment, mode)
+    left = _left_over(work, assignment) if mode == "forward_unmatched" else {}
+    if left and not forwarded and not assignment.merges:
+        return LensOutput(_only_rows(work.data, left))
+    forwarded.update({name: _masked(work.data, name, rows) for name, rows in left.items()})
     if not assignment.mutates and not assignment.merges:
-        if len(forwarded) == len(work.data.components):
+        if len(forwarded) == len(work.data.components) and not left:
             return LensOutput(work.chunk)
         if not forwarded:
             return LensOutput(None)
@@ -47,6 +55,35 @@ def _forwarded(data: ChunkData, assignment: Assignment, mode: OutputMode) -> dic
     if mode == "forward_unmatched":
         return {name: c for name, c in columns.items() if name not in assignment.consumed}
     return {m.component: columns[m.component] for m in assignment.mutates}
+
+
+def _left_over(work: ChunkWork, assignment: Assignment) -> dict[str, Rows]:
+    """The columns that lenses consume for some of their rows only, with the rows that no lens is for."""
+    covered: dict[str, Rows | None] = {}
+    for lens in assignment.derived + assignment.merges:
+        if lens.component not in assignment.consumed or covered.get(lens.component, True) is None:
+            continue
+        try:
+            rows = work.rows_of(lens)
+        except LensError:  # the lens itself reports it
+            rows = None
+        before = covered.get(lens.component)
+        covered[lens.component] = rows if rows is None or before is None else before | rows
+    return {name: ~rows for name, rows in covered.items() if rows is not None and not rows.all()}
+
+
+def _only_rows(data: ChunkData, left: dict[str, Rows]) -> Chunk:
+    """The columns with the rows that at least one of them still needs."""
+    needed = np.flatnonzero(np.logical_or.reduce(list(left.values())))
+    columns = tuple(_masked(data, name, rows) for name, rows in left.items())
+    return Chunk.from_data(data.with_components(columns).take(needed))
+
+
+def _masked(data: ChunkData, name: str, rows: Rows) -> Component:
+    """A column with nulls in all other rows."""
+    column = next(c for c in data.components if c.descriptor.component == name)
+    kept = pc.if_else(pa.array(rows), column.values, pa.scalar(None, column.values.type))
+    return Component(column.descriptor, kept)
 
 
 def _mutate(work: ChunkWork, assignment: Assignment, columns: dict[str, Component], errors: list[LensError]) -> None:

@@ -15,20 +15,30 @@ def is_one_each(column: pa.ListArray) -> bool:
     return column.null_count == 0 and bool((offsets[1:] - offsets[:-1] == 1).all())
 
 
-def source_rows(column: pa.ListArray) -> npt.NDArray[np.int64] | None:
+def is_at_most_one_each(column: pa.ListArray) -> bool:
+    """Whether no row has several elements."""
+    return bool((_lengths(column) <= 1).all())
+
+
+def source_rows(column: pa.ListArray, *, keep_empty: bool = True) -> npt.NDArray[np.int64] | None:
     """The input row of each output row; None where every row gives one."""
     lengths = _lengths(column)
-    if lengths.max(initial=0) <= 1:
+    if lengths.max(initial=0) <= 1 and (keep_empty or lengths.min(initial=1) == 1):
         return None
+    if not keep_empty:
+        return np.repeat(np.arange(len(column), dtype=np.int64), lengths)
     return np.repeat(np.arange(len(column), dtype=np.int64), np.maximum(lengths, 1))
 
 
-def exploded(column: pa.ListArray) -> pa.ListArray:
-    """One list of one element for each element, null for a null one; null and empty rows stay one row each."""
+def exploded(column: pa.ListArray, *, keep_empty: bool = True) -> pa.ListArray:
+    """One list of one element for each element, null for a null one.
+
+    Null and empty rows stay one row each, or none without ``keep_empty``.
+    """
     elements, offsets = lists.grouped(column, hidden=False)
     present = lists.validity_of(elements)
     lengths = offsets[1:] - offsets[:-1]
-    if lengths.min(initial=1) > 0:
+    if lengths.min(initial=1) > 0 or not keep_empty:
         return lists.list_array(elements, np.arange(len(elements) + 1, dtype=np.int32), present)
     return _with_gaps(elements, lengths, present, lists.validity_of(column))
 

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..engine.chunk import Chunk, ChunkData
 from ..engine.errors import LensError, SelectorError
+from . import scatter
 from .compiled import CompiledDerive, CompiledLenses, CompiledMutate, Selected
+from .selector import lists
+from .selector.type_names import type_name
 from .selector_table import SelectorResults
+
+Rows = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class LensOutput:
-    """A chunk that came of lenses, if any, and what went wrong on the way to it."""
+    """A chunk that came of lenses, if any, and what went wrong on the way to it.
+
+    ``constant``: it holds what a lens says of all rows, and is the same for every chunk.
+    """
 
     chunk: Chunk | None
     errors: tuple[LensError, ...] = ()
+    constant: bool = False
 
 
 @dataclass(slots=True)
@@ -28,6 +39,7 @@ class ChunkWork:
     data: ChunkData
     lenses: CompiledLenses
     _results: dict[str, SelectorResults] = field(default_factory=dict)
+    _parts: dict[tuple[str, int], tuple[Rows, ChunkWork | None]] = field(default_factory=dict)
 
     def column(self, lens: CompiledMutate | CompiledDerive, selected: Selected, what: str) -> pa.ListArray | None:
         """What a selector of ``lens`` gives; None for nothing. Raises :class:`LensError` about ``what``."""
@@ -39,6 +51,44 @@ class ChunkWork:
                 f"(entity: `{self.data.entity_path}`, input: `{lens.component}`): {error.reason}"
             )
             raise self.error(message, lens, selected) from error
+
+    def part(self, lens: CompiledDerive) -> ChunkWork | None:
+        """The rows that the lens is for, as work of their own; None where there are none.
+
+        Raises :class:`LensError` where its condition fails, or is not one bool a row.
+        """
+        return self if lens.condition is None else self._part(lens, lens.condition)[1]
+
+    def rows_of(self, lens: CompiledDerive) -> Rows | None:
+        """Which rows the lens is for, one bool a row; None: all. Raises as :meth:`part` does."""
+        return None if lens.condition is None else self._part(lens, lens.condition)[0]
+
+    def _part(self, lens: CompiledDerive, condition: Selected) -> tuple[Rows, ChunkWork | None]:
+        key = (lens.component, condition.slot)
+        if key not in self._parts:
+            rows = self._condition(lens, condition)
+            if rows.all():
+                part: ChunkWork | None = self
+            elif not rows.any():
+                part = None
+            else:
+                data = self.data.take(np.flatnonzero(rows))
+                part = ChunkWork(self.chunk, data, self.lenses)
+            self._parts[key] = rows, part
+        return self._parts[key]
+
+    def _condition(self, lens: CompiledDerive, condition: Selected) -> Rows:
+        column = self.column(lens, condition, "condition")
+        if column is None:
+            return np.zeros(self.data.num_rows, bool)
+        if column.type.value_type != pa.bool_() or not scatter.is_at_most_one_each(column):
+            message = f"A condition must give one bool a row, got {type_name(column.type)}"
+            raise self.error(message, lens, condition)
+        rows = np.zeros(self.data.num_rows, bool)
+        filled = lists.offsets_of(column)
+        has = (filled[1:] > filled[:-1]) & (column.is_valid().to_numpy(zero_copy_only=False))
+        rows[has] = column.flatten().fill_null(False).to_numpy(zero_copy_only=False)
+        return rows
 
     def error(self, message: str, lens: CompiledMutate | CompiledDerive, selected: Selected | None = None) -> LensError:
         """An error about this chunk."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -14,7 +14,9 @@ import pyarrow as pa
 from ...engine.chunk import Chunk, parse_entity_path
 from ...engine.errors import ReadWarning
 from ...engine.limits import MIB
+from ...lenses import DeriveLens
 from .decoding.decoded import Decoded, MessageDecoder
+from .mapping import LOG_TIME, PUBLISH_TIME, Mapping, shifted
 from .options import McapOptions
 from .raw import RawDecoder
 from .records import HEAD, MESSAGE_FIXED
@@ -78,11 +80,14 @@ class ChannelOutput:
     at the same entity, in a chunk behind that of its neighbours.
     """
 
-    def __init__(self, channel: Channel, decoder: MessageDecoder, options: McapOptions) -> None:
+    def __init__(
+        self, channel: Channel, decoder: MessageDecoder, options: McapOptions, lenses: Sequence[DeriveLens] = ()
+    ) -> None:
         self._channel = channel
         self._entity_path = parse_entity_path(channel.topic)
         self._decoder = decoder
         self._options = options
+        self._mapping = Mapping(lenses, options) if lenses else None
         self._bad = 0
         self._first_reason = ""
 
@@ -96,7 +101,7 @@ class ChannelOutput:
                     f"{self._decoder.descriptor} gave {len(decoded.values)} of {len(piece.starts)} rows"
                 )
             if not len(decoded.bad):
-                yield self._chunk(self._decoder, decoded.values, piece)
+                yield from self._mapped(self._chunk(self._decoder, decoded.values, piece))
                 continue
             yield from self._parted(data, piece, decoded)
 
@@ -109,21 +114,31 @@ class ChannelOutput:
                 ReadWarning,
                 stacklevel=2,
             )
+        if self._mapping is not None and self._mapping.unmapped:
+            warnings.warn(
+                f"{path}: topic {self._channel.topic}: {self._mapping.unmapped} messages could not be shown as what"
+                f" their type means and come out as they were decoded; the first: {self._mapping.reason}",
+                ReadWarning,
+                stacklevel=2,
+            )
+
+    def _mapped(self, chunk: Chunk) -> Iterator[Chunk]:
+        return iter((chunk,)) if self._mapping is None else self._mapping.chunks(chunk)
 
     def _parted(self, data: Bytes, piece: Run, decoded: Decoded) -> Iterator[Chunk]:
         self._first_reason = self._first_reason or decoded.reasons[0]
         self._bad += len(decoded.bad)
         good = np.delete(np.arange(len(piece.starts)), decoded.bad)
         if len(good):
-            yield self._chunk(self._decoder, decoded.values, piece.take(good))
+            yield from self._mapped(self._chunk(self._decoder, decoded.values, piece.take(good)))
         bad = piece.take(decoded.bad)
         raw = RawDecoder()
         yield self._chunk(raw, raw.decode(data, bad.starts, bad.ends).values, bad)
 
     def _chunk(self, decoder: MessageDecoder, values: pa.Array, run: Run) -> Chunk:
         timelines = {
-            "message_log_time": _times(run.log_times, self._options),
-            "message_publish_time": _times(run.publish_times, self._options),
+            LOG_TIME: _times(run.log_times, self._options),
+            PUBLISH_TIME: _times(run.publish_times, self._options),
         }
         return Chunk.build(self._entity_path, timelines, [(decoder.descriptor, _one_each(decoder, values))])
 
@@ -146,8 +161,7 @@ def _released(arena: Bytes, piece: Run) -> tuple[Bytes, Run]:
 
 def _times(values: Times, options: McapOptions) -> pa.Array:
     """Nanoseconds as the reader's time type. Those beyond i64, and sums with the offset, become the latest there is."""
-    times = np.minimum(values, np.uint64(_LATEST)).astype(np.int64)
-    times += np.minimum(options.offset_ns, _LATEST - times)
+    times = shifted(np.minimum(values, np.uint64(_LATEST)).astype(np.int64), options)
     return pa.Array.from_buffers(options.time_type, len(times), [None, pa.py_buffer(times)])
 
 

@@ -7,6 +7,9 @@ from enum import StrEnum
 from functools import lru_cache
 
 from ...engine.errors import ReadWarning
+from ...lenses import DeriveLens
+from ...lenses.foxglove import foxglove_lenses
+from ...lenses.ros2 import REFLECTED, ros2_lenses
 from .decoding.decoded import MessageDecoder, SchemaError
 from .options import McapOptions
 from .raw import RawDecoder
@@ -26,11 +29,29 @@ def kind_for(channel: Channel, schema: Schema | None, options: McapOptions) -> K
     if not options.selects(channel.topic):
         return None
     encoding = schema.encoding if schema is not None else ""
-    if encoding == "ros2msg" and channel.message_encoding.lower() == "cdr" and Kind.ROS2 in options.decoders:
-        return Kind.ROS2
+    if encoding == "ros2msg" and channel.message_encoding.lower() == "cdr":
+        mapped = lenses_for(channel, schema, Kind.ROS2, options)
+        if Kind.ROS2 in options.decoders or mapped:
+            return Kind.ROS2
     if encoding == "protobuf" and Kind.PROTOBUF in options.decoders:
         return Kind.PROTOBUF
     return Kind.RAW if Kind.RAW in options.decoders else None
+
+
+def lenses_for(channel: Channel, schema: Schema | None, kind: Kind, options: McapOptions) -> tuple[DeriveLens, ...]:
+    """What makes the decoded messages of a channel into what they mean; nothing where they stay structs.
+
+    The mappings that Rerun's reader has as lenses need the reflection that they are lenses over.
+    """
+    if schema is None:
+        return ()
+    if kind is Kind.ROS2 and "ros2msg" in options.decoders:
+        if schema.name in REFLECTED and Kind.ROS2 not in options.decoders:
+            return ()
+        return ros2_lenses(schema.name, channel.topic)
+    if kind is Kind.PROTOBUF and "foxglove" in options.decoders:
+        return foxglove_lenses(schema.name)
+    return ()
 
 
 def decoder_for(

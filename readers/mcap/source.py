@@ -11,12 +11,13 @@ from .emit import ChannelOutput, runs
 from .file import McapFile
 from .info import McapInfo, describe_file
 from .layout import Layout, read_layout
+from .mapping import entities_of
 from .options import McapOptions
 from .plan import McapSplit, plan_splits
 from .records import DAMAGED_HINT
 from .registry import Channel, Registry, Schema
 from .section import SectionReader
-from .selection import decoder_for, kind_for
+from .selection import decoder_for, kind_for, lenses_for
 
 
 class _Shared(NamedTuple):
@@ -92,14 +93,16 @@ class McapSource:
 
     def _output(self, channel_id: int, registry: Registry, split: McapSplit) -> ChannelOutput | None:
         channel = registry.channel(channel_id, offset=split.start)
-        if self._wanted is not None and not self._wanted(parse_entity_path(channel.topic)):
-            return None
         schema = registry.schema_of(channel)
         kind = kind_for(channel, schema, self.options)
         if kind is None:
             return None
+        lenses = lenses_for(channel, schema, kind, self.options)
+        entities = entities_of(lenses, parse_entity_path(channel.topic))
+        if self._wanted is not None and not any(self._wanted(entity) for entity in entities):
+            return None
         decoder = decoder_for(channel, schema, kind, self.options, path=self.path)
-        return ChannelOutput(channel, decoder, self.options)
+        return ChannelOutput(channel, decoder, self.options, lenses)
 
 
 def _share(layout: Layout) -> _Shared:

@@ -1,0 +1,108 @@
+"""Decoded messages made into what they mean: lenses over one channel's chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from ...engine.chunk import Chunk, Timeline, TimelineKind
+from ...engine.errors import LensError
+from ...lenses import DeriveLens, LensOutput, LensSet
+from .options import McapOptions
+
+LOG_TIME: Final = "message_log_time"
+PUBLISH_TIME: Final = "message_publish_time"
+
+_MAX_SINGLE_FAULTS: Final = 32
+"""Messages of one chunk that are found to fail one by one; beyond, what is left of their part fails as a whole."""
+
+_LATEST: Final = 2**63 - 1
+
+
+class Mapping:
+    """Applies lenses to the chunks of decoded messages of one channel.
+
+    A message that the lenses are not for, or that they fail on, stays as it was decoded, and is counted. What a lens
+    says of all messages comes once.
+    """
+
+    def __init__(self, lenses: Sequence[DeriveLens], options: McapOptions) -> None:
+        self._lenses = LensSet(lenses, "forward_unmatched")
+        self._options = options
+        self._constants: list[Chunk] = []
+        self.unmapped = 0
+        self.reason = ""
+
+    def chunks(self, chunk: Chunk) -> Iterator[Chunk]:
+        """What comes of a chunk: what the messages mean, and those that stayed as they are."""
+        yield from self._mapped(chunk, [_MAX_SINGLE_FAULTS])
+
+    def _mapped(self, chunk: Chunk, patience: list[int]) -> Iterator[Chunk]:
+        outputs = list(self._lenses.outputs(chunk))
+        error = next((e for output in outputs for e in output.errors), None)
+        if error is None:
+            yield from self._made(chunk, outputs)
+        elif chunk.num_rows == 1 or patience[0] <= 0:
+            patience[0] -= 1
+            self._count(chunk.num_rows, error)
+            yield chunk
+        else:
+            half = chunk.num_rows // 2
+            for part in (chunk.data.slice(0, half), chunk.data.slice(half, chunk.num_rows - half)):
+                yield from self._mapped(Chunk.from_data(part), patience)
+
+    def _made(self, chunk: Chunk, outputs: list[LensOutput]) -> Iterator[Chunk]:
+        inputs = self._lenses.inputs
+        for output in outputs:
+            made = output.chunk
+            if made is None or (output.constant and self._seen(made)):
+                continue
+            if any(c.descriptor.component in inputs for c in made.data.components):
+                self._count(made.num_rows, None)
+            yield made if output.constant or made is chunk else _timed(made, self._options)
+
+    def _seen(self, constant: Chunk) -> bool:
+        for known in self._constants:
+            if (known.entity_path, known.data.components) == (constant.entity_path, constant.data.components):
+                return True
+        self._constants.append(constant)
+        return False
+
+    def _count(self, messages: int, error: LensError | None) -> None:
+        self.unmapped += messages
+        self.reason = self.reason or (error.message if error is not None else "it has values that have no such meaning")
+
+
+def shifted(ticks: np.ndarray, options: McapOptions) -> np.ndarray:
+    """Times (int64, ns) with the reader's offset, saturating."""
+    if options.offset_ns == 0:
+        return ticks
+    room = _LATEST - np.maximum(ticks, 0) if options.offset_ns > 0 else -_LATEST - 1 - np.minimum(ticks, 0)
+    bounded = (np.minimum if options.offset_ns > 0 else np.maximum)(options.offset_ns, room)
+    moved: np.ndarray = ticks + bounded
+    return moved
+
+
+def _timed(chunk: Chunk, options: McapOptions) -> Chunk:
+    """The timelines that came of the messages as the reader was asked for them: of its type, with its offset."""
+    data = chunk.data
+    kind = TimelineKind.TIMESTAMP if options.timeline_type == "timestamp" else TimelineKind.DURATION
+    if options.offset_ns == 0 and all(t.kind is kind for t in data.timelines):
+        return chunk
+    return Chunk.from_data(replace(data, timelines=tuple(_line(t, kind, options) for t in data.timelines)))
+
+
+def _line(line: Timeline, kind: TimelineKind, options: McapOptions) -> Timeline:
+    if line.name in (LOG_TIME, PUBLISH_TIME) or line.kind is TimelineKind.SEQUENCE:
+        return line
+    return Timeline(line.name, kind, pa.array(shifted(line.ticks, options)).view(kind.arrow_type))
+
+
+def entities_of(lenses: Sequence[DeriveLens], entity_path: str) -> set[str]:
+    """The entities at which messages at ``entity_path`` may come out, mapped or not."""
+    derives = LensSet(lenses).compiled.derives if lenses else ()
+    return {entity_path, *(lens.target(entity_path) for lens in derives)}
