@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ..engine.chunk import ComponentDescriptor
 from ..engine.chunk.columns import descriptor_of
-from . import vectors
+from . import archetypes, vectors
 from .lens_outputs import ComponentOutput, ConstantOutput, SpreadOutput, TimeOutput
 from .selector import Selector, pipeline_of
 from .selector.syntax import Pipeline, pipeline_text
@@ -91,12 +91,12 @@ class DeriveLens:
         ``names`` name the series, in a static chunk beside each derived one. ``unit`` is the data's unit or a factor;
         values come out in ``to_unit``, or the SI unit.
         """
-        lens = self.to_component(vectors.SCALARS, Selector.of(vectors.scalars(selectors, unit, to_unit)))
+        lens = self.to_component(archetypes.SCALARS, Selector.of(vectors.scalars(selectors, unit, to_unit)))
         if names is None:
             return lens
-        earlier = [c for c in lens.constants if c.descriptor == vectors.SERIES_NAMES]
+        earlier = [c for c in lens.constants if c.descriptor == archetypes.SERIES_NAMES]
         named = [name for c in earlier for name in c.instances.to_pylist()]
-        constant = ConstantOutput(vectors.SERIES_NAMES, pa.array([*named, *names], pa.string()))
+        constant = ConstantOutput(archetypes.SERIES_NAMES, pa.array([*named, *names], pa.string()))
         return replace(lens, constants=(*(c for c in lens.constants if c not in earlier), constant))
 
     def to_constant(
@@ -125,11 +125,11 @@ class DeriveLens:
 
         A null coordinate makes the translation null. Units as in :meth:`to_scalars`.
         """
-        return self.to_component(vectors.TRANSLATION, Selector.of(vectors.translation(selectors, unit, to_unit)))
+        return self.to_component(archetypes.TRANSLATION, Selector.of(vectors.translation(selectors, unit, to_unit)))
 
     def to_rotation_quat(self, *selectors: Selector | str) -> DeriveLens:
         """``Transform3D:quaternion`` from four selectors (x, y, z, w), or from one (these fields, or lists of four)."""
-        return self.to_component(vectors.QUATERNION, Selector.of(vectors.quaternion(selectors)))
+        return self.to_component(archetypes.QUATERNION, Selector.of(vectors.quaternion(selectors)))
 
     def to_transform3d(
         self,

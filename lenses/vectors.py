@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ..engine.chunk import ComponentDescriptor
 from .selector import Selector, pipeline_of, unit_factor
 from .selector.parser import parse
 from .selector.syntax import Cast, Each, Packed, Pipeline, Scaled, Stage
-
-SCALARS = ComponentDescriptor("Scalars:scalars", "rerun.archetypes.Scalars", "rerun.components.Scalar")
-SERIES_NAMES = ComponentDescriptor("SeriesLines:names", "rerun.archetypes.SeriesLines", "rerun.components.Name")
-TRANSLATION = ComponentDescriptor(
-    "Transform3D:translation", "rerun.archetypes.Transform3D", "rerun.components.Translation3D"
-)
-QUATERNION = ComponentDescriptor(
-    "Transform3D:quaternion", "rerun.archetypes.Transform3D", "rerun.components.RotationQuat"
-)
 
 _XYZ = (".x", ".y", ".z")
 _XYZW = (".x", ".y", ".z", ".w")
