@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from enum import StrEnum
 from functools import lru_cache
+from typing import Final, NamedTuple
 
 from ...engine.errors import ReadWarning
 from ...lenses import DeriveLens
@@ -17,24 +18,42 @@ from .registry import Channel, Schema
 
 
 class Kind(StrEnum):
-    """The message decoders, in the order in which they claim a channel."""
+    """The message decoders, in the order in which they claim a channel.
+
+    ``ros2_reflection`` takes what ROS writes: CDR with ``ros2msg``, ``ros2idl`` or ``omgidl``, and ROS 1. ``protobuf``
+    takes what else brings its schema along: protobuf.
+    """
 
     ROS2 = "ros2_reflection"
     PROTOBUF = "protobuf"
     RAW = "raw"
 
 
+class _Format(NamedTuple):
+    """How messages with a schema of one encoding are decoded: under which identifier, in which of their own encodings
+    (in lower case; none where that is not looked at), and by which function of :mod:`.decoding`.
+    """
+
+    kind: Kind
+    messages: str | None
+    decoder: str
+
+
+_FORMATS: Final = {
+    "ros2msg": _Format(Kind.ROS2, "cdr", "ros2_decoder"),
+    "ros1msg": _Format(Kind.ROS2, "ros1", "ros1_decoder"),
+    "protobuf": _Format(Kind.PROTOBUF, None, "protobuf_decoder"),
+}
+"""By the encoding of the schema."""
+
+
 def kind_for(channel: Channel, schema: Schema | None, options: McapOptions) -> Kind | None:
     """The decoder that claims ``channel`` under ``options``; None when nothing is to come out of it."""
     if not options.selects(channel.topic):
         return None
-    encoding = schema.encoding if schema is not None else ""
-    if encoding == "ros2msg" and channel.message_encoding.lower() == "cdr":
-        mapped = lenses_for(channel, schema, Kind.ROS2, options)
-        if Kind.ROS2 in options.decoders or mapped:
-            return Kind.ROS2
-    if encoding == "protobuf" and Kind.PROTOBUF in options.decoders:
-        return Kind.PROTOBUF
+    found = _format_of(channel, schema)
+    if found is not None and (found.kind in options.decoders or lenses_for(channel, schema, found.kind, options)):
+        return found.kind
     return Kind.RAW if Kind.RAW in options.decoders else None
 
 
@@ -49,7 +68,7 @@ def lenses_for(channel: Channel, schema: Schema | None, kind: Kind, options: Mca
         if schema.name in REFLECTED and Kind.ROS2 not in options.decoders:
             return ()
         return ros2_lenses(schema.name, channel.topic)
-    if kind is Kind.PROTOBUF and "foxglove" in options.decoders:
+    if kind is Kind.PROTOBUF and schema.encoding == "protobuf" and {kind, "foxglove"} <= options.decoders:
         return foxglove_lenses(schema.name)
     return ()
 
@@ -58,15 +77,24 @@ def decoder_for(
     channel: Channel, schema: Schema | None, kind: Kind, options: McapOptions, *, path: str
 ) -> MessageDecoder:
     """Compile the decoder of a channel. A definition that cannot be used gives raw bytes and one ``ReadWarning``."""
-    if kind is Kind.RAW or schema is None:
+    found = _format_of(channel, schema)
+    if kind is Kind.RAW or found is None:
         if options.decoders & {Kind.ROS2, Kind.PROTOBUF}:
             _warn_of_encoding(channel, schema, path)
         return RawDecoder()
+    name, data = ("", b"") if schema is None else (schema.name, schema.data)
     try:
-        return _compiled(kind, schema.name, schema.data)
+        return _compiled(found.decoder, name, data)
     except SchemaError as error:
-        _warn(f"{path}: topic {channel.topic}: the schema {schema.name} cannot be used: {error}")
+        _warn(f"{path}: topic {channel.topic}: the schema {name} cannot be used: {error}")
         return RawDecoder()
+
+
+def _format_of(channel: Channel, schema: Schema | None) -> _Format | None:
+    found = _FORMATS.get(schema.encoding if schema is not None else "")
+    if found is None or found.messages not in (None, channel.message_encoding.lower()):
+        return None
+    return found
 
 
 def _warn_of_encoding(channel: Channel, schema: Schema | None, path: str) -> None:
@@ -84,11 +112,8 @@ def _warn(text: str) -> None:
 
 
 @lru_cache(maxsize=256)
-def _compiled(kind: Kind, name: str, data: bytes) -> MessageDecoder:
-    if kind is Kind.ROS2:
-        from .decoding import ros2_decoder
+def _compiled(decoder: str, name: str, data: bytes) -> MessageDecoder:
+    from . import decoding
 
-        return ros2_decoder(name, data)
-    from .decoding import protobuf_decoder
-
-    return protobuf_decoder(name, data)
+    compiled: MessageDecoder = getattr(decoding, decoder)(name, data)
+    return compiled

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from .decoded import Decoded, MessageDecoder, SchemaError
 from .protobuf import ProtobufDecoder
+from .ros1 import Ros1Decoder
 from .ros2 import Ros2Decoder
 
-__all__ = ["Decoded", "MessageDecoder", "SchemaError", "protobuf_decoder", "ros2_decoder"]
+__all__ = ["Decoded", "MessageDecoder", "SchemaError", "protobuf_decoder", "ros1_decoder", "ros2_decoder"]
+
+
+def ros1_decoder(schema_name: str, schema_data: bytes) -> MessageDecoder:
+    """A decoder for ROS 1 messages of a ``ros1msg`` schema; raises :class:`SchemaError`."""
+    return Ros1Decoder(schema_name, schema_data)
 
 
 def ros2_decoder(schema_name: str, schema_data: bytes) -> MessageDecoder:

@@ -50,7 +50,7 @@ def assemble(node: Node, columns: Iterator[Column], rows: int, batch: Batch) -> 
     """
     if isinstance(node, Struct):
         children = [assemble(child, columns, rows, batch) for _, child in node.fields]
-        if not children:
+        if node.has_filler:
             next(columns)
         return pa.Array.from_buffers(node.arrow, rows, [None], null_count=0, children=children)
     column = next(columns)
@@ -72,14 +72,20 @@ def _numbers(node: Primitive, column: Raw, batch: Batch) -> pa.Array:
 
 def _strings(column: TextRun, batch: Batch) -> pa.Array:
     starts, lengths = column.starts, column.lengths
+    if batch.wire.ended:
+        lengths = lengths - _nuls(starts, lengths, batch)
+    return strings(gather(batch.data, starts, lengths), offsets_of(lengths), batch, column.owner, column.path)
+
+
+def _nuls(starts: np.ndarray, lengths: np.ndarray, batch: Batch) -> np.ndarray:
+    """Which texts end in NUL."""
     some = lengths > 0
     if some.all():
-        ended = batch.data[starts + lengths - 1] == 0
+        ended: np.ndarray = batch.data[starts + lengths - 1] == 0
     else:
         ended = np.zeros(len(lengths), np.bool_)
         ended[some] = batch.data[(starts + lengths - 1)[some]] == 0
-    lengths = lengths - ended
-    return strings(gather(batch.data, starts, lengths), offsets_of(lengths), batch, column.owner, column.path)
+    return ended
 
 
 def _sequence(node: Sequence, column: Column, rows: int, batch: Batch) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Many CDR messages of one type and byte order to Arrow arrays, in the quickest way their layouts allow."""
+"""Many messages of one type and byte order to Arrow arrays, in the quickest way their layouts allow."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from .cdr_frame import Batch, Frame
 from .cdr_layout import Program, compile_node
 from .cdr_single import TooManyElementsError
 from .cdr_template import MOST_BYTES, NoTemplateError, Template, trace
-from .message_types import Struct
-
-HEADER: Final = 4
-"""Bytes before the message proper: they name its encoding."""
+from .message_types import Struct, Wire
 
 _MOST_TEMPLATES: Final = 4
 _MOST_REMEMBERED: Final = 16
@@ -41,9 +38,10 @@ class Messages(NamedTuple):
 class ColumnarReader:
     """Reads messages of one type by column."""
 
-    def __init__(self, node: Struct) -> None:
+    def __init__(self, node: Struct, wire: Wire) -> None:
         self._node = node
-        self._program: Program = compile_node(node, "")
+        self._wire = wire
+        self._program: Program = compile_node(node, "", wire)
         self._templates: dict[tuple[str, int], Template] = {}
 
     def read(self, messages: Messages, chosen: np.ndarray, faults: Faults) -> Iterator[Piece]:
@@ -65,22 +63,22 @@ class ColumnarReader:
         """Read those of ``chosen``, all of one length, that have the layout of the first; None when few have."""
         data, starts, ends, order = messages
         first = chosen[0]
-        body = data[starts[first] + HEADER : ends[first]]
+        body = data[starts[first] + self._wire.header : ends[first]]
         template = self._templates.get((order, len(body)))
         if template is None or not template.fits(body.tobytes()):
             try:
-                template = trace(self._node, body.tobytes(), order)
+                template = trace(self._node, body.tobytes(), order, self._wire)
             except NoTemplateError:
                 return None
             if len(self._templates) >= _MOST_REMEMBERED:
                 self._templates.clear()
             self._templates[order, len(body)] = template
-        alike = _take_apart(template, messages, chosen)
+        alike = self._take_apart(template, messages, chosen)
         if not alike.alike.all():
             chosen = chosen[alike.alike]
             if len(chosen) * _LEAST_ALIKE < len(alike.alike):
                 return None
-            alike = _take_apart(template, messages, chosen)
+            alike = self._take_apart(template, messages, chosen)
         values = alike.array()
         return None if alike.batch.faults else (chosen, values)
 
@@ -88,13 +86,16 @@ class ColumnarReader:
         """Read messages of any layout; those found wrong are left out and the others read again."""
         data, starts, ends, order = messages
         while True:
-            batch = Batch(data, order)
-            base = starts[chosen] + HEADER
+            batch = Batch(data, order, self._wire)
+            base = starts[chosen] + self._wire.header
             try:
-                columns = read(self._program, Frame(batch, base, base, ends[chosen], chosen, chosen))
+                frame = Frame(batch, base, base, ends[chosen], chosen, chosen)
+                columns = read(self._program, frame)
             except TooManyElementsError:
                 yield from self._read_halves(messages, chosen, faults)
                 return
+            if self._wire.exact:
+                frame.require(frame.place == frame.end, "the message goes on after its last field")
             if not batch.faults:
                 values = assemble(self._node, iter(columns), len(chosen), batch)
             if not batch.faults:
@@ -113,9 +114,9 @@ class ColumnarReader:
         yield from self._read_any(messages, chosen[:half], faults)
         yield from self._read_any(messages, chosen[half:], faults)
 
-
-def _take_apart(template: Template, messages: Messages, chosen: np.ndarray) -> Alike:
-    return Alike(template, Batch(messages.data, messages.order), messages.starts[chosen] + HEADER, chosen)
+    def _take_apart(self, template: Template, messages: Messages, chosen: np.ndarray) -> Alike:
+        batch = Batch(messages.data, messages.order, self._wire)
+        return Alike(template, batch, messages.starts[chosen] + self._wire.header, chosen)
 
 
 def _of_equal_length(lengths: np.ndarray) -> list[np.ndarray]:

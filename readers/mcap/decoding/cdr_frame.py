@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .cdr_layout import Block
+from .message_types import CDR, Wire
 
 
 @dataclass
@@ -15,6 +16,7 @@ class Batch:
 
     data: np.ndarray
     order: str
+    wire: Wire = CDR
     faults: list[tuple[np.ndarray, str]] = field(default_factory=list)
 
 

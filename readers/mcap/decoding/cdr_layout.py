@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .message_types import Node, Primitive, Sequence, Struct, Text
+from .message_types import Node, Primitive, Sequence, Struct, Text, Wire
 
 
 @dataclass(frozen=True)
@@ -95,17 +95,17 @@ Var = TextVar | PlainVar | ElementsVar
 Program = tuple[tuple[Block, Var | None], ...]
 
 
-def compile_node(node: Node, path: str) -> Program:
+def compile_node(node: Node, path: str, wire: Wire) -> Program:
     """The steps that read one ``node``: blocks, each followed by something variable except perhaps the last."""
     steps: list[tuple[Block, Var | None]] = []
     parts: list[Part] = []
-    for piece in _pieces(node, path):
+    for piece in _pieces(node, path, wire):
         if isinstance(piece, Part):
             parts.append(piece)
             continue
         counted = isinstance(piece, TextVar) or piece.length is None
         if counted:
-            parts.append(Part(4, 4, piece.path))
+            parts.append(Part(4, min(4, wire.max_align), piece.path))
         steps.append((Block(tuple(parts), counted), piece))
         parts = []
     if parts:
@@ -113,24 +113,24 @@ def compile_node(node: Node, path: str) -> Program:
     return tuple(steps)
 
 
-def _pieces(node: Node, path: str) -> Iterator[Part | Var]:
+def _pieces(node: Node, path: str, wire: Wire) -> Iterator[Part | Var]:
     if isinstance(node, Primitive):
-        yield Part(node.size, node.size, path)
+        yield Part(node.size, min(node.size, wire.max_align), path)
     elif isinstance(node, Text):
         yield TextVar(path)
     elif isinstance(node, Struct):
-        if not node.fields:
+        if node.has_filler:
             yield Part(1, 1, path)
         for name, child in node.fields:
-            yield from _pieces(child, f"{path}.{name}" if path else name)
+            yield from _pieces(child, f"{path}.{name}" if path else name, wire)
     elif isinstance(node.element, Primitive) and node.length is not None:
-        yield Part(node.element.size * node.length, node.element.size, path)
+        yield Part(node.element.size * node.length, min(node.element.size, wire.max_align), path)
     else:
-        yield _elements(node, path)
+        yield _elements(node, path, wire)
 
 
-def _elements(node: Sequence, path: str) -> PlainVar | ElementsVar:
-    program = compile_node(node.element, f"{path}[]")
+def _elements(node: Sequence, path: str, wire: Wire) -> PlainVar | ElementsVar:
+    program = compile_node(node.element, f"{path}[]", wire)
     block, var = program[0]
     if len(program) == 1 and var is None and block.parts[0].align == block.align:
         size = block.layout(0)[1]

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from ....engine.limits import MAX_ELEMENTS
-from .message_types import Node, Primitive, Sequence, Struct, Text
+from .message_types import CDR, ROS1_WIRE, Node, Primitive, Sequence, Struct, Text, Wire
 
 Reader = Callable[["Cursor"], Any]
 
@@ -40,6 +40,7 @@ class Encoding:
     headed_lists: bool = False
     headed_structs: bool = False
     wide_unit: int = 2
+    wire: Wire = CDR
 
 
 def _readings(order: str, kind: str) -> tuple[Encoding, ...]:
@@ -68,6 +69,8 @@ other than the first counts only when it ends where the message ends."""
 
 PARAMETER_LISTS: Final = frozenset({0x0A, 0x0B, 0x12, 0x13})
 """Labels whose standard meaning cannot be read: members go by ids that no ROS 2 definition has."""
+
+_ROS1: Final = Encoding("<", max_align=ROS1_WIRE.max_align, wire=ROS1_WIRE)
 
 COLUMNAR: Final = {0x00: ">", 0x01: "<"}
 """Labels that the columnar reader knows, and their byte order."""
@@ -123,6 +126,15 @@ def read_plain(reader: Reader, body: bytes, label: int, *, wide: bool) -> Any:
     return reader(Cursor(body, standard))
 
 
+def read_plain_ros1(reader: Reader, body: bytes) -> Any:
+    """The same for a message of ROS 1."""
+    cursor = Cursor(body, _ROS1)
+    value = reader(cursor)
+    if cursor.place != len(body):
+        raise CdrError("the message goes on after its last field")
+    return value
+
+
 def plain_reader(node: Node, path: str = "") -> Reader:
     """A function that reads one ``node`` from a cursor."""
     if isinstance(node, Primitive):
@@ -153,7 +165,7 @@ def _text_reader(path: str) -> Reader:
     def read(cursor: Cursor) -> str:
         raw = cursor.take(cursor.word())
         try:
-            return (raw[:-1] if raw[-1:] == b"\0" else raw).decode("utf-8")
+            return (raw[:-1] if cursor.encoding.wire.ended and raw[-1:] == b"\0" else raw).decode("utf-8")
         except UnicodeDecodeError:
             raise CdrError(f"{path}: the text is not UTF-8") from None
 
@@ -214,7 +226,7 @@ def _struct_reader(node: Struct, path: str) -> Reader:
     def read(cursor: Cursor) -> dict[str, Any]:
         if cursor.encoding.headed_structs:
             cursor.word()
-        if not readers:
+        if node.has_filler:
             cursor.take(1)
         return {name: reader(cursor) for name, reader in readers}
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .message_types import Node, Primitive, Sequence, Struct, Text
+from .message_types import Node, Primitive, Sequence, Struct, Text, Wire
 
 MOST_BYTES: Final = 1 << 13
 """Larger messages are mostly blobs, which are not worth copying together first."""
@@ -112,13 +112,15 @@ def _all_slots(slot: Slot) -> Iterator[Slot]:
         yield from _all_slots(child)
 
 
-def trace(node: Node, body: bytes, order: str) -> Template:
+def trace(node: Node, body: bytes, order: str, wire: Wire) -> Template:
     """The layout of the message ``body`` (without its header). Raises :class:`NoTemplateError`."""
-    if len(body) > MOST_BYTES:
+    if not 0 < len(body) <= MOST_BYTES:
         raise NoTemplateError
-    tracer = _Tracer(body, order)
+    tracer = _Tracer(body, order, wire)
     root = _slots(node, "")
     tracer.visit(root)
+    if wire.exact and tracer.place != len(body):
+        raise NoTemplateError
     return Template(root, tracer.place, order, tuple(tracer.words), tuple(tracer.nuls))
 
 
@@ -132,8 +134,9 @@ def _slots(node: Node, path: str) -> Slot:
 
 
 class _Tracer:
-    def __init__(self, body: bytes, order: str) -> None:
+    def __init__(self, body: bytes, order: str, wire: Wire) -> None:
         self._body = body
+        self._wire = wire
         self._word = struct.Struct(f"{order}I").unpack_from
         self._visits = 0
         self.place = 0
@@ -157,12 +160,12 @@ class _Tracer:
         else:
             for child in slot.children:
                 self.visit(child)
-            if not slot.children:
+            if node.has_filler:
                 self._step(1, 1)
 
     def _step(self, align: int, size: int) -> int:
         """Where the next ``size`` bytes start."""
-        start = self.place + -self.place % align
+        start = self.place + -self.place % min(align, self._wire.max_align)
         self.place = start + size
         if self.place > len(self._body):
             raise NoTemplateError
@@ -176,12 +179,12 @@ class _Tracer:
     def _text(self, slot: Slot) -> None:
         count = self._count()
         start = self._step(1, count)
-        if count:
+        if count and self._wire.ended:
             if self._body[self.place - 1]:
                 raise NoTemplateError
             self.nuls.append(self.place - 1)
         slot.places.append(start)
-        slot.sizes.append(max(count - 1, 0))
+        slot.sizes.append(max(count - self._wire.ended, 0))
 
     def _sequence(self, slot: Slot, node: Sequence) -> None:
         count = self._count() if node.length is None else node.length

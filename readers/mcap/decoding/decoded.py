@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from ....engine.chunk.descriptor import ComponentDescriptor
+
+_LARGEST_BATCH: Final = (1 << 31) - 1
 
 
 class SchemaError(ValueError):
@@ -58,3 +60,15 @@ def in_order(pieces: list[tuple[np.ndarray, pa.Array]], datatype: pa.DataType) -
     values = pa.concat_arrays([array for _, array in pieces])
     rank = np.argsort(indices)
     return values if bool((rank == np.arange(len(rank))).all()) else values.take(pa.array(rank))
+
+
+def check_batch(starts: np.ndarray, ends: np.ndarray) -> None:
+    """Refuse more than a list array can hold: raises ``ValueError`` for messages of 2 GiB together."""
+    if int((ends - starts).sum()) > _LARGEST_BATCH:
+        raise ValueError("more than 2 GiB of messages in one call")
+
+
+def decoded_of(pieces: list[tuple[np.ndarray, pa.Array]], datatype: pa.DataType, faults: dict[int, str]) -> Decoded:
+    """What was decoded, in order; ``faults`` has the reason for each message that was not."""
+    bad = np.array(sorted(faults), np.int64)
+    return Decoded(in_order(pieces, datatype), bad, [faults[index] for index in bad.tolist()])

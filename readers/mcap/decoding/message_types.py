@@ -1,10 +1,10 @@
-"""The types a ROS 2 message is made of, as a tree, and their Arrow types."""
+"""The types a ROS message is made of, as a tree, and their Arrow types."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -81,10 +81,16 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Struct:
-    """A message type. One without fields takes one meaningless byte on the wire, as IDL demands."""
+    """A message type. One without fields takes one meaningless byte, as IDL demands, or none if not ``filled``."""
 
     name: str
     fields: tuple[tuple[str, Node], ...]
+    filled: bool = True
+
+    @property
+    def has_filler(self) -> bool:
+        """Whether that byte is there."""
+        return self.filled and not self.fields
 
     @cached_property
     def arrow(self) -> pa.DataType:
@@ -93,8 +99,8 @@ class Struct:
 
     @cached_property
     def least(self) -> int:
-        """The fewest bytes it can take on the wire, at least 1: what bounds a declared element count."""
-        return sum(node.least for _, node in self.fields) or 1
+        """The fewest bytes it can take on the wire: what bounds a declared element count."""
+        return sum(node.least for _, node in self.fields) or int(self.filled)
 
 
 Node = Primitive | Text | Sequence | Struct
@@ -120,6 +126,25 @@ PRIMITIVES: Final[dict[str, Primitive]] = {
 
 TIME: Final = Struct("builtin_interfaces/Time", (("sec", PRIMITIVES["int32"]), ("nanosec", PRIMITIVES["uint32"])))
 """``Time`` and ``Duration`` of ``builtin_interfaces``, known even when no section of a schema defines them."""
+
+
+class Wire(NamedTuple):
+    """How messages lie in bytes: ``header`` bytes come first; numbers lie at multiples of their size, but of no more
+    than ``max_align``, counted from there. ``ended`` texts have a final NUL, ``exact`` messages end where their last
+    field does.
+    """
+
+    header: int
+    max_align: int
+    ended: bool
+    exact: bool
+
+
+CDR: Final = Wire(4, 8, ended=True, exact=False)
+"""Version 1 of it, as ROS 2 writes it."""
+
+ROS1_WIRE: Final = Wire(0, 1, ended=False, exact=True)
+"""The serialization of ROS 1: little-endian, nothing but the values and the counts before what varies in size."""
 
 
 def is_wide(node: Node) -> bool:

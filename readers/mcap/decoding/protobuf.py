@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,13 +11,11 @@ from google.protobuf.message import DecodeError
 
 from ....engine.chunk.descriptor import ComponentDescriptor
 from ....engine.limits import MAX_RECURSIVE_MESSAGE
-from .decoded import Decoded, in_order
+from .decoded import Decoded, check_batch, decoded_of
 from .protobuf_columns import Columns
 from .protobuf_plain import build_messages
 from .protobuf_scan import Places, TooManyCellsError
 from .protobuf_schema import parse_protobuf
-
-_LARGEST_BATCH: Final = (1 << 31) - 1
 
 
 class ProtobufDecoder:
@@ -30,14 +28,12 @@ class ProtobufDecoder:
 
     def decode(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
         """See :meth:`MessageDecoder.decode`."""
-        if int((ends - starts).sum()) > _LARGEST_BATCH:
-            raise ValueError("more than 2 GiB of messages in one call")
+        check_batch(starts, ends)
         if self._node.has_opaque:
             return self.decode_plain(data, starts, ends)
         faults: dict[int, str] = {}
         pieces = list(self._columnar(data, starts, ends, np.arange(len(starts)), faults))
-        bad = np.array(sorted(faults), np.int64)
-        return Decoded(in_order(pieces, self.datatype), bad, [faults[index] for index in bad.tolist()])
+        return decoded_of(pieces, self.datatype, faults)
 
     def _columnar(
         self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, chosen: np.ndarray, faults: dict[int, str]

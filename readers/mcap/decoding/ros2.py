@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from ....engine.chunk.descriptor import ComponentDescriptor
-from .cdr_batch import HEADER, ColumnarReader, Faults, Messages, Piece
+from .cdr_batch import ColumnarReader, Faults, Messages, Piece
 from .cdr_plain import COLUMNAR, ENCODINGS, CdrError, plain_reader, read_plain
-from .decoded import Decoded, in_order
-from .message_types import is_wide
+from .decoded import Decoded, check_batch, decoded_of
+from .message_types import CDR, is_wide
 from .ros2_schema import parse_ros2
 
-_LARGEST_BATCH: Final = (1 << 31) - 1
+_HEADER: Final = CDR.header
 _UNREADABLE: Final = -1
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
@@ -24,7 +24,7 @@ class Ros2Decoder:
 
     def __init__(self, schema_name: str, schema_data: bytes) -> None:
         self._node = parse_ros2(schema_name, schema_data)
-        self._columnar = ColumnarReader(self._node)
+        self._columnar = ColumnarReader(self._node, CDR)
         self._reader = plain_reader(self._node)
         self._wide = is_wide(self._node)
         name = schema_name.replace("/", ".")
@@ -33,8 +33,7 @@ class Ros2Decoder:
 
     def decode(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
         """See :meth:`MessageDecoder.decode`."""
-        if int((ends - starts).sum()) > _LARGEST_BATCH:
-            raise ValueError("more than 2 GiB of messages in one call")
+        check_batch(starts, ends)
         return self._decode(data, starts, ends, {} if self._wide else COLUMNAR)
 
     def decode_plain(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
@@ -51,15 +50,14 @@ class Ros2Decoder:
                 pieces += self._columnar.read(Messages(data, starts, ends, columnar[label]), chosen, faults)
             else:
                 pieces.append(self._singly(data, starts, ends, chosen, label, faults))
-        bad = np.array(sorted(faults), np.int64)
-        return Decoded(in_order(pieces, self.datatype), bad, [faults[index] for index in bad.tolist()])
+        return decoded_of(pieces, self.datatype, faults)
 
     def _singly(
         self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, chosen: np.ndarray, label: int, faults: Faults
     ) -> Piece:
         values, good = [], []
         for index in chosen.tolist():
-            body = data[starts[index] + HEADER : ends[index]].tobytes()
+            body = data[starts[index] + _HEADER : ends[index]].tobytes()
             try:
                 values.append(read_plain(self._reader, body, label, wide=self._wide))
                 good.append(index)
@@ -70,7 +68,7 @@ class Ros2Decoder:
 
 def _labels(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> np.ndarray:
     """The label of the encoding of each message, from its header; :data:`_UNREADABLE` where there is none we read."""
-    headed = ends - starts >= HEADER
+    headed = ends - starts >= _HEADER
     if headed.all() and len(starts):
         first: np.ndarray = data[starts]
         label: np.ndarray = data[starts + 1]
@@ -83,9 +81,9 @@ def _labels(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faul
     labels[rows[known]] = label[known]
     for index in np.flatnonzero(labels == _UNREADABLE).tolist():
         start, end = int(starts[index]), int(ends[index])
-        if end - start < HEADER:
+        if end - start < _HEADER:
             faults[index] = f"it has {end - start} bytes, fewer than the header of four"
-        elif data[start : start + HEADER].tobytes() == _ZSTD:
+        elif data[start : start + _HEADER].tobytes() == _ZSTD:
             faults[index] = "it is compressed by itself, with zstd, as rosbag2 does when told to compress messages"
         else:
             faults[index] = f"{data[start]:02x} {data[start + 1]:02x} names no encoding of CDR that can be read here"

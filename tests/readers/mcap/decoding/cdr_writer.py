@@ -1,4 +1,4 @@
-"""A small CDR writer, and strategies for message types and their values."""
+"""A small writer of CDR and ROS 1, and strategies for message types and their values."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 class Writer:
     """Writes one message; ``order`` is ``"<"`` or ``">"``."""
 
-    def __init__(self, order: str, *, max_align: int = 8, headed: bool = False, wide_unit: int = 2) -> None:
+    def __init__(
+        self, order: str, *, max_align: int = 8, headed: bool = False, wide_unit: int = 2, end: bytes = b"\0"
+    ) -> None:
         self.out = bytearray()
         self.order = order
         self.max_align = max_align
         self.headed = headed
         self.wide_unit = wide_unit
+        self.end = end
 
     def number(self, code: str, value: float) -> None:
         raw = np.array([value], f"{self.order}{code}").tobytes()
@@ -33,7 +36,7 @@ class Writer:
         elif isinstance(node, Struct):
             for name, child in node.fields:
                 self.write(child, value[name])
-            if not node.fields:
+            if node.has_filler:
                 self.number("u1", 0)
         else:
             if self.headed and not isinstance(node.element, Primitive):
@@ -49,7 +52,7 @@ class Writer:
             self.number("u4", len(units))
             self.out += units.astype(f"{self.order}u{self.wide_unit}").tobytes()
         else:
-            raw = value.encode() + b"\0"
+            raw = value.encode() + self.end
             self.number("u4", len(raw))
             self.out += raw
 
@@ -59,6 +62,13 @@ def message(node: Node, value: Any, order: str = "<", label: int | None = None, 
     writer = Writer(order, **options)
     writer.write(node, value)
     return struct.pack(">BBH", 0, int(order == "<") if label is None else label, 0) + bytes(writer.out)
+
+
+def ros1_message(node: Node, value: Any) -> bytes:
+    """One message in the serialization of ROS 1."""
+    writer = Writer("<", max_align=1, end=b"")
+    writer.write(node, value)
+    return bytes(writer.out)
 
 
 def schema_text(node: Struct) -> bytes:

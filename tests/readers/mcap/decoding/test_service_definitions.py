@@ -1,0 +1,102 @@
+"""The messages of services and actions, from definitions with ``---`` in them."""
+
+from __future__ import annotations
+
+import struct
+
+import pyarrow as pa
+import pytest
+from cdr_writer import join
+from chunkmill.readers.mcap.decoding import SchemaError, ros1_decoder, ros2_decoder
+from chunkmill.readers.mcap.decoding.ros2_schema import parse_ros2
+
+ADD = b"int64 a\nint64 b\n---\nint64 sum\n"
+FIBONACCI = b"int32 order\n---\nint32[] sequence\n---\nint32[] partial\n"
+RULE = b"=" * 80 + b"\n"
+
+TIME = pa.struct([("sec", pa.int32()), ("nanosec", pa.uint32())])
+UUID = pa.struct([("uuid", pa.list_(pa.uint8()))])
+INFO = pa.struct(
+    [("event_type", pa.uint8()), ("stamp", TIME), ("client_gid", pa.list_(pa.int8())), ("sequence_number", pa.int64())]
+)
+
+
+def event(request: pa.DataType, response: pa.DataType) -> pa.DataType:
+    return pa.struct([("info", INFO), ("request", pa.list_(request)), ("response", pa.list_(response))])
+
+
+REQUEST = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+RESPONSE = pa.struct([("sum", pa.int64())])
+GOAL = pa.struct([("order", pa.int32())])
+RESULT = pa.struct([("sequence", pa.list_(pa.int32()))])
+FEEDBACK = pa.struct([("partial", pa.list_(pa.int32()))])
+SEND = pa.struct([("goal_id", UUID), ("goal", GOAL)])
+
+
+@pytest.mark.parametrize("head", [b"", RULE + b"SRV: example/srv/Add\n"], ids=["bare", "named"])
+@pytest.mark.parametrize(
+    ("suffix", "kind"), [("_Request", REQUEST), ("_Response", RESPONSE), ("_Event", event(REQUEST, RESPONSE))]
+)
+def test_services(head: bytes, suffix: str, kind: pa.DataType) -> None:
+    assert parse_ros2(f"example/srv/Add{suffix}", head + ADD).arrow == kind
+
+
+@pytest.mark.parametrize("head", [b"", RULE + b"ACTION: example/action/Fib\n"], ids=["bare", "named"])
+@pytest.mark.parametrize(
+    ("suffix", "kind"),
+    [
+        ("_Goal", GOAL),
+        ("_Result", RESULT),
+        ("_Feedback", FEEDBACK),
+        ("_FeedbackMessage", pa.struct([("goal_id", UUID), ("feedback", FEEDBACK)])),
+        ("_SendGoal_Request", SEND),
+        ("_SendGoal_Response", pa.struct([("accepted", pa.bool_()), ("stamp", TIME)])),
+        ("_SendGoal_Event", event(SEND, pa.struct([("accepted", pa.bool_()), ("stamp", TIME)]))),
+        ("_GetResult_Request", pa.struct([("goal_id", UUID)])),
+        ("_GetResult_Response", pa.struct([("status", pa.int8()), ("result", RESULT)])),
+    ],
+)
+def test_actions(head: bytes, suffix: str, kind: pa.DataType) -> None:
+    assert parse_ros2(f"example/action/Fib{suffix}", head + FIBONACCI).arrow == kind
+
+
+def test_services_of_ros1() -> None:
+    assert ros1_decoder("example/AddRequest", ADD).datatype == REQUEST
+    assert ros1_decoder("example/AddResponse", ADD).datatype == RESPONSE
+
+
+def test_types_that_a_service_uses_are_found_behind_it() -> None:
+    text = b"p/Point at\n---\nbool ok\n" + RULE + b"MSG: p/Point\nfloat32 x\n"
+    assert parse_ros2("p/srv/Go_Request", text).arrow == pa.struct([("at", pa.struct([("x", pa.float32())]))])
+
+
+def test_an_event_is_decoded() -> None:
+    info = struct.pack("<BxxxiI16sxxxxq", 1, 7, 8, bytes(range(16)), 3)
+    raw = b"\0\1\0\0" + info + struct.pack("<IxxxxqqI", 1, 4, 5, 0)
+    decoded = ros2_decoder("example/srv/Add_Event", ADD).decode(*join([raw] * 9))
+    assert decoded.values.to_pylist()[8] == {
+        "info": {
+            "event_type": 1,
+            "stamp": {"sec": 7, "nanosec": 8},
+            "client_gid": list(range(16)),
+            "sequence_number": 3,
+        },
+        "request": [{"a": 4, "b": 5}],
+        "response": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("p/srv/Add", ADD, "service.*does not say which"),
+        ("p/action/Fib", FIBONACCI, "action.*does not say which"),
+        ("p/action/Fib_Request", FIBONACCI, "does not say which"),
+        ("p/srv/Add_Request", b"---\n---\n---\n", "4 parts"),
+        ("p/srv/Add_Request", b"int8 a\n" + RULE + b"SRV: p/B\n---\n---\n---\n", "4 parts"),
+        ("p/srv/Add_Request", b"p/srv/Add_Event e\n---\n", "contains itself"),
+    ],
+)
+def test_refused(name: str, text: bytes, words: str) -> None:
+    with pytest.raises(SchemaError, match=words):
+        parse_ros2(name, text)
