@@ -14,10 +14,11 @@ from .selector_table import SelectorTable
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A selector's place in the table of its input, and its text."""
+    """A selector's place in the table of its input, and its text; ``required``: giving nothing is an error."""
 
     slot: int
     text: str
+    required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +113,8 @@ def compile_lenses(lenses: tuple[Lens, ...]) -> CompiledLenses:
 
 def _derive(lens: DeriveLens, table: SelectorTable) -> CompiledDerive:
 
-    def selected(pipeline: Pipeline) -> Selected:
-        return Selected(table.add(pipeline), pipeline_text(pipeline))
+    def selected(pipeline: Pipeline, required: bool = False) -> Selected:
+        return Selected(table.add(pipeline), pipeline_text(pipeline), required)
 
     return CompiledDerive(
         lens.input_component,
@@ -123,7 +124,7 @@ def _derive(lens: DeriveLens, table: SelectorTable) -> CompiledDerive:
         lens.keep_empty,
         lens.static,
         None if lens.condition is None else selected(lens.condition),
-        tuple((o.descriptor, selected(o.pipeline)) for o in lens.outputs),
+        tuple((o.descriptor, selected(o.pipeline, o.required)) for o in lens.outputs),
         tuple((s, selected(s.pipeline)) for s in lens.spreads),
         tuple((t.name, t.kind, selected(t.pipeline)) for t in lens.timelines),
         lens.constants,

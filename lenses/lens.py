@@ -39,6 +39,7 @@ class DeriveLens:
     keep_empty: bool = field(default=True, kw_only=True)
     static: bool = field(default=False, kw_only=True)
     condition: Pipeline | None = field(default=None, kw_only=True, repr=False)
+    otherwise: str = field(default="", kw_only=True, repr=False)
     outputs: tuple[ComponentOutput, ...] = field(default=(), kw_only=True, repr=False)
     timelines: tuple[TimeOutput, ...] = field(default=(), kw_only=True, repr=False)
     spreads: tuple[SpreadOutput, ...] = field(default=(), kw_only=True, repr=False)
@@ -49,25 +50,28 @@ class DeriveLens:
         if self.output_entity is not None and self.output_child is not None:
             raise ValueError("`output_entity` and `output_child` exclude each other")
 
-    def where(self, selector: Selector | str) -> DeriveLens:
+    def where(self, selector: Selector | str, *, otherwise: str = "") -> DeriveLens:
         """Only for the rows for which ``selector`` gives true: one bool a row; a null is false.
 
         Several lenses over one component may so share its rows, each with outputs of its own. Rows that are true for
         none of them stay in the input column, where what no lens matches is forwarded. Rows that are true for two go
-        to both.
+        to both. ``otherwise`` says what is the matter with the rows that it is not for.
 
         >>> moving = DeriveLens("Car:state").where(".moving").to_component("Car:speed", ".speed")
         >>> moving.describe()
         'Car:state where .moving -> Car:speed = .speed'
         """
-        return replace(self, condition=pipeline_of(selector))
+        return replace(self, condition=pipeline_of(selector), otherwise=otherwise)
 
-    def to_component(self, component: ComponentDescriptor | str | Any, selector: Selector | str) -> DeriveLens:
+    def to_component(
+        self, component: ComponentDescriptor | str | Any, selector: Selector | str, *, required: bool = False
+    ) -> DeriveLens:
         """One more component column. A name alone gives a descriptor without archetype and component type.
 
-        Values are written as the selector gives them; see :meth:`Selector.cast` for another type.
+        Values are written as the selector gives them; see :meth:`Selector.cast` for another type. Where it gives
+        nothing, because the input has no such field, there is no column; with ``required`` that is an error.
         """
-        output = ComponentOutput(descriptor_of(component), pipeline_of(selector))
+        output = ComponentOutput(descriptor_of(component), pipeline_of(selector), required)
         return replace(self, outputs=(*self.outputs, output))
 
     def to_timeline(self, timeline_name: str, timeline_type: str, selector: Selector | str) -> DeriveLens:

@@ -25,10 +25,11 @@ TIMELINE_TYPES = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class ComponentOutput:
-    """A component column and the selector that gives its values."""
+    """A component column and the selector that gives its values; ``required``: giving nothing is an error."""
 
     descriptor: ComponentDescriptor
     pipeline: Pipeline
+    required: bool = False
 
     def describe(self) -> str:
         """``component = selector``."""

@@ -44,7 +44,10 @@ class ChunkWork:
     def column(self, lens: CompiledMutate | CompiledDerive, selected: Selected, what: str) -> pa.ListArray | None:
         """What a selector of ``lens`` gives; None for nothing. Raises :class:`LensError` about ``what``."""
         try:
-            return self._results_on(lens.component).column(selected.slot)
+            found = self._results_on(lens.component).column(selected.slot)
+            if found is None and selected.required:
+                raise SelectorError(f"`{selected.text}` gives nothing: there is no such field")
+            return found
         except SelectorError as error:
             message = (
                 f"Failed to apply operations to {what} "

@@ -273,6 +273,8 @@ def _marked(inner: Node, marks: str, values: pa.Array, tracking: Tracking) -> Gr
 def _called(node: Function, values: pa.Array, tracking: Tracking) -> Groups | None:
     try:
         given = node.callable(values)
+    except SelectorError:
+        raise
     except Exception as error:
         raise SelectorError(f"Python callback failed: {type(error).__name__}: {error}") from error
     if given is None:

@@ -107,6 +107,7 @@ class Selector:
         """This selector, then another one or a callable.
 
         A callable is given one flat array for all rows and returns an array of the same length, or None for nothing.
+        Values that it cannot take it may refuse with a :class:`~chunkmill.engine.errors.SelectorError` of its own.
         """
         if isinstance(func, Selector):
             return Selector.of(self._pipeline.then(func.pipeline))

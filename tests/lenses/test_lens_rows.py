@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentDescriptor, TimeColumn
-from chunkmill.engine.errors import LensError
+from chunkmill.engine.errors import LensError, SelectorError
 from chunkmill.lenses import DeriveLens, LensSet, Selector, apply_lenses
 
 MESSAGE = "Msg:message"
@@ -178,3 +178,24 @@ def test_rows_keep_their_values_whatever_the_condition() -> None:
     low = shown(apply_lenses(chunk(rows), high))
     got = {t: v for _, lines, columns in low for t, (v,) in zip(lines["t"], next(iter(columns.values())), strict=True)}
     assert got == {i: v if v > cut else {"v": v} for i, v in enumerate(values.tolist())}
+
+
+def test_a_required_component_that_is_not_there_is_an_error() -> None:
+    rows = chunk([{"v": 1}, {"v": 2}])
+    assert shown(apply_lenses(rows, DeriveLens(MESSAGE).to_component("A:v", ".v").to_component("A:w", ".w"))) == [
+        ("/cam", {"t": [0, 1]}, {"A:v": [[1], [2]]})
+    ]
+    lens = DeriveLens(MESSAGE, output_child="a").to_component("A:v", ".v").to_component("A:w", ".w", required=True)
+    with pytest.raises(LensError, match=r"`\.w` gives nothing: there is no such field"):
+        apply_lenses(rows, lens)
+    there = DeriveLens(MESSAGE).to_component("A:v", ".v", required=True)
+    assert shown(apply_lenses(rows, there)) == [("/cam", {"t": [0, 1]}, {"A:v": [[1], [2]]})]
+
+
+def test_a_callable_may_refuse_values_in_its_own_words() -> None:
+    def refuse(values: pa.Array) -> pa.Array:
+        raise SelectorError(f"{len(values)} values are too many")
+
+    lens = DeriveLens(MESSAGE).to_component("A:v", Selector(".v").pipe(refuse))
+    with pytest.raises(LensError, match=r"input: `Msg:message`\): 2 values are too many"):
+        apply_lenses(chunk([{"v": 1}, {"v": 2}]), lens)
