@@ -25,6 +25,9 @@ MAX_OTHER_RECORDS: Final = 1_000_000
 MAX_FOOTER: Final = 1024 * MIB
 """Largest RRD footer or MCAP summary section, in bytes."""
 
+MAX_PARQUET_FOOTER: Final = 64 * MIB
+"""Largest footer of a Parquet file, in bytes; in memory it takes many times as much."""
+
 MAX_NESTING: Final = 64
 """Deepest nesting of a message type, an Arrow type or an entity path expression."""
 

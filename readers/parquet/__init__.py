@@ -1,0 +1,8 @@
+"""Parquet files: the reader, its rules for columns, and the source that pipelines pull from."""
+
+from .column_rule import ColumnRule
+from .plan import ParquetSplit
+from .reader import ParquetReader
+from .source import ParquetSource
+
+__all__ = ["ColumnRule", "ParquetReader", "ParquetSource", "ParquetSplit"]

@@ -1,0 +1,103 @@
+"""Batches of rows in, chunks out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+import pyarrow as pa
+
+from ...engine.chunk import Chunk, ChunkData, Component, ComponentDescriptor, Timeline, tuid
+from ...engine.chunk.building import time_order
+from ...engine.limits import MIB
+from .expressions import one_each
+from .file import ParquetFile
+from .layout import Layout, Output, SeriesNames
+from .timelines import row_numbers, timeline
+
+CHUNK_BYTES: Final = 2 * MIB
+"""Values that one chunk should hold; a single larger row makes a larger chunk."""
+
+_PAIR: Final = pa.struct([pa.field("first", pa.string(), False), pa.field("second", pa.string(), False)])
+_METADATA: Final = ComponentDescriptor("file_metadata", "ParquetMetadata", "rerun.components.KeyValuePairs")
+_NAMES: Final = ComponentDescriptor("SeriesLines:names", "rerun.archetypes.SeriesLines", "rerun.components.Name")
+
+
+class BatchOutput:
+    """Makes the chunks of batches: one for each output, more where that would be too large."""
+
+    def __init__(self, layout: Layout, outputs: Sequence[Output], *, path: str) -> None:
+        self._layout = layout
+        self._outputs = outputs
+        self._path = path
+
+    def chunks(self, arrays: Mapping[int, pa.Array], first_row: int, length: int) -> Iterator[Chunk]:
+        """The chunks of a batch, whose columns are found by their positions in the schema.
+
+        Rows are sorted stably by all timelines, taken in the order of their names.
+        """
+        if not self._outputs:
+            return
+        timelines = self._timelines(arrays, first_row, length)
+        order = time_order(timelines)
+        if order is not None:
+            rows = pa.array(order)
+            arrays = {position: values.take(rows) for position, values in arrays.items()}
+            timelines = tuple(Timeline(t.name, t.kind, t.times.take(rows)) for t in timelines)
+        for output in self._outputs:
+            components = [
+                Component(descriptor, one_each(part.evaluate(arrays, length), nullable=part.nullable))
+                for descriptor, part in output.components
+            ]
+            yield from _pieces(output.entity_path, timelines, components, length)
+
+    def _timelines(self, arrays: Mapping[int, pa.Array], first_row: int, length: int) -> tuple[Timeline, ...]:
+        found = [
+            timeline(arrays[position], column, path=self._path, first_row=first_row)
+            for position, column in self._layout.timelines
+        ]
+        return tuple(sorted(found, key=lambda t: t.name.encode())) or (row_numbers(first_row, length),)
+
+
+def properties_chunk(file: ParquetFile) -> Iterator[Chunk]:
+    """The file's key/value pairs as static data, if it has any."""
+    pairs = file.key_values()
+    if pairs:
+        values = pa.array([[{"first": first, "second": second} for first, second in pairs]], _list_of(_PAIR))
+        yield Chunk.build("/__properties", {}, [(_METADATA, one_each(values, nullable=True))])
+
+
+def static_chunk(entity_path: str, first: Mapping[str, pa.Array], nullable: Mapping[str, bool]) -> Chunk:
+    """One row of the static columns, as components of their names."""
+    columns = [(ComponentDescriptor(name), one_each(values, nullable=nullable[name])) for name, values in first.items()]
+    return Chunk.build(entity_path, {}, columns)
+
+
+def series_chunk(series: SeriesNames) -> Chunk:
+    """The names of the series of an entity."""
+    values = pa.array([list(series.names)], _list_of(pa.string()))
+    return Chunk.build(series.entity_path, {}, [(_NAMES, values)])
+
+
+def _pieces(
+    entity_path: str, timelines: tuple[Timeline, ...], components: Sequence[Component], length: int
+) -> Iterator[Chunk]:
+    size = sum(c.values.nbytes for c in components)
+    count = min(length, max(1, round(size / CHUNK_BYTES)))
+    ordered = tuple(sorted(components, key=lambda c: c.descriptor.sort_key))
+    chunk_id = tuid.mint()
+    whole = ChunkData(chunk_id, entity_path, tuid.following(chunk_id, length), timelines, ordered)
+    if count == 1:
+        yield Chunk.from_data(whole)
+        return
+    for start, stop in pairwise(length * i // count for i in range(count + 1)):
+        piece_id = tuid.mint()
+        piece = whole.slice(start, stop - start)
+        yield Chunk.from_data(
+            ChunkData(piece_id, entity_path, tuid.following(piece_id, stop - start), piece.timelines, piece.components)
+        )
+
+
+def _list_of(datatype: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("item", datatype, nullable=False))

@@ -1,0 +1,158 @@
+"""How the values of a component come from the columns of a batch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...engine.errors import ReadWarning
+
+_NUMBER = r"^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|infinity|nan|NaN|Inf)$"
+
+
+class Expression(Protocol):
+    """Values from columns: one a row."""
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Positions of the columns that are needed."""
+        ...
+
+    @property
+    def nullable(self) -> bool:
+        """Whether a value may be null."""
+        ...
+
+    def evaluate(self, arrays: Mapping[int, pa.Array], length: int) -> pa.Array:
+        """The ``length`` values; ``arrays`` are found by the columns' positions."""
+        ...
+
+
+@dataclass(frozen=True)
+class Raw:
+    """One column as it is."""
+
+    column: int
+    nullable: bool
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The column."""
+        return (self.column,)
+
+    def evaluate(self, arrays: Mapping[int, pa.Array], length: int) -> pa.Array:  # noqa: ARG002
+        """The column itself, without a copy."""
+        return arrays[self.column]
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Several columns side by side as a fixed-size list of floats; null becomes 0, with a ``ReadWarning``."""
+
+    columns: tuple[int, ...]
+    labels: tuple[str, ...]
+    double: bool = False
+    nullable: bool = True
+
+    def evaluate(self, arrays: Mapping[int, pa.Array], length: int) -> pa.Array:
+        """``fixed_size_list<float32 or float64, number of columns>``."""
+        out = np.empty((length, len(self.columns)), np.float64 if self.double else np.float32)
+        for i, (column, label) in enumerate(zip(self.columns, self.labels, strict=True)):
+            out[:, i] = _numbers(arrays[column], label, out.dtype)
+        values = pa.array(out.reshape(-1))
+        kind = pa.list_(pa.field("item", values.type, nullable=False), len(self.columns))
+        return pa.FixedSizeListArray.from_arrays(values, type=kind)
+
+
+@dataclass(frozen=True)
+class Names:
+    """The same list of names in every row."""
+
+    names: tuple[str, ...]
+    columns: tuple[int, ...] = ()
+    nullable: bool = True
+
+    def evaluate(self, arrays: Mapping[int, pa.Array], length: int) -> pa.Array:  # noqa: ARG002
+        """``fixed_size_list<string, number of names>``."""
+        values = pa.array(self.names, pa.string()).take(pa.array(np.tile(np.arange(len(self.names)), length)))
+        kind = pa.list_(pa.field("item", pa.string(), nullable=False), len(self.names))
+        return pa.FixedSizeListArray.from_arrays(values, type=kind)
+
+
+@dataclass(frozen=True)
+class Struct:
+    """Other expressions as the fields of a struct; names may repeat."""
+
+    fields: tuple[tuple[str, Expression], ...]
+    nullable: bool = True
+
+    @cached_property
+    def columns(self) -> tuple[int, ...]:
+        """The columns of all fields."""
+        return tuple(c for _, part in self.fields for c in part.columns)
+
+    def evaluate(self, arrays: Mapping[int, pa.Array], length: int) -> pa.Array:
+        """A struct array over the fields' values, without a copy of them."""
+        parts = [part.evaluate(arrays, length) for _, part in self.fields]
+        fields = [
+            pa.field(name, a.type, nullable=part.nullable) for (name, part), a in zip(self.fields, parts, strict=True)
+        ]
+        return pa.StructArray.from_arrays(parts, fields=fields)
+
+
+def one_each(values: pa.Array, *, nullable: bool) -> pa.ListArray:
+    """A list column with one instance in each row; no value is copied."""
+    kind = pa.list_(pa.field("item", values.type, nullable=nullable))
+    return pa.Array.from_buffers(kind, len(values), [None, _offsets(len(values))], children=[values])
+
+
+@lru_cache(maxsize=8)
+def _offsets(length: int) -> pa.Buffer:
+    return pa.py_buffer(np.arange(length + 1, dtype=np.int32))
+
+
+def becomes_numbers(datatype: pa.DataType) -> bool:
+    """Whether a column of this type can be part of a vector."""
+    if pa.types.is_dictionary(datatype):
+        return becomes_numbers(datatype.value_type)
+    return bool(
+        pa.types.is_integer(datatype)
+        or pa.types.is_floating(datatype)
+        or pa.types.is_boolean(datatype)
+        or pa.types.is_decimal(datatype)
+        or pa.types.is_timestamp(datatype)
+        or pa.types.is_duration(datatype)
+        or pa.types.is_string(datatype)
+        or pa.types.is_large_string(datatype)
+    )
+
+
+def _numbers(values: pa.Array, label: str, dtype: np.dtype[np.floating]) -> npt.NDArray[np.floating]:
+    """A column as floats, without nulls."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_temporal(values.type):
+        values = values.view(pa.int64())
+    nulls = values.null_count
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        values = pc.if_else(pc.match_substring_regex(values, _NUMBER), values, None)
+    floats = pc.cast(values, pa.from_numpy_dtype(dtype), safe=False)
+    if floats.null_count > nulls:
+        _warn(f"column {label!r}: texts that are no numbers become 0 in a component that a column rule makes")
+    if nulls:
+        _warn(f"column {label!r}: nulls become 0 in a component that a column rule makes")
+    if floats.null_count:
+        floats = pc.fill_null(floats, 0)
+    return np.asarray(floats.to_numpy(zero_copy_only=False))
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, ReadWarning, stacklevel=2)

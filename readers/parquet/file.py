@@ -1,0 +1,191 @@
+"""One open Parquet file: its footer checked before the Parquet library sees it, its errors turned into ours."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...engine.bounded import check_limit
+from ...engine.errors import ReadError, UnsupportedError
+from ...engine.limits import MAX_NESTING, MAX_PARQUET_FOOTER, MIB
+from .footer import DAMAGED_HINT, check_schema, key_value_pairs
+from .opening import open_input
+
+_TAIL: Final = 8
+_KNOWN: Final = inspect.signature(pq.ParquetFile.__init__).parameters
+
+CUT_HINT: Final = "The file is cut short or damaged; copy it again."
+
+
+class ParquetFile:
+    """An open file of known schema. Use it as a context manager.
+
+    Raises ``ReadError`` where the footer is damaged, ``UnsupportedError`` where the file is encrypted.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._input = open_input(path)
+        try:
+            with self.translated():
+                self.size = int(self._input.size())
+                self._footer_at, self._footer = self._read_footer()
+                check_schema(self._footer, path=path, offset=self._footer_at)
+                self._file = pq.ParquetFile(self._input, **self._options())
+                self.metadata: pq.FileMetaData = self._file.metadata
+                self.schema: pa.Schema = self._file.schema_arrow
+        except BaseException:
+            self._input.close()
+            raise
+        self._leaves = _leaf_ranges(self.schema, self.metadata.num_columns)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        self._input.close()
+
+    @property
+    def footer_at(self) -> int:
+        """Where the footer begins, and everything else has to end."""
+        return self._footer_at
+
+    def key_values(self) -> list[tuple[str, str]]:
+        """The file's key/value pairs, in its order."""
+        if not self.metadata.metadata:
+            return []
+        return key_value_pairs(self._footer, path=self.path, offset=self._footer_at)
+
+    def leaves(self, columns: Iterable[int]) -> list[int]:
+        """The stored columns that the columns at these positions of the schema consist of."""
+        if self._leaves is None:
+            return list(range(self.metadata.num_columns))
+        return [leaf for column in sorted(columns) for leaf in self._leaves[column]]
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """At most ``size`` bytes from ``offset``."""
+        with self.translated():
+            data: bytes = self._input.read_at(max(0, min(size, self.size - offset)), offset)
+            return data
+
+    def batches(self, row_groups: Sequence[int], columns: Iterable[int], rows: int) -> Iterator[dict[int, pa.Array]]:
+        """The columns at these positions, in batches of at most ``rows`` rows. Page checksums are compared.
+
+        Without columns there is nothing to read. Raises ``ReadError``.
+        """
+        wanted = sorted(columns)
+        with self.translated():
+            stored = self._file.reader.iter_batches(rows, list(row_groups), self.leaves(wanted), True)
+            for batch in stored:
+                arrays = batch.columns if self._leaves is not None else [batch.column(c) for c in wanted]
+                if len(arrays) != len(wanted):
+                    raise ReadError(
+                        f"Parquet error: {len(wanted)} columns were asked for and {len(arrays)} came",
+                        path=self.path,
+                        hint=DAMAGED_HINT,
+                    )
+                yield dict(zip(wanted, map(_stored, arrays), strict=True))
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Errors of the Parquet library as ``ReadError``."""
+        try:
+            yield
+        except (pa.ArrowException, OSError, MemoryError, OverflowError, UnicodeDecodeError) as error:
+            raise _translated(error, self.path) from error
+
+    def _read_footer(self) -> tuple[int, bytes]:
+        if self.size < _TAIL:
+            raise ReadError(
+                f"Parquet error: EOF: Parquet file too small. Size is {self.size} but need {_TAIL}",
+                path=self.path,
+                offset=0,
+                hint=CUT_HINT,
+            )
+        tail = self._input.read_at(_TAIL, self.size - _TAIL)
+        if tail[4:] == b"PARE":
+            raise UnsupportedError("the file is encrypted", path=self.path, hint="Decrypt it before it is read.")
+        if tail[4:] != b"PAR1":
+            raise ReadError(
+                "Parquet error: Parquet error: Invalid Parquet file. Corrupt footer",
+                path=self.path,
+                offset=self.size - 4,
+                hint=CUT_HINT,
+            )
+        length = int.from_bytes(tail[:4], "little")
+        cap = min(MAX_PARQUET_FOOTER, self.size - _TAIL)
+        check_limit(length, cap, path=self.path, offset=self.size - _TAIL, what="the length of the footer")
+        begin = self.size - _TAIL - length
+        return begin, self._input.read_at(length, begin)
+
+    def _options(self) -> dict[str, Any]:
+        """What the library may do with this file, as far as its version knows."""
+        wanted = {
+            "page_checksum_verification": True,
+            "pre_buffer": False,
+            "thrift_string_size_limit": max(len(self._footer), MIB),
+            "thrift_container_size_limit": max(len(self._footer), 1024),
+            "arrow_extensions_enabled": False,
+            "schema_depth_limit": 4 * MAX_NESTING,
+        }
+        return {name: value for name, value in wanted.items() if name in _KNOWN}
+
+
+def _translated(error: BaseException, path: str) -> ReadError:
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, pa.ArrowNotImplementedError) or "encrypted" in text:
+        return UnsupportedError(f"Parquet error: {text}", path=path, hint="Write the file with other settings.")
+    return ReadError(f"Parquet error: {text}", path=path, hint=DAMAGED_HINT)
+
+
+def storage_type(datatype: pa.DataType) -> pa.DataType:
+    """The type without extension types, at any depth."""
+    if isinstance(datatype, pa.BaseExtensionType):
+        return storage_type(datatype.storage_type)
+    if pa.types.is_struct(datatype):
+        return pa.struct([_storage_field(f) for f in datatype])
+    if pa.types.is_list(datatype):
+        return pa.list_(_storage_field(datatype.value_field))
+    if pa.types.is_large_list(datatype):
+        return pa.large_list(_storage_field(datatype.value_field))
+    if pa.types.is_fixed_size_list(datatype):
+        return pa.list_(_storage_field(datatype.value_field), datatype.list_size)
+    if pa.types.is_map(datatype):
+        return pa.map_(_storage_field(datatype.key_field), _storage_field(datatype.item_field), datatype.keys_sorted)
+    return datatype
+
+
+def _storage_field(field: pa.Field) -> pa.Field:
+    return field.with_type(storage_type(field.type))
+
+
+def _stored(values: pa.Array) -> pa.Array:
+    plain = storage_type(values.type)
+    return values if plain == values.type else values.cast(plain)
+
+
+def _leaf_ranges(schema: pa.Schema, leaves: int) -> list[range] | None:
+    """For each column of the schema the stored columns it consists of; None where they do not add up."""
+    ranges: list[range] = []
+    at = 0
+    for field in schema:
+        count = _leaf_count(field.type)
+        ranges.append(range(at, at + count))
+        at += count
+    return ranges if at == leaves else None
+
+
+def _leaf_count(datatype: pa.DataType) -> int:
+    datatype = storage_type(datatype)
+    if pa.types.is_dictionary(datatype):
+        return _leaf_count(datatype.value_type)
+    return sum(_leaf_count(datatype.field(i).type) for i in range(datatype.num_fields)) if datatype.num_fields else 1

@@ -1,0 +1,129 @@
+"""What a ParquetReader was asked for, validated."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ...engine.chunk import TimelineKind
+from ...engine.errors import ReadWarning, UsageError
+from .column_rule import TARGETS, ColumnRule
+
+NANOSECONDS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+"""How many nanoseconds each unit has."""
+
+GROUPINGS: Final = ("prefix", "individual", "explicit_prefixes")
+"""The ways to put columns together."""
+
+
+class IndexColumn(NamedTuple):
+    """A column that becomes a timeline: its name, its kind, and by what its integers are multiplied."""
+
+    name: str
+    kind: TimelineKind
+    factor: int
+
+
+@dataclass(frozen=True)
+class ParquetOptions:
+    """The options of :class:`ParquetReader`, checked and ready to pickle."""
+
+    entity_path_prefix: str = "/"
+    grouping: str = "prefix"
+    delimiter: str = "_"
+    prefixes: tuple[str, ...] = ()
+    use_structs: bool = True
+    static_columns: tuple[str, ...] = ()
+    index_columns: tuple[IndexColumn, ...] = ()
+    rules: tuple[ColumnRule, ...] = ()
+
+    @classmethod
+    def checked(
+        cls,
+        entity_path_prefix: str | None = None,
+        column_grouping: str = "prefix",
+        delimiter: str = "_",
+        prefixes: Iterable[str] | None = None,
+        use_structs: bool = True,
+        static_columns: Iterable[str] | None = None,
+        index_columns: Iterable[Sequence[str]] | None = None,
+        column_rules: Iterable[ColumnRule] | None = None,
+    ) -> ParquetOptions:
+        """Validate the arguments of the reader. Raises ``UsageError`` (a ``ValueError``)."""
+        rules = tuple(column_rules or ())
+        for rule in rules:
+            _check_rule(rule)
+        _warn_of_shadows(rules)
+        return cls(
+            entity_path_prefix or "/",
+            _grouping(column_grouping, prefixes),
+            _delimiter(delimiter),
+            tuple(prefixes or ()),
+            bool(use_structs),
+            tuple(static_columns or ()),
+            tuple(_index_column(entry) for entry in index_columns or ()),
+            rules,
+        )
+
+
+def _grouping(name: str, prefixes: Iterable[str] | None) -> str:
+    if name not in GROUPINGS:
+        raise UsageError(f"Unknown column_grouping: '{name}'. Expected 'prefix', 'individual', or 'explicit_prefixes'.")
+    if name != "explicit_prefixes":
+        if prefixes is not None:
+            raise UsageError("'prefixes' is only valid with column_grouping='explicit_prefixes'")
+    elif prefixes is None:
+        raise UsageError("'explicit_prefixes' requires the 'prefixes' parameter")
+    elif not tuple(prefixes):
+        raise UsageError("'prefixes' must not be empty for 'explicit_prefixes' grouping")
+    return name
+
+
+def _delimiter(text: str) -> str:
+    if len(text) != 1:
+        raise UsageError("expected a string of length 1")
+    return text
+
+
+def _index_column(entry: Sequence[str]) -> IndexColumn:
+    if isinstance(entry, str) or len(entry) not in (2, 3):
+        raise UsageError(f"index_columns: (name, type) or (name, type, unit) was expected, got {entry!r}")
+    name, kind, unit = (*entry, "ns")[:3]
+    if kind not in tuple(TimelineKind):
+        raise UsageError(f"Unknown index type: '{kind}'. Expected 'timestamp', 'duration', or 'sequence'.")
+    if unit not in NANOSECONDS:
+        raise UsageError(f"Unknown time unit: '{unit}'. Expected 'ns', 'us', 'ms', or 's'.")
+    line = TimelineKind(kind)
+    return IndexColumn(name, line, 1 if line is TimelineKind.SEQUENCE else NANOSECONDS[unit])
+
+
+def _check_rule(rule: ColumnRule) -> None:
+    if rule.target not in TARGETS:
+        raise UsageError(f"Unknown target: '{rule.target}'. Valid targets: {', '.join(TARGETS)}.")
+    if rule.target == "Scalars":
+        if rule.names is None:
+            raise UsageError("Scalars target requires 'names'")
+        if len(rule.names) != len(rule.suffixes):
+            raise UsageError("suffixes and names must have the same length")
+    if rule.target == "Transform" and rule.rotation_suffixes is None:
+        raise UsageError("Transform target requires 'rotation_suffixes'")
+
+
+def _warn_of_shadows(rules: Sequence[ColumnRule]) -> None:
+    """Say where an earlier rule would take the columns that a later, more specific one is for."""
+    for later, rule in enumerate(rules):
+        for earlier, broad in enumerate(rules[:later]):
+            same = len(broad.suffixes) == len(rule.suffixes) > 0
+            if same and all(s.endswith(b) for s, b in zip(rule.suffixes, broad.suffixes, strict=True)):
+                warnings.warn(
+                    f"Column rule {earlier} (suffixes {_listed(broad.suffixes)}) may shadow rule {later} (suffixes"
+                    f" {_listed(rule.suffixes)}). Consider reordering so more specific rules come first.",
+                    ReadWarning,
+                    stacklevel=5,
+                )
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return "[" + ", ".join(f'"{text}"' for text in texts) + "]"

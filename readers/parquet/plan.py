@@ -1,0 +1,137 @@
+"""How files are divided into splits, from their footers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+import pyarrow.parquet as pq
+
+from ...engine.bounded import check_limit
+from ...engine.limits import MIB, SPLIT_BYTES
+from ...engine.stream.source import Split
+from .file import ParquetFile
+from .layout import Output
+
+BATCH_BYTES: Final = 32 * MIB
+"""Values that are read together."""
+
+BATCH_ROWS: Final = 65_536
+"""Most rows that are read together, and most rows of a chunk."""
+
+_WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetSplit(Split):
+    """Row groups ``start`` to ``stop`` of a file, and of them the outputs ``outputs`` of its layout.
+
+    ``file`` is the file's number, ``first_row`` the number of the first row among those of all files. ``begins``: the
+    file's properties come first; ``ends``: the static chunks of all files come last.
+    """
+
+    file: int
+    start: int
+    stop: int
+    first_row: int
+    outputs: tuple[int, ...]
+    begins: bool
+    ends: bool = False
+
+
+def row_counts(file: ParquetFile) -> list[int]:
+    """The rows of each row group. Raises ``ReadError`` where they are no numbers of rows, or do not add up."""
+    metadata = file.metadata
+    counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    for i, count in enumerate(counts):
+        check_limit(count, 2**62, path=file.path, offset=file.footer_at, what=f"the number of rows of row group {i}")
+    check_limit(sum(counts), 2**62, path=file.path, offset=file.footer_at, what="the number of rows")
+    return counts
+
+
+def value_bytes(file: ParquetFile, row_group: int, leaves: Iterable[int]) -> int:
+    """About the bytes of the values of stored columns in one row group, once they are read."""
+    group = file.metadata.row_group(row_group)
+    return sum((_column_bytes(group.column(leaf)) for leaf in leaves), 0)
+
+
+def batch_rows(file: ParquetFile, row_groups: Sequence[int], leaves: Sequence[int]) -> int:
+    """How many rows to read at once."""
+    rows = sum(int(file.metadata.row_group(i).num_rows) for i in row_groups)
+    size = sum(value_bytes(file, i, leaves) for i in row_groups)
+    return max(1, min(BATCH_ROWS, rows * BATCH_BYTES // max(size, 1)))
+
+
+def plan_file(
+    file: ParquetFile,
+    number: int,
+    name: str,
+    first_row: int,
+    outputs: Sequence[Output],
+    wanted: Sequence[int],
+    always: frozenset[int],
+) -> list[ParquetSplit]:
+    """Divide a file into runs of row groups of about ``SPLIT_BYTES``; a larger row group by the outputs too.
+
+    ``wanted`` are the numbers of the outputs that are made, ``always`` the positions of the columns that are read
+    whatever is made. The splits depend on the file and on what is wanted alone.
+    """
+    counts = row_counts(file)
+    firsts = list(accumulate(counts, initial=first_row))
+    columns = frozenset(always).union(*(outputs[i].columns for i in wanted))
+    pieces: list[tuple[int, int, tuple[int, ...], int]] = []
+    if columns or wanted:
+        stored = [c for c in columns if c < len(file.schema)]
+        sizes = [value_bytes(file, i, file.leaves(stored)) for i in range(len(counts))]
+        for start, stop in _runs(sizes):
+            size = sum(sizes[start:stop])
+            parts = _parts(file, start, outputs, wanted, size) if stop - start == 1 else [tuple(wanted)]
+            pieces += [(start, stop, part, size // len(parts)) for part in parts]
+    if not pieces:
+        return [ParquetSplit(name, 0, number, 0, 0, first_row, (), begins=True)]
+    many = len(pieces) > 1
+    return [
+        ParquetSplit(
+            f"{name} [{i + 1}/{len(pieces)}]" if many else name, size, number, start, stop, firsts[start], part, i == 0
+        )
+        for i, (start, stop, part, size) in enumerate(pieces)
+    ]
+
+
+def _runs(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Runs of row groups of about ``SPLIT_BYTES``."""
+    runs: list[tuple[int, int]] = []
+    start = filled = 0
+    for i, size in enumerate(sizes):
+        if i > start and filled + size > SPLIT_BYTES:
+            runs.append((start, i))
+            start, filled = i, 0
+        filled += size
+    return [*runs, (start, len(sizes))] if len(sizes) > start else runs
+
+
+def _parts(
+    file: ParquetFile, row_group: int, outputs: Sequence[Output], wanted: Sequence[int], size: int
+) -> list[tuple[int, ...]]:
+    """The outputs of one row group in runs of about ``SPLIT_BYTES``."""
+    if size <= SPLIT_BYTES or not wanted:
+        return [tuple(wanted)]
+    parts: list[tuple[int, ...]] = []
+    part: list[int] = []
+    filled = 0
+    for i in wanted:
+        stored = [c for c in outputs[i].columns if c < len(file.schema)]
+        need = value_bytes(file, row_group, file.leaves(stored))
+        if part and filled + need > SPLIT_BYTES:
+            parts.append(tuple(part))
+            part, filled = [], 0
+        part.append(i)
+        filled += need
+    return [*parts, tuple(part)]
+
+
+def _column_bytes(column: pq.ColumnChunkMetaData) -> int:
+    width = _WIDTHS.get(column.physical_type, 0)
+    return max(int(column.total_uncompressed_size), width * int(column.num_values), 1)

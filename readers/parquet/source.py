@@ -1,0 +1,239 @@
+"""Parquet files as a source of chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ...engine.chunk import Chunk
+from ...engine.errors import ReadError
+from .emit import BatchOutput, properties_chunk, series_chunk, static_chunk
+from .file import ParquetFile, storage_type
+from .files import DataFile, find_files, partition_schema, partition_values
+from .layout import Layout, compile_layout
+from .options import ParquetOptions
+from .plan import ParquetSplit, batch_rows, plan_file, row_counts
+from .static_columns import StaticColumns, warn_of_incomparable
+
+PROPERTIES = "/__properties"
+"""The entity of a file's key/value pairs."""
+
+
+class _Shared(NamedTuple):
+    """What every split needs: the files, the layout of each, and the first value of each static column."""
+
+    files: tuple[DataFile, ...]
+    layouts: tuple[Layout, ...]
+    first: Mapping[str, pa.Array]
+
+
+class ParquetSource:
+    """The chunks of one Parquet file, or of a folder or pattern of them.
+
+    Guarantee: every row of every selected column comes once. Order: by file, by split (runs of row groups of about
+    64 MiB), within it by batches of rows, within these by group; properties first, static chunks last. The same for
+    every run over the same bytes.
+    """
+
+    def __init__(self, path: str, options: ParquetOptions | None = None) -> None:
+        self.path = path
+        self.options = options or ParquetOptions()
+        self._shared: _Shared | None = None
+        self._wanted: Callable[[str], bool] | None = None
+
+    def __repr__(self) -> str:
+        return f"ParquetSource({self.path!r})"
+
+    def describe(self) -> str:
+        """``ParquetReader(drive.parquet)``."""
+        return f"ParquetReader({self.path})"
+
+    def paths(self) -> Sequence[str]:
+        """The files that are read."""
+        return [file.path for file in find_files(self.path)]
+
+    def narrowed(self, wanted: Callable[[str], bool]) -> ParquetSource:
+        """The same without the entities that nobody looks at: their columns are not read."""
+        narrowed = ParquetSource(self.path, self.options)
+        narrowed._wanted = wanted
+        return narrowed
+
+    def splits(self) -> Sequence[ParquetSplit]:
+        """Runs of row groups; reads the footers of all files, and of static columns the first row."""
+        files = tuple(find_files(self.path))
+        extra = partition_schema(files)
+        known: dict[pa.Schema, Layout] = {}
+        layouts: list[Layout] = []
+        splits: list[ParquetSplit] = []
+        first: dict[str, pa.Array] = {}
+        rows = 0
+        for number, data in enumerate(files):
+            with ParquetFile(data.path) as file:
+                schema = _full_schema(file.schema, extra)
+                if schema not in known:
+                    _check_types(schema, known, data.path)
+                    known[schema] = compile_layout(schema, self.options, path=data.path)
+                layout = known[schema]
+                layouts.append(layout)
+                static = self._static(layout)
+                counts = row_counts(file)
+                if sum(counts):
+                    _read_first(file, data, layout, static, counts, first)
+                wanted = [i for i, output in enumerate(layout.outputs) if self._wants(output.entity_path)]
+                splits += plan_file(file, number, data.name, rows, layout.outputs, wanted, frozenset(static))
+                rows += sum(counts)
+        if len(files) > 1:
+            splits = [_named(split, files[split.file], self.path) for split in splits]
+        splits[-1] = replace(splits[-1], ends=rows > 0)
+        self._shared = _Shared(files, tuple(layouts), first)
+        return splits
+
+    def read(self, split: ParquetSplit) -> Iterator[Chunk]:
+        """The chunks of one split, in order."""
+        if self._shared is None:
+            self.splits()
+        assert self._shared is not None
+        data, layout = self._shared.files[split.file], self._shared.layouts[split.file]
+        with ParquetFile(data.path) as file:
+            if _full_schema(file.schema, pa.schema(list(layout.schema)[len(file.schema) :])) != layout.schema:
+                raise ReadError(
+                    "Parquet error: the file changed while it was read", path=data.path, hint="Read it again."
+                )
+            if split.begins and self._wants(PROPERTIES):
+                yield from properties_chunk(file)
+            yield from self._rows(file, data, layout, split)
+        if split.ends:
+            yield from self._endings()
+
+    def _rows(self, file: ParquetFile, data: DataFile, layout: Layout, split: ParquetSplit) -> Iterator[Chunk]:
+        assert self._shared is not None
+        outputs = [layout.outputs[i] for i in split.outputs]
+        leads = not split.outputs or split.outputs[0] == self._first_output(layout)
+        static = self._static(layout) if leads else ()
+        index = [position for position, _ in layout.timelines] if outputs else []
+        columns = frozenset([*index, *static]).union(*(output.columns for output in outputs))
+        groups = range(split.start, split.stop)
+        if not len(groups) or not (columns or outputs):
+            return
+        checker = StaticColumns(self._shared.first, path=data.path)
+        emitter = BatchOutput(layout, outputs, path=data.path)
+        row = split.first_row
+        for length, arrays in _batches(file, data, layout.schema, groups, columns):
+            for position in static:
+                checker.check(layout.schema.field(position).name, arrays[position], row)
+            yield from emitter.chunks(arrays, row, length)
+            row += length
+        expected = split.first_row + sum(row_counts(file)[split.start : split.stop])
+        if row != expected:
+            raise ReadError(
+                f"Parquet error: {row - split.first_row:,} rows are there and the footer counts"
+                f" {expected - split.first_row:,}",
+                path=data.path,
+                offset=file.footer_at,
+                hint="The file is damaged; copy it again.",
+            )
+
+    def _endings(self) -> Iterator[Chunk]:
+        """Static columns, then names of series, each once for all files."""
+        assert self._shared is not None
+        layouts = list({id(layout): layout for layout in self._shared.layouts}.values())
+        if self._shared.first and self._wants(layouts[0].root):
+            nullable = {
+                field.name: field.nullable for layout in layouts for field in map(layout.schema.field, layout.static)
+            }
+            yield static_chunk(layouts[0].root, self._shared.first, nullable)
+        for series in dict.fromkeys(s for layout in layouts for s in layout.series):
+            if self._wants(series.entity_path):
+                yield series_chunk(series)
+
+    def _static(self, layout: Layout) -> tuple[int, ...]:
+        return layout.static if self._wants(layout.root) else ()
+
+    def _first_output(self, layout: Layout) -> int:
+        return next((i for i, output in enumerate(layout.outputs) if self._wants(output.entity_path)), -1)
+
+    def _wants(self, entity_path: str) -> bool:
+        return self._wanted is None or self._wanted(entity_path)
+
+
+def _full_schema(schema: pa.Schema, extra: pa.Schema) -> pa.Schema:
+    """A file's columns without extension types, then those that folders add where it has none of that name."""
+    fields = [field.remove_metadata().with_type(storage_type(field.type)) for field in schema]
+    return pa.schema([*fields, *(field for field in extra if field.name not in schema.names)])
+
+
+def _check_types(schema: pa.Schema, known: Mapping[pa.Schema, Layout], path: str) -> None:
+    """Refuse a file whose columns differ in type from those of the same name in the files before it."""
+    for other in known:
+        for field in schema:
+            positions = other.get_all_field_indices(field.name)
+            if positions and all(other.field(i).type != field.type for i in positions):
+                raise ReadError(
+                    f"Parquet error: column {field.name!r} is of type {field.type} in this file and of type"
+                    f" {other.field(positions[0]).type} in others of the same dataset",
+                    path=path,
+                    hint="Write the files with one schema, or read them one by one.",
+                )
+
+
+def _read_first(
+    file: ParquetFile,
+    data: DataFile,
+    layout: Layout,
+    static: Sequence[int],
+    counts: Sequence[int],
+    first: dict[str, pa.Array],
+) -> None:
+    """Remember the first value of each static column that has none yet."""
+    wanted = [position for position in static if layout.schema.field(position).name not in first]
+    for position in wanted:
+        warn_of_incomparable(layout.schema.field(position).name, layout.schema.field(position).type)
+    group = next(i for i, count in enumerate(counts) if count)
+    if wanted:
+        _, arrays = next(_batches(file, data, layout.schema, range(group, group + 1), wanted, rows=1))
+        for position in wanted:
+            first[layout.schema.field(position).name] = pa.concat_arrays([arrays[position][:1]])
+
+
+def _batches(
+    file: ParquetFile,
+    data: DataFile,
+    schema: pa.Schema,
+    groups: Sequence[int],
+    columns: Sequence[int] | frozenset[int],
+    *,
+    rows: int | None = None,
+) -> Iterator[tuple[int, dict[int, pa.Array]]]:
+    """Lengths and columns of batches of rows, those that the folders' names add included."""
+    stored = [c for c in columns if c < len(file.schema)]
+    added = [c for c in columns if c >= len(file.schema)]
+    most = rows or batch_rows(file, groups, file.leaves(stored))
+    for length, arrays in _stored_batches(file, groups, stored, most):
+        for position in added:
+            arrays[position] = partition_values(data, schema.field(position), length)
+        yield length, arrays
+
+
+def _stored_batches(
+    file: ParquetFile, groups: Sequence[int], stored: Sequence[int], most: int
+) -> Iterator[tuple[int, dict[int, pa.Array]]]:
+    if stored:
+        for arrays in file.batches(groups, stored, most):
+            length = len(next(iter(arrays.values())))
+            if length:
+                yield length, arrays
+        return
+    left = sum(row_counts(file)[i] for i in groups)
+    while left:
+        length = min(left, most)
+        yield length, {}
+        left -= length
+
+
+def _named(split: ParquetSplit, data: DataFile, root: str) -> ParquetSplit:
+    """The split under the name of its file below the dataset's folder."""
+    below = data.path.removeprefix(root.rstrip("/") + "/")
+    return replace(split, label=below + split.label.removeprefix(data.name))
