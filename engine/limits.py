@@ -34,6 +34,15 @@ MAX_NESTING: Final = 64
 MAX_SCHEMA_BYTES: Final = 16 * MIB
 """Largest message definition or descriptor set, in bytes."""
 
+MAX_METADATA: Final = 64 * MIB
+"""Largest size of all Metadata records of one MCAP together, in bytes."""
+
+MAX_ATTACHMENTS: Final = 1024 * MIB
+"""Largest size of all attachments of one MCAP together, which become one chunk, in bytes."""
+
+MAX_MESH: Final = 256 * MIB
+"""Largest mesh file that a robot description may name, in bytes."""
+
 MAX_SCHEMA_FIELDS: Final = 65_536
 """Most leaf columns that one message definition may expand to."""
 
@@ -46,6 +55,9 @@ MAX_CELLS: Final = 32 * MIB
 MAX_RECURSIVE_MESSAGE: Final = 8 * MIB
 """Largest protobuf message of a type that contains itself, in bytes: it is parsed into objects, which are large."""
 
+MAX_PARSED_MESSAGE: Final = 8 * MIB
+"""Largest JSON or CBOR message, in bytes, that is parsed into objects; by column there is no such limit."""
+
 SPLIT_BYTES: Final = 64 * MIB
 """Uncompressed bytes that one split should hold."""
 
@@ -54,3 +66,9 @@ MAX_JQ_MEMORY: Final = 1024 * MIB
 
 MAX_JQ_ANSWER: Final = 256 * MIB
 """Largest answer of a jq program to one request, in bytes of JSON."""
+
+MAX_POINT_FIELDS: Final = 256
+"""Most different fields of the points in one chunk of clouds, each a column of its own."""
+
+MAX_POINT_FIELD_OVERLAP: Final = 8
+"""How many times the bytes of a point may be read as fields that lie one over the other, on average."""
