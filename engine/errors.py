@@ -12,7 +12,8 @@
     ├── SelectorError        a selector does not fit the data            (RuntimeError, ValueError)
     ├── LensError            a lens cannot be applied to a chunk         (RuntimeError, ValueError)
     ├── UsageError           the call or the command line is wrong       (ValueError)
-    │   └── SelectorSyntaxError  a query cannot be parsed
+    │   ├── SelectorSyntaxError  a query cannot be parsed
+    │   └── MissingExtraError    a package of an extra is not installed   (ImportError)
     └── SessionError         Spark could not be started or was lost      (RuntimeError)
 
 Each leaf carries ``path``, ``offset`` (bytes from the start of the file), ``hint`` (what to do) and a stable
@@ -200,6 +201,12 @@ class SelectorSyntaxError(UsageError):
         return {**super().to_dict(), "query": self.query, "position": self.position}
 
 
+class MissingExtraError(UsageError, ImportError):
+    """What was asked for needs a package that comes with an extra; the hint has the command that installs it."""
+
+    code = "chunkmill.extra"
+
+
 class SessionError(ChunkmillError, RuntimeError):
     """A Spark session could not be started, or was lost while it ran."""
 
@@ -237,6 +244,7 @@ _LEAVES: tuple[type[ChunkmillError], ...] = (
     LensError,
     UsageError,
     SelectorSyntaxError,
+    MissingExtraError,
     SessionError,
 )
 _BY_CODE: dict[str, type[ChunkmillError]] = {leaf.code: leaf for leaf in _LEAVES}

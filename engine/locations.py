@@ -1,32 +1,57 @@
-"""Where files are: local paths, and what else a user may write for one."""
+"""Where files are: local paths and objects in a store, as a user writes them."""
 
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from .errors import UsageError
+from .objects import ObjectUrl, bucket_of, is_url
 
-_URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+Location = Path | ObjectUrl
+"""A place that can be read or written. Both have ``name``, ``stem``, ``suffix``, ``parent`` and ``/``."""
+
+
+def located(location: str | os.PathLike[str]) -> Location:
+    """What ``location`` names: an absolute local path (or ``file://`` URL), or an object in a store.
+
+    Raises ``UsageError`` for a URL of another kind.
+
+    >>> str(located("file:///data/a%20b.rrd")), str(located("s3://fleet/drive.rrd"))
+    ('/data/a b.rrd', 's3://fleet/drive.rrd')
+    """
+    text = os.fspath(location)
+    if not is_url(text):
+        return Path(text).absolute()
+    url = urlsplit(text)
+    if url.scheme == "file" and url.netloc in ("", "localhost"):
+        return Path(unquote(url.path))
+    return ObjectUrl.of(text)
+
+
+def reading_location(location: str | os.PathLike[str]) -> Location:
+    """What ``location`` names, a local path left as relative as it is."""
+    text = os.fspath(location)
+    return located(text) if is_url(text) else Path(text)
+
+
+def exists(location: Location) -> bool:
+    """Whether there is something under that path, or such an object. Raises ``ReadError`` where a store won't say."""
+    if isinstance(location, ObjectUrl):
+        return bucket_of(location).exists(location.key)
+    return location.exists()
 
 
 def local_path(location: str | os.PathLike[str]) -> Path:
-    """The absolute path that ``location`` names: a path or a ``file://`` URL.
+    """The absolute path that ``location`` names, where only a local one will do.
 
     Raises ``UsageError`` for the URL of an object store, which would otherwise become a strange local folder.
-
-    >>> str(local_path("file:///data/a%20b.rrd"))
-    '/data/a b.rrd'
     """
-    text = os.fspath(location)
-    if not _URL.match(text):
-        return Path(text).absolute()
-    url = urlsplit(text)
-    if url.scheme != "file" or url.netloc not in ("", "localhost"):
+    found = located(location)
+    if isinstance(found, ObjectUrl):
         raise UsageError(
-            f"{text} is not a local path, and only those can be read and written so far",
-            hint="Copy it to a folder that all workers see, or mount it there.",
+            f"{found} is not a local path, and only those can be used here",
+            hint="Name a folder that all workers see.",
         )
-    return Path(unquote(url.path))
+    return found

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from ..engine.chunk import Chunk
 from ..engine.errors import ReadError, ReadWarning, SourceMissingError, UsageError
+from ..engine.locations import Location, exists, located, reading_location
 from ..engine.rrd import ChunkEntry, RecoveringFile, RrdFile, StoreEntry
 from ..engine.store import LazyStore
 from ..engine.stream import LazyChunkStream, Split
 
 
 class RrdReader:
-    """Reads an RRD file: what it holds, and the chunks of each of its stores.
+    """Reads an RRD file, local or an object in a store: what it holds, and the chunks of each of its stores.
 
     Nothing is read until it is asked for. With a footer, chunks come with their headers and without their payloads,
     which are read when they are touched; a file without one is scanned from its start.
@@ -34,9 +35,9 @@ class RrdReader:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, recover: bool = False) -> None:
-        self.path = Path(str(path))
+        self.path: Location = reading_location(path)
         self._recover = recover
-        if not self.path.exists():
+        if not exists(self.path):
             raise SourceMissingError(f"RRD file not found: {self.path}")
 
     def recordings(self) -> list[StoreEntry]:
@@ -50,8 +51,8 @@ class RrdReader:
     def stream(self, *, store: StoreEntry | None = None) -> LazyChunkStream:
         """The chunks of one store: by default the first recording, with a warning when there are more."""
         if self._recover:
-            return LazyChunkStream.from_source(RecoveringSource(str(self.path.absolute()), self._chosen(store)))
-        return LazyChunkStream.from_source(RrdSource(str(self.path.absolute()), self._chosen(store)))
+            return LazyChunkStream.from_source(RecoveringSource(str(located(self.path)), self._chosen(store)))
+        return LazyChunkStream.from_source(RrdSource(str(located(self.path)), self._chosen(store)))
 
     def store(self, *, store: StoreEntry | None = None) -> LazyStore:
         """One store by its manifest: length, schema and summary read no chunk; chunks are read when touched.
@@ -59,7 +60,7 @@ class RrdReader:
         Raises ``RuntimeError`` for a file without a footer.
         """
         chosen = self._chosen(store)
-        file = RrdFile(self.path.absolute())
+        file = RrdFile(str(located(self.path)))
         if not file.has_footer:
             raise ReadError(
                 f"Legacy RRD without footer: {self.path}. "
@@ -105,9 +106,13 @@ class RrdReader:
 
 @dataclass(frozen=True, slots=True)
 class RrdSplit(Split):
-    """Chunks of a store: the entries ``start`` to ``stop`` of its manifest, or all by scanning."""
+    """Chunks of a store: some entries of its manifest, or all by scanning.
+
+    ``version`` is that of an object in a store: what is read must still be it.
+    """
 
     entries: tuple[ChunkEntry, ...] | None
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +145,19 @@ class RrdSource:
         file = RrdFile(self.path)
         runs = file.split_entries(self.store)
         if runs is None:
-            return [RrdSplit(name, file.size, None)]
+            return [RrdSplit(name, file.size, None, file.object_version)]
         if self.wanted is not None:
             kept = ([e for e in run if self.wanted(e.header.entity_path)] for run in runs)
             runs = [run for run in kept if run]
         total = len(runs)
         return [
-            RrdSplit(f"{name} [{i + 1}/{total}]", sum(e.size for e in run), tuple(run)) for i, run in enumerate(runs)
+            RrdSplit(f"{name} [{i + 1}/{total}]", sum(e.size for e in run), tuple(run), file.object_version)
+            for i, run in enumerate(runs)
         ]
 
     def read(self, split: RrdSplit) -> Iterator[Chunk]:
         """The chunks of a split, undecoded where the footer tells their headers."""
-        for chunk in RrdFile(self.path).chunks(self.store, split.entries):
+        for chunk in RrdFile(self.path, split.version).chunks(self.store, split.entries):
             if self.wanted is None or self.wanted(chunk.entity_path):
                 yield chunk
 
@@ -173,7 +179,7 @@ class RecoveringSource:
 
     def splits(self) -> Sequence[Split]:
         """The whole file."""
-        return [Split(Path(self.path).name, Path(self.path).stat().st_size)]
+        return [Split(Path(self.path).name, RecoveringFile(self.path).report().size)]
 
     def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
         """Every chunk that is whole."""

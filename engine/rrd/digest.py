@@ -12,6 +12,7 @@ import xxhash
 from ..errors import ReadError
 from .encoded_payload import EncodedPayload, FramedPayload
 from .entry import ChunkEntry
+from .opening import NEVER_CHANGES, open_positional
 from .positional import PositionalFile
 
 
@@ -28,7 +29,7 @@ def digests_of(path: str | os.PathLike[str], entries: Sequence[ChunkEntry]) -> I
     """The digest of each message of a part."""
     if not entries:
         return
-    with PositionalFile(os.fspath(path)) as file:
+    with open_positional(path, NEVER_CHANGES) as file:
         for entry in entries:
             yield digest_of(file.read(entry.offset, entry.size, what="a chunk"))
 
@@ -41,7 +42,7 @@ class VerifiedPayload(FramedPayload):
 
     def load(self) -> pa.RecordBatch:
         """Read, verify and decode the batch."""
-        with PositionalFile(self.path) as file:
+        with open_positional(self.path, self.version) as file:
             return self.located(file).load()
 
     def located(self, file: PositionalFile) -> EncodedPayload:

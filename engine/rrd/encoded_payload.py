@@ -10,6 +10,7 @@ from ..errors import ReadError
 from . import messages
 from .arrow_ipc import Compression, check_compression, check_sizes, decode_batch, decompress
 from .arrow_message import LocatedMessage, locate
+from .opening import open_positional
 from .positional import PositionalFile
 
 _WHAT = "the payload of a chunk"
@@ -29,12 +30,13 @@ class EncodedPayload:
     uncompressed_size: int
     compression: Compression
     data: bytes | None = field(default=None, repr=False)
+    version: str | None = field(default=None, kw_only=True)
 
     def load(self) -> pa.RecordBatch:
         """Read, check and decode the batch. Raises ``ReadError``."""
         if self.data is not None:
             return self._decode(self.data)
-        with PositionalFile(self.path) as file:
+        with open_positional(self.path, self.version) as file:
             return self.load_from(file)
 
     def load_from(self, file: PositionalFile) -> pa.RecordBatch:
@@ -54,17 +56,18 @@ class FramedPayload:
     """A payload inside the ``ArrowMsg`` of ``size`` bytes at ``offset`` of ``path``; small, and pickles.
 
     ``chunk_id`` is the chunk expected there, where a footer says so: a file that was replaced in the meantime raises
-    instead of giving another chunk's data.
+    instead of giving another chunk's data. ``version`` is that of an object in a store, which is asked for on reading.
     """
 
     path: str
     offset: int
     size: int
     chunk_id: bytes | None = None
+    version: str | None = field(default=None, kw_only=True)
 
     def load(self) -> pa.RecordBatch:
         """Read, check and decode the batch. Raises ``ReadError``."""
-        with PositionalFile(self.path) as file:
+        with open_positional(self.path, self.version) as file:
             batch = self._encoded(locate(file, self.offset, self.size)).load_from(file)
         self._check_id(_schema_id(batch))
         return batch
@@ -89,7 +92,15 @@ class FramedPayload:
         compression = check_compression(message.compression, path=self.path, offset=self.offset)
         size = message.uncompressed_size if compression == Compression.LZ4 else found.payload_size
         check_sizes(found.payload_size, compression, size, path=self.path, offset=found.payload_offset, what=_WHAT)
-        return EncodedPayload(self.path, found.payload_offset, found.payload_size, size, compression, found.payload)
+        return EncodedPayload(
+            self.path,
+            found.payload_offset,
+            found.payload_size,
+            size,
+            compression,
+            found.payload,
+            version=self.version,
+        )
 
     def _check_id(self, found: str | None) -> None:
         if self.chunk_id is not None and (found is None or found.lower() != self.chunk_id.hex()):

@@ -17,20 +17,23 @@ from .entry import ChunkEntry
 from .framing import STREAM_HEADER_SIZE, MessageKind, Version
 from .index import FileIndex, read_index, unlisted_messages
 from .legacy import AnnouncedStores, decoded_chunk, scan_stores, store_of
-from .positional import PositionalFile
+from .opening import open_positional
 from .scan import Message, scan
 from .store_entry import StoreEntry
 
 
 class RrdFile:
-    """One RRD on disk. Cheap to make: header and footer are read when first asked for. Pickles as its path.
+    """One RRD, on disk or in an object store. Cheap to make: header and footer are read when first asked for.
+
+    Pickles as its path, and the version of the object where one was given or seen.
 
     Every method raises :class:`ReadError` for a file that is not whole, with path, byte offset and hint; of it
     :class:`UnsupportedError` for what is too old and :class:`SourceMissingError` where there is no file.
     """
 
-    def __init__(self, path: str | PathLike[str]) -> None:
+    def __init__(self, path: str | PathLike[str], object_version: str | None = None) -> None:
         self.path = fspath(path)
+        self._version = object_version
         self._index: FileIndex | None = None
         self._announced: AnnouncedStores | None = None
 
@@ -38,7 +41,7 @@ class RrdFile:
         return f"RrdFile({self.path})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RrdFile, (self.path,)
+        return RrdFile, (self.path, self._version)
 
     @property
     def version(self) -> Version:
@@ -49,6 +52,11 @@ class RrdFile:
     def size(self) -> int:
         """Size in bytes."""
         return self._known.size
+
+    @property
+    def object_version(self) -> str | None:
+        """The version of an object in a store, once it was looked at; what is read later must be of that version."""
+        return self._known.object_version
 
     @property
     def has_footer(self) -> bool:
@@ -91,7 +99,7 @@ class RrdFile:
 
     def messages(self, start: int = STREAM_HEADER_SIZE) -> Iterator[Message]:
         """All messages from the one whose frame begins at ``start``, heads only, to the end message."""
-        with PositionalFile(self.path) as file:
+        with open_positional(self.path, self._version) as file:
             yield from scan(file, start)
 
     def chunks(self, store: StoreEntry, entries: Sequence[ChunkEntry] | None = None) -> Iterator[Chunk]:
@@ -109,7 +117,7 @@ class RrdFile:
         found: dict[int, ChunkEntry | Message] = {e.offset: e for e in self._known.entries[store]}
         found.update((m.offset, m) for m in self._unlisted(store))
         for _, item in sorted(found.items(), key=lambda pair: pair[0]):
-            yield self._lazy(item) if isinstance(item, ChunkEntry) else decoded_chunk(self.path, item)
+            yield self._lazy(item) if isinstance(item, ChunkEntry) else decoded_chunk(self.path, item, self._version)
 
     def split_entries(self, store: StoreEntry, split_bytes: int = SPLIT_BYTES) -> list[list[ChunkEntry]] | None:
         """All chunks of ``store`` in the order of the file, in runs of about ``split_bytes`` uncompressed bytes.
@@ -121,7 +129,7 @@ class RrdFile:
             return None
         unique = {e.offset: e for e in listed}
         for message in self._unlisted(store):
-            header = decoded_chunk(self.path, message).header
+            header = decoded_chunk(self.path, message, self._version).header
             unique[message.offset] = ChunkEntry(header, message.offset, message.size, message.size)
         runs: list[list[ChunkEntry]] = []
         left = 0
@@ -136,14 +144,15 @@ class RrdFile:
     @property
     def _known(self) -> FileIndex:
         if self._index is None:
-            with PositionalFile(self.path) as file:
+            with open_positional(self.path, self._version) as file:
                 self._index = read_index(file)
+                self._version = file.version
         return self._index
 
     @property
     def _announcements(self) -> AnnouncedStores:
         if self._announced is None:
-            with PositionalFile(self.path) as file:
+            with open_positional(self.path, self._version) as file:
                 self._announced = scan_stores(file)
         return self._announced
 
@@ -153,26 +162,26 @@ class RrdFile:
 
     def _lazy(self, entry: ChunkEntry) -> Chunk:
         header = entry.header
-        payload = FramedPayload(self.path, entry.offset, entry.size, header.chunk_id)
+        payload = FramedPayload(self.path, entry.offset, entry.size, header.chunk_id, version=self._version)
         return Chunk.lazy(header if header.components else None, payload)
 
     def _walked(self, store: StoreEntry) -> Iterator[Chunk]:
         stores, legacy_ids = self._announcements
         unknown: Counter[StoreEntry] = Counter()
-        with PositionalFile(self.path) as file:
+        with open_positional(self.path, self._version) as file:
             for message in scan(file):
                 if message.kind == MessageKind.ARROW_MSG:
                     owner = store_of(file, message, legacy_ids)
                     unknown[owner] += owner not in stores
                     if owner == store:
-                        yield decoded_chunk(self.path, message)
+                        yield decoded_chunk(self.path, message, self._version)
         for owner, count in unknown.items():
             if count:
                 self._warn(f"{count} chunks of {owner.text}, which the file never announces, are passed over")
 
     def _unlisted(self, store: StoreEntry) -> list[Message]:
         """The chunks of ``store`` that the footer does not list."""
-        with PositionalFile(self.path) as file:
+        with open_positional(self.path, self._version) as file:
             found = unlisted_messages(file, self._known)
             return [m for m in found if store_of(file, m, {}) == store]
 

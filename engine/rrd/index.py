@@ -23,7 +23,8 @@ _FIRST_WITH_FOOTERS: Final = Version(0, 28, 0, 0)
 class FileIndex:
     """``entries`` holds each store's chunks, as the footer lists them; None without a usable footer.
 
-    All messages lie before ``messages_end``. ``unions`` holds the union schemas that the footer has of each store.
+    All messages lie before ``messages_end``. ``unions`` holds the union schemas that the footer has of each store,
+    ``object_version`` the version of an object in a store.
     """
 
     version: Version
@@ -31,6 +32,7 @@ class FileIndex:
     messages_end: int
     entries: dict[StoreEntry, list[ChunkEntry]] | None
     unions: dict[StoreEntry, list[UnionSchema]] = field(default_factory=dict)
+    object_version: str | None = None
 
 
 def read_index(file: PositionalFile) -> FileIndex:
@@ -39,19 +41,19 @@ def read_index(file: PositionalFile) -> FileIndex:
     version = parse_stream_header(header, path=file.path)
     footer = read_footer(file)
     if footer is None:
-        return FileIndex(version, file.size, file.size, None)
+        return FileIndex(version, file.size, file.size, None, object_version=file.version)
     try:
         entries, unions = _parse_manifests(file, footer)
     except OutdatedManifestError:
         return _without_footer(file, version, footer)
-    index = FileIndex(version, file.size, footer.messages_end, entries, unions)
+    index = FileIndex(version, file.size, footer.messages_end, entries, unions, file.version)
     if not entries and (unlisted := unlisted_messages(file, index)):
         warnings.warn(
             f"{file.path}: its footer lists none of the {len(unlisted)} chunks in it; the file is read without it",
             ReadWarning,
             stacklevel=2,
         )
-        return FileIndex(version, file.size, file.size, None)
+        return FileIndex(version, file.size, file.size, None, object_version=file.version)
     return index
 
 
@@ -81,7 +83,7 @@ def _without_footer(file: PositionalFile, version: Version, footer: Footer) -> F
         ReadWarning,
         stacklevel=2,
     )
-    return FileIndex(version, file.size, file.size, None)
+    return FileIndex(version, file.size, file.size, None, object_version=file.version)
 
 
 def unlisted_messages(file: PositionalFile, index: FileIndex) -> list[Message]:

@@ -62,12 +62,12 @@ def store_of(file: PositionalFile, found: Message, legacy_ids: dict[StoreKey, st
     return from_message(message.store_id, legacy_ids, path=file.path, offset=found.offset)
 
 
-def decoded_chunk(path: str, found: Message) -> Chunk:
+def decoded_chunk(path: str, found: Message, version: str | None = None) -> Chunk:
     """The chunk in the ``ArrowMsg`` at ``found``, decoded and, from an older version, migrated.
 
     A chunk that needed no migration remembers its compressed bytes. Raises :class:`ReadError`.
     """
-    payload = FramedPayload(path, found.offset, found.size)
+    payload = FramedPayload(path, found.offset, found.size, version=version)
     batch = payload.load()
     try:
         data = sorbet.from_record_batch(batch)

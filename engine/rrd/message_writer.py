@@ -12,6 +12,7 @@ from .arrow_message import message_head, message_tail, store_field
 from .encoded_payload import EncodedPayload, RrdPayload
 from .entry import ChunkEntry
 from .framing import MESSAGE_HEADER_SIZE, MessageKind, message_header
+from .opening import open_positional
 from .output import Output
 from .positional import PositionalFile
 from .store_entry import StoreEntry
@@ -68,12 +69,12 @@ class MessageWriter:
             self._source = None
 
     def _append_encoded(self, header: ChunkHeader, payload: RrdPayload) -> ChunkEntry:
-        encoded = payload if isinstance(payload, EncodedPayload) else payload.located(self._open(payload.path))
+        encoded = payload if isinstance(payload, EncodedPayload) else payload.located(self._open(payload))
         tail, offset, total = self._write_head(header, encoded.compression, encoded.uncompressed_size, encoded.size)
         if encoded.data is not None:
             self._out.write(encoded.data)
         else:
-            source = self._open(encoded.path)
+            source = self._open(encoded)
             self._out.copy(source, encoded.offset, encoded.size, what="the payload of a chunk")
         self._out.write(tail)
         return ChunkEntry(header, offset, total, encoded.uncompressed_size)
@@ -89,8 +90,8 @@ class MessageWriter:
         self._out.write(message_header(MessageKind.ARROW_MSG, total) + head)
         return tail, offset, total
 
-    def _open(self, path: str) -> PositionalFile:
-        if self._source is None or self._source.path != path:
+    def _open(self, payload: RrdPayload) -> PositionalFile:
+        if self._source is None or self._source.path != payload.path:
             self.release()
-            self._source = PositionalFile(path)
+            self._source = open_positional(payload.path, payload.version)
         return self._source

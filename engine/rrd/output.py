@@ -9,6 +9,9 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 
 from ..failing import writing
+from ..objects import ObjectUrl, Upload
+from ..objects.remote_file import LARGEST_WINDOW
+from ..objects.upload import SMALLEST_PART
 from .copying import copy_range
 from .positional import PositionalFile
 
@@ -17,7 +20,9 @@ _KERNEL_COPY_SIZE: Final = 1 << 18
 
 
 class Output:
-    """Appends to ``file`` from where it stands, through a buffer; ``position`` counts the bytes since then.
+    """Appends to ``file`` (or an upload) from where it stands, through a buffer.
+
+    ``position`` counts the bytes since then.
 
     Failures are raised as ``NoSpaceError`` or ``WriteError`` that name ``path``.
     """
@@ -49,9 +54,15 @@ class Output:
 
     def copy(self, source: PositionalFile, offset: int, size: int, *, what: str) -> None:
         """Append ``size`` bytes of ``source``; the kernel copies them when they are many."""
-        if self._fd is None or size < _KERNEL_COPY_SIZE:
+        if isinstance(self._file, Upload) and size >= SMALLEST_PART and not source.is_local:
+            self.flush()
+            if self._file.copy(ObjectUrl.of(source.path), source.version, offset, size):
+                self.position += size
+                return
+        if self._fd is None or size < _KERNEL_COPY_SIZE or not source.is_local:
+            most = _BUFFER_SIZE if source.is_local else LARGEST_WINDOW
             while size > 0:
-                piece = min(size, _BUFFER_SIZE)
+                piece = min(size, most)
                 self.write(source.read(offset, piece, what=what))
                 offset, size = offset + piece, size - piece
             return

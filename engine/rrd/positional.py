@@ -36,6 +36,19 @@ class PositionalFile:
             raise ReadError("not a file", path=path, hint="Give the path of a file; a folder or pipe can't be read.")
         self.size = status.st_size
 
+    @property
+    def version(self) -> str | None:
+        """What tells this content from another under the same path, where something does."""
+        return None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether there is a descriptor."""
+        return self._fd >= 0
+
+    def expect(self, start: int, stop: int) -> None:
+        """Say that these bytes will be read front to end; an operating system finds out by itself."""
+
     def fileno(self) -> int:
         """The descriptor, for copies by the kernel."""
         return self._fd

@@ -10,6 +10,7 @@ from ..chunk.chunk import Chunk
 from ..errors import ReadError
 from .framing import STREAM_HEADER_SIZE, MessageKind, parse_stream_header
 from .legacy import announced_by, decoded_chunk, store_of
+from .opening import open_positional
 from .positional import PositionalFile
 from .scan import Message, message_at
 from .store_entry import StoreEntry, StoreKey
@@ -66,7 +67,7 @@ class RecoveringFile:
 
     def stores(self) -> list[StoreEntry]:
         """Every store that a whole message announces or a whole chunk names."""
-        with PositionalFile(self.path) as file:
+        with open_positional(self.path) as file:
             report = self._report(file)
             messages = list(_walk(file, report))
             stores, legacy_ids = _announced(file, messages, report)
@@ -77,7 +78,7 @@ class RecoveringFile:
 
     def chunks(self, store: StoreEntry, report: RecoveryReport) -> Iterator[Chunk]:
         """The whole chunks of ``store``, in the file's order; ``report`` is filled as they come."""
-        with PositionalFile(self.path) as file:
+        with open_positional(self.path) as file:
             _, legacy_ids = _announced(file, list(_walk(file, self._report(file))), self._report(file))
             for message in _walk(file, report):
                 if message.kind != MessageKind.ARROW_MSG or _owner(file, message, legacy_ids, report) != store:
@@ -92,7 +93,7 @@ class RecoveringFile:
 
     def report(self) -> RecoveryReport:
         """An empty report for :meth:`chunks`."""
-        with PositionalFile(self.path) as file:
+        with open_positional(self.path) as file:
             return self._report(file)
 
     def _report(self, file: PositionalFile) -> RecoveryReport:

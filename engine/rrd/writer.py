@@ -18,8 +18,8 @@ from .framing import WRITTEN_VERSION, MessageKind, message_header, stream_footer
 from .manifest_build import build_manifest
 from .message_writer import MessageWriter
 from .messages import SOURCE_OTHER, RrdFooter, SetStoreInfo, tuid_message
+from .opening import NEVER_CHANGES, open_positional
 from .output import Output
-from .positional import PositionalFile
 from .store_entry import StoreEntry
 from .timelines import TimelineRegister
 
@@ -111,7 +111,7 @@ class RrdWriter:
         opened = self._opened_store(store)
         for entry in entries:
             opened.timelines.add(entry.header.timelines)
-        with PositionalFile(fspath(part_path)) as part:
+        with open_positional(part_path, NEVER_CHANGES) as part:
             length = part.size - offset if size is None else size
             shift = self._out.position - offset
             self._out.copy(part, offset, length, what="a part")

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Final, Self
+from typing import BinaryIO, Final, Self, cast
 
 from ...engine.bounded import read_sized
 from ...engine.errors import ReadError, SourceMissingError
+from ...engine.objects import RemoteFile, is_url
 from .records import CUT_HINT, DAMAGED_HINT, HEAD, record_name
 
 _ANY: Final = 2**63
 
 
 class McapFile:
-    """An open file of known size. Use it as a context manager."""
+    """An open file of known size, or an object in a store (of ``version``, if given). Use it as a context manager."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, version: str | None = None) -> None:
         self.path = path
+        self.version: str | None = None
+        self._remote = RemoteFile(path, version) if is_url(path) else None
+        if self._remote is not None:
+            self._file: BinaryIO = cast("BinaryIO", self._remote)
+            self.size, self.version = self._remote.size, self._remote.version
+            return
         try:
-            self._file: BinaryIO = Path(path).open("rb")  # noqa: SIM115 - closed by __exit__
+            self._file = Path(path).open("rb")  # noqa: SIM115 - closed by __exit__
             self.size = os.fstat(self._file.fileno()).st_size
         except FileNotFoundError as error:
             raise SourceMissingError("MCAP file not found", path=path) from error
@@ -59,6 +67,16 @@ class McapFile:
                 done += got
         except OSError as error:
             raise self._io_error(error, offset) from error
+
+    def expect(self, start: int, end: int) -> None:
+        """Say that these bytes will be read front to end, so that few requests to a store fetch them."""
+        if self._remote is not None:
+            self._remote.expect(start, end)
+
+    def peek(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Say which small ``(offset, size)`` will be read, so that a store is asked for many of them at once."""
+        if self._remote is not None:
+            self._remote.peek(ranges)
 
     def head_at(self, offset: int, end: int) -> tuple[int, int]:
         """Opcode and body length of the record at ``offset``, which must lie wholly before ``end``."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ...engine.errors import SourceMissingError
+from ...engine.locations import Location, exists, located, reading_location
 from .info import McapInfo
 from .options import DECODERS, McapOptions
 from .source import McapSource
@@ -26,7 +26,8 @@ class McapReader:
     Parameters
     ----------
     path
-        The file. It must exist; it is opened when the stream is pulled.
+        The file, or the URL of an object (``s3://``, ``gs://``, ``abfs://``). It must exist; it is opened when the
+        stream is pulled.
     timeline_type
         Whether times are wall-clock ``"timestamp"`` or ``"duration"``, both in ns.
     timestamp_offset_ns
@@ -60,16 +61,16 @@ class McapReader:
         include_topic_regex: Iterable[str] | None = None,
         exclude_topic_regex: Iterable[str] | None = None,
     ) -> None:
-        self._path = Path(path)
+        self._path = reading_location(path)
         self._options = McapOptions.checked(
             timeline_type, timestamp_offset_ns, decoders, include_topic_regex, exclude_topic_regex
         )
-        if not self._path.exists():
+        if not exists(self._path):
             raise SourceMissingError("MCAP file not found", path=str(self._path))
 
     @property
-    def path(self) -> Path:
-        """The path of the file."""
+    def path(self) -> Location:
+        """The path of the file, or the URL of the object."""
         return self._path
 
     def __repr__(self) -> str:
@@ -86,7 +87,7 @@ class McapReader:
 
     def source(self) -> McapSource:
         """The file as a source for a pipeline."""
-        return McapSource(str(self._path.absolute()), self._options)
+        return McapSource(str(located(self._path)), self._options)
 
     def stream(self) -> LazyChunkStream:
         """A lazy stream of the file's chunks; each call reads the file anew.

@@ -40,6 +40,7 @@ class McapSource:
         self.path = path
         self.options = options or McapOptions()
         self._shared: _Shared | None = None
+        self._version: str | None = None
         self._wanted: Callable[[str], bool] | None = None
 
     def __repr__(self) -> str:
@@ -56,19 +57,20 @@ class McapSource:
     def narrowed(self, wanted: Callable[[str], bool]) -> McapSource:
         """The same file without the topics at whose entities nobody will look: their messages are not decoded."""
         narrowed = McapSource(self.path, self.options)
-        narrowed._shared, narrowed._wanted = self._shared, wanted
+        narrowed._shared, narrowed._version, narrowed._wanted = self._shared, self._version, wanted
         return narrowed
 
     def splits(self) -> Sequence[McapSplit]:
         """Runs of MCAP chunks of about 64 MiB uncompressed; one for a file without a usable index."""
         with McapFile(self.path) as file:
             layout = read_layout(file)
-            self._shared = _share(layout)
+            self._shared, self._version = _share(layout), file.version
             return plan_splits(file, layout)
 
     def read(self, split: McapSplit) -> Iterator[Chunk]:
         """The chunks of one split. Warns (``ReadWarning``) of what could not be decoded and comes out raw."""
-        with McapFile(self.path) as file:
+        with McapFile(self.path, self._version) as file:
+            file.expect(split.start, split.end)
             shared = self._shared or _share(read_layout(file))
             registry = Registry(self.path, shared.channels, shared.schemas)
             reader = SectionReader(file, split, registry)

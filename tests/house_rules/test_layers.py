@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 import pytest
 from source_tree import foreign_imports, module_name, modules, own_imports, python_files
 
-FOUNDATION = ("engine.errors", "engine.limits", "engine.bounded", "engine.failing", "engine.locations")
+FOUNDATION = ("engine.errors", "engine.limits", "engine.bounded", "engine.failing", "engine.locations", "engine.objects")
 
 # What each part may know, besides itself and the foundation.
 CORE = ("engine.chunk", "engine.rrd", "engine.execution", "engine.stream", "engine.store")
@@ -30,6 +30,9 @@ HOME_OF_LIBRARY = {
     "click": ("engine.cli",),
     "rich": ("engine.cli", "engine.chunk"),
     "rerun": ("engine.viewer",),
+    "obstore": ("engine.objects",),
+    "boto3": ("engine.objects",),
+    "botocore": ("engine.objects",),
 }
 
 

@@ -1,0 +1,215 @@
+"""An object read like a file: by position, in few large requests."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, NamedTuple
+
+from ..errors import ReadError
+from ..limits import MIB
+from .bucket import Bucket, bucket_of
+from .failing import ObjectChangedError, reading_object
+from .url import ObjectUrl
+
+SMALLEST_WINDOW: Final = 64 * 1024
+LARGEST_WINDOW: Final = 8 * MIB
+_GROWTH: Final = 4
+_LARGEST_GAP: Final = MIB
+_PEEKS_AT_ONCE: Final = 16
+_PEEKED_BYTES: Final = 16 * MIB
+
+
+class _Window(NamedTuple):
+    start: int
+    data: memoryview
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data)
+
+
+class _Ahead(NamedTuple):
+    start: int
+    end: int
+    data: Future[memoryview]
+
+
+class RemoteFile(io.RawIOBase):
+    """An object of known size and version, open for reading. Seekable, so that libraries take it for a file.
+
+    Reads of neighbouring places are answered from windows, which grow from 64 KiB to 8 MiB while reading goes on from
+    one to the next; the next one is fetched meanwhile. Memory: at most three windows, whatever is read.
+
+    Every read asks for the version that was there on opening (or ``version``, if given): an object that is replaced in
+    the meantime raises ``ReadError``. Raises ``SourceMissingError`` on opening where there is none.
+    """
+
+    def __init__(self, url: str | os.PathLike[str], version: str | None = None) -> None:
+        self.url = ObjectUrl.of(os.fspath(url))
+        self.name = str(self.url)
+        self._bucket: Bucket = bucket_of(self.url)
+        found = self._bucket.head(self.url.key)
+        if version and found.version != version:
+            with reading_object(self.name):
+                raise ObjectChangedError
+        self.size = found.size
+        self.version = found.version
+        self._position = 0
+        self._lock = threading.RLock()
+        self._windows: list[_Window] = []
+        self._ahead: _Ahead | None = None
+        self._step = SMALLEST_WINDOW
+        self._expected = (0, 0)
+        self._peeked: list[_Window] = []
+
+    # --- by position
+
+    def pread(self, offset: int, size: int) -> bytes:
+        """``size`` bytes from ``offset``, fewer only at the end of the object."""
+        with self._lock:
+            return b"".join(self._pieces(offset, min(offset + size, self.size)))
+
+    def pread_into(self, offset: int, out: memoryview) -> int:
+        """Fill ``out`` with the bytes from ``offset``; gives their number, which is less only at the end."""
+        done = 0
+        with self._lock:
+            for piece in self._pieces(offset, min(offset + len(out), self.size)):
+                out[done : done + len(piece)] = piece
+                done += len(piece)
+        return done
+
+    def expect(self, start: int, stop: int) -> None:
+        """Say that the bytes ``start`` to ``stop`` will be read front to end, and few beyond them."""
+        with self._lock:
+            self._expected = (start, min(stop, self.size))
+
+    def peek(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Fetch many small ``(offset, size)`` at once, for reads that will follow; what is not small is left out."""
+        wanted = [(offset, size) for offset, size in ranges if 0 <= offset < self.size]
+        if sum(size for _, size in wanted) > _PEEKED_BYTES:
+            return
+        with self._lock, ThreadPoolExecutor(_PEEKS_AT_ONCE, "chunkmill-peek") as threads:
+            found = threads.map(lambda r: self._fetch(r[0], min(r[0] + r[1], self.size)), wanted)
+            windows = (_Window(offset, data) for (offset, _), data in zip(wanted, found, strict=True))
+            self._peeked = sorted(windows, key=lambda w: w.start)
+
+    def _pieces(self, offset: int, end: int) -> Iterator[memoryview]:
+        at = bisect_right(self._peeked, offset, key=lambda w: w.start) - 1
+        if at >= 0 and end <= self._peeked[at].end:
+            yield self._peeked[at].data[offset - self._peeked[at].start : end - self._peeked[at].start]
+            return
+        while offset < end:
+            window = self._window_at(offset, end)
+            piece = window.data[offset - window.start : end - window.start]
+            yield piece
+            offset += len(piece)
+
+    def _window_at(self, offset: int, end: int) -> _Window:
+        """The window that holds ``offset``; the caller reads on to ``end``."""
+        for window in self._windows:
+            if window.start <= offset < window.end:
+                return window
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.start <= offset < ahead.end:
+            window = _Window(ahead.start, ahead.data.result())
+            self._step = min(self._step * _GROWTH, LARGEST_WINDOW)
+        else:
+            start, stop = self._next_range(offset, end)
+            window = _Window(start, self._fetch(start, stop))
+        self._windows = [window, *self._windows[:1]]
+        self._read_ahead(window, end)
+        return window
+
+    def _next_range(self, offset: int, end: int) -> tuple[int, int]:
+        """What to fetch for a read from ``offset`` to ``end`` that no window answers."""
+        last = self._windows[0].end if self._windows else -1
+        goes_on = last <= offset <= last + min(self._step, _LARGEST_GAP)
+        self._step = min(self._step * _GROWTH, LARGEST_WINDOW) if goes_on else SMALLEST_WINDOW
+        if self._is_expected(offset):
+            self._step = LARGEST_WINDOW
+        stop = offset + max(self._step, min(end - offset, LARGEST_WINDOW))
+        start = min(offset, max(0, self.size - SMALLEST_WINDOW)) if stop >= self.size else offset
+        return start, self._bounded(offset, stop)
+
+    def _read_ahead(self, window: _Window, end: int) -> None:
+        """Fetch what follows ``window`` in the background, if it will be asked for."""
+        start = window.end
+        if not (end > start or self._step > SMALLEST_WINDOW):
+            return
+        stop = self._bounded(window.start, start + max(self._step, min(end - start, LARGEST_WINDOW)))
+        if start < stop:
+            self._ahead = _Ahead(start, stop, _background().submit(self._fetch, start, stop))
+
+    def _is_expected(self, offset: int) -> bool:
+        return self._expected[0] <= offset < self._expected[1]
+
+    def _bounded(self, offset: int, stop: int) -> int:
+        return min(stop, self._expected[1] if self._is_expected(offset) else self.size)
+
+    def _fetch(self, start: int, stop: int) -> memoryview:
+        data = self._bucket.read(self.url.key, start, stop, self.version)
+        if len(data) != stop - start:
+            raise ReadError(
+                f"the store gave {len(data):,} of {stop - start:,} bytes", path=self.name, offset=start, transient=True
+            )
+        return data
+
+    # --- as a file of Python's
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next read begins."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Move to ``offset`` from the start, the current position or the end."""
+        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size}[whence]
+        if origin + offset < 0:
+            raise ValueError(f"cannot seek to {origin + offset}")
+        self._position = origin + offset
+        return self._position
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill ``buffer`` from where the file stands; less only at the end."""
+        with memoryview(buffer).cast("B") as out:
+            done = self.pread_into(self._position, out)
+        self._position += done
+        return done
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """``size`` bytes from where the file stands (all, if negative); fewer only at the end."""
+        left = max(0, self.size - self._position)
+        data = self.pread(self._position, left if size is None or size < 0 else min(size, left))
+        self._position += len(data)
+        return data
+
+    def close(self) -> None:
+        """Let go of what was fetched."""
+        if not self.closed:
+            self._windows, self._ahead, self._peeked = [], None, []
+        super().close()
+
+
+_threads: list[ThreadPoolExecutor] = []
+
+
+def _background() -> ThreadPoolExecutor:
+    if not _threads:
+        _threads.append(ThreadPoolExecutor(4, "chunkmill-read-ahead"))
+    return _threads[0]
+
+
+# A forked process has none of its parent's threads.
+os.register_at_fork(after_in_child=_threads.clear)

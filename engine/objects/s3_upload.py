@@ -1,0 +1,192 @@
+"""Uploads to S3: in one request where the object is small, else as a multipart upload.
+
+Only ``boto3`` speaks the part of the protocol that copies ranges of objects inside the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import ChunkmillError
+from ..limits import MIB
+from .bucket import CONNECT_SECONDS, REQUEST_SECONDS
+from .failing import writing_object
+from .remote_file import RemoteFile
+from .upload import SMALLEST_PART, Upload
+from .url import ObjectUrl
+
+if TYPE_CHECKING:
+    from .bucket import Bucket
+
+PART: Final = 8 * MIB
+COPIED_PART: Final = 512 * MIB
+_PARTS_OF_A_SIZE: Final = 1000
+_AT_ONCE: Final = 3
+
+
+class S3Upload(Upload):
+    """An object on its way to S3. Memory: four parts (of 8 MiB; larger ones in objects over 8 GB)."""
+
+    def __init__(self, url: ObjectUrl, bucket: Bucket) -> None:
+        super().__init__(url)
+        self._bucket = bucket
+        self._buffer = bytearray()
+        self._client: Any = None
+        self._id: str | None = None
+        self._parts: list[Future[dict[str, Any]]] = []
+        self._running: deque[Future[dict[str, Any]]] = deque()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def write(self, data: Any, /) -> int:
+        """Append bytes; full parts are sent in the background."""
+        view = memoryview(data).cast("B")
+        done = 0
+        while done < len(view):
+            room = self._part_size - len(self._buffer)
+            self._buffer += view[done : done + room]
+            done += min(room, len(view) - done)
+            if len(self._buffer) >= self._part_size:
+                self._send_buffer()
+        return len(view)
+
+    def copy(self, source: ObjectUrl, version: str | None, offset: int, size: int) -> bool:
+        """Append a range of another object of S3; what is too small for a part is fetched and sent."""
+        if source.scheme != self.url.scheme:
+            return False
+        end = offset + size
+        if size < SMALLEST_PART or (self._buffer and len(self._buffer) < SMALLEST_PART):
+            fill = min(size, max(0, SMALLEST_PART - len(self._buffer)))
+            self._fetch(source, version, offset, offset + fill)
+            offset += fill
+        if end - offset >= SMALLEST_PART:
+            if self._buffer:
+                self._send_buffer()
+            while end - offset >= SMALLEST_PART:
+                stop = end if end - offset < COPIED_PART + SMALLEST_PART else offset + COPIED_PART
+                self._send_copy(source, version, offset, stop)
+                offset = stop
+        self._fetch(source, version, offset, end)
+        return True
+
+    def finish(self) -> None:
+        """Send what is left, and let the object appear."""
+        try:
+            if self._id is None:
+                self._bucket.put(self.url.key, self._buffer)
+            else:
+                if self._buffer:
+                    self._send_buffer()
+                self._complete()
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            self._stop()
+
+    def abort(self) -> None:
+        """Throw away the parts that were sent."""
+        self._buffer.clear()
+        self._stop()
+        if self._id is not None:
+            upload, self._id = self._id, None
+            with suppress(ChunkmillError), writing_object(self.name):
+                self._client.abort_multipart_upload(Bucket=self.url.bucket, Key=self.url.key, UploadId=upload)
+
+    @property
+    def name(self) -> str:
+        """The URL."""
+        return str(self.url)
+
+    @property
+    def _part_size(self) -> int:
+        return PART * (1 + len(self._parts) // _PARTS_OF_A_SIZE)
+
+    def _fetch(self, source: ObjectUrl, version: str | None, offset: int, stop: int) -> None:
+        if offset < stop:
+            with RemoteFile(source, version) as file:
+                file.expect(offset, stop)
+                while offset < stop:
+                    offset += self.write(file.pread(offset, min(PART, stop - offset)))
+
+    def _send_buffer(self) -> None:
+        data, self._buffer = self._buffer, bytearray()
+        self._send(lambda client, place: client.upload_part(**place, Body=data))
+
+    def _send_copy(self, source: ObjectUrl, version: str | None, offset: int, stop: int) -> None:
+        what: dict[str, Any] = {
+            "CopySource": {"Bucket": source.bucket, "Key": source.key},
+            "CopySourceRange": f"bytes={offset}-{stop - 1}",
+        }
+        if version:
+            what["CopySourceIfMatch"] = version
+        self._send(lambda client, place: client.upload_part_copy(**place, **what)["CopyPartResult"])
+
+    def _send(self, request: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> None:
+        place = {**self._begun(), "PartNumber": len(self._parts) + 1}
+        assert self._threads is not None
+        while len(self._running) >= _AT_ONCE:
+            self._wait(self._running.popleft())
+        part = self._threads.submit(request, self._client, place)
+        self._parts.append(part)
+        self._running.append(part)
+
+    def _begun(self) -> dict[str, Any]:
+        """The multipart upload, which begins with its first part."""
+        if self._id is None:
+            self._threads = ThreadPoolExecutor(_AT_ONCE, "chunkmill-upload")
+            with writing_object(self.name):
+                self._client = s3_client()
+                begun = self._client.create_multipart_upload(Bucket=self.url.bucket, Key=self.url.key)
+            self._id = begun["UploadId"]
+        return {"Bucket": self.url.bucket, "Key": self.url.key, "UploadId": self._id}
+
+    def _wait(self, part: Future[dict[str, Any]]) -> str:
+        with writing_object(self.name):
+            return str(part.result()["ETag"])
+
+    def _complete(self) -> None:
+        tags = [self._wait(part) for part in self._parts]
+        parts = [{"PartNumber": i + 1, "ETag": tag} for i, tag in enumerate(tags)]
+        try:
+            with writing_object(self.name):
+                self._client.complete_multipart_upload(**self._begun(), MultipartUpload={"Parts": parts})
+        except ChunkmillError:
+            # The answer may have been lost on its way, and the request have gone through.
+            with suppress(ChunkmillError):
+                if self._bucket.head(self.url.key).version == _joined_tag(tags):
+                    return
+            raise
+
+    def _stop(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+def s3_client() -> Any:
+    """The client of ``boto3``."""
+    import boto3
+    from botocore.config import Config
+
+    config = Config(
+        retries={"total_max_attempts": 6, "mode": "standard"},
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=REQUEST_SECONDS,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    return boto3.Session().client("s3", config=config, region_name=os.environ.get("AWS_REGION"))
+
+
+def _joined_tag(tags: list[str]) -> str | None:
+    """The tag of an object that was made of parts with these tags; None where they are no MD5 sums."""
+    try:
+        sums = b"".join(bytes.fromhex(tag.strip('"')) for tag in tags)
+    except ValueError:
+        return None
+    return f'"{hashlib.md5(sums, usedforsecurity=False).hexdigest()}-{len(tags)}"'

@@ -1,0 +1,114 @@
+"""URLs of objects: a bucket (or container) and a key in it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from ..errors import UsageError
+
+EXTRAS: Final = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gcs",
+    "abfs": "azure",
+    "abfss": "azure",
+    "az": "azure",
+}
+"""The schemes of object stores, and which extra each needs."""
+
+_URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectUrl:
+    """``scheme://bucket/key``. The key is taken as it is written, without percent-encoding.
+
+    Has the parts of a path that names have (``name``, ``suffix``, ``stem``, ``parent``, ``/``), and is one to
+    :func:`os.fspath`.
+
+    >>> url = ObjectUrl.of("s3://fleet/2024/drive 1.mcap")
+    >>> url.bucket, url.key, url.stem
+    ('fleet', '2024/drive 1.mcap', 'drive 1')
+    >>> str(url.parent / "drive.rrd")
+    's3://fleet/2024/drive.rrd'
+    """
+
+    scheme: str
+    bucket: str
+    key: str
+
+    @classmethod
+    def of(cls, text: str) -> ObjectUrl:
+        """Take a URL apart. Raises ``UsageError`` for what is none; a secret in it is not repeated in the message."""
+        scheme, _, rest = text.partition("://")
+        scheme = scheme.lower()
+        bucket, _, key = rest.partition("/")
+        user, at, host = bucket.partition("@")
+        if at and (":" in user or EXTRAS.get(scheme) != "azure"):
+            raise UsageError(
+                f"the URL {scheme}://…@{host} holds credentials, which would end up in logs",
+                hint="Leave them out; they are taken from the environment.",
+            )
+        if EXTRAS.get(scheme) == "azure" and "?" in key:
+            raise UsageError(
+                f"the URL {scheme}://{bucket}/{key.partition('?')[0]} goes on with a query",
+                hint="Leave it out; a SAS token is taken from the environment (AZURE_STORAGE_SAS_TOKEN).",
+            )
+        if scheme not in EXTRAS:
+            known = ", ".join(f"{s}://" for s in EXTRAS)
+            raise UsageError(
+                f"{text} is not a location that can be read or written here",
+                hint=f"Known are local paths, file://, {known}.",
+            )
+        key = key.strip("/")
+        if not bucket or any(part in ("", ".", "..") for part in key.split("/") if key):
+            raise UsageError(
+                f"{text} does not name an object", hint="A URL is s3://bucket/key; no part of the key may be empty."
+            )
+        return cls(scheme, bucket, key)
+
+    def __str__(self) -> str:
+        return f"{self.root}/{self.key}" if self.key else self.root
+
+    def __fspath__(self) -> str:
+        return str(self)
+
+    @property
+    def root(self) -> str:
+        """The URL of the bucket."""
+        return f"{self.scheme}://{self.bucket}"
+
+    @property
+    def name(self) -> str:
+        """The last part of the key."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the name, with its dot."""
+        return PurePosixPath(self.name).suffix
+
+    @property
+    def stem(self) -> str:
+        """The name without its suffix."""
+        return PurePosixPath(self.name).stem
+
+    @property
+    def parent(self) -> ObjectUrl:
+        """All but the last part."""
+        return ObjectUrl(self.scheme, self.bucket, self.key.rpartition("/")[0])
+
+    def __truediv__(self, name: str) -> ObjectUrl:
+        return ObjectUrl.of(f"{self}/{name}")
+
+
+def is_url(location: str) -> bool:
+    """Whether ``location`` is written as a URL.
+
+    >>> is_url("s3://fleet/drive.mcap"), is_url("drive.mcap")
+    (True, False)
+    """
+    return _URL.match(location) is not None
