@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import ReadError
+from ..phases import DECODE, phase
 from . import building, sorbet, statistics, table_format, tuid
 from .above import lens_function
 from .columns import ComponentColumnLike, TimeColumnLike
@@ -120,7 +121,8 @@ class Chunk:
         """The decoded columns; loads the payload the first time."""
         if self._data is None:
             assert self._payload is not None
-            self._data = _decode(self._payload)
+            with phase(DECODE):
+                self._data = _decode(self._payload)
             if self._header is not None and len(self._header.components) != len(self._data.components):
                 self._header = None  # from a footer, which says nothing of components that are null throughout
         return self._data
@@ -129,6 +131,14 @@ class Chunk:
     def payload(self) -> Payload | None:
         """Where the untouched payload lies; None for a chunk that was made or changed here."""
         return self._payload
+
+    @property
+    def byte_size(self) -> int:
+        """Bytes of the columns in memory; those of the payload as it lies, compressed, where it is not loaded."""
+        if self._data is None:
+            return int(getattr(self._payload, "size", 0))
+        values = sum(c.values.nbytes for c in self._data.components)
+        return values + self._data.row_ids.nbytes + sum(t.times.nbytes for t in self._data.timelines)
 
     def to_record_batch(self) -> pa.RecordBatch:
         """The chunk as a record batch with Rerun's schema metadata (sorbet 0.1.3)."""

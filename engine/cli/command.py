@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from .failures import reported
-from .options import ConvertOptions, check_regex, parse_conf
+from .options import ConvertOptions, check_regex, check_report, parse_conf
+from .parquet_options import ParquetChoices, parquet_options
 
 
 def main() -> None:
@@ -29,11 +30,16 @@ def commands() -> None:
 @click.option(
     "--exclude-topics", multiple=True, metavar="REGEX", callback=check_regex, help="Topics of an MCAP to leave out."
 )
-@click.option("--application-id", metavar="ID", help="Default: the RRD's own; 'chunkmill' for an MCAP.")
-@click.option("--recording-id", metavar="ID", help="Default: the RRD's own; the file's name for an MCAP.")
+@parquet_options
+@click.option("--application-id", metavar="ID", help="Default: the RRD's own; 'chunkmill' for other formats.")
+@click.option("--recording-id", metavar="ID", help="Default: the RRD's own; the file's name for other formats.")
 @click.option("--executor", type=click.Choice(["spark", "inline"]), help="Where it runs. Default: spark.")
 @click.option("--master", metavar="URL", help="Spark master, such as 'local[4]'. Default: local[*].")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", callback=parse_conf, help="A setting for Spark.")
+@click.option("--stats", is_flag=True, help="Print where the time went, and what was read and written.")
+@click.option(
+    "--report", metavar="FILE", callback=check_report, help="Keep that as FILE.json, or draw it as FILE.html."
+)
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
 def convert(
@@ -42,28 +48,35 @@ def convert(
     content: tuple[str, ...],
     topics: tuple[str, ...],
     exclude_topics: tuple[str, ...],
+    parquet: ParquetChoices,
     application_id: str | None,
     recording_id: str | None,
     executor: str | None,
     master: str | None,
     conf: dict[str, str],
+    stats: bool,
+    report: str | None,
     debug: bool,
     quiet: bool,
 ) -> None:
-    """Convert MCAP or RRD recordings to RRD.
+    """Convert MCAP, Parquet or RRD recordings to RRD.
 
-    INPUT is a file, a pattern such as 'logs/**/*.mcap' or a folder, which is searched for .mcap, .rrd and .rbl files.
+    INPUT is a file, a pattern such as 'logs/**/*.mcap' or a folder, which is searched for .mcap, .parquet, .rrd and
+    .rbl files; of a LeRobot dataset, each episode becomes a recording.
     Patterns and folders give one RRD per input below the folder OUT, under the path the input has below its folder.
     """
     options = ConvertOptions(
         content=content,
         topics=topics,
         exclude_topics=exclude_topics,
+        parquet=parquet,
         application_id=application_id,
         recording_id=recording_id,
         executor=executor,
         master=master,
         conf=conf,
+        stats=stats,
+        report=report,
         debug=debug,
         quiet=quiet,
     )

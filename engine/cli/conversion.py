@@ -9,14 +9,14 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from ..execution.progress import RunResult
+from ..reports import RunReport
+from ..units import duration, size
 from .failures import complain, exit_code, show
 from .formats import FORMAT_OF_SUFFIX, Format
 from .inputs import Job, plan_jobs
 from .options import ConvertOptions
 from .pipelines import convert_one
 from .progress import ProgressBar
-from .units import duration, size
 from .warning_lines import warnings_as_lines
 
 
@@ -29,11 +29,14 @@ def convert_all(arguments: Iterable[str], output: str, options: ConvertOptions) 
     jobs = plan_jobs(arguments, output)
     _check(jobs, options)
     failures: list[tuple[Job, Exception]] = []
+    reports: list[RunReport] = []
     for job in jobs:
         try:
-            _convert(job, options)
+            reports.append(_convert(job, options))
         except Exception as failure:  # noqa: BLE001 (reported below, after the other inputs)
             failures.append((job, failure))
+    if reports:
+        _tell(RunReport.joined(reports, output) if len(reports) > 1 else reports[0], options)
     for job, error in failures:
         show(error, debug=options.debug, path=job.source)
     if failures and len(jobs) > 1:
@@ -52,15 +55,25 @@ def _check(jobs: Sequence[Job], options: ConvertOptions) -> None:
         raise UsageError("--master and --conf are for Spark, and --executor inline runs without it")
     if options.topics or options.exclude_topics:
         for job in jobs:
-            if FORMAT_OF_SUFFIX.get(job.source.suffix.lower()) is Format.RRD:
+            if FORMAT_OF_SUFFIX.get(job.source.suffix.lower()) in (Format.RRD, Format.PARQUET):
                 raise UsageError(
-                    "--topics and --exclude-topics choose topics of an MCAP, and this is an RRD",
+                    "--topics and --exclude-topics choose topics of an MCAP, and this is none",
                     path=str(job.source),
                     hint="Use --content to choose entities.",
                 )
 
 
-def _convert(job: Job, options: ConvertOptions) -> None:
+def _tell(report: RunReport, options: ConvertOptions) -> None:
+    """Print and keep the report, as far as it was asked for."""
+    if options.stats:
+        from .stats import print_stats
+
+        print_stats(report)
+    if options.report is not None:
+        report.save(options.report)
+
+
+def _convert(job: Job, options: ConvertOptions) -> RunReport:
     folder = job.destination.parent
     with (
         _made(folder) if job.into_folder else nullcontext(),
@@ -72,6 +85,7 @@ def _convert(job: Job, options: ConvertOptions) -> None:
         complain(f"{job.source}: nothing was left to write; {job.destination} is an empty recording", kind="warning")
     if not options.quiet:
         click.echo(_summary(job, result), err=True)
+    return result
 
 
 @contextmanager
@@ -88,12 +102,12 @@ def _made(folder: Path) -> Iterator[None]:
         raise
 
 
-def _summary(job: Job, result: RunResult) -> str:
+def _summary(job: Job, result: RunReport) -> str:
     """What became of one input.
 
     >>> from pathlib import Path
     >>> job = Job(Path("drive.mcap"), Path("drive.rrd"), "drive")
-    >>> _summary(job, RunResult(2, 18, 3513, 782_496, 1_204_000, 1.25))
+    >>> _summary(job, RunReport(2, 18, 3513, 782_496, 1_204_000, 1.25))
     'drive.mcap -> drive.rrd: 3,513 rows in 18 chunks, 782.5 kB -> 1.2 MB, 1.2 s'
     """
     return (

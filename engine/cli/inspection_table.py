@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..chunk.header import TimelineKind
+from ..units import duration, size
 from .inspection_report import FileReport, StoreReport, TimelineReport
-from .units import duration, size
 
 _UNKNOWN = "?"
 _PLAIN_WIDTH = 160

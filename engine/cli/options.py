@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import click
 
+from .parquet_options import ParquetChoices
+
 
 @dataclass(frozen=True, slots=True)
 class ConvertOptions:
@@ -15,11 +17,14 @@ class ConvertOptions:
     content: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     exclude_topics: tuple[str, ...] = ()
+    parquet: ParquetChoices = field(default_factory=ParquetChoices)
     application_id: str | None = None
     recording_id: str | None = None
     executor: str | None = None
     master: str | None = None
     conf: dict[str, str] = field(default_factory=dict)
+    stats: bool = False
+    report: str | None = None
     debug: bool = False
     quiet: bool = False
 
@@ -32,6 +37,13 @@ def check_regex(_context: click.Context, _option: click.Parameter, values: tuple
         except re.error as error:
             raise click.BadParameter(f"{value!r} is not a regular expression: {error}") from None
     return values
+
+
+def check_report(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """Refuse a name that says neither JSON nor HTML before anything is read."""
+    if value is not None and not value.endswith((".json", ".html")):
+        raise click.BadParameter(f"{value!r} ends neither with .json nor with .html")
+    return value
 
 
 def parse_conf(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

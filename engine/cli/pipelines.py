@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ...readers import McapReader, RrdReader
+from ...readers import LeRobotDataset, McapReader, ParquetReader, RrdReader
 from ..errors import ReadError, UsageError
-from ..execution.progress import ProgressListener, RunResult
+from ..execution.progress import ProgressListener
+from ..reports import RunReport
 from ..rrd import StoreEntry
 from ..stream import LazyChunkStream, write_stores
 from .formats import Format, detect_format
@@ -12,17 +13,17 @@ from .inputs import Job
 from .options import ConvertOptions
 
 APPLICATION_ID = "chunkmill"
-"""The application id of a recording that comes from an MCAP, which has none."""
+"""The application id of a recording that comes from a file without one."""
 
 Stores = list[tuple[StoreEntry, LazyChunkStream]]
 
 
-def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener) -> RunResult:
+def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener) -> RunReport:
     """Convert one input on the executor that is asked for. Raises ``ChunkmillError``; then nothing is written.
 
     An RRD keeps all its recordings and blueprints; the filter is for recordings.
     """
-    stores = [_from_mcap(job, options)] if detect_format(job.source) is Format.MCAP else _from_rrd(job, options)
+    stores = _STORES[detect_format(job.source)](job, options)
     # Who names a Spark master or setting wants Spark, whatever the environment says.
     wants_spark = options.master is not None or bool(options.conf)
     return write_stores(
@@ -35,14 +36,27 @@ def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener) -
     )
 
 
-def _from_mcap(job: Job, options: ConvertOptions) -> tuple[StoreEntry, LazyChunkStream]:
+def _from_mcap(job: Job, options: ConvertOptions) -> Stores:
     reader = McapReader(
         job.source,
         include_topic_regex=options.topics or None,
         exclude_topic_regex=options.exclude_topics or None,
     )
+    return _one(reader.stream(), job, options)
+
+
+def _from_parquet(job: Job, options: ConvertOptions) -> Stores:
+    return _one(ParquetReader(job.source, **options.parquet.arguments()).stream(), job, options)
+
+
+def _from_lerobot(job: Job, options: ConvertOptions) -> Stores:
+    episode = LeRobotDataset(job.source).episode(job.episode or 0)
+    return _one(episode.stream(), job, options)
+
+
+def _one(stream: LazyChunkStream, job: Job, options: ConvertOptions) -> Stores:
     store = StoreEntry("recording", options.application_id or APPLICATION_ID, options.recording_id or job.name)
-    return store, _filtered(reader.stream(), options)
+    return [(store, _filtered(stream, options))]
 
 
 def _from_rrd(job: Job, options: ConvertOptions) -> Stores:
@@ -66,6 +80,14 @@ def _from_rrd(job: Job, options: ConvertOptions) -> Stores:
     if not stores:
         raise ReadError("the file holds neither a recording nor a blueprint", path=str(job.source))
     return stores
+
+
+_STORES = {
+    Format.LEROBOT: _from_lerobot,
+    Format.MCAP: _from_mcap,
+    Format.PARQUET: _from_parquet,
+    Format.RRD: _from_rrd,
+}
 
 
 def _filtered(stream: LazyChunkStream, options: ConvertOptions) -> LazyChunkStream:

@@ -12,8 +12,9 @@ from rich.progress import Task as RichTask
 from rich.table import Column
 from rich.text import Text
 
-from ..execution.progress import ProgressState, RunResult
-from .units import part_of_size, size
+from ..execution.progress import ProgressState
+from ..reports import RunReport
+from ..units import part_of_size, size
 
 
 class _Facts(ProgressColumn):
@@ -73,6 +74,6 @@ class ProgressBar:
         """Move the bar."""
         self._rich.update(self._task, completed=min(done.bytes_done, self._total), state=done)
 
-    def finished(self, result: RunResult) -> None:
+    def finished(self, result: RunReport) -> None:
         """Fill the bar; a line on the result follows it."""
         self._rich.update(self._task, completed=result.bytes_in)

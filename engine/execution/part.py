@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
+import socket
 import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from ..failing import writing
+from ..phases import ENCODE, WRITE, Clock, measuring, phase
+from ..reports import SizeHistogram
 from ..rrd import ChunkEntry, MessageWriter, StoreEntry, digests_of
 from .chunk_rows import RowWriter
 from .failures import failure_to_dict, is_transient
@@ -66,24 +71,31 @@ class PartJob:
             yield failure.batch()
 
     def _write(self, index: int, path: Path, rows: RowWriter) -> Iterator[pa.RecordBatch]:
-        started = time.perf_counter()
+        began, started = time.time(), time.perf_counter()
         part = path.with_suffix(PART_SUFFIX).name
         counts = {"chunks": 0, "rows": 0, "bytes": 0}
         with writing(self.destination):
             file = path.open("wb", buffering=0)
-        with file, quarantining() as quarantined, warnings.catch_warnings(record=True) as caught:
+        with (
+            file,
+            quarantining() as quarantined,
+            warnings.catch_warnings(record=True) as caught,
+            measuring() as clock,
+        ):
             warnings.simplefilter("always")
             writer = MessageWriter(file, self.stores[index], path=self.destination)
             entries: list[ChunkEntry] = []
             for chunk in self.work.run(index):
-                entry = writer.append(chunk)
+                with phase(ENCODE):
+                    entry = writer.append(chunk)
                 counts["chunks"] += 1
                 counts["rows"] += entry.header.num_rows
                 if self.digests:
                     entries.append(entry)
                 else:
                     yield from rows.add(entry, part)
-            writer.flush()
+            with phase(WRITE):
+                writer.flush()
             counts["bytes"] = file.tell()
         for entry, digest in zip(entries, digests_of(path, entries), strict=True):
             yield from rows.add(entry, part, digest)
@@ -97,4 +109,15 @@ class PartJob:
         with writing(self.destination):
             path.rename(path.with_suffix(PART_SUFFIX))
             path.with_suffix(DONE_SUFFIX).write_text(json.dumps({"task": index, **counts}))
-        rows.note("task", {**counts, "seconds": time.perf_counter() - started})
+        seconds = time.perf_counter() - started
+        rows.note("task", {**counts, "seconds": seconds, "began": began, **_measured(clock)})
+
+
+def _measured(clock: Clock) -> dict[str, Any]:
+    """What a task tells of itself for the report of the run."""
+    return {
+        "phases": clock.seconds,
+        "passed": clock.passed_bytes,
+        "sizes_in": SizeHistogram.of(clock.sizes_in).counts,
+        "worker": f"{socket.gethostname()}:{os.getpid()}",
+    }

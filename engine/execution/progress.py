@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
+
+from ..reports import RunReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,19 +21,6 @@ class ProgressState:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """What a finished run did. ``bytes_in`` are source bytes, ``bytes_out`` those of the destination."""
-
-    splits: int
-    chunks: int
-    rows: int
-    bytes_in: int
-    bytes_out: int
-    seconds: float
-    warnings: tuple[str, ...] = field(default=())
-
-
 class ProgressListener(Protocol):
     """Is told how a run goes; called from one thread at a time."""
 
@@ -43,6 +32,6 @@ class ProgressListener(Protocol):
         """Some splits finished, or bytes were written, since the last call."""
         ...
 
-    def finished(self, result: RunResult) -> None:
+    def finished(self, result: RunReport) -> None:
         """The output is committed."""
         ...

@@ -7,7 +7,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from ..chunk import Chunk
 from ..errors import ReadWarning, SessionError, WriteError
 from ..failing import writing
 from ..locations import local_path
+from ..reports import RunReport
 from ..rrd import StoreEntry
 from .choice import executor_name
 from .chunk_rows import Note, PartChunk, parse_rows
@@ -24,8 +25,9 @@ from .commit import commit_rrd, sync_folder
 from .failures import failure_from_dict
 from .inline import run_inline
 from .part import PartJob
-from .progress import ProgressListener, RunResult
+from .progress import ProgressListener
 from .quarantine import settle
+from .reporting import Ran, RunStart
 from .shards import write_shards
 from .staging import Staging
 from .watch import watching
@@ -40,12 +42,13 @@ def scratch_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to run: executor (None: the default), Spark master and settings, who is told of progress."""
+    """How to run: executor (None: the default), Spark master and settings, who is told of progress, and the start."""
 
     executor: str | None = None
     master: str | None = None
     conf: Mapping[str, str] | None = None
     progress: ProgressListener | None = None
+    start: RunStart = field(default_factory=RunStart)
 
 
 @dataclass(frozen=True)
@@ -73,29 +76,28 @@ class JoinedWork:
         return set().union(*(w.source_paths() for w in self.works))
 
 
-def write_rrd(destination: Path, outputs: Sequence[tuple[StoreEntry, Work]], options: RunOptions) -> RunResult:
+def write_rrd(destination: Path, outputs: Sequence[tuple[StoreEntry, Work]], options: RunOptions) -> RunReport:
     """Run works and commit their chunks as one RRD with a store for each.
 
     Raises what a task raised; then, and whenever the run is cut, nothing is left at the destination but what was
     there before.
     """
-    started = time.perf_counter()
     joined: Work = outputs[0][1] if len(outputs) == 1 else JoinedWork(tuple(w for _, w in outputs))
     _check_destination(destination, joined)
     tasks = joined.tasks
     stores = tuple(store for store, work in outputs for _ in work.tasks)
     with Staging.beside(destination) as staging:
         job = PartJob(joined, stores, str(staging.folder), str(destination))
-        chunks, notes = run_parts(job, staging, options)
-        size = commit_rrd(staging, destination, [s for s, _ in outputs], stores, chunks)
-    return _finished(tasks, chunks, notes, size, started, options)
+        ran = Ran(tasks, *run_parts(job, staging, options))
+        committing = time.perf_counter()
+        size = commit_rrd(staging, destination, [s for s, _ in outputs], stores, ran.chunks)
+    return _finished(ran, destination, size, time.perf_counter() - committing, options)
 
 
 def write_rrd_shards(
     destination: Path, store: StoreEntry, work: Work, shard_bytes: int, options: RunOptions
-) -> RunResult:
+) -> RunReport:
     """Run work and commit its chunks as a folder of RRDs, which appears whole or not at all."""
-    started = time.perf_counter()
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         raise WriteError(
             "is there already", path=str(destination), hint="Shards go into a folder that is new or empty."
@@ -103,12 +105,13 @@ def write_rrd_shards(
     tasks = work.tasks
     with Staging.beside(destination) as staging:
         job = PartJob(work, (store,) * len(tasks), str(staging.folder), str(destination))
-        chunks, notes = run_parts(job, staging, options)
+        ran = Ran(tasks, *run_parts(job, staging, options))
+        committing = time.perf_counter()
         folder = staging.folder / "shards"
         with writing(str(destination)):
             folder.mkdir()
         size = 0
-        shards = list(write_shards(staging, store, chunks, shard_bytes, str(destination)))
+        shards = list(write_shards(staging, store, ran.chunks, shard_bytes, str(destination)))
         with writing(str(destination)):
             for i, (path, _) in enumerate(shards):
                 size += path.stat().st_size
@@ -116,25 +119,16 @@ def write_rrd_shards(
             sync_folder(folder)
             folder.replace(destination)
             sync_folder(destination.parent)
-    return _finished(tasks, chunks, notes, size, started, options)
+    return _finished(ran, destination, size, time.perf_counter() - committing, options)
 
 
-def _finished(
-    tasks: Sequence[Task],
-    chunks: Sequence[PartChunk],
-    notes: Sequence[Note],
-    size: int,
-    started: float,
-    options: RunOptions,
-) -> RunResult:
-    result = RunResult(
-        splits=len(tasks),
-        chunks=len(chunks),
-        rows=sum(c.entry.header.num_rows for c in chunks),
-        bytes_in=sum(t.size for t in tasks),
+def _finished(ran: Ran, destination: Path, size: int, commit_seconds: float, options: RunOptions) -> RunReport:
+    result = ran.report(
+        options.start,
+        executor=executor_name(options.executor),
+        destination=str(destination),
         bytes_out=size,
-        seconds=time.perf_counter() - started,
-        warnings=tuple(dict.fromkeys(n.data["text"] for n in notes if n.kind == "warning")),
+        commit_seconds=commit_seconds,
     )
     if options.progress is not None:
         options.progress.finished(result)

@@ -9,8 +9,8 @@ from itertools import chain
 from ..chunk import Chunk, ChunkHeader
 from ..chunk.schema import Schema
 from ..chunk.summary import summarise_chunks
-from ..execution.progress import RunResult
 from ..execution.shards import SHARD_BYTES
+from ..reports import RunReport
 from ..stream import LazyChunkStream
 from .kept import KeptFolder, StoreVersion
 from .reference import ChunkListSource
@@ -60,7 +60,7 @@ class StoredChunks:
         recording_id: str,
         shards: bool = False,
         shard_bytes: int = SHARD_BYTES,
-    ) -> RunResult:
+    ) -> RunReport:
         """Write all chunks to an RRD file, or a folder of them; see :meth:`LazyChunkStream.write_rrd`."""
         return self.stream().write_rrd(
             path, application_id=application_id, recording_id=recording_id, shards=shards, shard_bytes=shard_bytes

@@ -12,12 +12,14 @@ from ..errors import UsageError
 from ..execution.choice import executor_name
 from ..execution.chunk_frames import chunk_frame
 from ..execution.inline import inline_chunks
-from ..execution.progress import ProgressListener, RunResult
+from ..execution.progress import ProgressListener
 from ..execution.quarantine import QuarantineTable
+from ..execution.reporting import RunStart
 from ..execution.runner import RunOptions, write_rrd, write_rrd_shards
 from ..execution.scratch import collect_chunks
 from ..execution.shards import SHARD_BYTES
 from ..locations import local_path
+from ..reports import RunReport
 from ..rrd import StoreEntry
 from .content_filter import content_filter
 from .explain import explain_plan
@@ -183,10 +185,11 @@ class LazyChunkStream:
         progress: ProgressListener | None = None,
     ) -> list[Chunk]:
         """Run the pipeline and give its chunks. Under Spark they stay in the scratch folder until they are touched."""
+        start = RunStart()
         plan = self._plan(executor)
         if executor_name(executor) == "inline":
             return list(inline_chunks(plan))
-        return collect_chunks(plan, RunOptions(executor, master, None, progress))
+        return collect_chunks(plan, RunOptions(executor, master, None, progress, self._planned(start, plan)))
 
     def __iter__(self) -> Iterator[Chunk]:
         if executor_name(None) == "inline":
@@ -204,7 +207,7 @@ class LazyChunkStream:
         executor: str | None = None,
         master: str | None = None,
         progress: ProgressListener | None = None,
-    ) -> RunResult:
+    ) -> RunReport:
         """Run the pipeline into one RRD file with a footer, or with ``shards`` into a folder of them.
 
         Guarantee: the file appears under its name whole or not at all; what stood there before stays until then.
@@ -227,8 +230,10 @@ class LazyChunkStream:
                 raise TypeError(f"argument '{name}': '{type(value).__name__}' object is not an instance of 'str'")
         store = StoreEntry("recording", application_id, recording_id)
         if shards:
-            options = RunOptions(executor, master, None, progress)
-            return write_rrd_shards(local_path(path), store, self._plan(executor), shard_bytes, options)
+            start = RunStart()
+            plan = self._plan(executor)
+            options = RunOptions(executor, master, None, progress, self._planned(start, plan))
+            return write_rrd_shards(local_path(path), store, plan, shard_bytes, options)
         return write_stores(path, [(store, self)], executor=executor, master=master, progress=progress)
 
     def collect(
@@ -253,8 +258,9 @@ class LazyChunkStream:
         """
         if optimize is not None:
             optimize.max_bytes  # noqa: B018 (what is no profile fails here, before anything runs)
-        options = RunOptions(executor, master, None, progress)
+        start = RunStart()
         plan = self._plan(executor)
+        options = RunOptions(executor, master, None, progress, self._planned(start, plan))
         return extension("collect")(plan, options, optimize, into, application_id, recording_id, shard_bytes)
 
     def to_spark(
@@ -318,6 +324,9 @@ class LazyChunkStream:
             return compile_plan(node)
         return compile_plan(node, _spooled)
 
+    def _planned(self, start: RunStart, plan: Plan) -> RunStart:
+        return start.planned(explain_plan(self._node, plan))
+
     def __repr__(self) -> str:
         return "LazyChunkStream()"
 
@@ -330,7 +339,7 @@ def write_stores(
     master: str | None = None,
     conf: dict[str, str] | None = None,
     progress: ProgressListener | None = None,
-) -> RunResult:
+) -> RunReport:
     """Run several streams into one RRD file, each as a store of its own; see :meth:`LazyChunkStream.write_rrd`."""
     pairs = [(store, stream) for store, stream in streams]
     if not pairs:
@@ -338,8 +347,10 @@ def write_stores(
     for _, stream in pairs:
         stream._live_node()  # noqa: SLF001 (same module)
     destination = local_path(path)
-    options = RunOptions(executor, master, conf, progress)
+    start = RunStart()
     plans = [(store, stream._plan(executor)) for store, stream in pairs]  # noqa: SLF001 (same module)
+    texts = [explain_plan(stream._node, plan) for (_, stream), (_, plan) in zip(pairs, plans, strict=True)]  # noqa: SLF001
+    options = RunOptions(executor, master, conf, progress, start.planned("\n".join(texts)))
     return write_rrd(destination, plans, options)
 
 

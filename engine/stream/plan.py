@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ..chunk import Chunk
 from ..execution.work import Task
+from ..phases import OPERATE, READ, came_in, is_measuring, timed
 from .operators import Drop, Filter, Operator, Selection
 from .source import Source, Split
 
@@ -109,8 +110,11 @@ class Plan:
         """The chunks that task ``index`` gives, in order."""
         at, split = self.splits[index]
         chain = self.chains[at]
-        for chunk in self.sources[at].read(split):
-            yield from chain(chunk)
+        measured = is_measuring()
+        for chunk in timed(self.sources[at].read(split), READ):
+            if measured:
+                came_in(chunk.byte_size)
+            yield from timed(chain(chunk), OPERATE)
 
     def source_paths(self) -> set[str]:
         """The files that the sources read, where they say so."""

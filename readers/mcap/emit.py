@@ -14,6 +14,7 @@ import pyarrow as pa
 from ...engine.chunk import Chunk, parse_entity_path
 from ...engine.errors import ReadWarning
 from ...engine.limits import MIB
+from ...engine.phases import DECODE, phase, timed
 from ...lenses import DeriveLens
 from .decoding.decoded import Decoded, MessageDecoder
 from .mapping import LOG_TIME, PUBLISH_TIME, Mapping, shifted
@@ -51,6 +52,8 @@ class Run(NamedTuple):
 def runs(found: Found) -> Iterator[Run]:
     """The messages by channel (ascending ids), each sorted by log time, publish time and place in the file."""
     heads = found.heads
+    if not len(heads):
+        return
     channels = np.ascontiguousarray(heads["channel"])
     order = np.argsort(channels, kind="stable")
     borders = np.flatnonzero(np.diff(channels[order])) + 1
@@ -95,7 +98,8 @@ class ChannelOutput:
         """The chunks of ``run``, whose messages lie in ``arena``."""
         for piece in pieces(run):
             data, piece = _released(arena, piece)
-            decoded = self._decoder.decode(data, piece.starts, piece.ends)
+            with phase(DECODE):
+                decoded = self._decoder.decode(data, piece.starts, piece.ends)
             if len(decoded.bad) + len(decoded.values) != len(piece.starts):
                 raise AssertionError(
                     f"{self._decoder.descriptor} gave {len(decoded.values)} of {len(piece.starts)} rows"
@@ -123,7 +127,7 @@ class ChannelOutput:
             )
 
     def _mapped(self, chunk: Chunk) -> Iterator[Chunk]:
-        return iter((chunk,)) if self._mapping is None else self._mapping.chunks(chunk)
+        return iter((chunk,)) if self._mapping is None else timed(self._mapping.chunks(chunk), DECODE)
 
     def _parted(self, data: Bytes, piece: Run, decoded: Decoded) -> Iterator[Chunk]:
         self._first_reason = self._first_reason or decoded.reasons[0]

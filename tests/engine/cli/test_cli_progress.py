@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from chunkmill.engine.cli.progress import ProgressBar
-from chunkmill.engine.execution.progress import ProgressState, RunResult
+from chunkmill.engine.execution.progress import ProgressState
+from chunkmill.engine.reports import RunReport
 
 
 def drive(*, quiet: bool = False) -> None:
@@ -13,7 +14,7 @@ def drive(*, quiet: bool = False) -> None:
         bar.started(5, 104_000_000)
         bar.advanced(ProgressState(3, 5, 63_000_000, 104_000_000, 126, 70_000_000, 2.0))
         bar._rich.refresh()
-        bar.finished(RunResult(5, 211, 401_155, 104_000_000, 120_000_000, 3.5))
+        bar.finished(RunReport(5, 211, 401_155, 104_000_000, 120_000_000, 3.5))
 
 
 @pytest.fixture

@@ -1,0 +1,102 @@
+"""The report of a run, from what its tasks told."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..phases import PHASES
+from ..reports import EntityReport, RunReport, SizeHistogram, TaskReport
+from .chunk_rows import Note, PartChunk
+from .work import Task
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """When a run began, on two clocks, and what was planned since then: seconds it took, and the plan as text."""
+
+    wall: float = field(default_factory=time.time)
+    clock: float = field(default_factory=time.perf_counter)
+    plan_seconds: float = 0.0
+    plan: str = ""
+
+    def planned(self, plan: str) -> RunStart:
+        """The same start, now that the plan is made."""
+        return RunStart(self.wall, self.clock, time.perf_counter() - self.clock, plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of a run's tasks."""
+
+    tasks: Sequence[Task]
+    chunks: Sequence[PartChunk]
+    notes: Sequence[Note]
+
+    def report(
+        self, start: RunStart, *, executor: str, destination: str, bytes_out: int, commit_seconds: float
+    ) -> RunReport:
+        """Everything as one report; called when the output is committed."""
+        closed = {n.task: n for n in self.notes if n.kind == "task"}
+        tasks = [_task(task, closed[task.index], start) for task in self.tasks if task.index in closed]
+        phases = {"plan": start.plan_seconds}
+        if tasks:
+            phases["start"] = max(0.0, min(t.start for t in tasks) - start.plan_seconds)
+        for name in PHASES:
+            phases[name] = sum(t.phases.get(name, 0.0) for t in tasks)
+        phases["other"] = max(0.0, sum(t.seconds - sum(t.phases.values()) for t in tasks))
+        phases["commit"] = commit_seconds
+        return RunReport(
+            splits=len(self.tasks),
+            chunks=len(self.chunks),
+            rows=sum(c.entry.header.num_rows for c in self.chunks),
+            bytes_in=sum(t.size for t in self.tasks),
+            bytes_out=bytes_out,
+            seconds=time.perf_counter() - start.clock,
+            warnings=tuple(dict.fromkeys(n.data["text"] for n in self.notes if n.kind == "warning")),
+            bytes_passed=sum(t.bytes_passed for t in tasks),
+            started=start.wall,
+            executor=executor,
+            destination=destination,
+            plan=start.plan,
+            phases=phases,
+            tasks=tasks,
+            entities=_entities(self.chunks),
+            sizes_in=SizeHistogram.sum(_histogram(n.data["sizes_in"]) for n in closed.values()),
+            sizes_out=SizeHistogram.of(c.entry.uncompressed_size for c in self.chunks),
+        )
+
+
+def _task(task: Task, note: Note, start: RunStart) -> TaskReport:
+    data = note.data
+    return TaskReport(
+        index=task.index,
+        label=task.label,
+        start=max(0.0, data["began"] - start.wall),
+        seconds=data["seconds"],
+        phases=data["phases"],
+        chunks=data["chunks"],
+        rows=data["rows"],
+        bytes_in=task.size,
+        bytes_out=data["bytes"],
+        bytes_passed=data["passed"],
+        worker=data["worker"],
+    )
+
+
+def _entities(chunks: Sequence[PartChunk]) -> list[EntityReport]:
+    """By entity, the largest first."""
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for chunk in chunks:
+        counts = found[chunk.entry.header.entity_path]
+        counts[0] += 1
+        counts[1] += chunk.entry.header.num_rows
+        counts[2] += chunk.entry.size
+    reports = [EntityReport(path, *counts) for path, counts in found.items()]
+    return sorted(reports, key=lambda e: (-e.bytes, e.entity_path))
+
+
+def _histogram(counts: dict[str, int]) -> SizeHistogram:
+    return SizeHistogram({int(bits): count for bits, count in counts.items()})

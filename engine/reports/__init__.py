@@ -1,0 +1,6 @@
+"""What a run did: figures, where the time went, and a page that shows it."""
+
+from .histogram import SizeHistogram
+from .report import EntityReport, RunReport, TaskReport
+
+__all__ = ["EntityReport", "RunReport", "SizeHistogram", "TaskReport"]

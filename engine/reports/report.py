@@ -1,0 +1,159 @@
+"""What a run did, in figures."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import UsageError
+from ..failing import writing
+from ..phases import PHASES
+from .histogram import SizeHistogram
+
+REPORT_VERSION: Final = 1
+"""Version of the JSON form; a field may be added without another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """One task. ``start`` and ``seconds`` are wall time, counted from the start of the run.
+
+    ``phases`` are seconds by phase (:data:`~chunkmill.engine.phases.PHASES`); what is left of ``seconds`` is neither.
+    ``bytes_in`` is the size of the split in its source, ``bytes_out`` that of the part, ``bytes_passed`` as much of it
+    as was copied without being decoded. ``worker`` is the process that ran it, ``host:pid``.
+    """
+
+    index: int
+    label: str
+    start: float
+    seconds: float
+    phases: Mapping[str, float]
+    chunks: int
+    rows: int
+    bytes_in: int
+    bytes_out: int
+    bytes_passed: int
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntityReport:
+    """What was written for one entity. ``bytes`` are those of its messages, compressed."""
+
+    entity_path: str
+    chunks: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What a finished run did. ``bytes_in`` are source bytes, ``bytes_out`` those of the destination.
+
+    ``started`` is the Unix time at which the run began, ``seconds`` its length. ``phases`` has the seconds of ``plan``
+    (sources opened and divided) and ``commit`` on the driver, and those of the tasks' phases, added up over tasks that
+    ran side by side; ``start`` is the time from the plan to the first task: with a cold Spark, the start of its
+    session. ``sizes_in`` are the chunks that came from the sources: their bytes in memory or, of those that came
+    undecoded, as they lay; ``sizes_out`` those that were written, before compression.
+    """
+
+    splits: int
+    chunks: int
+    rows: int
+    bytes_in: int
+    bytes_out: int
+    seconds: float
+    warnings: tuple[str, ...] = field(default=())
+    bytes_passed: int = 0
+    started: float = 0.0
+    executor: str = ""
+    destination: str = ""
+    plan: str = ""
+    phases: Mapping[str, float] = field(default_factory=dict)
+    tasks: Sequence[TaskReport] = field(default=(), repr=False)
+    entities: Sequence[EntityReport] = field(default=(), repr=False)
+    sizes_in: SizeHistogram = field(default_factory=SizeHistogram, repr=False)
+    sizes_out: SizeHistogram = field(default_factory=SizeHistogram, repr=False)
+
+    @property
+    def skew(self) -> float:
+        """The longest task's time over the median one's: 1 where all take as long, 0 without tasks."""
+        seconds = [task.seconds for task in self.tasks]
+        middle = statistics.median(seconds) if seconds else 0.0
+        return max(seconds) / middle if middle > 0 else 0.0
+
+    @classmethod
+    def joined(cls, reports: Sequence[RunReport], destination: str) -> RunReport:
+        """Runs one after the other as one report: figures added up, tasks on one axis of time."""
+        first = reports[0]
+        entities: dict[str, list[int]] = {}
+        for entity in (e for report in reports for e in report.entities):
+            counts = entities.setdefault(entity.entity_path, [0, 0, 0])
+            for i, n in enumerate((entity.chunks, entity.rows, entity.bytes)):
+                counts[i] += n
+        moved = [(task, r.started - first.started) for r in reports for task in r.tasks]
+        names = dict.fromkeys(name for report in reports for name in report.phases)
+        return cls(
+            splits=sum(r.splits for r in reports),
+            chunks=sum(r.chunks for r in reports),
+            rows=sum(r.rows for r in reports),
+            bytes_in=sum(r.bytes_in for r in reports),
+            bytes_out=sum(r.bytes_out for r in reports),
+            seconds=reports[-1].started + reports[-1].seconds - first.started,
+            warnings=tuple(dict.fromkeys(text for r in reports for text in r.warnings)),
+            bytes_passed=sum(r.bytes_passed for r in reports),
+            started=first.started,
+            executor=first.executor,
+            destination=destination,
+            plan="\n".join(r.plan for r in reports),
+            phases={name: sum(r.phases.get(name, 0.0) for r in reports) for name in names},
+            tasks=[replace(t, index=i, start=t.start + shift) for i, (t, shift) in enumerate(moved)],
+            entities=sorted(
+                (EntityReport(path, *counts) for path, counts in entities.items()),
+                key=lambda e: (-e.bytes, e.entity_path),
+            ),
+            sizes_in=SizeHistogram.sum(r.sizes_in for r in reports),
+            sizes_out=SizeHistogram.sum(r.sizes_out for r in reports),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures, as JSON has them."""
+        found = asdict(self)
+        for name in ("sizes_in", "sizes_out"):
+            found[name] = {str(bits): count for bits, count in found[name]["counts"].items()}
+        return {"version": REPORT_VERSION, **found, "skew": self.skew}
+
+    def to_json(self) -> str:
+        """The report as JSON, with ``version`` 1."""
+        return json.dumps(self.to_dict(), indent=1)
+
+    def save(self, path: str | Path) -> None:
+        """Write the report: as a page that shows it where the name ends with ``.html``, else as JSON (``.json``).
+
+        Raises ``UsageError`` for another ending, ``WriteError`` where it cannot be written.
+        """
+        target = Path(path)
+        if target.suffix == ".html":
+            from .page import report_page
+
+            text = report_page(self)
+        elif target.suffix == ".json":
+            text = self.to_json()
+        else:
+            raise UsageError("a report is a .json or an .html file", path=str(path))
+        with writing(str(path)):
+            target.write_text(text, encoding="utf-8")
+
+    @property
+    def task_seconds(self) -> float:
+        """Seconds of all tasks."""
+        return sum(task.seconds for task in self.tasks)
+
+    def shares(self) -> list[tuple[str, float]]:
+        """The phases with their seconds, in the order of a run; ``other`` is what of the tasks is none of them."""
+        order = ("plan", "start", *PHASES, "other", "commit")
+        return [(name, self.phases[name]) for name in order if name in self.phases]
