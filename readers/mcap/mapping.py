@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from ...engine.chunk import Chunk, Timeline, TimelineKind
+from ...engine.chunk import Chunk, ChunkData, Timeline, TimelineKind, tuid
 from ...engine.errors import LensError
 from ...lenses import DeriveLens, LensOutput, LensSet
 from .options import McapOptions
@@ -20,18 +21,23 @@ PUBLISH_TIME: Final = "message_publish_time"
 _MAX_SINGLE_FAULTS: Final = 32
 """Messages of one chunk that are found to fail one by one; beyond, what is left of their part fails as a whole."""
 
+_NO_SUCH_MEANING: Final = "it has values that have no such meaning"
+
 _LATEST: Final = 2**63 - 1
+
+Rows = npt.NDArray[np.int64]
 
 
 class Mapping:
     """Applies lenses to the chunks of decoded messages of one channel.
 
-    A message that the lenses are not for, or that they fail on, stays as it was decoded, and is counted. What a lens
-    says of all messages comes once.
+    A message that the lenses are not for, or that they fail on, stays as it was decoded, and is counted; those that
+    the lenses fail on come in a chunk of their own. What a lens says of all messages comes once.
     """
 
     def __init__(self, lenses: Sequence[DeriveLens], options: McapOptions) -> None:
         self._lenses = LensSet(lenses, "forward_unmatched")
+        self._otherwise = next((lens.otherwise for lens in lenses if lens.otherwise), _NO_SUCH_MEANING)
         self._options = options
         self._constants: list[Chunk] = []
         self.unmapped = 0
@@ -39,21 +45,44 @@ class Mapping:
 
     def chunks(self, chunk: Chunk) -> Iterator[Chunk]:
         """What comes of a chunk: what the messages mean, and those that stayed as they are."""
-        yield from self._mapped(chunk, [_MAX_SINGLE_FAULTS])
-
-    def _mapped(self, chunk: Chunk, patience: list[int]) -> Iterator[Chunk]:
         outputs = list(self._lenses.outputs(chunk))
-        error = next((e for output in outputs for e in output.errors), None)
+        error = _error_in(outputs)
         if error is None:
             yield from self._made(chunk, outputs)
-        elif chunk.num_rows == 1 or patience[0] <= 0:
-            patience[0] -= 1
-            self._count(chunk.num_rows, error)
+            return
+        bad = np.concatenate(self._faults(chunk.data, error))
+        self._count(len(bad), error)
+        if len(bad) == chunk.num_rows:
             yield chunk
-        else:
-            half = chunk.num_rows // 2
-            for part in (chunk.data.slice(0, half), chunk.data.slice(half, chunk.num_rows - half)):
-                yield from self._mapped(Chunk.from_data(part), patience)
+            return
+        good = Chunk.from_data(chunk.data.take(np.setdiff1d(np.arange(chunk.num_rows), bad)))
+        yield from self._made(good, list(self._lenses.outputs(good)))
+        yield Chunk.from_data(replace(chunk.data.take(bad), chunk_id=tuid.mint()))
+
+    def _faults(self, data: ChunkData, error: LensError) -> list[Rows]:
+        """The messages (int64, ascending) that the lenses fail on, the first of them with ``error``.
+
+        Where they fail on no message at all just so, it is for the type, and they fail on all.
+        """
+        every = np.arange(data.num_rows)
+        without = self._error_on(data, every[:0])
+        if without is not None and without.message == error.message:
+            return [every]
+        found: list[Rows] = []
+        open_parts = [every]
+        while open_parts:
+            rows = open_parts.pop()
+            if self._error_on(data, rows) is None:
+                continue
+            if len(rows) == 1 or len(found) >= _MAX_SINGLE_FAULTS:
+                found.append(rows)
+            else:
+                half = len(rows) // 2
+                open_parts += [rows[half:], rows[:half]]
+        return found
+
+    def _error_on(self, data: ChunkData, rows: Rows) -> LensError | None:
+        return _error_in(self._lenses.outputs(Chunk.from_data(data.take(rows))))
 
     def _made(self, chunk: Chunk, outputs: list[LensOutput]) -> Iterator[Chunk]:
         inputs = self._lenses.inputs
@@ -74,7 +103,12 @@ class Mapping:
 
     def _count(self, messages: int, error: LensError | None) -> None:
         self.unmapped += messages
-        self.reason = self.reason or (error.message if error is not None else "it has values that have no such meaning")
+        if not self.reason:
+            self.reason = self._otherwise if error is None else error.message
+
+
+def _error_in(outputs: Iterable[LensOutput]) -> LensError | None:
+    return next((error for output in outputs for error in output.errors), None)
 
 
 def shifted(ticks: np.ndarray, options: McapOptions) -> np.ndarray:

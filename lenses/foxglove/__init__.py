@@ -1,0 +1,5 @@
+"""What Foxglove's messages mean: lenses from decoded messages to Rerun's archetypes."""
+
+from .mappings import foxglove_lenses
+
+__all__ = ["foxglove_lenses"]

@@ -1,0 +1,179 @@
+"""What Foxglove's messages mean: one lens a message type, from the decoded message to Rerun's archetypes.
+
+Source of the types: the Foxglove schemas, https://docs.foxglove.dev/docs/sdk/schemas. A lens names the component that
+the messages come in, says from which of their fields Rerun's components are made, and which field is their time.
+Messages whose fields are others than these stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Final
+
+from .. import archetypes as to
+from ..blobs import blobs
+from ..lens import DeriveLens
+from ..selector import Selector
+from . import images, points, values
+
+_PACKAGES: Final = ("foxglove.", "foxglove_msgs/msg/", "foxglove_msgs/")
+
+
+def foxglove_lenses(schema_name: str) -> tuple[DeriveLens, ...]:
+    """The lenses for messages of a type; none for types without a mapping.
+
+    The type is named as protobuf and JSON name it (``foxglove.PoseInFrame``), or as ROS does
+    (``foxglove_msgs/msg/PoseInFrame``).
+
+    >>> [lens.input_component for lens in foxglove_lenses("foxglove.Log")]
+    ['foxglove.Log:message']
+    """
+    package = next((p for p in _PACKAGES if schema_name.startswith(p)), None)
+    if package is None:
+        return ()
+    declare = _MAPPINGS.get(schema_name.removeprefix(package))
+    return () if declare is None else (declare(f"{schema_name.replace('/', '.')}:message"),)
+
+
+def _frame_transform(messages: str) -> DeriveLens:
+    return _transforms(DeriveLens(messages), ".")
+
+
+def _frame_transforms(messages: str) -> DeriveLens:
+    return _transforms(DeriveLens(messages, scatter=True, keep_empty=False), ".transforms[]")
+
+
+def _transforms(lens: DeriveLens, each: str) -> DeriveLens:
+    transform = Selector(each)
+    return (
+        _timed(lens, transform)
+        .to_component(to.TRANSLATION, transform.pipe(Selector(".translation")).pipe(values.vectors), required=True)
+        .to_component(to.QUATERNION, transform.pipe(Selector(".rotation")).pipe(values.quaternions), required=True)
+        .to_component(to.PARENT_FRAME, transform.pipe(Selector(".parent_frame_id")))
+        .to_component(to.CHILD_FRAME, transform.pipe(Selector(".child_frame_id")))
+    )
+
+
+def _pose_in_frame(messages: str) -> DeriveLens:
+    return _poses(_in_frame(messages), ".pose")
+
+
+def _poses_in_frame(messages: str) -> DeriveLens:
+    return _poses(_in_frame(messages), ".poses[]")
+
+
+def _poses(lens: DeriveLens, poses: str, *, required: bool = True) -> DeriveLens:
+    positions, orientations = Selector(f"{poses}.position"), Selector(f"{poses}.orientation")
+    return lens.to_component(to.POSE_TRANSLATIONS, positions.pipe(values.vectors), required=required).to_component(
+        to.POSE_QUATERNIONS, orientations.pipe(values.quaternions), required=required
+    )
+
+
+def _compressed_image(messages: str) -> DeriveLens:
+    return (
+        _of_camera(messages)
+        .to_component(to.ENCODED_IMAGE_BLOB, Selector(".data").pipe(blobs), required=True)
+        .to_component(to.ENCODED_IMAGE_MEDIA_TYPE, Selector(".format").pipe(values.media_types))
+    )
+
+
+def _compressed_video(messages: str) -> DeriveLens:
+    return (
+        _of_camera(messages)
+        .where(Selector(".format").pipe(values.is_codec), otherwise=f"its format is none of {', '.join(values.CODECS)}")
+        .to_component(to.VIDEO_CODEC, Selector(".format").pipe(values.codecs), required=True)
+        .to_component(to.VIDEO_SAMPLE, Selector(".data").pipe(blobs), required=True)
+    )
+
+
+def _raw_image(messages: str) -> DeriveLens:
+    image = Selector(".")
+    return (
+        _of_camera(messages)
+        .where(image.pipe(images.is_known), otherwise="its encoding has no image format")
+        .to_component(to.IMAGE_FORMAT, image.pipe(images.formats))
+        .to_component(to.IMAGE_BUFFER, image.pipe(images.buffers))
+    )
+
+
+def _point_cloud(messages: str) -> DeriveLens:
+    cloud = Selector(".").pipe(points.taken_apart)
+    return (
+        _poses(_in_frame(messages), ".pose!", required=False)
+        .where(cloud.pipe(Selector(".readable")), otherwise="its fields do not fit its points")
+        .to_component(to.POINT_POSITIONS, cloud.pipe(Selector(".positions[]")))
+        .to_component(to.POINT_COLORS, cloud.pipe(Selector(".colors[]")))
+    )
+
+
+def _camera_calibration(messages: str) -> DeriveLens:
+    calibration = Selector(".")
+    return (
+        _timed(DeriveLens(messages), calibration)
+        .where(calibration.pipe(values.is_calibrated), otherwise="its matrix K has not nine numbers")
+        .to_component(to.PINHOLE_PROJECTION, calibration.pipe(values.projections))
+        .to_component(to.PINHOLE_RESOLUTION, calibration.pipe(values.resolutions))
+        .to_component(to.PINHOLE_PARENT_FRAME, ".frame_id")
+        .to_component(to.PINHOLE_CHILD_FRAME, Selector(".frame_id").pipe(values.image_planes))
+    )
+
+
+def _location_fix(messages: str) -> DeriveLens:
+    return _fixes(DeriveLens(messages), ".", color=".color!", frame=".frame_id!")
+
+
+def _location_fixes(messages: str) -> DeriveLens:
+    return _fixes(DeriveLens(messages, scatter=True, keep_empty=False), ".fixes[]", color=".color", frame=".frame_id")
+
+
+def _fixes(lens: DeriveLens, each: str, *, color: str, frame: str) -> DeriveLens:
+    fix = Selector(each)
+    return (
+        _timed(lens, fix)
+        .to_component(to.GEO_POSITIONS, fix.pipe(values.coordinates), required=True)
+        .to_component(to.GEO_COLORS, fix.pipe(Selector(color)).pipe(values.colors))
+        .to_component(to.COORDINATE_FRAME, fix.pipe(Selector(frame)))
+    )
+
+
+def _log(messages: str) -> DeriveLens:
+    return (
+        _timed(DeriveLens(messages), Selector("."))
+        .to_component(to.LOG_TEXT, ".message", required=True)
+        .to_component(to.LOG_LEVEL, Selector(".level").pipe(values.levels))
+    )
+
+
+def _in_frame(messages: str) -> DeriveLens:
+    """What lies in the frame of the message."""
+    return _timed(DeriveLens(messages), Selector(".")).to_component(to.COORDINATE_FRAME, ".frame_id")
+
+
+def _of_camera(messages: str) -> DeriveLens:
+    """What lies in the image plane of the camera whose frame the message names."""
+    frame = Selector(".frame_id").pipe(values.image_planes)
+    return _timed(DeriveLens(messages), Selector(".")).to_component(to.COORDINATE_FRAME, frame)
+
+
+def _timed(lens: DeriveLens, stamped: Selector) -> DeriveLens:
+    return lens.to_timeline("timestamp", "timestamp_ns", stamped.pipe(Selector(".timestamp")).pipe(values.stamps))
+
+
+_MAPPINGS: Final = MappingProxyType[str, Callable[[str], DeriveLens]](
+    {
+        "CameraCalibration": _camera_calibration,
+        "CompressedImage": _compressed_image,
+        "CompressedVideo": _compressed_video,
+        "FrameTransform": _frame_transform,
+        "FrameTransforms": _frame_transforms,
+        "LocationFix": _location_fix,
+        "LocationFixes": _location_fixes,
+        "Log": _log,
+        "PointCloud": _point_cloud,
+        "PoseInFrame": _pose_in_frame,
+        "PosesInFrame": _poses_in_frame,
+        "RawImage": _raw_image,
+    }
+)
+"""By the name of the type in its package."""
