@@ -5,21 +5,30 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 
+from ...readers.lerobot import is_dataset
 from ..errors import SourceMissingError, UnsupportedError
 
 _MAGIC_SIZE = 8
 _MCAP_MAGIC = b"\x89MCAP"
+_PARQUET_MAGIC = (b"PAR1", b"PARE")
 _RRD_MAGIC = (b"RRF", b"RRIO")
 
 
 class Format(StrEnum):
     """The formats the command line reads."""
 
+    LEROBOT = "lerobot"
     MCAP = "mcap"
+    PARQUET = "parquet"
     RRD = "rrd"
 
 
-FORMAT_OF_SUFFIX = {".mcap": Format.MCAP, ".rbl": Format.RRD, ".rrd": Format.RRD}
+FORMAT_OF_SUFFIX = {
+    ".mcap": Format.MCAP,
+    ".parquet": Format.PARQUET,
+    ".rbl": Format.RRD,
+    ".rrd": Format.RRD,
+}
 """What a folder is searched for, and what each suffix (in lower case) promises."""
 
 
@@ -30,6 +39,8 @@ def detect_format(path: Path) -> Format:
     Raises ``SourceMissingError`` and ``UnsupportedError``.
     """
     if path.is_dir():
+        if is_dataset(path):
+            return Format.LEROBOT
         raise SourceMissingError("this is a folder", path=str(path), hint="Name a recording in it.")
     if not path.exists():
         raise SourceMissingError("there is no such file", path=str(path), hint="Check the spelling of the path.")
@@ -42,6 +53,11 @@ def detect_format(path: Path) -> Format:
         return Format.MCAP
     if magic.startswith(_RRD_MAGIC):
         return Format.RRD
+    if magic.startswith(_PARQUET_MAGIC):
+        return Format.PARQUET
     raise UnsupportedError(
-        "this is neither an MCAP nor an RRD file", path=str(path), offset=0, hint="chunkmill reads these two formats."
+        "this is neither an MCAP nor an RRD nor a Parquet file",
+        path=str(path),
+        offset=0,
+        hint="chunkmill reads these three formats.",
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...readers.lerobot import LeRobotDataset, is_dataset
 from ..errors import SourceMissingError, UsageError
 from .formats import FORMAT_OF_SUFFIX, Format
 
@@ -16,10 +17,14 @@ _KINDS = ", ".join(sorted(FORMAT_OF_SUFFIX))
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One file to convert. ``name`` is its path without suffix below the folder it was found in."""
+    """One recording to convert. ``name`` is its path without suffix below the folder it was found in.
+
+    ``episode``: which one of the LeRobot dataset ``path``.
+    """
 
     path: Path
     name: Path
+    episode: int | None = None
 
     @property
     def suffix(self) -> str:
@@ -32,12 +37,14 @@ class Job:
     """One conversion: ``source`` becomes the RRD ``destination``; ``name`` is the default id of its recording.
 
     ``into_folder``: the destination lies in the folder that was asked for, which is made where it is missing.
+    ``episode``: which one of a LeRobot dataset.
     """
 
     source: Path
     destination: Path
     name: str
     into_folder: bool = False
+    episode: int | None = None
 
 
 def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
@@ -47,13 +54,13 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
     itself unless that is a folder. Raises ``SourceMissingError`` where a folder or a pattern gives nothing, and
     ``UsageError`` where two inputs would become one file or an input would be its own destination.
     """
-    found: dict[Path, Input] = {}
+    found: dict[tuple[Path, int | None], Input] = {}
     many = False
     for argument in arguments:
         items = list(find_inputs(argument))
         many = many or bool(found) or [i.path for i in items] != [Path(argument)]
         for item in items:
-            found.setdefault(item.path.resolve(), item)
+            found.setdefault((item.path.resolve(), item.episode), item)
     inputs = list(found.values())
     destination = Path(output)
     into_folder = _is_folder(output) or (many and FORMAT_OF_SUFFIX.get(destination.suffix.lower()) is not Format.RRD)
@@ -66,7 +73,7 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
     jobs = []
     for item in inputs:
         target = destination / f"{item.name}{item.suffix}" if into_folder else destination
-        jobs.append(Job(item.path, target, "-".join(item.name.parts), into_folder))
+        jobs.append(Job(item.path, target, "-".join(item.name.parts), into_folder, item.episode))
     _refuse_clashes(jobs)
     return jobs
 
@@ -86,6 +93,12 @@ def find_inputs(argument: str) -> Iterator[Input]:
 def _in_folder(folder: Path) -> Iterator[Input]:
     empty = True
     for here, folders, files in os.walk(folder):
+        if is_dataset(Path(here)):
+            episodes = LeRobotDataset(here).episodes()
+            yield from (Input(Path(here), Path(here).relative_to(folder) / e.recording_id, e.index) for e in episodes)
+            empty = empty and not episodes
+            folders.clear()
+            continue
         folders[:] = sorted(f for f in folders if not f.startswith("."))
         for name in sorted(files):
             path = Path(here, name)

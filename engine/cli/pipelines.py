@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ...readers import LeRobotDataset, McapReader, ParquetReader, RrdReader
 from ..errors import ReadError, UsageError
 from ..execution.progress import ProgressListener
@@ -50,8 +52,12 @@ def _from_parquet(job: Job, options: ConvertOptions) -> Stores:
 
 
 def _from_lerobot(job: Job, options: ConvertOptions) -> Stores:
-    episode = LeRobotDataset(job.source).episode(job.episode or 0)
+    episode = _dataset(job.source).episode(job.episode or 0)
     return _one(episode.stream(), job, options)
+
+
+_dataset = lru_cache(maxsize=1)(LeRobotDataset)
+"""The dataset that the episodes of a run are of; what its ``meta`` says is read once."""
 
 
 def _one(stream: LazyChunkStream, job: Job, options: ConvertOptions) -> Stores:

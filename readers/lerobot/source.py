@@ -1,0 +1,210 @@
+"""One episode of a LeRobot dataset as a source of chunks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...engine.chunk import Chunk, ComponentDescriptor, parse_entity_path
+from ...engine.errors import ReadError, ReadWarning
+from ...engine.stream.source import Split
+from ..parquet.expressions import one_each
+from ..parquet.file import ParquetFile
+from ..parquet.plan import batch_rows
+from .features import NAMES, TEXT, entity_of, feature_column
+from .metadata import DatasetInfo, EpisodeInfo
+
+_EPISODE: Final = "episode_index"
+_TASK: Final = "task_index"
+_SEQUENCES: Final = ("frame_index", "index")
+_PLACES: Final = (_EPISODE, _TASK, "timestamp", *_SEQUENCES)
+_ARCHETYPE: Final = "LeRobotEpisode"
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSource:
+    """The frames of one episode.
+
+    Guarantee: every frame of the episode is one row of each feature's entity. Order: properties, then by batches of
+    frames, within these by feature, static data last; the same for every run over the same bytes.
+    """
+
+    root: str
+    info: DatasetInfo
+    episode: EpisodeInfo
+    wanted: Callable[[str], bool] | None = None
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return f"LeRobotDataset({Path(self.root).name}, episode {self.episode.index})"
+
+    def paths(self) -> Sequence[str]:
+        """The file the frames lie in."""
+        return [str(Path(self.root) / self.episode.data)]
+
+    def narrowed(self, wanted: Callable[[str], bool]) -> EpisodeSource:
+        """The same without the entities that nobody looks at: their features are not read."""
+        return replace(self, wanted=wanted)
+
+    def splits(self) -> Sequence[Split]:
+        """The episode. Warns (``ReadWarning``) that its videos are not in the recording."""
+        missing = [v.feature for v in self.episode.videos]
+        if missing:
+            warnings.warn(
+                f"{self.root}: the videos of {', '.join(missing)} are not read; where they lie is said at the"
+                " entity of each",
+                ReadWarning,
+                stacklevel=2,
+            )
+        with ParquetFile(self.paths()[0]) as file:
+            share = self.episode.length / max(file.metadata.num_rows, 1)
+            return [Split(f"episode {self.episode.index}", round(file.size * min(share, 1)))]
+
+    def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
+        """The chunks of the episode. Raises ``ReadError``."""
+        yield from self._properties()
+        names: dict[str, tuple[str, ...]] = {}
+        task: int | None = None
+        frames = 0
+        with ParquetFile(self.paths()[0]) as file:
+            for columns in self._frames(file):
+                length = len(next(iter(columns.values())))
+                frames += length
+                timelines = self._timelines(columns, file.path)
+                yield from self._features(columns, timelines, names)
+                if _TASK in columns:
+                    chunk, task = self._tasks(columns[_TASK], timelines, task)
+                    if chunk is not None:
+                        yield chunk
+        if frames != self.episode.length:
+            raise ReadError(
+                f"episode {self.episode.index} has {frames:,} frames, and meta says {self.episode.length:,}",
+                path=self.paths()[0],
+                hint="The dataset is damaged or incomplete; copy it again.",
+            )
+        for entity, found in names.items():
+            values = pa.array([list(found)], pa.list_(pa.field("item", pa.string(), nullable=False)))
+            yield Chunk.build(entity, {}, [(NAMES, values)])
+
+    def _properties(self) -> Iterator[Chunk]:
+        """What ``meta`` says of the episode, and where its videos lie."""
+        facts: dict[str, Any] = {
+            "codebase_version": self.info.version,
+            "episode_index": self.episode.index,
+            "fps": self.info.fps,
+            "robot_type": self.info.robot_type,
+            "tasks": list(self.episode.tasks),
+        }
+        if self._wants("/__properties"):
+            yield _static("/__properties", _ARCHETYPE, facts)
+        for video in self.episode.videos:
+            entity = parse_entity_path(entity_of(video.feature))
+            if self._wants(entity):
+                place = {"path": video.path, "from_timestamp": video.start, "to_timestamp": video.end}
+                yield _static(entity, "LeRobotVideo", place)
+
+    def _frames(self, file: ParquetFile) -> Iterator[dict[str, pa.Array]]:
+        """The columns that are wanted, of the frames of this episode, in batches."""
+        columns = {
+            i: name
+            for i, name in enumerate(file.schema.names)
+            if name in _PLACES or self._wants(parse_entity_path(entity_of(name)))
+        }
+        groups = [g for g in range(file.metadata.num_row_groups) if _may_hold(file, g, self.episode.index)]
+        if not groups:
+            return
+        most = batch_rows(file, groups, file.leaves(columns))
+        for batch in file.batches(groups, columns, most):
+            arrays = {columns[i]: array for i, array in batch.items()}
+            if _EPISODE in arrays:
+                mine = pc.fill_null(pc.equal(arrays[_EPISODE], self.episode.index), False)
+                if not pc.all(mine).as_py():
+                    arrays = {name: array.filter(mine) for name, array in arrays.items()}
+            if len(next(iter(arrays.values()))):
+                yield arrays
+
+    def _timelines(self, columns: Mapping[str, pa.Array], path: str) -> dict[str, pa.Array]:
+        lines: dict[str, pa.Array] = {}
+        for name in (*_SEQUENCES, "timestamp"):
+            if name not in columns:
+                continue
+            values = columns[name]
+            if values.null_count:
+                raise ReadError(f"{name!r} is null in a frame", path=path, hint="A frame without a time has no place.")
+            if name == "timestamp":
+                seconds = np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False))
+                if not (np.abs(seconds) < 9e9).all():
+                    raise ReadError("a timestamp is no number of seconds", path=path, hint="The file is damaged.")
+                ticks = np.rint(seconds * 1e9).astype(np.int64)
+                lines[name] = pa.array(ticks).view(pa.duration("ns"))
+            else:
+                lines[name] = values.cast(pa.int64())
+        if not lines:
+            raise ReadError(
+                "the file has neither 'frame_index' nor 'timestamp'",
+                path=path,
+                hint="It is no file of a LeRobot dataset.",
+            )
+        return lines
+
+    def _features(
+        self, columns: Mapping[str, pa.Array], timelines: Mapping[str, pa.Array], names: dict[str, tuple[str, ...]]
+    ) -> Iterator[Chunk]:
+        known = {feature.name: feature for feature in self.info.features}
+        for name, values in columns.items():
+            if name in _PLACES:
+                continue
+            column = feature_column(known.get(name), name, values)
+            entity = parse_entity_path(entity_of(name))
+            if column.names:
+                names.setdefault(entity, column.names)
+            yield Chunk.build(entity, timelines, [(column.descriptor, column.values)])
+
+    def _tasks(
+        self, tasks: pa.Array, timelines: Mapping[str, pa.Array], last: int | None
+    ) -> tuple[Chunk | None, int | None]:
+        """The text of the task in the frames where it changes."""
+        numbers = tasks.to_pylist()
+        rows = [i for i, n in enumerate(numbers) if n != (numbers[i - 1] if i else last)]
+        if not rows or not self._wants("/task"):
+            return None, numbers[-1]
+        texts = [self.info.tasks.get(numbers[i]) for i in rows]
+        times = {name: values.take(pa.array(rows)) for name, values in timelines.items()}
+        chunk = Chunk.build("/task", times, [(TEXT, one_each(pa.array(texts, pa.string()), nullable=True))])
+        return chunk, numbers[-1]
+
+    def _wants(self, entity_path: str) -> bool:
+        return self.wanted is None or self.wanted(entity_path)
+
+
+def _static(entity_path: str, archetype: str, facts: Mapping[str, Any]) -> Chunk:
+    columns = []
+    for name, value in facts.items():
+        if value is not None:
+            values = value if isinstance(value, list) else [value]
+            kind = pa.string() if isinstance(value, list) else None
+            columns.append(
+                (
+                    ComponentDescriptor(f"{archetype}:{name}", archetype),
+                    pa.array([values], pa.list_(kind or pa.array(values).type)),
+                )
+            )
+    return Chunk.build(entity_path, {}, columns)
+
+
+def _may_hold(file: ParquetFile, row_group: int, episode: int) -> bool:
+    """Whether frames of an episode may lie in a row group, by its statistics."""
+    if _EPISODE not in file.schema.names:
+        return True
+    (leaf,) = file.leaves([file.schema.names.index(_EPISODE)])
+    statistics = file.metadata.row_group(row_group).column(leaf).statistics
+    if statistics is None or not statistics.has_min_max:
+        return True
+    return bool(statistics.min <= episode <= statistics.max)
