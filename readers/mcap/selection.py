@@ -21,7 +21,7 @@ class Kind(StrEnum):
     """The message decoders, in the order in which they claim a channel.
 
     ``ros2_reflection`` takes what ROS writes: CDR with ``ros2msg``, ``ros2idl`` or ``omgidl``, and ROS 1. ``protobuf``
-    takes what else brings its schema along: protobuf.
+    takes what describes itself: protobuf, and JSON with a JSON Schema or none.
     """
 
     ROS2 = "ros2_reflection"
@@ -30,21 +30,22 @@ class Kind(StrEnum):
 
 
 class _Format(NamedTuple):
-    """How messages with a schema of one encoding are decoded: under which identifier, in which of their own encodings
-    (in lower case; none where that is not looked at), and by which function of :mod:`.decoding`.
-    """
+    """How messages are decoded: under which identifier, and by which function of :mod:`.decoding`."""
 
     kind: Kind
-    messages: str | None
     decoder: str
 
 
 _FORMATS: Final = {
-    "ros2msg": _Format(Kind.ROS2, "cdr", "ros2_decoder"),
-    "ros1msg": _Format(Kind.ROS2, "ros1", "ros1_decoder"),
-    "protobuf": _Format(Kind.PROTOBUF, None, "protobuf_decoder"),
+    ("ros2msg", "cdr"): _Format(Kind.ROS2, "ros2_decoder"),
+    ("ros1msg", "ros1"): _Format(Kind.ROS2, "ros1_decoder"),
+    ("jsonschema", "json"): _Format(Kind.PROTOBUF, "json_decoder"),
+    ("", "json"): _Format(Kind.PROTOBUF, "json_decoder"),
 }
-"""By the encoding of the schema."""
+"""By the encodings of the schema and, in lower case, of the messages."""
+
+_PROTOBUF: Final = _Format(Kind.PROTOBUF, "protobuf_decoder")
+"""For every channel with a schema of protobuf: what its messages are said to be is not looked at."""
 
 
 def kind_for(channel: Channel, schema: Schema | None, options: McapOptions) -> Kind | None:
@@ -67,10 +68,9 @@ def lenses_for(channel: Channel, schema: Schema | None, kind: Kind, options: Mca
     if kind is Kind.ROS2 and "ros2msg" in options.decoders:
         if schema.name in REFLECTED and Kind.ROS2 not in options.decoders:
             return ()
-        return ros2_lenses(schema.name, channel.topic)
-    if kind is Kind.PROTOBUF and schema.encoding == "protobuf" and {kind, "foxglove"} <= options.decoders:
-        return foxglove_lenses(schema.name)
-    return ()
+        if lenses := ros2_lenses(schema.name, channel.topic):
+            return lenses
+    return foxglove_lenses(schema.name) if {kind, "foxglove"} <= options.decoders else ()
 
 
 def decoder_for(
@@ -91,10 +91,8 @@ def decoder_for(
 
 
 def _format_of(channel: Channel, schema: Schema | None) -> _Format | None:
-    found = _FORMATS.get(schema.encoding if schema is not None else "")
-    if found is None or found.messages not in (None, channel.message_encoding.lower()):
-        return None
-    return found
+    encoding = "" if schema is None else schema.encoding
+    return _PROTOBUF if encoding == "protobuf" else _FORMATS.get((encoding, channel.message_encoding.lower()))
 
 
 def _warn_of_encoding(channel: Channel, schema: Schema | None, path: str) -> None:

@@ -198,7 +198,7 @@ def _mcap(name: str, **options: object) -> Source:
     file = io.BytesIO()
     writer = Writer(file, chunk_size=2048, **options)  # type: ignore[arg-type]
     writer.start(profile="ros2", library="fuzz")
-    ids = [_ros2_channel(writer), _protobuf_channel(writer), writer.register_channel("/raw", "json", 0, {"k": "v"})]
+    ids = [_ros2_channel(writer), _protobuf_channel(writer), writer.register_channel("/raw", "opaque", 0, {"k": "v"})]
     chance = random.Random(3)
     for i in range(60):
         word = f"message {i} é".encode() + b"\0"

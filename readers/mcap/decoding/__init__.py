@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from .decoded import Decoded, MessageDecoder, SchemaError
+from .json_messages import JsonDecoder
 from .protobuf import ProtobufDecoder
 from .ros1 import Ros1Decoder
 from .ros2 import Ros2Decoder
 
-__all__ = ["Decoded", "MessageDecoder", "SchemaError", "protobuf_decoder", "ros1_decoder", "ros2_decoder"]
+__all__ = [
+    "Decoded",
+    "MessageDecoder",
+    "SchemaError",
+    "json_decoder",
+    "protobuf_decoder",
+    "ros1_decoder",
+    "ros2_decoder",
+]
+
+
+def json_decoder(schema_name: str, schema_data: bytes) -> MessageDecoder:
+    """A decoder for JSON messages of a ``jsonschema`` schema, or of none; raises :class:`SchemaError`."""
+    return JsonDecoder(schema_name, schema_data)
 
 
 def ros1_decoder(schema_name: str, schema_data: bytes) -> MessageDecoder:

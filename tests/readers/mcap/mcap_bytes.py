@@ -31,11 +31,11 @@ def header() -> bytes:
     return record(1, text("profile") + text("library"))
 
 
-def schema(id_: int, name: str = "s", encoding: str = "jsonschema", data: bytes = b"{}") -> bytes:
+def schema(id_: int, name: str = "s", encoding: str = "opaque", data: bytes = b"{}") -> bytes:
     return record(3, struct.pack("<H", id_) + text(name) + text(encoding) + struct.pack("<I", len(data)) + data)
 
 
-def channel(id_: int, topic: str = "/t", encoding: str = "json", schema_id: int = 0) -> bytes:
+def channel(id_: int, topic: str = "/t", encoding: str = "opaque", schema_id: int = 0) -> bytes:
     return record(4, struct.pack("<HH", id_, schema_id) + text(topic) + text(encoding) + struct.pack("<I", 0))
 
 

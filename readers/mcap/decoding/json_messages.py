@@ -1,0 +1,138 @@
+"""JSON messages, by the JSON Schema that stands in the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json as arrow_json
+
+from ....engine.chunk.descriptor import ComponentDescriptor
+from .decoded import Decoded, check_batch, decoded_of
+from .json_schema import parse_json_schema
+from .json_types import MisfitError, unwired, wired
+from .value_columns import Parser, build_column, too_many
+
+_OPEN: Final = b'{"m":'
+_CLOSE: Final = b"}\n"
+_FEW: Final = 64
+"""So many messages among which one is odd are parsed one by one."""
+
+
+class JsonDecoder:
+    """Decodes JSON messages of one schema; a :class:`~chunkmill.readers.mcap.decoding.MessageDecoder`.
+
+    See :func:`~.json_schema.parse_json_schema` for what becomes of which type. A message that has what its schema does
+    not declare, or declares otherwise, is bad, and so is one with a key that is there twice, with a number that does
+    not fit, or that is not UTF-8. ``NaN`` and ``Infinity``, which many write, are numbers.
+    """
+
+    def __init__(self, schema_name: str, schema_data: bytes) -> None:
+        self._node = parse_json_schema(schema_name, schema_data)
+        name = schema_name.replace("/", ".") or "json"
+        self.descriptor = ComponentDescriptor(f"{name}:message", archetype=name)
+        self.datatype: pa.DataType = self._node.arrow
+        self._options = arrow_json.ParseOptions(
+            explicit_schema=pa.schema([("m", wired(self._node))]), unexpected_field_behavior="error"
+        )
+
+    def decode(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
+        """See :meth:`MessageDecoder.decode`."""
+        check_batch(starts, ends)
+        faults: dict[int, str] = {}
+        if too_many(self._node, len(starts), faults):
+            return decoded_of([], self.datatype, faults)
+        messages = [data[start:end].data for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        if self._node.by_column and len(starts):
+            pieces = list(self._columnar(messages, 0, faults))
+        else:
+            pieces = [build_column(self._node, messages, 0, parse_json, faults)]
+        return decoded_of(pieces, self.datatype, faults)
+
+    def decode_plain(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
+        """The same, one message at a time: the reference."""
+        faults: dict[int, str] = {}
+        messages = [data[start:end].data for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        return decoded_of([build_column(self._node, messages, 0, parse_json, faults)], self.datatype, faults)
+
+    def _columnar(
+        self, messages: list[memoryview], first: int, faults: dict[int, str]
+    ) -> Iterator[tuple[np.ndarray, pa.Array]]:
+        """Read ``messages``, the first of which has the index ``first``; halve them where something is odd."""
+        try:
+            values = self._read(messages)
+        except ValueError:  # what Arrow complains of, and wrong base64
+            if len(messages) <= _FEW:
+                yield build_column(self._node, messages, first, parse_json, faults)
+                return
+            half = len(messages) // 2
+            yield from self._columnar(messages[:half], first, faults)
+            yield from self._columnar(messages[half:], first + half, faults)
+            return
+        yield np.arange(first, first + len(messages)), values
+
+    def _read(self, messages: list[memoryview]) -> pa.Array:
+        """Read all by Arrow's reader of JSON lines. Raises ``ValueError``.
+
+        Each message is the one member of an object on a line of its own: as no text may contain a line end, each makes
+        at least one row, and when there are as many rows as messages each made exactly one.
+        """
+        lines = _OPEN + (_CLOSE + _OPEN).join(messages) + _CLOSE
+        lines.decode("utf-8")
+        whole = arrow_json.ReadOptions(use_threads=False, block_size=min(len(lines) + 1, (1 << 31) - 1))
+        table = arrow_json.read_json(pa.BufferReader(lines), whole, self._options)
+        if table.num_rows != len(messages):
+            raise ValueError("a message has more than one value")
+        column = table.column(0)
+        array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        if _has_infinity(array):
+            raise ValueError("a number may be too large")  # or it is written so: parsing tells which
+        return unwired(self._node, array)
+
+
+def _has_infinity(array: pa.Array) -> bool:
+    """Whether an infinite number is anywhere in it."""
+    if pa.types.is_struct(array.type):
+        return any(_has_infinity(array.field(index)) for index in range(array.type.num_fields))
+    if pa.types.is_list(array.type):
+        return _has_infinity(array.values)
+    return bool(pa.types.is_floating(array.type) and pc.any(pc.is_inf(array)).as_py())
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise MisfitError("a key is there twice in one object")
+    return found
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise MisfitError(f"{text[:40]} is too large for a number")
+    return value
+
+
+def _parse(message: bytes) -> Any:
+    try:
+        return json.loads(message.decode("utf-8"), object_pairs_hook=_unique, parse_float=_finite)
+    except MisfitError:
+        raise
+    except UnicodeDecodeError:
+        raise MisfitError("it is not UTF-8") from None
+    except RecursionError:
+        raise MisfitError("it is nested too deeply") from None
+    except ValueError as error:
+        raise MisfitError(f"it is not JSON: {str(error)[:120]}") from None
+
+
+def _as_it_is(message: bytes) -> Any:
+    _parse(message)
+    return message.decode("utf-8")
+
+
+parse_json: Final = Parser(_parse, _as_it_is)
