@@ -163,19 +163,21 @@ def channel(parts: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.uint32]:
 def is_calibrated(calibrations: pa.Array) -> pa.Array:
     """Which camera calibrations have a 3x3 intrinsic matrix: nine numbers in ``K``."""
     matrices = member(calibrations, *_MATRIX_FIELDS)
-    if pa.types.is_fixed_size_list(matrices.type):
-        return pa.array(np.full(len(matrices), matrices.type.list_size == len(_TRANSPOSED)))
-    if not pa.types.is_list(matrices.type):
+    if not (pa.types.is_list(matrices.type) or pa.types.is_fixed_size_list(matrices.type)):
         raise SelectorError(f"Invalid argument error: no list of numbers in `K`, got {type_name(matrices.type)}")
-    return pc.equal(pc.list_value_length(matrices), len(_TRANSPOSED))
+    elements, offsets = lists.grouped(matrices, hidden=False)
+    there = np.zeros(len(elements) + 1, np.int64)
+    np.cumsum(elements.is_valid(), out=there[1:])
+    counts = there[offsets[1:]] - there[offsets[:-1]]
+    return pa.array((counts == len(_TRANSPOSED)) & (np.diff(offsets) == counts))
 
 
 def projections(calibrations: pa.Array) -> pa.FixedSizeListArray:
-    """The intrinsic matrices of camera calibrations, by column, float32. Those that have nine numbers each only."""
+    """The intrinsic matrices of camera calibrations, by column, float32; all must be calibrated."""
     matrices = member(calibrations, *_MATRIX_FIELDS)
-    if not pc.all(is_calibrated(calibrations), min_count=0).as_py() or matrices.null_count:
+    if not pc.all(is_calibrated(calibrations), min_count=0).as_py():
         raise SelectorError("Invalid argument error: expected nine numbers in `K`")
-    numbers = conversion.cast(matrices.flatten(), pa.float64()).to_numpy(zero_copy_only=False)
+    numbers = conversion.cast(lists.flattened(matrices), pa.float64()).to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):
         by_column = numbers.reshape(-1, len(_TRANSPOSED))[:, _TRANSPOSED].astype(np.float32)
     item = pa.field("item", pa.float32(), nullable=False)
