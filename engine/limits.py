@@ -25,6 +25,15 @@ MAX_OTHER_RECORDS: Final = 1_000_000
 MAX_FOOTER: Final = 1024 * MIB
 """Largest RRD footer or MCAP summary section, in bytes."""
 
+FREE_PAGE: Final = 64 * MIB
+"""A page of a Parquet file may expand to this many bytes whatever its ratio."""
+
+FREE_CELLS: Final = 256 * MIB
+"""A Parquet file may hold this many values (rows times columns) whatever its size."""
+
+MAX_VALUES_PER_BYTE: Final = 1000
+"""Above what is free, a Parquet file may not hold more values than this for each of its bytes."""
+
 MAX_PARQUET_FOOTER: Final = 64 * MIB
 """Largest footer of a Parquet file, in bytes; in memory it takes many times as much."""
 

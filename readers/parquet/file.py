@@ -14,10 +14,12 @@ import pyarrow.parquet as pq
 from ...engine.bounded import check_limit
 from ...engine.errors import ReadError, UnsupportedError
 from ...engine.limits import MAX_NESTING, MAX_PARQUET_FOOTER, MIB
+from .column_types import ARROW_SCHEMA, in_type, plain_schema
 from .footer import DAMAGED_HINT, check_schema, key_value_pairs
 from .opening import open_input
 
 _TAIL: Final = 8
+_FEW_ROWS: Final = 1024
 _KNOWN: Final = inspect.signature(pq.ParquetFile.__init__).parameters
 
 CUT_HINT: Final = "The file is cut short or damaged; copy it again."
@@ -39,7 +41,8 @@ class ParquetFile:
                 check_schema(self._footer, path=path, offset=self._footer_at)
                 self._file = pq.ParquetFile(self._input, **self._options())
                 self.metadata: pq.FileMetaData = self._file.metadata
-                self.schema: pa.Schema = self._file.schema_arrow
+                stored = (self.metadata.metadata or {}).get(ARROW_SCHEMA)
+                self.schema: pa.Schema = plain_schema(self._file.schema_arrow, stored)
         except BaseException:
             self._input.close()
             raise
@@ -93,7 +96,16 @@ class ParquetFile:
                         path=self.path,
                         hint=DAMAGED_HINT,
                     )
-                yield dict(zip(wanted, map(_stored, arrays), strict=True))
+                yield {c: in_type(array, self.schema.field(c).type) for c, array in zip(wanted, arrays, strict=True)}
+
+    def can_read(self, row_group: int, leaf: int) -> bool:
+        """Whether a stored column can be read in one row group."""
+        try:
+            for _ in self._file.reader.iter_batches(_FEW_ROWS, [row_group], [leaf], False):
+                pass
+        except (pa.ArrowException, OSError, MemoryError, OverflowError, UnicodeDecodeError):
+            return False
+        return True
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -147,32 +159,6 @@ def _translated(error: BaseException, path: str) -> ReadError:
     return ReadError(f"Parquet error: {text}", path=path, hint=DAMAGED_HINT)
 
 
-def storage_type(datatype: pa.DataType) -> pa.DataType:
-    """The type without extension types, at any depth."""
-    if isinstance(datatype, pa.BaseExtensionType):
-        return storage_type(datatype.storage_type)
-    if pa.types.is_struct(datatype):
-        return pa.struct([_storage_field(f) for f in datatype])
-    if pa.types.is_list(datatype):
-        return pa.list_(_storage_field(datatype.value_field))
-    if pa.types.is_large_list(datatype):
-        return pa.large_list(_storage_field(datatype.value_field))
-    if pa.types.is_fixed_size_list(datatype):
-        return pa.list_(_storage_field(datatype.value_field), datatype.list_size)
-    if pa.types.is_map(datatype):
-        return pa.map_(_storage_field(datatype.key_field), _storage_field(datatype.item_field), datatype.keys_sorted)
-    return datatype
-
-
-def _storage_field(field: pa.Field) -> pa.Field:
-    return field.with_type(storage_type(field.type))
-
-
-def _stored(values: pa.Array) -> pa.Array:
-    plain = storage_type(values.type)
-    return values if plain == values.type else values.cast(plain)
-
-
 def _leaf_ranges(schema: pa.Schema, leaves: int) -> list[range] | None:
     """For each column of the schema the stored columns it consists of; None where they do not add up."""
     ranges: list[range] = []
@@ -185,7 +171,6 @@ def _leaf_ranges(schema: pa.Schema, leaves: int) -> list[range] | None:
 
 
 def _leaf_count(datatype: pa.DataType) -> int:
-    datatype = storage_type(datatype)
     if pa.types.is_dictionary(datatype):
         return _leaf_count(datatype.value_type)
     return sum(_leaf_count(datatype.field(i).type) for i in range(datatype.num_fields)) if datatype.num_fields else 1

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from ...engine.chunk import Chunk
 from ...engine.errors import ReadError
+from .damage import check_cells, check_row_groups, placed
 from .emit import BatchOutput, properties_chunk, series_chunk, static_chunk
-from .file import ParquetFile, storage_type
+from .file import ParquetFile
 from .files import DataFile, find_files, partition_schema, partition_values
 from .layout import Layout, compile_layout
 from .options import ParquetOptions
@@ -80,6 +81,7 @@ class ParquetSource:
                 layouts.append(layout)
                 static = self._static(layout)
                 counts = row_counts(file)
+                check_cells(file, sum(counts), file.leaves(range(len(file.schema))), len(layout.outputs))
                 if sum(counts):
                     _read_first(file, data, layout, static, counts, first)
                 wanted = [i for i, output in enumerate(layout.outputs) if self._wants(output.entity_path)]
@@ -160,9 +162,8 @@ class ParquetSource:
 
 
 def _full_schema(schema: pa.Schema, extra: pa.Schema) -> pa.Schema:
-    """A file's columns without extension types, then those that folders add where it has none of that name."""
-    fields = [field.remove_metadata().with_type(storage_type(field.type)) for field in schema]
-    return pa.schema([*fields, *(field for field in extra if field.name not in schema.names)])
+    """A file's columns, then those that folders add where it has none of that name."""
+    return pa.schema([*schema, *(field for field in extra if field.name not in schema.names)])
 
 
 def _check_types(schema: pa.Schema, known: Mapping[pa.Schema, Layout], path: str) -> None:
@@ -210,8 +211,15 @@ def _batches(
     """Lengths and columns of batches of rows, those that the folders' names add included."""
     stored = [c for c in columns if c < len(file.schema)]
     added = [c for c in columns if c >= len(file.schema)]
-    most = rows or batch_rows(file, groups, file.leaves(stored))
-    for length, arrays in _stored_batches(file, groups, stored, most):
+    leaves = file.leaves(stored)
+    check_row_groups(file, groups, leaves)
+    most = rows or batch_rows(file, groups, leaves)
+    batches = _stored_batches(file, groups, stored, most)
+    while True:
+        with placed(file, groups, leaves):
+            length, arrays = next(batches, (0, {}))
+        if not length:
+            return
         for position in added:
             arrays[position] = partition_values(data, schema.field(position), length)
         yield length, arrays

@@ -1,0 +1,76 @@
+"""Checks of row groups before they are read, and the place of damage where reading fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ...engine.bounded import check_limit
+from ...engine.errors import ReadError
+from ...engine.limits import FREE_CELLS, FREE_EXPANSION, MAX_VALUES_PER_BYTE
+from .file import ParquetFile
+from .pages import check_column, column_start, damaged_page
+
+_WIDTH = 8
+
+
+def check_row_groups(file: ParquetFile, row_groups: Sequence[int], leaves: Sequence[int]) -> None:
+    """Refuse row groups whose footer or page headers claim what cannot be. Raises ``ReadError``."""
+    for group in row_groups:
+        with file.translated():
+            metadata = file.metadata.row_group(group)
+            for leaf in leaves:
+                column = metadata.column(leaf)
+                repeated = file.metadata.schema.column(leaf).max_repetition_level > 0
+                what = f"the number of values of column {column.path_in_schema!r} in row group {group}"
+                if not repeated:
+                    expected = metadata.num_rows
+                    if column.num_values != expected:
+                        raise ReadError(
+                            f"Parquet error: {what} is {column.num_values:,}, and there are {expected:,} rows",
+                            path=file.path,
+                            offset=file.footer_at,
+                            hint="The file is damaged; copy it again.",
+                        )
+                else:
+                    cap = max(FREE_EXPANSION // _WIDTH, column.total_compressed_size * MAX_VALUES_PER_BYTE)
+                    check_limit(column.num_values, cap, path=file.path, offset=file.footer_at, what=what)
+        for leaf in leaves:
+            check_column(file, group, leaf)
+
+
+def check_cells(file: ParquetFile, rows: int, leaves: Sequence[int], columns: int) -> None:
+    """Refuse more rows than the bytes of a file can be believed to hold. Raises ``ReadError``."""
+    cells = rows * max(len(leaves), columns, 1)
+    cap = max(FREE_CELLS, file.size * MAX_VALUES_PER_BYTE)
+    check_limit(cells, cap, path=file.path, offset=file.footer_at, what="the number of values (rows times columns)")
+
+
+@contextmanager
+def placed(file: ParquetFile, row_groups: Sequence[int], leaves: Sequence[int]) -> Iterator[None]:
+    """Give a ``ReadError`` from within the byte where the damaged page, or else the column that fails, begins."""
+    try:
+        yield
+    except ReadError as error:
+        if error.offset is not None:
+            raise
+        raise _located(error, file, row_groups, leaves) from error
+
+
+def _located(error: ReadError, file: ParquetFile, row_groups: Sequence[int], leaves: Sequence[int]) -> ReadError:
+    for group in row_groups:
+        for leaf in leaves:
+            damage = damaged_page(file, group, leaf)
+            if damage is not None:
+                return damage
+    for group in row_groups:
+        for leaf in leaves:
+            if not file.can_read(group, leaf):
+                path = file.metadata.row_group(group).column(leaf).path_in_schema
+                return type(error)(
+                    f"{error.message} (column {path!r} of row group {group})",
+                    path=error.path,
+                    offset=column_start(file, group, leaf),
+                    hint=error.hint,
+                )
+    return error

@@ -1,0 +1,174 @@
+"""The pages of a column, by their headers: what they claim is checked before anything is decompressed.
+
+Format: https://github.com/apache/parquet-format, ``PageHeader``.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import pyarrow.parquet as pq
+
+from ...engine.bounded import check_limit
+from ...engine.errors import ReadError
+from ...engine.limits import FREE_PAGE, MAX_CHUNK_UNCOMPRESSED, MAX_COMPRESSION_RATIO, MIB
+from .file import ParquetFile
+from .footer import DAMAGED_HINT
+from .thrift import INTEGERS, STRUCT, Cursor, CutThriftError, ThriftError
+
+_WINDOW: Final = 256
+_MAX_HEADER: Final = 16 * MIB
+_WHOLE: Final = 8 * MIB
+_PADDING: Final = 100  # parquet-mr before 1.2.9 leaves the header of the dictionary page out of the column's size
+
+_TYPE, _UNCOMPRESSED, _COMPRESSED, _CRC = 1, 2, 3, 4
+_HEADERS: Final = (5, 7, 8)
+_DICTIONARY_PAGE: Final = 2
+
+
+class Page(NamedTuple):
+    """One page: where its header and its data begin, its sizes, how many values it says to hold, and its CRC."""
+
+    offset: int
+    data: int
+    compressed: int
+    uncompressed: int
+    values: int
+    is_dictionary: bool
+    crc: int | None
+
+
+class _Bytes:
+    """The bytes of a column: at hand where they are few, else read in windows."""
+
+    def __init__(self, file: ParquetFile, begin: int, end: int) -> None:
+        self._file = file
+        self._begin = begin
+        self._whole = file.read_at(begin, end - begin) if end - begin <= _WHOLE else None
+
+    def at(self, offset: int, size: int) -> bytes:
+        if self._whole is None:
+            return self._file.read_at(offset, size)
+        return self._whole[offset - self._begin : offset - self._begin + size]
+
+
+def check_column(file: ParquetFile, row_group: int, leaf: int) -> None:
+    """Look at every page header of a stored column. Raises ``ReadError`` where they are not those of honest pages."""
+    begin, end, column = _extent(file, row_group, leaf)
+    found = sum(page.values for page in _pages(file, begin, end, column) if not page.is_dictionary)
+    if found < column.num_values:
+        raise ReadError(
+            f"Parquet error: {_place(column, row_group)} has {found:,} values and the footer counts"
+            f" {column.num_values:,}",
+            path=file.path,
+            offset=begin,
+            hint=DAMAGED_HINT,
+        )
+
+
+def damaged_page(file: ParquetFile, row_group: int, leaf: int) -> ReadError | None:
+    """What is wrong with the first page of a stored column whose header or checksum is; None where they are right."""
+    begin, end, column = _extent(file, row_group, leaf)
+    try:
+        for page in _pages(file, begin, end, column):
+            if page.crc is not None and zlib.crc32(file.read_at(page.data, page.compressed)) != page.crc & 0xFFFFFFFF:
+                return ReadError(
+                    f"Parquet error: the checksum of a page of {_place(column, row_group)} does not match",
+                    path=file.path,
+                    offset=page.offset,
+                    hint=DAMAGED_HINT,
+                )
+    except ReadError as error:
+        return error
+    return None
+
+
+def column_start(file: ParquetFile, row_group: int, leaf: int) -> int:
+    """Where the pages of a stored column begin. Raises ``ReadError``."""
+    return _extent(file, row_group, leaf)[0]
+
+
+def _extent(file: ParquetFile, row_group: int, leaf: int) -> tuple[int, int, pq.ColumnChunkMetaData]:
+    """Where a stored column begins and has to end."""
+    with file.translated():
+        column = file.metadata.row_group(row_group).column(leaf)
+        first, dictionary, size = column.data_page_offset, column.dictionary_page_offset, column.total_compressed_size
+    begin = dictionary if dictionary is not None and 0 < dictionary < first else first
+    what = _place(column, row_group)
+    check_limit(begin, file.footer_at, path=file.path, offset=file.footer_at, what=f"the place of {what}")
+    check_limit(size, file.footer_at - begin, path=file.path, offset=file.footer_at, what=f"the size of {what}")
+    return begin, begin + size, column
+
+
+def _pages(file: ParquetFile, begin: int, end: int, column: pq.ColumnChunkMetaData) -> Iterator[Page]:
+    """The pages of a column, each checked; ends where the column does, or has all its values."""
+    wanted, got = column.num_values, 0
+    limit = min(end + _PADDING, file.footer_at)
+    stored = _Bytes(file, begin, limit)
+    at = begin
+    while at < end and got < wanted:
+        page = _page(file, stored, at, limit)
+        yield page
+        got += 0 if page.is_dictionary else page.values
+        at = page.data + page.compressed
+
+
+def _page(file: ParquetFile, stored: _Bytes, at: int, limit: int) -> Page:
+    size = _WINDOW
+    while True:
+        size = min(size, limit - at)
+        try:
+            page = _parsed(stored.at(at, size), at)
+            break
+        except CutThriftError as error:
+            if size == limit - at or size >= _MAX_HEADER:
+                raise _malformed(file, at, str(error)) from None
+            size *= 16
+        except ThriftError as error:
+            raise _malformed(file, at, str(error)) from None
+    if page.compressed < 0 or page.data + page.compressed > limit:
+        raise _malformed(file, at, f"it claims {page.compressed:,} bytes where {limit - page.data:,} are left")
+    cap = min(MAX_CHUNK_UNCOMPRESSED, max(FREE_PAGE, page.compressed * MAX_COMPRESSION_RATIO))
+    check_limit(page.uncompressed, cap, path=file.path, offset=at, what="the uncompressed size of a page")
+    check_limit(page.values, 2**31 - 1, path=file.path, offset=at, what="the number of values of a page")
+    return page
+
+
+def _malformed(file: ParquetFile, at: int, why: str) -> ReadError:
+    return ReadError(
+        f"Parquet error: the header of a page cannot be read: {why}", path=file.path, offset=at, hint=DAMAGED_HINT
+    )
+
+
+def _parsed(data: bytes, at: int) -> Page:
+    cursor = Cursor(data)
+    numbers = {_TYPE: -1, _UNCOMPRESSED: -1, _COMPRESSED: -1}
+    crc: int | None = None
+    values = 0
+    for field in cursor.fields():
+        if field.type in INTEGERS and field.id in numbers:
+            numbers[field.id] = cursor.integer()
+        elif field.type in INTEGERS and field.id == _CRC:
+            crc = cursor.integer()
+        elif field.type == STRUCT and field.id in _HEADERS:
+            values = _values(cursor)
+        else:
+            cursor.skip(field.type)
+    is_dictionary = numbers[_TYPE] == _DICTIONARY_PAGE
+    return Page(at, at + cursor.at, numbers[_COMPRESSED], numbers[_UNCOMPRESSED], values, is_dictionary, crc)
+
+
+def _values(cursor: Cursor) -> int:
+    values = 0
+    for field in cursor.fields():
+        if field.id == 1 and field.type in INTEGERS:
+            values = cursor.integer()
+        else:
+            cursor.skip(field.type)
+    return values
+
+
+def _place(column: pq.ColumnChunkMetaData, row_group: int) -> str:
+    return f"column {column.path_in_schema!r} of row group {row_group}"
