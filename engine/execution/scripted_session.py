@@ -24,7 +24,7 @@ from .gateway import (
 )
 from .java import Java, find_java
 from .jvm import write_logging
-from .session_conf import is_local, session_conf, worker_path
+from .session_conf import runs_here, session_conf, worker_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,7 +83,7 @@ class ScriptedSession:
         options = self.settings.get("spark.driver.extraJavaOptions", "")
         conf["spark.driver.extraJavaOptions"] = f"{logging} {options}".strip()
         settings = {"PYTHONPATH": worker_path()}
-        if is_local(master):
+        if runs_here(master):
             settings["PYSPARK_PYTHON"] = sys.executable
         if os.name == "posix":
             settings["JAVA_HOME"] = str(launchable(find_java(), self._folder))

@@ -50,6 +50,11 @@ def is_local(master: str) -> bool:
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
+def runs_here(master: str) -> bool:
+    """Whether the workers are on this machine: in one JVM, or in several that Spark starts (``local-cluster[…]``)."""
+    return is_local(master) or re.fullmatch(r"local-cluster\[.*\]", master) is not None
+
+
 def starts_directly(master: str) -> bool:
     """Whether the JVM can be started here without Spark's launcher scripts.
 
