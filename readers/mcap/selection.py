@@ -38,6 +38,8 @@ class _Format(NamedTuple):
 
 _FORMATS: Final = {
     ("ros2msg", "cdr"): _Format(Kind.ROS2, "ros2_decoder"),
+    ("ros2idl", "cdr"): _Format(Kind.ROS2, "idl_decoder"),
+    ("omgidl", "cdr"): _Format(Kind.ROS2, "idl_decoder"),
     ("ros1msg", "ros1"): _Format(Kind.ROS2, "ros1_decoder"),
     ("jsonschema", "json"): _Format(Kind.PROTOBUF, "json_decoder"),
     ("", "json"): _Format(Kind.PROTOBUF, "json_decoder"),

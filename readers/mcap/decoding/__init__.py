@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .decoded import Decoded, MessageDecoder, SchemaError
+from .idl_schema import parse_idl
 from .json_messages import JsonDecoder
 from .protobuf import ProtobufDecoder
 from .ros1 import Ros1Decoder
@@ -12,11 +13,17 @@ __all__ = [
     "Decoded",
     "MessageDecoder",
     "SchemaError",
+    "idl_decoder",
     "json_decoder",
     "protobuf_decoder",
     "ros1_decoder",
     "ros2_decoder",
 ]
+
+
+def idl_decoder(schema_name: str, schema_data: bytes) -> MessageDecoder:
+    """A decoder for CDR messages of a ``ros2idl`` or ``omgidl`` schema; raises :class:`SchemaError`."""
+    return Ros2Decoder(schema_name, schema_data, parse_idl)
 
 
 def json_decoder(schema_name: str, schema_data: bytes) -> MessageDecoder:

@@ -1,7 +1,8 @@
-"""ROS 2 messages: CDR by the ``ros2msg`` definition that stands in the file."""
+"""ROS 2 messages: CDR by the definition that stands in the file."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -11,7 +12,7 @@ from ....engine.chunk.descriptor import ComponentDescriptor
 from .cdr_batch import ColumnarReader, Faults, Messages, Piece
 from .cdr_plain import COLUMNAR, ENCODINGS, CdrError, plain_reader, read_plain
 from .decoded import Decoded, check_batch, decoded_of
-from .message_types import CDR, is_wide
+from .message_types import CDR, Struct, is_wide
 from .ros2_schema import parse_ros2
 
 _HEADER: Final = CDR.header
@@ -20,14 +21,19 @@ _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
 
 class Ros2Decoder:
-    """Decodes CDR messages of one ROS 2 type; a :class:`~chunkmill.readers.mcap.decoding.MessageDecoder`."""
+    """Decodes CDR messages of one type; a :class:`~chunkmill.readers.mcap.decoding.MessageDecoder`.
 
-    def __init__(self, schema_name: str, schema_data: bytes) -> None:
-        self._node = parse_ros2(schema_name, schema_data)
+    ``parse`` reads the definition: ``ros2msg`` text unless another is given.
+    """
+
+    def __init__(
+        self, schema_name: str, schema_data: bytes, parse: Callable[[str, bytes], Struct] = parse_ros2
+    ) -> None:
+        self._node = parse(schema_name, schema_data)
         self._columnar = ColumnarReader(self._node, CDR)
         self._reader = plain_reader(self._node)
         self._wide = is_wide(self._node)
-        name = schema_name.replace("/", ".")
+        name = schema_name.replace("/", ".").replace("::", ".")
         self.descriptor = ComponentDescriptor(f"{name}:message", archetype=name)
         self.datatype: pa.DataType = self._node.arrow
 

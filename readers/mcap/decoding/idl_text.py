@@ -1,0 +1,303 @@
+"""OMG IDL, as far as messages are defined in it: what a text declares, by full name.
+
+The grammar is that of IDL 4.2 (OMG formal/2018-01-05), building blocks for core data types, extended data types and
+annotations; what cannot be read is refused only where a message uses it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from ....engine.limits import MAX_NESTING, MAX_SCHEMA_BYTES
+from .decoded import SchemaError
+from .idl_tokens import Tokens
+
+Name = tuple[str, ...]
+
+_HEAD: Final = re.compile(r"^={3,}[ \t]*\r?\n?|^[ \t]*IDL:[ \t]*[\w/:]+[ \t]*\r?$", re.MULTILINE)
+_OTHER_HEAD: Final = re.compile(r"^(?:MSG|SRV|ACTION):", re.MULTILINE)
+_WORDS: Final = {
+    "boolean": "bool",
+    "octet": "uint8",
+    "char": "uint8",
+    "short": "int16",
+    "long": "int32",
+    "float": "float32",
+    "double": "float64",
+    **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+_UNSIGNED: Final = {"short": "uint16", "long": "uint32"}
+_UNREADABLE: Final = ("wchar", "any", "Object", "fixed", "map", "ValueBase")
+_CHANGES: Final = ("optional", "mutable", "external")
+"""Annotations with which members lie otherwise in a message than without."""
+
+
+@dataclass(frozen=True)
+class Type:
+    """A type as it is written: a primitive, ``string``, ``wstring``, ``sequence`` of another, a ``name``, or ``other``,
+    which cannot be read (``word`` says what it is). ``lengths`` are array dimensions.
+    """
+
+    kind: str
+    word: str = ""
+    name: Name = ()
+    element: Type | None = None
+    lengths: tuple[int, ...] = ()
+
+
+@dataclass
+class StructDecl:
+    """A struct: its own members, behind those of ``base``. ``why`` says why it cannot be read, if it cannot."""
+
+    scope: Name
+    base: Name | None = None
+    members: list[tuple[str, Type]] = field(default_factory=list)
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class AliasDecl:
+    """A typedef, an enum or a bitmask: another name for ``type``."""
+
+    scope: Name
+    type: Type
+
+
+Declaration = StructDecl | AliasDecl
+
+
+def read_idl(schema_name: str, schema_data: bytes) -> dict[Name, Declaration]:
+    """All types that the sections of ``schema_data`` declare. Raises :class:`SchemaError`."""
+    if len(schema_data) > MAX_SCHEMA_BYTES:
+        raise SchemaError(f"the definition of {schema_name} has {len(schema_data):,} bytes, too many")
+    text = schema_data.decode("utf-8", errors="replace")
+    if _OTHER_HEAD.search(text):
+        raise SchemaError("it has sections that are not IDL")
+    parser = _Parser(Tokens(_HEAD.sub("", text)))
+    parser.definitions((), "")
+    return parser.found
+
+
+class _Parser:
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._constants: dict[Name, int] = {}
+        self.found: dict[Name, Declaration] = {}
+
+    def definitions(self, scope: Name, closing: str) -> None:
+        """Definitions up to ``closing``."""
+        tokens = self._tokens
+        if len(scope) > MAX_NESTING:
+            raise SchemaError(f"its modules are nested deeper than {MAX_NESTING} levels")
+        while tokens.next != closing:
+            if tokens.take(";"):
+                continue
+            annotations = self._annotations()
+            word = tokens.name()
+            if word == "module":
+                inner = (*scope, tokens.name())
+                tokens.expect("{")
+                self.definitions(inner, "}")
+                tokens.expect("}")
+            elif word == "struct":
+                self._struct(scope, annotations)
+            elif word == "typedef":
+                self._typedef(scope)
+            elif word == "const":
+                self._constant(scope)
+            elif word == "enum":
+                self._enum(scope, annotations)
+            elif word in ("bitmask", "union", "bitset", "interface", "valuetype", "exception", "native"):
+                self._other(scope, word, annotations)
+            else:
+                raise tokens.error(f"{word!r} begins no definition")
+
+    def _annotations(self) -> dict[str, int | None]:
+        """Annotations by their last name, with their value where it is a whole number."""
+        tokens, found = self._tokens, dict[str, int | None]()
+        while tokens.take("@"):
+            name = tokens.scoped()[-1]
+            found[name] = None
+            if tokens.next != "(":
+                continue
+            if name in ("bit_bound", "extensibility"):
+                tokens.step()
+                if name == "bit_bound":
+                    if tokens.take("value"):
+                        tokens.expect("=")
+                    found[name] = tokens.integer(self._value_of)
+                else:
+                    found[tokens.scoped()[-1].lower()] = None
+                tokens.expect(")")
+            else:
+                tokens.skip_group("(", ")")
+        return found
+
+    def _struct(self, scope: Name, annotations: dict[str, int | None]) -> None:
+        tokens = self._tokens
+        name = (*scope, tokens.name())
+        if tokens.take(";"):  # a forward declaration
+            return
+        struct = StructDecl(scope)
+        if tokens.take(":"):
+            struct.base = tokens.scoped()
+        struct.why = next((f"it is {word}" for word in _CHANGES if word in annotations), "")
+        tokens.expect("{")
+        seen: set[str] = set()
+        while not tokens.take("}"):
+            with_annotations = self._annotations()
+            type_ = self._type(scope, 0)
+            for member, lengths in self._declarators(scope):
+                if member in seen:
+                    raise SchemaError(f"{'::'.join(name)} has the member {member!r} twice")
+                seen.add(member)
+                struct.members.append((member, _array(type_, lengths)))
+                changed = [word for word in _CHANGES if word in with_annotations]
+                struct.why = struct.why or "".join(f"its member {member!r} is {word}" for word in changed[:1])
+        self._add(name, struct)
+
+    def _typedef(self, scope: Name) -> None:
+        type_ = self._type(scope, 0)
+        for name, lengths in self._declarators(scope):
+            self._add((*scope, name), AliasDecl(scope, _array(type_, lengths)))
+
+    def _constant(self, scope: Name) -> None:
+        tokens = self._tokens
+        self._type(scope, 0)
+        name = (*scope, tokens.name())
+        tokens.expect("=")
+        first = tokens.next
+        if (first[:1].isdigit() and "." not in first) or first in ("-", "+", "~", "(") or first[:1].isalpha():
+            try:
+                self._constants[name] = tokens.integer(lambda used: self._value_of(used, scope))
+            except SchemaError:
+                self._constants.pop(name, None)  # text, fractions and booleans: no array is as long as these say
+        while tokens.next not in (";", ""):
+            tokens.step()
+
+    def _enum(self, scope: Name, annotations: dict[str, int | None]) -> None:
+        tokens = self._tokens
+        name = (*scope, tokens.name())
+        tokens.expect("{")
+        number = 0
+        while not tokens.take("}"):
+            self._annotations()
+            self._constants[*scope, tokens.name()] = number
+            number += 1
+            if not tokens.take(","):
+                tokens.expect("}")
+                break
+        bits = annotations.get("bit_bound") or 32
+        self._add(name, AliasDecl(scope, Type(f"int{_width(bits)}")))
+
+    def _other(self, scope: Name, word: str, annotations: dict[str, int | None]) -> None:
+        """What is not read; a bitmask is a number."""
+        tokens = self._tokens
+        if word == "union" and tokens.next == "switch":
+            raise tokens.error("expected a name")
+        name = (*scope, tokens.name())
+        while tokens.next not in ("{", ";", ""):
+            tokens.step()
+        if tokens.next == "{":
+            tokens.skip_group("{", "}")
+        bits = annotations.get("bit_bound") or 32
+        self._add(name, AliasDecl(scope, Type(f"uint{_width(bits)}" if word == "bitmask" else "other", word)))
+
+    def _add(self, name: Name, declaration: Declaration) -> None:
+        self.found.setdefault(name, declaration)
+
+    def _declarators(self, scope: Name) -> list[tuple[str, tuple[int, ...]]]:
+        """``a, b[3][4];``: names and dimensions."""
+        tokens, found = self._tokens, []
+        while True:
+            name, lengths = tokens.name(), []
+            while tokens.take("["):
+                lengths.append(tokens.integer(lambda used: self._value_of(used, scope)))
+                tokens.expect("]")
+            if len(lengths) > MAX_NESTING:
+                raise SchemaError(f"{name} has more than {MAX_NESTING} dimensions")
+            found.append((name, tuple(lengths)))
+            if not tokens.take(","):
+                tokens.expect(";")
+                return found
+
+    def _type(self, scope: Name, depth: int) -> Type:
+        tokens = self._tokens
+        if depth > MAX_NESTING:
+            raise SchemaError(f"its types nest deeper than {MAX_NESTING} levels")
+        word = tokens.next
+        if word == "::":
+            return Type("name", name=tokens.scoped())
+        tokens.name()
+        if word == "unsigned" or (word == "long" and tokens.next in ("long", "double")):
+            return self._of_two_words(word)
+        if word in _WORDS:
+            return Type(_WORDS[word])
+        if word in ("string", "wstring"):
+            self._bound(scope)
+            return Type(word)
+        if word == "sequence":
+            return self._sequence(scope, depth)
+        if word in _UNREADABLE:
+            if tokens.next == "<":
+                tokens.skip_group("<", ">")
+            return Type("other", word)
+        parts = [word]
+        while tokens.take("::"):
+            parts.append(tokens.name())
+        return Type("name", name=tuple(parts))
+
+    def _of_two_words(self, word: str) -> Type:
+        """``unsigned …``, ``long long`` or ``long double``."""
+        tokens = self._tokens
+        second = tokens.name()
+        if word == "long":
+            return Type("int64") if second == "long" else Type("other", "long double")
+        if second == "long" and tokens.take("long"):
+            return Type("uint64")
+        if second not in _UNSIGNED:
+            raise tokens.error(f"unsigned {second} is no type")
+        return Type(_UNSIGNED[second])
+
+    def _sequence(self, scope: Name, depth: int) -> Type:
+        tokens = self._tokens
+        tokens.expect("<")
+        element = self._type(scope, depth + 1)
+        if tokens.take(","):
+            tokens.bound(lambda used: self._value_of(used, scope))
+        tokens.close_angle()
+        return Type("sequence", element=element)
+
+    def _bound(self, scope: Name) -> None:
+        tokens = self._tokens
+        if tokens.take("<"):
+            tokens.bound(lambda used: self._value_of(used, scope))
+            tokens.close_angle()
+
+    def _value_of(self, name: Name, scope: Name = ()) -> int | None:
+        for full in candidates(name, scope):
+            if full in self._constants:
+                return self._constants[full]
+        return None
+
+
+def candidates(name: Name, scope: Name) -> list[Name]:
+    """What a name used in ``scope`` may mean, the innermost first.
+
+    >>> candidates(("Point",), ("geo", "msg"))
+    [('geo', 'msg', 'Point'), ('geo', 'Point'), ('Point',)]
+    """
+    if name[0] == "":
+        return [name[1:]]
+    return [(*scope[:depth], *name) for depth in range(len(scope), -1, -1)]
+
+
+def _array(type_: Type, lengths: tuple[int, ...]) -> Type:
+    return Type(type_.kind, type_.word, type_.name, type_.element, lengths) if lengths else type_
+
+
+def _width(bits: int) -> int:
+    """Bits of the number that holds so many."""
+    return next((width for width in (8, 16, 32) if bits <= width), 64)
