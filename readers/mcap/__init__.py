@@ -1,8 +1,8 @@
 """MCAP files: the reader, and the source that pipelines pull from."""
 
 from .info import ChannelInfo, McapInfo
-from .plan import McapSplit
 from .reader import McapReader
 from .source import McapSource
+from .split import McapSplit
 
 __all__ = ["ChannelInfo", "McapInfo", "McapReader", "McapSource", "McapSplit"]

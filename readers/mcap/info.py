@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from .file import McapFile
+from .file_level import Survey
 from .layout import Layout, Summary, read_layout
+from .options import McapOptions
 from .plan import whole
 from .registry import Channel, Registry, Schema
 from .section import SectionReader
@@ -106,30 +106,25 @@ def _scan(file: McapFile, layout: Layout) -> McapInfo:
     """Read the file from front to end, decode nothing."""
     summary = layout.summary
     registry = Registry(file.path, *(summary[:2] if summary is not None else ()))
-    counts: Counter[int] = Counter()
-    times: list[int] = []
-    split = whole(file, layout)
-    reader = SectionReader(file, split, registry)
+    survey = Survey()
+    reader = SectionReader(file, whole(file, layout, McapOptions()), registry)
     for group in reader.groups():
-        ids, numbers = np.unique(group.found.heads["channel"], return_counts=True)
-        counts.update(dict(zip(ids.tolist(), numbers.tolist(), strict=True)))
-        log_times = group.found.heads["log_time"]
-        times += [int(log_times.min()), int(log_times.max())]
+        survey.add(group.found)
     tally = reader.tally
     return McapInfo(
         path=file.path,
         bytes=file.size,
         profile=layout.profile,
         library=layout.library,
-        channels=_channels(registry.channels, registry.schemas, counts),
+        channels=_channels(registry.channels, registry.schemas, survey.counts),
         messages=tally.messages,
-        start_time=min(times, default=None),
-        end_time=max(times, default=None),
+        start_time=survey.start_time,
+        end_time=survey.end_time,
         chunks=tally.chunks.total(),
         uncompressed_bytes=tally.uncompressed,
         compression=dict(tally.chunks),
-        attachments=tally.attachments,
-        metadata=tally.metadata,
+        attachments=len(tally.attachments),
+        metadata=len(tally.metadata),
         scanned=True,
     )
 

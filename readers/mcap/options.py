@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...engine.errors import UsageError
+from .times import TimeRange, checked_range
 
 DECODERS: Final = (
     "attachments",
@@ -27,6 +28,9 @@ DECODERS: Final = (
 )
 """All decoder identifiers, sorted."""
 
+FILE_DECODERS: Final = frozenset({"attachments", "metadata", "recording_info", "schema", "stats", "urdf"})
+"""The decoders whose chunks tell of the file as a whole; they are not bound by a range of times."""
+
 _RE2_COMPLAINTS: Final = {
     "missing ]": "found unclosed character class",
     "missing )": "found open group without closing ')'",
@@ -41,7 +45,7 @@ class McapOptions:
     """The options of :class:`McapReader`, checked and ready to pickle.
 
     ``offset_ns`` is what is added to every timestamp (0 for duration timelines). ``include`` and ``exclude`` are RE2
-    patterns searched for in topics.
+    patterns searched for in topics. ``times`` is the range of log times whose messages are read, None for all.
     """
 
     timeline_type: str = "timestamp"
@@ -49,6 +53,8 @@ class McapOptions:
     decoders: frozenset[str] = frozenset(DECODERS)
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    times: TimeRange | None = None
+    recover: bool = False
 
     @classmethod
     def checked(
@@ -58,6 +64,9 @@ class McapOptions:
         decoders: Iterable[str] | None = None,
         include_topic_regex: Iterable[str] | None = None,
         exclude_topic_regex: Iterable[str] | None = None,
+        start_time_ns: int | None = None,
+        end_time_ns: int | None = None,
+        recover: bool = False,
     ) -> McapOptions:
         """Validate the arguments of the reader. Raises ``ValueError``, ``TypeError`` or ``OverflowError``."""
         if timeline_type not in ("timestamp", "duration"):
@@ -74,6 +83,8 @@ class McapOptions:
             frozenset(selected),
             _checked_patterns("include", include_topic_regex),
             _checked_patterns("exclude", exclude_topic_regex),
+            checked_range(start_time_ns, end_time_ns),
+            bool(recover),
         )
 
     def selects(self, topic: str) -> bool:
@@ -86,6 +97,11 @@ class McapOptions:
         if self.include and not any(_found(pattern, topic) for pattern in self.include):
             return False
         return not any(_found(pattern, topic) for pattern in self.exclude)
+
+    @property
+    def reads_messages(self) -> bool:
+        """Whether any decoder of messages is selected."""
+        return bool(self.decoders - FILE_DECODERS)
 
     @property
     def time_type(self) -> pa.DataType:

@@ -2,67 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import PurePath
-from typing import Final, NamedTuple
 
 import numpy as np
 
-from ...engine.errors import ReadError
 from ...engine.limits import SPLIT_BYTES
-from ...engine.stream.source import Split
 from .file import McapFile
-from .layout import Layout, Summary
-from .records import (
-    CHUNK,
-    CHUNK_HEAD_MAX,
-    DAMAGED_HINT,
-    DATA_END,
-    HEAD,
-    MESSAGE,
-    ChunkEntry,
-    ChunkHead,
-    parse_chunk_head,
-)
+from .file_level import told_by
+from .file_level.emission import FILE_LEVEL
+from .indexed import Piece, UnusableIndexError, check_channels, describes_robots, indexed_pieces
+from .layout import Layout
+from .options import McapOptions
+from .split import McapSplit
+from .times import TimeRange
 
-MAX_GAP_RECORDS: Final = 65_536
-"""A file with more records than this outside of its indexed chunks is read as one split."""
+URDF = "urdf"
 
 
-@dataclass(frozen=True, slots=True)
-class McapSplit(Split):
-    """A run of records of the data section, from one byte to another.
-
-    ``chunks`` is the number of Chunk records to be found there, None where only reading tells.
-    ``check_data_crc``: the split is the whole data section, and its CRC is to be compared with the writer's.
-    """
-
-    start: int
-    end: int
-    chunks: int | None = None
-    check_data_crc: bool = False
-
-
-class _Piece(NamedTuple):
-    """A chunk, or something between chunks: where it begins and how many bytes it uncompresses to."""
-
-    offset: int
-    uncompressed: int
-
-
-class _UnusableIndexError(Exception):
-    """The summary does not describe the data section well enough to start reading in its middle."""
-
-
-def plan_splits(file: McapFile, layout: Layout) -> list[McapSplit]:
+def plan_splits(file: McapFile, layout: Layout, options: McapOptions) -> list[McapSplit]:
     """Divide the data section into runs of chunks of about ``SPLIT_BYTES`` uncompressed.
 
     A file whose index is missing, incomplete or wrong is one split, read from front to end. The splits follow each
-    other without a gap, so that nothing is lost whatever the index says; they depend on the file alone.
+    other without a gap, so that nothing is lost whatever the index says; they depend on the file and the options alone.
+    With a range of times, stretches without a chunk that overlaps it are left out.
 
     The CRC of the whole data section can be checked by a reader of the whole only. A file is divided, and that check
     left out, where every message lies in a chunk with a CRC of its own (or the writer computed none for the section).
+
+    Chunks of the file level come first where the summary tells all of them, else behind the messages, in one split.
     """
     summary = layout.summary
     if (
@@ -70,120 +40,102 @@ def plan_splits(file: McapFile, layout: Layout) -> list[McapSplit]:
         or layout.data_crc is None
         or sum(entry.uncompressed_size for entry in summary.chunks) <= SPLIT_BYTES
     ):
-        return [whole(file, layout)]
+        return [whole(file, layout, options)]
     try:
-        pieces = _pieces(file, layout, summary)
-        _check_channels(summary)
-    except _UnusableIndexError:
-        return [whole(file, layout)]
-    return _cut(file, layout, pieces)
+        pieces = indexed_pieces(file, layout, options)
+        check_channels(summary)
+    except UnusableIndexError:
+        return [whole(file, layout, options)]
+    return _cut(file, layout, options, pieces)
 
 
-def whole(file: McapFile, layout: Layout) -> McapSplit:
+def whole(file: McapFile, layout: Layout, options: McapOptions) -> McapSplit:
     """The file as one split."""
-    return McapSplit(
+    told = told_by(layout.summary)
+    selected = _selected(FILE_LEVEL, options)
+    late = tuple(d for d in selected if d not in told)
+    split = McapSplit(
         PurePath(file.path).name,
         layout.data_end - layout.data_start,
         layout.data_start,
         layout.data_end,
         check_data_crc=layout.data_crc != 0,
+        times=_times_to_skip_by(layout, options, late),
+        before=tuple(d for d in selected if d in told),
+        after=(*late, *_selected((URDF,), options)),
+        is_whole=True,
     )
+    if options.reads_messages or late or (split.after and _may_describe_robots(layout, options)):
+        return split
+    return replace(split, end=split.start, check_data_crc=False, is_whole=False)
 
 
-def _cut(file: McapFile, layout: Layout, pieces: list[_Piece]) -> list[McapSplit]:
+def _may_describe_robots(layout: Layout, options: McapOptions) -> bool:
+    summary = layout.summary
+    return summary is None or "schema" not in told_by(summary) or describes_robots(summary, options)
+
+
+def _cut(file: McapFile, layout: Layout, options: McapOptions, pieces: list[Piece]) -> list[McapSplit]:
     """Runs of equal uncompressed size, as near as chunk borders allow."""
-    total = np.cumsum([piece.uncompressed for piece in pieces])
-    count = -(-int(total[-1]) // SPLIT_BYTES)
+    before, after = _selected(FILE_LEVEL, options), _selected((URDF,), options)
+    runs = _runs(pieces) if options.reads_messages else []
+    if len(runs) == 1 and len(runs[0]) == len(pieces):
+        return [whole(file, layout, options)]
+    ends = {piece.offset: end.offset for piece, end in pairwise(pieces)}
+    number = len(runs)
+    name = PurePath(file.path).name
+    splits = []
+    for i, run in enumerate(runs):
+        start = layout.data_start if run[0] is pieces[0] else run[0].offset
+        end = ends.get(run[-1].offset, layout.data_end)
+        counts = [piece.messages for piece in run if piece.is_wanted]
+        splits.append(
+            McapSplit(
+                f"{name} [{i + 1}/{number}]",
+                end - start,
+                start,
+                end,
+                chunks=len(run),
+                messages=None if None in counts else sum(c for c in counts if c is not None),
+                times=options.times,
+            )
+        )
+    if not splits:
+        splits = [McapSplit(name, 0, layout.data_start, layout.data_start)]
+    splits[0] = replace(splits[0], before=before)
+    splits[-1] = replace(splits[-1], after=after)
+    return splits
+
+
+def _runs(pieces: list[Piece]) -> list[list[Piece]]:
+    """Neighbouring pieces of about ``SPLIT_BYTES`` together, without stretches of which nothing is wanted."""
+    total = np.cumsum([piece.uncompressed if piece.is_wanted else 0 for piece in pieces])
+    count = max(1, -(-int(total[-1]) // SPLIT_BYTES))
     wanted = total[-1] * np.arange(1, count) / count
     firsts = [0, *dict.fromkeys(int(i) for i in np.searchsorted(total, wanted) + 1 if i < len(pieces)), len(pieces)]
-    starts = [layout.data_start, *(pieces[i].offset for i in firsts[1:-1]), layout.data_end]
-    number = len(starts) - 1
-    if number == 1:
-        return [whole(file, layout)]
-    name = PurePath(file.path).name
-    return [
-        McapSplit(f"{name} [{i + 1}/{number}]", end - start, start, end, chunks=firsts[i + 1] - firsts[i])
-        for i, (start, end) in enumerate(pairwise(starts))
-    ]
+    runs = (pieces[first:last] for first, last in pairwise(firsts))
+    return [trimmed for run in runs if (trimmed := _trimmed(run))]
 
 
-def _pieces(file: McapFile, layout: Layout, summary: Summary) -> list[_Piece]:
-    """Every chunk of the data section in file order, indexed or not."""
-    pieces: list[_Piece] = []
-    at, left = layout.data_start, MAX_GAP_RECORDS
-    for entry in summary.chunks:
-        left -= _walk_gap(file, layout, at, entry.offset, left, pieces)
-        _check_entry(file, layout, entry)
-        pieces.append(_Piece(entry.offset, entry.uncompressed_size))
-        at = entry.end + entry.index_length
-    _walk_gap(file, layout, at, layout.data_end, left, pieces)
-    if summary.statistics is not None and summary.statistics.chunk_count > len(pieces):
-        why = f"the summary counts {summary.statistics.chunk_count:,} chunks and {len(pieces):,} are there"
-        raise ReadError(why, path=file.path, offset=layout.data_end, hint=DAMAGED_HINT)
-    return pieces
+def _trimmed(run: list[Piece]) -> list[Piece]:
+    wanted = [i for i, piece in enumerate(run) if piece.is_wanted]
+    return run[wanted[0] : wanted[-1] + 1] if wanted else []
 
 
-def _walk_gap(file: McapFile, layout: Layout, at: int, end: int, most: int, pieces: list[_Piece]) -> int:
-    """Walk the heads of the records between two indexed chunks, add the chunks among them; returns their number."""
-    assert layout.summary is not None
-    known = {channel.id for channel in layout.summary.channels} if at < end else set()
-    number = 0
-    while at != end:
-        if at > end or number == most:
-            raise _UnusableIndexError
-        opcode, length = _head(file, at, end)
-        if opcode == CHUNK:
-            pieces.append(_Piece(at, _chunk_head(file, layout, at, length).uncompressed_size))
-        elif opcode == MESSAGE:
-            if layout.data_crc or int.from_bytes(file.read_up_to(at + HEAD.size, 2), "little") not in known:
-                raise _UnusableIndexError  # guarded by the CRC of the whole section only, or of a channel yet to come
-        elif opcode == DATA_END and at + HEAD.size + length != end:
-            raise _UnusableIndexError
-        at += HEAD.size + length
-        number += 1
-    return number
+def _selected(decoders: Sequence[str], options: McapOptions) -> tuple[str, ...]:
+    return tuple(d for d in decoders if d in options.decoders)
 
 
-def _check_entry(file: McapFile, layout: Layout, entry: ChunkEntry) -> None:
-    """Compare a chunk index entry with the head of the chunk it points at."""
-    if entry.offset < layout.data_start or entry.end + entry.index_length > layout.data_end:
-        raise _UnusableIndexError
-    opcode, length = _head(file, entry.offset, layout.data_end)
-    if opcode != CHUNK or HEAD.size + length != entry.length:
-        raise _UnusableIndexError
-    if _chunk_head(file, layout, entry.offset, length).uncompressed_size != entry.uncompressed_size:
-        raise _UnusableIndexError
+def _times_to_skip_by(layout: Layout, options: McapOptions, late: Sequence[str]) -> TimeRange | None:
+    """The range of times if nothing is needed of the chunks outside of it.
 
-
-def _head(file: McapFile, at: int, end: int) -> tuple[int, int]:
+    The summary repeats every channel then, and tells all that the file level needs but what is in ``late``.
+    """
+    summary = layout.summary
+    if options.times is None or summary is None or late:
+        return None
     try:
-        return file.head_at(at, end)
-    except ReadError as error:
-        raise _UnusableIndexError from error
-
-
-def _chunk_head(file: McapFile, layout: Layout, at: int, length: int) -> ChunkHead:
-    body = file.read_up_to(at + HEAD.size, min(length, CHUNK_HEAD_MAX))
-    try:
-        head = parse_chunk_head(body, length, path=file.path, offset=at)
-    except ReadError as error:
-        raise _UnusableIndexError from error
-    if head.crc == 0 and layout.data_crc:
-        raise _UnusableIndexError  # guarded by the CRC of the whole section only
-    return head
-
-
-def _check_channels(summary: Summary) -> None:
-    """Whether every channel and schema is repeated in the summary, so that a split needs nothing from the others."""
-    channels = {channel.id for channel in summary.channels}
-    schemas = {schema.id for schema in summary.schemas} | {0}
-    indexed = {int(i) for i in np.unique(np.frombuffer(b"".join(e.channel_ids for e in summary.chunks), "<u2"))}
-    complete = indexed <= channels and all(channel.schema_id in schemas for channel in summary.channels)
-    statistics = summary.statistics
-    if statistics is not None:
-        complete = complete and statistics.channel_count <= len(channels)
-        complete = complete and set(statistics.channel_message_counts) <= channels
-    else:
-        complete = complete and all(entry.channel_ids for entry in summary.chunks)
-    if not complete:
-        raise _UnusableIndexError
+        check_channels(summary)
+    except UnusableIndexError:
+        return None
+    return None if describes_robots(summary, options) else options.times

@@ -107,6 +107,13 @@ def malformed(opcode: int, why: str, *, path: str, offset: int | None) -> ReadEr
     return ReadError(f"a {record_name(opcode)} record is malformed: {why}", path=path, offset=offset, hint=DAMAGED_HINT)
 
 
+class Place(NamedTuple):
+    """Where a record lies in the file: its first byte, and its length with its head."""
+
+    offset: int
+    length: int
+
+
 class ChunkEntry(NamedTuple):
     """A ChunkIndex record, without the positions of the single message indexes.
 

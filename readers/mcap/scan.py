@@ -69,6 +69,10 @@ class Found(NamedTuple):
     offsets: Ints
     heads: np.ndarray
 
+    def at(self, which: npt.NDArray[np.bool_]) -> Found:
+        """Those of the messages for which ``which`` is true."""
+        return self if which.all() else Found(self.offsets[which], self.heads[which])
+
 
 def find_messages(arena: Bytes, block: Block, registry: Registry, *, path: str) -> Found:
     """All messages of ``block``; its channels and schemas go to ``registry``. Raises ``ReadError`` on damage."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,13 +11,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ...engine.bounded import check_limit
-from ...engine.errors import ReadError
-from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_SCHEMA_BYTES, MIB
-from .attachment import check_attachment
+from ...engine.errors import ReadError, ReadWarning
+from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB
+from .attachment import read_attachment
 from .compression import check_crc, check_declared, decompress
 from .cursor import Cursor
 from .file import McapFile
-from .plan import McapSplit
 from .records import (
     ATTACHMENT,
     CHANNEL,
@@ -29,12 +29,15 @@ from .records import (
     MESSAGE_INDEX,
     METADATA,
     SCHEMA,
+    ChunkHead,
+    Place,
     malformed,
     parse_chunk_head,
     record_name,
 )
 from .registry import Registry
 from .scan import Block, Bytes, Found, find_messages, walk
+from .split import McapSplit
 
 GROUP_BYTES: Final = 16 * MIB
 """Decompressed records that are looked at together."""
@@ -52,29 +55,39 @@ class Group(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What was found so far. ``chunks`` counts by compression, ``uncompressed`` the bytes in them."""
+    """What was found so far. ``chunks`` counts by compression, ``uncompressed`` and ``compressed`` the bytes in them.
+
+    Of the chunks, ``skipped`` were passed over for their times.
+    """
 
     messages: int = 0
     chunks: Counter[str] = field(default_factory=Counter)
+    skipped: int = 0
     uncompressed: int = 0
-    attachments: int = 0
-    metadata: int = 0
+    compressed: int = 0
+    attachments: list[Place] = field(default_factory=list)
+    metadata: list[Place] = field(default_factory=list)
 
 
 class SectionReader:
     """Reads the records of one split.
 
-    Every byte between the split's ends belongs to a record that was looked at, else ``ReadError``.
+    Every byte between the split's ends belongs to a record that was looked at, else ``ReadError``. Where the split has
+    ``times``, chunks that have no message in that range are not decompressed. ``check_attachments`` is false where
+    somebody else reads them and checks their CRCs.
     """
 
-    def __init__(self, file: McapFile, split: McapSplit, registry: Registry) -> None:
+    def __init__(self, file: McapFile, split: McapSplit, registry: Registry, *, check_attachments: bool = True) -> None:
         self._file = file
         self._split = split
         self._registry = registry
+        self._check_attachments = check_attachments
+        self._times_are_wrong = False
         self._cursor = Cursor(file, split.start, split.end, checksum=split.check_data_crc)
         self._arena: Bytes = np.empty(0, np.uint8)
         self._used = 0
         self._blocks: list[Block] = []
+        self._heads: dict[int, ChunkHead] = {}
         self._window = _WINDOWS[0]
         self._after_chunk = False
         self.tally = Tally()
@@ -90,14 +103,22 @@ class SectionReader:
                 self._arena = np.empty(max(GROUP_BYTES, need), np.uint8)
             self._take(opcode, length)
         yield from self._flush()
-        found = self.tally.chunks.total()
-        if self._split.chunks is not None and found != self._split.chunks:
-            raise ReadError(
-                f"{self._split.chunks:,} chunks should be here and {found:,} were found",
-                path=self._file.path,
-                offset=self._split.start,
-                hint="The file was changed while it was read, or its index is wrong.",
-            )
+        self._check_counts()
+
+    def _check_counts(self) -> None:
+        split, chunks, messages = self._split, self.tally.chunks.total(), self.tally.messages
+        if split.chunks is not None and chunks != split.chunks:
+            raise self._miscounted("chunks", split.chunks, chunks)
+        if split.messages is not None and messages < split.messages:
+            raise self._miscounted("messages", split.messages, messages)
+
+    def _miscounted(self, what: str, expected: int, found: int) -> ReadError:
+        return ReadError(
+            f"{expected:,} {what} should be here and {found:,} were found",
+            path=self._file.path,
+            offset=self._split.start,
+            hint="The file was changed while it was read, or its index is wrong.",
+        )
 
     def _room_for(self, opcode: int, length: int) -> int:
         """Arena bytes that the next record needs."""
@@ -105,7 +126,7 @@ class SectionReader:
             at = self._cursor.at
             body = self._file.read_up_to(at + HEAD.size, min(length, CHUNK_HEAD_MAX))
             self._head = parse_chunk_head(body, length, path=self._file.path, offset=at)
-            return check_declared(self._head, path=self._file.path, offset=at)
+            return 0 if self._skips(self._head) else check_declared(self._head, path=self._file.path, offset=at)
         if opcode == MESSAGE:
             size = HEAD.size + length
             check_limit(
@@ -126,7 +147,10 @@ class SectionReader:
         elif opcode == MESSAGE:
             self._take_window(length)
         elif opcode == MESSAGE_INDEX:
-            self._take_index(cursor.take_record(length), after_chunk)
+            if after_chunk:
+                self._take_index(cursor.take_record(length))
+            else:
+                cursor.skip_record(length)
         elif opcode in (SCHEMA, CHANNEL):
             at = cursor.at
             check_limit(
@@ -134,20 +158,44 @@ class SectionReader:
             )
             self._registry.add(opcode, cursor.take_record(length), offset=at)
         elif opcode == ATTACHMENT:
-            check_attachment(self._file, cursor.at, length)
-            self.tally.attachments += 1
-            cursor.skip_record(length)
+            self._take_attachment(length)
         elif opcode == DATA_END:
             self._take_data_end(length)
         elif opcode > DATA_END or opcode == METADATA:
-            self.tally.metadata += opcode == METADATA
+            if opcode == METADATA:
+                self._note(self.tally.metadata, length)
             cursor.skip_record(length)
         else:
             why = f"a record {record_name(opcode)} stands in the data section"
             raise ReadError(why, path=self._file.path, offset=cursor.at, hint=DAMAGED_HINT)
 
+    def _skips(self, head: ChunkHead) -> bool:
+        times = self._split.times
+        return times is not None and not times.overlaps(head)
+
+    def _take_attachment(self, length: int) -> None:
+        attachment = read_attachment(self._file, self._cursor.at, length)
+        if self._check_attachments:
+            attachment.check(self._file)
+        self._note(self.tally.attachments, length)
+        self._cursor.skip_record(length)
+
+    def _note(self, places: list[Place], length: int) -> None:
+        place = Place(self._cursor.at, HEAD.size + length)
+        places.append(place)
+        what = "the number of attachments or metadata records"
+        check_limit(len(places), MAX_OTHER_RECORDS, path=self._file.path, offset=place.offset, what=what)
+
     def _take_chunk(self, length: int) -> None:
         cursor, head, path = self._cursor, self._head, self._file.path
+        self.tally.chunks[head.compression] += 1
+        self.tally.uncompressed += head.uncompressed_size
+        self.tally.compressed += head.size
+        if self._skips(head):
+            self._after_chunk = False
+            self.tally.skipped += 1
+            cursor.skip_record(length)
+            return
         offset, size = cursor.at, head.uncompressed_size
         cursor.skip(HEAD.size + head.data_at)
         out = self._arena[self._used : self._used + size]
@@ -163,14 +211,11 @@ class SectionReader:
         cursor.skip(length - head.data_at - head.size)
         checked = head.crc != 0 or self._split.check_data_crc
         self._blocks.append(Block(self._used, self._used + size, offset, True, checked, []))
+        self._heads[offset] = head
         self._used += size
-        self.tally.chunks[head.compression] += 1
-        self.tally.uncompressed += size
 
-    def _take_index(self, body: bytes, after_chunk: bool) -> None:
+    def _take_index(self, body: bytes) -> None:
         """Keep the offsets of a MessageIndex record that belongs to the chunk before it."""
-        if not after_chunk:
-            return
         block = self._blocks[-1]
         size = int.from_bytes(body[2:6], "little")
         if block.indexed is None or len(body) < 6 or size % 16 or size > len(body) - 6:
@@ -211,10 +256,28 @@ class SectionReader:
     def _flush(self) -> Iterator[Group]:
         arena = self._arena[: self._used]
         parts = [find_messages(arena, block, self._registry, path=self._file.path) for block in self._blocks]
-        self._blocks, self._used = [], 0
+        if self._split.times is not None:
+            for block, part in zip(self._blocks, parts, strict=True):
+                self._compare_with_head(block, part)
+        self._blocks, self._heads, self._used = [], {}, 0
         self._arena = np.empty(0, np.uint8)
         parts = [part for part in parts if len(part.offsets)]
         if parts:
             found = Found(np.concatenate([p.offsets for p in parts]), np.concatenate([p.heads for p in parts]))
             self.tally.messages += len(found.offsets)
             yield Group(arena, found)
+
+    def _compare_with_head(self, block: Block, found: Found) -> None:
+        """Warn, once, when a chunk tells the times of its messages wrong: others may have been skipped for theirs."""
+        head = self._heads.get(block.offset)
+        if head is None or not len(found.heads) or self._times_are_wrong or head.start_time == head.end_time == 0:
+            return
+        times = found.heads["log_time"]
+        if int(times.min()) < head.start_time or int(times.max()) > head.end_time:
+            self._times_are_wrong = True
+            warnings.warn(
+                f"{self._file.path}: the chunk at byte {block.offset:,} has messages outside of the times that it"
+                " declares; messages of other chunks may be missing in the range of times that was asked for",
+                ReadWarning,
+                stacklevel=2,
+            )

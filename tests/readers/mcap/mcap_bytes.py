@@ -13,7 +13,7 @@ import pyarrow as pa
 import zstandard
 from chunkmill.engine.chunk import Chunk
 from chunkmill.readers.mcap import McapSource
-from chunkmill.readers.mcap.options import McapOptions
+from chunkmill.readers.mcap.options import DECODERS, FILE_DECODERS, McapOptions
 
 MAGIC = b"\x89MCAP0\r\n"
 COMPRESS = {"": bytes, "lz4": lz4.frame.compress, "zstd": zstandard.compress}
@@ -141,7 +141,8 @@ def written(folder: Path, data: bytes, name: str = "x.mcap") -> Path:
 
 
 def chunks_of(path: Path, **options: object) -> list[Chunk]:
-    """All chunks of a file, in order."""
+    """All chunks of a file, in order; without those of the file level where no decoders are named."""
+    options = {"decoders": [d for d in DECODERS if d not in FILE_DECODERS]} | options
     source = McapSource(str(path), McapOptions.checked(**options))  # type: ignore[arg-type]
     return [chunk for split in source.splits() for chunk in source.read(split)]
 

@@ -170,7 +170,7 @@ class TestDecoders:
             (["protobuf", "raw"], ["McapMessage:data"]),
             (["protobuf"], []),
             (["ros2msg"], []),
-            (["schema", "stats", "urdf", "foxglove", "metadata", "attachments", "recording_info"], []),
+            (["urdf", "foxglove", "metadata", "attachments"], []),
             ([], []),
         ],
     )

@@ -1,0 +1,69 @@
+"""The decoder ``metadata``: all Metadata records of a file as one chunk."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+from mcap.records import Metadata
+
+from ....engine.bounded import check_limit
+from ....engine.chunk import Chunk, ComponentDescriptor
+from ....engine.errors import ReadWarning
+from ....engine.limits import MAX_METADATA
+from ..file import McapFile
+from ..records import HEAD, METADATA, Place, parse_record
+from .places import check_place
+from .static import METADATA_ENTITY, PAIRS, pairs, static_chunk
+
+_WRITTEN_TWICE: Final = ("rosbag2", "serialized_metadata")
+"""rosbag2 writes its metadata when it opens a file, empty, and again when it closes it: only the second counts."""
+
+
+def metadata_chunk(file: McapFile, places: Sequence[Place]) -> Chunk | None:
+    """One column for each name, its pairs sorted by key; None when there is no record.
+
+    Records of one name are merged: of two values of a key the later stays, with a ``ReadWarning``.
+    """
+    merged: dict[str, dict[str, str]] = {}
+    left = MAX_METADATA
+    for place in places:
+        left -= check_limit(place.length, left, path=file.path, offset=place.offset, what="the length of metadata")
+        record = _read(file, place)
+        known = merged.setdefault(record.name, {})
+        for key in sorted(record.metadata.keys() & known.keys()):
+            if known[key] != record.metadata[key] and (record.name, key) != _WRITTEN_TWICE:
+                _warn(file.path, record.name, key, known[key], record.metadata[key])
+        known.update(record.metadata)
+    if not merged:
+        return None
+    return static_chunk(
+        METADATA_ENTITY,
+        [(_described(name), pa.array([pairs(dict(sorted(values.items())))], PAIRS)) for name, values in merged.items()],
+    )
+
+
+def _read(file: McapFile, place: Place) -> Metadata:
+    check_place(file, place, METADATA)
+    size = place.length - HEAD.size
+    body = file.read_at(place.offset + HEAD.size, size, what="a metadata record")
+    record: Metadata = parse_record(Metadata.read, METADATA, body, path=file.path, offset=place.offset)
+    return record
+
+
+def _described(name: str) -> ComponentDescriptor:
+    return ComponentDescriptor(name, archetype="McapMetadata", component_type="rerun.components.KeyValuePairs")
+
+
+def _warn(path: str, name: str, key: str, old: str, new: str) -> None:
+    warnings.warn(
+        f"{path}: metadata records named {name!r} give {key!r} twice: {_short(new)} replaces {_short(old)}",
+        ReadWarning,
+        stacklevel=4,
+    )
+
+
+def _short(value: str) -> str:
+    return repr(value if len(value) <= 60 else value[:57] + "...")
