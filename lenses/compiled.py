@@ -14,11 +14,15 @@ from .selector_table import SelectorTable
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A selector's place in the table of its input, and its text; ``required``: giving nothing is an error."""
+    """A selector's place in the table of its input, and its text.
+
+    ``required``: giving nothing is an error. ``nullable``: whether values may be null, by the column's type.
+    """
 
     slot: int
     text: str
     required: bool = False
+    nullable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +117,8 @@ def compile_lenses(lenses: tuple[Lens, ...]) -> CompiledLenses:
 
 def _derive(lens: DeriveLens, table: SelectorTable) -> CompiledDerive:
 
-    def selected(pipeline: Pipeline, required: bool = False) -> Selected:
-        return Selected(table.add(pipeline), pipeline_text(pipeline), required)
+    def selected(pipeline: Pipeline, required: bool = False, nullable: bool = True) -> Selected:
+        return Selected(table.add(pipeline), pipeline_text(pipeline), required or lens.strict, nullable)
 
     return CompiledDerive(
         lens.input_component,
@@ -124,7 +128,7 @@ def _derive(lens: DeriveLens, table: SelectorTable) -> CompiledDerive:
         lens.keep_empty,
         lens.static,
         None if lens.condition is None else selected(lens.condition),
-        tuple((o.descriptor, selected(o.pipeline, o.required)) for o in lens.outputs),
+        tuple((o.descriptor, selected(o.pipeline, o.required, o.nullable)) for o in lens.outputs),
         tuple((s, selected(s.pipeline)) for s in lens.spreads),
         tuple((t.name, t.kind, selected(t.pipeline)) for t in lens.timelines),
         lens.constants,

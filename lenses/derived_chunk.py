@@ -81,7 +81,9 @@ class _Derived:
         for spread, selected in self.lens.spreads:
             try:
                 column = self.work.column(self.lens, selected, f"components '{spread.prefix}*'")
-                out += [] if column is None else spread_components(spread, column)
+                found = [] if column is None else spread_components(spread, column)
+                taken = {c.descriptor.component for c in out}
+                out += [c for c in found if c.descriptor.component not in taken]
             except LensError as error:
                 self.errors.append(error)
             except SelectorError as error:

@@ -24,6 +24,7 @@ class DeriveLens:
     entity, to ``output_entity``, or to ``output_child``, a path below the input's entity. With ``scatter`` each element
     becomes a row of its own: an input row of n elements gives n rows at its time, a null or empty one gives one row,
     or none without ``keep_empty``. With ``static`` the rows have no timelines. :meth:`where` says which rows it is for.
+    With ``strict`` a selector that gives nothing, because the input has no such field, is an error.
 
     Lenses do not change: each ``to_…`` returns another one. They pickle wherever their callables do.
 
@@ -38,6 +39,7 @@ class DeriveLens:
     scatter: bool = field(default=False, kw_only=True)
     keep_empty: bool = field(default=True, kw_only=True)
     static: bool = field(default=False, kw_only=True)
+    strict: bool = field(default=False, kw_only=True)
     condition: Pipeline | None = field(default=None, kw_only=True, repr=False)
     otherwise: str = field(default="", kw_only=True, repr=False)
     outputs: tuple[ComponentOutput, ...] = field(default=(), kw_only=True, repr=False)
@@ -64,14 +66,20 @@ class DeriveLens:
         return replace(self, condition=pipeline_of(selector), otherwise=otherwise)
 
     def to_component(
-        self, component: ComponentDescriptor | str | Any, selector: Selector | str, *, required: bool = False
+        self,
+        component: ComponentDescriptor | str | Any,
+        selector: Selector | str,
+        *,
+        required: bool = False,
+        nullable: bool = True,
     ) -> DeriveLens:
         """One more component column. A name alone gives a descriptor without archetype and component type.
 
         Values are written as the selector gives them; see :meth:`Selector.cast` for another type. Where it gives
-        nothing, because the input has no such field, there is no column; with ``required`` that is an error.
+        nothing, because the input has no such field, there is no column; with ``required`` that is an error. Without
+        ``nullable`` the column's type says that no instance is null, and a null one is an error.
         """
-        output = ComponentOutput(descriptor_of(component), pipeline_of(selector), required)
+        output = ComponentOutput(descriptor_of(component), pipeline_of(selector), required, nullable)
         return replace(self, outputs=(*self.outputs, output))
 
     def to_timeline(self, timeline_name: str, timeline_type: str, selector: Selector | str) -> DeriveLens:
@@ -114,7 +122,8 @@ class DeriveLens:
         """One component for each field of the structs that ``selector`` gives, called ``prefix`` and the field's name.
 
         The selector must give one struct a row. A field that is a list gives its elements as the instances of the
-        row, any other one instance. A field that is null in all rows gives no component.
+        row, any other one instance. A field that is null in all rows gives no component, nor does one whose component
+        is an output of its own.
 
         >>> DeriveLens("Scan:message").to_components("Points3D:", ".fields").describe()
         'Scan:message -> Points3D:* = .fields'

@@ -25,11 +25,15 @@ TIMELINE_TYPES = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class ComponentOutput:
-    """A component column and the selector that gives its values; ``required``: giving nothing is an error."""
+    """A component column and the selector that gives its values.
+
+    ``required``: giving nothing is an error. ``nullable``: whether instances may be null, by the column's type.
+    """
 
     descriptor: ComponentDescriptor
     pipeline: Pipeline
     required: bool = False
+    nullable: bool = True
 
     def describe(self) -> str:
         """``component = selector``."""

@@ -47,7 +47,7 @@ class ChunkWork:
             found = self._results_on(lens.component).column(selected.slot)
             if found is None and selected.required:
                 raise SelectorError(f"`{selected.text}` gives nothing: there is no such field")
-            return found
+            return found if found is None or selected.nullable else lists.without_nulls(found)
         except SelectorError as error:
             message = (
                 f"Failed to apply operations to {what} "

@@ -68,7 +68,8 @@ def pack(node: Packed, parts: list[pa.Array]) -> pa.FixedSizeListArray:
             missing[:, i] = ~column.is_valid().to_numpy(zero_copy_only=False)
             column = pc.fill_null(column, 0)
         values = column.to_numpy(zero_copy_only=False)
-        numbers[:, i] = values if node.factor == 1.0 else values * node.factor
+        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite
+            numbers[:, i] = values if node.factor == 1.0 else values * node.factor
     if not missing.any():
         return _fixed(pa.array(numbers.reshape(-1)), size, None, not node.whole)
     if not node.whole:

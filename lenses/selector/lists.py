@@ -150,6 +150,15 @@ def list_array(values: pa.Array, offsets: Offsets, valid: Validity | pa.Buffer |
     return pa.Array.from_buffers(kind, len(offsets) - 1, buffers, -1 if valid is not None else 0, 0, [values])
 
 
+def without_nulls(values: pa.ListArray) -> pa.ListArray:
+    """The same lists in a type whose elements cannot be null; raises where one is. Nothing is copied."""
+    if values.values.null_count and values.flatten().null_count:
+        raise SelectorError("a value is null in a column without nulls")
+    kind = pa.list_(pa.field("item", values.type.value_type, nullable=False))
+    buffers = values.buffers()[:2]
+    return pa.Array.from_buffers(kind, len(values), buffers, values.null_count, values.offset, [values.values])
+
+
 def bitmap_of(values: pa.Array) -> pa.Buffer | None:
     """The validity of ``values`` as a bitmap that starts at its first bit; None where all are valid."""
     if values.null_count == 0:

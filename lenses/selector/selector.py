@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from . import evaluation, jq_program, syntax
 from .parser import parse
-from .syntax import Cast, Function, Jq, Nanoseconds, Pipeline, Scaled
+from .syntax import Cast, Function, Jq, Nanoseconds, Packed, Pipeline, Scaled
 from .type_names import type_name
 from .units import unit_factor
 
@@ -80,6 +80,25 @@ class Selector:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
         jq_program.check_program(program)
         return cls.of(Pipeline((syntax.Stage(Jq(program, _datatype(type), float(timeout)), False),)))
+
+    @classmethod
+    def pack(cls, *selectors: Selector | str, type: pa.DataType | str = "float32") -> Selector:  # noqa: A002 - the word for it
+        """Vectors of one number from each selector, as fixed-size lists of ``type``; a null number makes a null vector.
+
+        All selectors must give equally many values. Followed by ``[]``, the numbers are values of their own.
+
+        >>> Selector.pack(".x", ".y").execute(pa.array([{"x": 1, "y": 2.5}])).to_pylist()
+        [[1.0, 2.5]]
+        """
+        if not selectors:
+            raise ValueError("pack requires at least one selector")
+        datatype = _datatype(type)
+        assert datatype is not None
+        if datatype not in (pa.float32(), pa.float64()):
+            raise ValueError(f"pack makes vectors of float32 or float64, not of {datatype}")
+        parts = tuple(pipeline_of(selector) for selector in selectors)
+        packed = Packed(parts, datatype, 1.0, whole=True, by_position=False)
+        return cls.of(Pipeline((syntax.Stage(packed, False),)))
 
     @property
     def pipeline(self) -> Pipeline:

@@ -1,4 +1,7 @@
-"""``chunkmill convert`` on every real MCAP: every message in is a row out, and Rerun opens the result."""
+"""``chunkmill convert`` on every real MCAP: every message in is a row out, and Rerun opens the result.
+
+But for messages of several transforms, each of which is a row, and of joints, whose series are at entities below.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,32 @@ def recordings() -> list[Path]:
     return [*sorted(folder.glob("*.mcap")), DATA / "demo.mcap"]
 
 
-def messages(path: Path) -> Counter[str] | None:
-    """Messages by entity as the official library counts them; None where it cannot read the file."""
+BELOW = {"JointState": ("position", "velocity", "effort"), "Joy": ("axes", "buttons")}
+
+
+def expected_rows(path: Path) -> Counter[str] | None:
+    """Rows by entity, for the messages that the official library finds; None where it cannot read the file."""
     counts: Counter[str] = Counter()
     try:
         with path.open("rb") as file:
-            for _, channel, _ in make_reader(file).iter_messages(log_time_order=False):
-                counts[parse_entity_path(channel.topic)] += 1
+            for schema, channel, message in make_reader(file).iter_messages(log_time_order=False):
+                entity = parse_entity_path(channel.topic)
+                package, _, kind = "" if schema is None else schema.name.replace("/msg/", "/").partition("/")
+                if kind == "TFMessage":
+                    of = transforms(schema.encoding, message.data)
+                    counts[entity] += of if channel.topic != "/tf_static" else 0
+                    continue
+                counts[entity] += 1
+                for child in BELOW.get(kind, ()) if package == "sensor_msgs" else ():
+                    counts[f"{entity}/{child}"] += 1
     except McapError:
         return None
-    return counts
+    return +counts
+
+
+def transforms(encoding: str, data: bytes) -> int:
+    """How many transforms a message begins to say it has, in CDR behind its header."""
+    return int.from_bytes(data[:4] if encoding == "ros1msg" else data[4:8], "little")
 
 
 def rows(path: Path) -> Counter[str]:
@@ -55,7 +74,7 @@ def run(*arguments: object) -> int:
 @pytest.mark.parametrize("path", recordings(), ids=lambda p: p.name)
 def test_every_message_becomes_a_row(path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.rrd"
-    expected = messages(path)
+    expected = expected_rows(path)
     code = run("convert", path, "-o", out, "--executor", "inline")
     said = capfd.readouterr().err
     if expected is None:

@@ -1,0 +1,9 @@
+"""What the common ROS messages mean: lenses from decoded messages to Rerun's archetypes.
+
+:mod:`.messages` and :mod:`.sensors` declare them, one function a message type; the other modules hold what those need
+beyond selectors, as functions of whole arrays.
+"""
+
+from .mappings import REFLECTED, ros2_lenses
+
+__all__ = ["REFLECTED", "ros2_lenses"]

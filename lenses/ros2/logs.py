@@ -1,0 +1,41 @@
+"""``rcl_interfaces/Log``: its levels as Rerun's words and colours."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+LEVELS: Final = {
+    10: ("DEBUG", 0x808080FF),
+    20: ("INFO", 0x0080FFFF),
+    30: ("WARN", 0xFFA500FF),
+    40: ("ERROR", 0xFF0000FF),
+    50: ("CRITICAL", 0x8B0000FF),
+}
+"""The levels of ``rcl_interfaces/Log``, by Rerun's words and colours (RGBA); 50 is FATAL there."""
+
+_CODES: Final = pa.array(list(LEVELS), pa.int64())
+_WORDS: Final = pa.array([word for word, _ in LEVELS.values()])
+_COLOURS: Final = pa.array([colour for _, colour in LEVELS.values()], pa.uint32())
+_OTHER: Final = ("UNKNOWN", 0x808080FF)
+
+
+def levels(codes: pa.Array) -> pa.Array:
+    """The words for levels; ``UNKNOWN`` for others."""
+    return pc.fill_null(_WORDS.take(pc.index_in(codes.cast(pa.int64()), _CODES)), _OTHER[0])
+
+
+def colours(codes: pa.Array) -> pa.Array:
+    """The colours (uint32, RGBA) of levels; grey for others."""
+    return pc.fill_null(_COLOURS.take(pc.index_in(codes.cast(pa.int64()), _CODES)), pa.scalar(_OTHER[1], pa.uint32()))
+
+
+def lines(logs: pa.StructArray) -> pa.Array:
+    """``[name] message``.
+
+    >>> lines(pa.array([{"name": "planner", "msg": "ready"}])).to_pylist()
+    ['[planner] ready']
+    """
+    return pc.binary_join_element_wise("[", logs.field("name"), "] ", logs.field("msg"), "")

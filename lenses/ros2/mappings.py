@@ -1,0 +1,82 @@
+"""Which message types have a meaning, and which lenses say it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+from ..compiled import as_lenses
+from ..lens import DeriveLens
+from . import messages, sensors
+
+_Declaration = Callable[[str], DeriveLens | tuple[DeriveLens, ...]]
+
+TRANSFORMS: Final = frozenset({"tf2_msgs/TFMessage", "tf/tfMessage"})
+"""The types of transforms, which depend on their topic."""
+
+STATIC_TOPIC: Final = "/tf_static"
+"""The one topic whose transforms hold for all times."""
+
+REFLECTED: Final = frozenset(
+    {
+        "std_msgs/msg/String",
+        "rcl_interfaces/msg/Log",
+        "geometry_msgs/msg/PoseStamped",
+        "nav_msgs/msg/OccupancyGrid",
+    }
+)
+"""Types that Rerun's reader maps from structs, so that they need the decoder ``ros2_reflection`` too."""
+
+_SERIES: Final = {
+    "Temperature": ("temperature", "variance"),
+    "FluidPressure": ("fluid_pressure", "variance"),
+    "RelativeHumidity": ("relative_humidity", "variance"),
+    "Illuminance": ("illuminance", "variance"),
+    "Range": ("range", "min_range", "max_range"),
+    "BatteryState": ("percentage", "voltage", "current", "charge", "temperature"),
+}
+
+DECLARATIONS: Final[Mapping[str, _Declaration]] = MappingProxyType(
+    {
+        **{f"sensor_msgs/{kind}": partial(sensors.series, fields=fields) for kind, fields in _SERIES.items()},
+        "sensor_msgs/Imu": sensors.imu,
+        "sensor_msgs/MagneticField": sensors.magnetic_field,
+        "sensor_msgs/NavSatFix": sensors.nav_sat_fix,
+        "sensor_msgs/JointState": sensors.joint_state,
+        "sensor_msgs/Joy": sensors.joy,
+        "sensor_msgs/Image": sensors.image,
+        "sensor_msgs/CompressedImage": sensors.compressed_image,
+        "sensor_msgs/CameraInfo": sensors.camera_info,
+        "sensor_msgs/PointCloud2": sensors.point_cloud,
+        "std_msgs/String": messages.text,
+        "std_msgs/Float64MultiArray": messages.numbers,
+        "std_msgs/Float64Array": messages.numbers,
+        "geometry_msgs/PoseStamped": messages.pose_stamped,
+        "nav_msgs/OccupancyGrid": messages.occupancy_grid,
+        "rcl_interfaces/Log": messages.log,
+    }
+)
+"""By type, named as in ROS 1 (``sensor_msgs/Imu``), which ROS 2 calls ``sensor_msgs/msg/Imu``."""
+
+
+def ros2_lenses(schema_name: str, topic: str) -> tuple[DeriveLens, ...]:
+    """The lenses for messages of a type (``sensor_msgs/msg/Imu``, or ``sensor_msgs/Imu``) on a topic.
+
+    None for types without a mapping. Transforms on ``/tf_static`` come out without times.
+
+    >>> [lens.input_component for lens in ros2_lenses("sensor_msgs/msg/Imu", "/imu")]
+    ['sensor_msgs.msg.Imu:message']
+    >>> ros2_lenses("my_msgs/msg/Wheel", "/wheel")
+    ()
+    """
+    parts = schema_name.split("/")
+    name = f"{parts[0]}/{parts[2]}" if len(parts) == 3 and parts[1] == "msg" else schema_name
+    message = f"{schema_name.replace('/', '.')}:message"
+    if name in TRANSFORMS:
+        found = as_lenses(messages.transforms(message, static=topic == STATIC_TOPIC))
+    else:
+        found = as_lenses(DECLARATIONS[name](message)) if name in DECLARATIONS else ()
+    return tuple(replace(lens, strict=True) for lens in found if isinstance(lens, DeriveLens))
