@@ -6,6 +6,7 @@ What crosses the JVM is a number in and chunk rows out; files are opened, decode
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -69,6 +70,7 @@ def _session_error(error: Exception) -> SessionError:
     """A short error for whatever Spark raised; the Java trace stays in its cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = next((line for line in lines if "Error" in line or "Exception" in line), lines[0] if lines else repr(error))
+    missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", str(error))
     lost = any("Python worker exited unexpectedly" in line or "crashed" in line for line in lines)
     hint = (
         "A Python worker was killed and the retries are used up; when memory is short, give Spark fewer cores or tasks "
@@ -76,4 +78,9 @@ def _session_error(error: Exception) -> SessionError:
         if lost
         else "Run with --debug for Spark's own report."
     )
+    if missing is not None:
+        hint = (
+            f"The Python of the workers has no {missing[1]}. Install chunkmill there, and name that interpreter in "
+            "PYSPARK_PYTHON before the session is made."
+        )
     return SessionError(f"the Spark stage failed: {said[:300]}", hint=hint, transient=lost)
