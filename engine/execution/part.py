@@ -36,6 +36,8 @@ class PartJob:
     """What a task needs beside its number: the work, the store its chunks belong to, and where parts go.
 
     ``stores`` has one entry for each task of the work. With ``digests`` every chunk row carries that of its bytes.
+    ``groups``, one for each task, says which tasks need each other: when one fails, the others of its group need not
+    begin. Without, all do.
     """
 
     work: Work
@@ -43,6 +45,7 @@ class PartJob:
     folder: str
     destination: str
     digests: bool = False
+    groups: tuple[int, ...] = ()
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
         """Run task ``index``: write its part, give its chunk rows, close with a row of kind ``task``.
@@ -51,7 +54,8 @@ class PartJob:
         executor tries the task once more. An unfinished part is removed either way.
         """
         staging = Staging(Path(self.folder))
-        if staging.has_failed:
+        group = self.groups[index] if self.groups else 0
+        if staging.has_failed(group):
             return
         name = f"{index:06d}-{secrets.token_hex(4)}"
         rows = RowWriter(index)
@@ -65,7 +69,7 @@ class PartJob:
             open_part.unlink(missing_ok=True)
             if is_transient(error) or not isinstance(error, Exception):
                 raise
-            staging.mark_failed()
+            staging.mark_failed(group)
             failure = RowWriter(index)
             failure.note("failure", failure_to_dict(error, self.work.tasks[index].label))
             yield failure.batch()

@@ -53,17 +53,16 @@ class Staging:
             (folder / _OWNER).write_text(json.dumps(owner))
         return cls(folder)
 
-    def mark_failed(self) -> None:
-        """Tell the tasks that have not begun that they need not."""
+    def mark_failed(self, group: int = 0) -> None:
+        """Tell the tasks of a group that have not begun that they need not."""
         try:
-            (self.folder / _FAILED).touch()
+            (self.folder / f"{_FAILED}-{group}").touch()
         except OSError:
             return  # a full disk: the other tasks find out by themselves
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether a task of this run failed."""
-        return (self.folder / _FAILED).exists()
+    def has_failed(self, group: int = 0) -> bool:
+        """Whether a task of this group failed."""
+        return (self.folder / f"{_FAILED}-{group}").exists()
 
     def remove(self) -> None:
         """Remove the folder and all in it."""

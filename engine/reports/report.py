@@ -87,8 +87,8 @@ class RunReport:
         return max(seconds) / middle if middle > 0 else 0.0
 
     @classmethod
-    def joined(cls, reports: Sequence[RunReport], destination: str) -> RunReport:
-        """Runs one after the other as one report: figures added up, tasks on one axis of time."""
+    def joined(cls, reports: Sequence[RunReport], destination: str, seconds: float) -> RunReport:
+        """Several runs, together ``seconds`` long, as one report: figures added up, tasks on one axis of time."""
         first = reports[0]
         entities: dict[str, list[int]] = {}
         for entity in (e for report in reports for e in report.entities):
@@ -103,7 +103,7 @@ class RunReport:
             rows=sum(r.rows for r in reports),
             bytes_in=sum(r.bytes_in for r in reports),
             bytes_out=sum(r.bytes_out for r in reports),
-            seconds=reports[-1].started + reports[-1].seconds - first.started,
+            seconds=seconds,
             warnings=tuple(dict.fromkeys(text for r in reports for text in r.warnings)),
             bytes_passed=sum(r.bytes_passed for r in reports),
             started=first.started,
