@@ -57,6 +57,11 @@ class MessageWriter:
         self._out.write(tail)
         return ChunkEntry(chunk.header, offset, total, size)
 
+    @property
+    def position(self) -> int:
+        """Bytes written so far."""
+        return self._out.position
+
     def flush(self) -> None:
         """Hand everything to the operating system, and close what was copied from."""
         self._out.flush()
