@@ -104,7 +104,7 @@ def values_of(column: pa.Array) -> bytes:
         column = column.cast(pa.int64())
     try:
         return repr(column.to_pylist()).encode("utf-8", "backslashreplace")
-    except (ValueError, OverflowError, TypeError, pa.ArrowException):
+    except (ValueError, KeyError, OverflowError, TypeError, pa.ArrowException):
         return b"".join(b.to_pybytes() for b in column.buffers() if b is not None)
 
 
