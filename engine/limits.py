@@ -64,9 +64,6 @@ MAX_CELLS: Final = 32 * MIB
 MAX_RECURSIVE_MESSAGE: Final = 8 * MIB
 """Largest protobuf message of a type that contains itself, in bytes: it is parsed into objects, which are large."""
 
-MAX_PARSED_MESSAGE: Final = 8 * MIB
-"""Largest JSON or CBOR message, in bytes, that is parsed into objects; by column there is no such limit."""
-
 SPLIT_BYTES: Final = 64 * MIB
 """Uncompressed bytes that one split should hold."""
 

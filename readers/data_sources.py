@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..engine.errors import UsageError
 from ..engine.stream import ContentFilter, LazyChunkStream
 from ..engine.stream.lazy_stream import single_tasks
 from .mcap import McapReader
+from .parquet import ParquetReader
 from .rrd import RrdReader
 
 if TYPE_CHECKING:
@@ -22,9 +24,32 @@ def open_mcap(path: str, request: Request) -> Sequence[Work]:
     return _tasks(McapReader(path, include_topic_regex=topics).stream(), request)
 
 
+def open_parquet(path: str, request: Request) -> Sequence[Work]:
+    """The splits of a Parquet file."""
+    own = dict(request.own)
+    arguments: dict[str, Any] = {key: own[key] for key in ("column_grouping", "entity_path_prefix") if key in own}
+    if "index_columns" in own:
+        arguments["index_columns"] = [tuple(entry.split(":")) for entry in _listed(own["index_columns"])]
+    if "static_columns" in own:
+        arguments["static_columns"] = _listed(own["static_columns"])
+    if "use_structs" in own:
+        arguments["use_structs"] = _flag("use_structs", own["use_structs"])
+    return _tasks(ParquetReader(path, **arguments).stream(), request)
+
+
 def open_rrd(path: str, request: Request) -> Sequence[Work]:
     """The splits of the first recording of an RRD."""
     return _tasks(RrdReader(path).stream(), request)
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise UsageError(f"option {name!r}: 'true' or 'false' was expected, got {text!r}")
+    return text.strip().lower() == "true"
 
 
 def _tasks(stream: LazyChunkStream, request: Request) -> Sequence[Work]:

@@ -48,7 +48,7 @@ def chunk_frame(work: Work, spark: SparkSession, *, payload: bool, into: Path | 
         job = ReferenceJob(work, str(_new_folder(into)), True)
         _kept.setdefault(spark, []).append(work)
     else:
-        folder = ScratchFolder(Staging.within(scratch_folder()).folder)
+        folder = ScratchFolder(Staging.within(scratch_folder()).local)
         job = ReferenceJob(work, str(folder.path), False)
         _kept.setdefault(spark, []).append((work, folder))
     return stage_of(spark, job, len(work.tasks), ddl_of(tuple(COLUMNS) if payload else WITHOUT_PAYLOAD))

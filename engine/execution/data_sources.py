@@ -5,6 +5,8 @@ Options, all strings:
 - ``path``: a file, a folder, or a pattern; ``load`` takes a list of them too.
 - ``content``: entity path expression of the chunks that are wanted (``/camera/** - /camera/raw``).
 - ``topics`` (MCAP): comma-separated names of the topics that are read.
+- ``index_columns`` (Parquet): comma-separated ``name:type`` or ``name:type:unit``; ``static_columns``: comma-separated
+  names; ``column_grouping``, ``entity_path_prefix``, ``use_structs`` (``true``, ``false``): as for ``ParquetReader``.
 - ``payload``: ``true`` adds the column ``payload``, the chunk as an Arrow IPC stream.
 - ``columns``: comma-separated names of the columns that are wanted; the others are not made.
 
@@ -17,7 +19,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pyarrow as pa
@@ -49,6 +51,12 @@ class Format(NamedTuple):
 
 FORMATS: Mapping[str, Format] = {
     "chunkmill.mcap": Format("...readers.data_sources", "open_mcap", (".mcap",), ("topics",)),
+    "chunkmill.parquet": Format(
+        "...readers.data_sources",
+        "open_parquet",
+        (".parquet", ".parq", ".pq"),
+        ("index_columns", "static_columns", "column_grouping", "entity_path_prefix", "use_structs"),
+    ),
     "chunkmill.rrd": Format("...readers.data_sources", "open_rrd", (".rrd", ".rbl")),
 }
 """Every data source. The readers lie above this package, so they are named and imported where they are used."""
@@ -63,13 +71,17 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a data source was asked for, checked. ``columns`` are in the order of the schema."""
+    """What a data source was asked for, checked. ``columns`` are in the order of the schema.
+
+    ``own`` holds the options of the format itself.
+    """
 
     paths: tuple[str, ...]
     content: str | None
     topics: tuple[str, ...] | None
     columns: tuple[str, ...]
     pushed: tuple[Wanted, ...] = field(default=())
+    own: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, name: str, options: Mapping[str, str]) -> Request:
@@ -85,16 +97,20 @@ class Request:
             raise UsageError(f"{name} needs a path", hint='spark.read.format("…").load("drive.mcap")')
         topics = options.get("topics")
         return cls(
-            tuple(paths), options.get("content"), _listed(topics) if topics is not None else None, _columns(options)
+            tuple(paths),
+            options.get("content"),
+            _listed(topics) if topics is not None else None,
+            _columns(options),
+            own=tuple((key, options[key]) for key in FORMATS[name].options if key in options),
         )
 
     def with_columns(self, names: Sequence[str]) -> Request:
         """The same with the columns of a schema that the user gave."""
-        return Request(self.paths, self.content, self.topics, _known(names), self.pushed)
+        return replace(self, columns=_known(names))
 
     def pushing(self, wanted: Wanted) -> Request:
         """The same with one more filter."""
-        return Request(self.paths, self.content, self.topics, self.columns, (*self.pushed, wanted))
+        return replace(self, pushed=(*self.pushed, wanted))
 
 
 def _columns(options: Mapping[str, str]) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def _referred(frame: DataFrame) -> list[Chunk]:
 def _spooled(frame: DataFrame) -> list[Chunk]:
     wanted = [f"CAST({name} AS bigint) AS of_{name}" for name in ORDER_COLUMNS if name in frame.columns]
     staging = Staging.within(scratch_folder())
-    folder = ScratchFolder(staging.folder)
+    folder = ScratchFolder(staging.local)
     payloads = frame.selectExpr("CAST(payload AS binary) AS payload", *wanted)
     stage = payloads.mapInArrow(functools.partial(spool_payloads, str(folder.path)), _SPOOL_SCHEMA)
     batches = list(rows_of(frame.sparkSession, stage))

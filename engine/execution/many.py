@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
 from ..errors import SessionError
 from ..failing import writing
+from ..locations import Location
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from .chunk_rows import Note, PartChunk
 from .commit import commit_rrd
 from .failures import failure_from_dict
+from .folders import Folder
 from .joined import JoinedWork
 from .part import PartJob
 from .quarantine import settle
@@ -34,7 +35,7 @@ STAGE_BYTES: Final = 4 << 30
 class Recording:
     """One RRD to be written: its name, and its stores with the work that gives each its chunks."""
 
-    destination: Path
+    destination: Location
     outputs: Sequence[tuple[StoreEntry, Work]]
     start: RunStart = field(default_factory=RunStart)
 
@@ -58,7 +59,7 @@ class Outcome:
     error: Exception | None = None
 
 
-def write_recordings(recordings: Iterable[Recording], folder: Path, options: RunOptions) -> Iterator[Outcome]:
+def write_recordings(recordings: Iterable[Recording], folder: Location, options: RunOptions) -> Iterator[Outcome]:
     """Write recordings below ``folder``, a stage for every 256 tasks or 4 GiB of them, in order.
 
     Guarantee: a recording appears whole or not at all, and one that fails leaves the others alone. Outcomes come when
@@ -79,7 +80,7 @@ def write_recordings(recordings: Iterable[Recording], folder: Path, options: Run
     yield from _run(stage, folder, options)
 
 
-def _run(stage: Sequence[tuple[int, Recording]], folder: Path, options: RunOptions) -> Iterator[Outcome]:
+def _run(stage: Sequence[tuple[int, Recording]], folder: Location, options: RunOptions) -> Iterator[Outcome]:
     if not stage:
         return
     try:
@@ -95,7 +96,7 @@ def _run(stage: Sequence[tuple[int, Recording]], folder: Path, options: RunOptio
 class _Stage:
     """Recordings in one stage; ``owners`` is the position of each task's recording in the stage."""
 
-    def __init__(self, stage: Sequence[tuple[int, Recording]], folder: Path, options: RunOptions) -> None:
+    def __init__(self, stage: Sequence[tuple[int, Recording]], folder: Location, options: RunOptions) -> None:
         self._stage = stage
         self._folder = folder
         self._options = options
@@ -105,12 +106,12 @@ class _Stage:
 
     def run(self) -> Iterator[Outcome]:
         with writing(str(self._folder)):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            Folder.at(self._folder).make()
         with Staging.beside(self._folder / "recordings") as staging:
             job = PartJob(
                 self._work,
                 self._stores,
-                str(staging.folder),
+                staging.location,
                 str(self._folder),
                 groups=self._owners,
             )
@@ -129,7 +130,7 @@ class _Stage:
             settle(staging, ran.notes)
             committing = time.perf_counter()
             with writing(str(recording.destination)):
-                recording.destination.parent.mkdir(parents=True, exist_ok=True)
+                Folder.at(recording.destination.parent).make()
             stores = [store for store, _ in recording.outputs]
             size = commit_rrd(staging, recording.destination, stores, self._stores, ran.chunks)
         except SessionError:

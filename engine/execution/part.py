@@ -10,7 +10,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,14 +20,14 @@ from ..reports import SizeHistogram
 from ..rrd import ChunkEntry, MessageWriter, StoreEntry, digests_of
 from .chunk_rows import RowWriter
 from .failures import failure_to_dict, is_transient
-from .quarantine import quarantining, write_rows
+from .folders import Folder, NewFile
+from .quarantine import quarantining, rows_as_bytes
 from .staging import Staging
 from .work import Work
 
 PART_SUFFIX = ".part"
 DONE_SUFFIX = ".done"
 QUARANTINE_SUFFIX = ".quarantine"
-_OPEN_SUFFIX = ".open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +52,21 @@ class PartJob:
         A failure that would come again gives a row of kind ``failure``; one that may pass is raised, so that the
         executor tries the task once more. An unfinished part is removed either way.
         """
-        staging = Staging(Path(self.folder))
+        staging = Staging(Folder.at(self.folder))
         group = self.groups[index] if self.groups else 0
         if staging.has_failed(group):
             return
         name = f"{index:06d}-{secrets.token_hex(4)}"
         rows = RowWriter(index)
-        open_part = staging.folder / (name + _OPEN_SUFFIX)
+        with writing(self.destination):
+            part = staging.folder.new(name + PART_SUFFIX)
         try:
-            yield from self._write(index, open_part, rows)
+            yield from self._write(index, staging.folder, name, part, rows)
             yield rows.batch()
         except GeneratorExit:
             raise
         except BaseException as error:
-            open_part.unlink(missing_ok=True)
+            part.discard()
             if is_transient(error) or not isinstance(error, Exception):
                 raise
             staging.mark_failed(group)
@@ -74,20 +74,17 @@ class PartJob:
             failure.note("failure", failure_to_dict(error, self.work.tasks[index].label))
             yield failure.batch()
 
-    def _write(self, index: int, path: Path, rows: RowWriter) -> Iterator[pa.RecordBatch]:
+    def _write(self, index: int, folder: Folder, name: str, new: NewFile, rows: RowWriter) -> Iterator[pa.RecordBatch]:
         began, started = time.time(), time.perf_counter()
-        part = path.with_suffix(PART_SUFFIX).name
+        part = name + PART_SUFFIX
         counts = {"chunks": 0, "rows": 0, "bytes": 0}
-        with writing(self.destination):
-            file = path.open("wb", buffering=0)
         with (
-            file,
             quarantining() as quarantined,
             warnings.catch_warnings(record=True) as caught,
             measuring() as clock,
         ):
             warnings.simplefilter("always")
-            writer = MessageWriter(file, self.stores[index], path=self.destination)
+            writer = MessageWriter(new.file, self.stores[index], path=self.destination)
             entries: list[ChunkEntry] = []
             for chunk in self.work.run(index):
                 with phase(ENCODE):
@@ -100,19 +97,19 @@ class PartJob:
                     yield from rows.add(entry, part)
             with phase(WRITE):
                 writer.flush()
-            counts["bytes"] = file.tell()
-        for entry, digest in zip(entries, digests_of(path, entries), strict=True):
+                with writing(self.destination):
+                    new.finish()
+            counts["bytes"] = writer.position
+        for entry, digest in zip(entries, digests_of(folder.place(part), entries), strict=True):
             yield from rows.add(entry, part, digest)
         if quarantined:
-            beside = path.with_suffix(QUARANTINE_SUFFIX)
             with writing(self.destination):
-                write_rows(quarantined, beside)
-            rows.note("quarantine", {"file": beside.name})
+                folder.put(name + QUARANTINE_SUFFIX, rows_as_bytes(quarantined))
+            rows.note("quarantine", {"file": name + QUARANTINE_SUFFIX})
         for warning in caught:
             rows.note("warning", {"category": warning.category.__name__, "text": str(warning.message)})
         with writing(self.destination):
-            path.rename(path.with_suffix(PART_SUFFIX))
-            path.with_suffix(DONE_SUFFIX).write_text(json.dumps({"task": index, **counts}))
+            folder.put(name + DONE_SUFFIX, json.dumps({"task": index, **counts}).encode())
         seconds = time.perf_counter() - started
         rows.note("task", {**counts, "seconds": seconds, "began": began, **_measured(clock)})
 

@@ -91,12 +91,14 @@ def _row(chunk: Chunk, error: ChunkmillError) -> dict[str, Any]:
     }
 
 
-def write_rows(rows: Sequence[_Row], path: Path) -> None:
-    """Keep a task's rows in a file beside its part."""
+def rows_as_bytes(rows: Sequence[_Row]) -> bytes:
+    """A task's rows as the file that lies beside its part until the run has succeeded."""
     tables = pa.array([table for table, _ in rows], pa.string())
     batch = pa.RecordBatch.from_pylist([row for _, row in rows], schema=SCHEMA).append_column("table", tables)
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def settle(staging: Staging, notes: Iterable[Note]) -> int:
@@ -104,8 +106,8 @@ def settle(staging: Staging, notes: Iterable[Note]) -> int:
     rows: list[_Row] = []
     for note in notes:
         if note.kind == "quarantine":
-            with pa.OSFile(str(staging.folder / note.data["file"])) as file:
-                found = pa.ipc.open_file(file).read_all().to_pylist()
+            data = staging.folder.get(note.data["file"])
+            found = pa.ipc.open_file(pa.py_buffer(data)).read_all().to_pylist()
             rows += [(row.pop("table"), row) for row in found]
     append_rows(rows)
     return len(rows)

@@ -13,21 +13,21 @@ from pathlib import Path
 import pyarrow as pa
 
 from ..errors import ReadWarning, SessionError, WriteError
-from ..failing import writing
-from ..locations import local_path
+from ..locations import Location, local_path
+from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from .choice import executor_name
 from .chunk_rows import Note, PartChunk, parse_rows
-from .commit import commit_rrd, sync_folder
+from .commit import commit_rrd, commit_shards
 from .failures import failure_from_dict
+from .folders import Folder
 from .inline import run_inline
 from .joined import JoinedWork
 from .part import PartJob
 from .progress import ProgressListener
 from .quarantine import settle
 from .reporting import Ran, RunStart
-from .shards import write_shards
 from .staging import Staging
 from .watch import watching
 from .work import Task, Work
@@ -50,7 +50,7 @@ class RunOptions:
     start: RunStart = field(default_factory=RunStart)
 
 
-def write_rrd(destination: Path, outputs: Sequence[tuple[StoreEntry, Work]], options: RunOptions) -> RunReport:
+def write_rrd(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]], options: RunOptions) -> RunReport:
     """Run works and commit their chunks as one RRD with a store for each.
 
     Raises what a task raised; then, and whenever the run is cut, nothing is left at the destination but what was
@@ -61,7 +61,7 @@ def write_rrd(destination: Path, outputs: Sequence[tuple[StoreEntry, Work]], opt
     tasks = joined.tasks
     stores = tuple(store for store, work in outputs for _ in work.tasks)
     with Staging.beside(destination) as staging:
-        job = PartJob(joined, stores, str(staging.folder), str(destination))
+        job = PartJob(joined, stores, staging.location, str(destination))
         ran = Ran(tasks, *run_parts(job, staging, options))
         committing = time.perf_counter()
         size = commit_rrd(staging, destination, [s for s, _ in outputs], stores, ran.chunks)
@@ -69,34 +69,25 @@ def write_rrd(destination: Path, outputs: Sequence[tuple[StoreEntry, Work]], opt
 
 
 def write_rrd_shards(
-    destination: Path, store: StoreEntry, work: Work, shard_bytes: int, options: RunOptions
+    destination: Location, store: StoreEntry, work: Work, shard_bytes: int, options: RunOptions
 ) -> RunReport:
-    """Run work and commit its chunks as a folder of RRDs, which appears whole or not at all."""
-    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
-        raise WriteError(
-            "is there already", path=str(destination), hint="Shards go into a folder that is new or empty."
-        )
+    """Run work and commit its chunks as a folder of RRDs, which appears whole or not at all.
+
+    In an object store the shards appear one after the other, in quick succession, when all are there.
+    """
+    _check_shard_folder(destination)
     tasks = work.tasks
     with Staging.beside(destination) as staging:
-        job = PartJob(work, (store,) * len(tasks), str(staging.folder), str(destination))
+        job = PartJob(work, (store,) * len(tasks), staging.location, str(destination))
         ran = Ran(tasks, *run_parts(job, staging, options))
         committing = time.perf_counter()
-        folder = staging.folder / "shards"
-        with writing(str(destination)):
-            folder.mkdir()
-        size = 0
-        shards = list(write_shards(staging, store, ran.chunks, shard_bytes, str(destination)))
-        with writing(str(destination)):
-            for i, (path, _) in enumerate(shards):
-                size += path.stat().st_size
-                path.rename(folder / f"shard-{i:05d}.rrd")
-            sync_folder(folder)
-            folder.replace(destination)
-            sync_folder(destination.parent)
+        size = commit_shards(staging, destination, store, ran.chunks, shard_bytes)
     return finished_report(ran, destination, size, time.perf_counter() - committing, options)
 
 
-def finished_report(ran: Ran, destination: Path, size: int, commit_seconds: float, options: RunOptions) -> RunReport:
+def finished_report(
+    ran: Ran, destination: Location, size: int, commit_seconds: float, options: RunOptions
+) -> RunReport:
     """The report of a committed run, which the listener is told too."""
     result = ran.report(
         options.start,
@@ -161,8 +152,23 @@ def check_closed(ran: Ran) -> None:
         )
 
 
-def check_destination(destination: Path, work: Work, *, parents: bool = True) -> None:
+def _check_shard_folder(destination: Location) -> None:
+    if isinstance(destination, ObjectUrl):
+        is_taken = Folder.at(destination).exists()
+    else:
+        is_taken = destination.exists() and (not destination.is_dir() or any(destination.iterdir()))
+    if is_taken:
+        raise WriteError(
+            "is there already", path=str(destination), hint="Shards go into a folder that is new or empty."
+        )
+
+
+def check_destination(destination: Location, work: Work, *, parents: bool = True) -> None:
     """Whether an RRD can be written there: ``parents``, its folder must be there already. Raises ``WriteError``."""
+    if isinstance(destination, ObjectUrl):
+        if str(destination) in work.source_paths():
+            raise _is_source(destination)
+        return
     if destination.is_dir():
         raise WriteError("is a folder", path=str(destination), hint="Give the name of a file in it.")
     if parents and not destination.parent.is_dir():
@@ -174,8 +180,12 @@ def check_destination(destination: Path, work: Work, *, parents: bool = True) ->
     if destination.exists():
         for source in work.source_paths():
             if Path(source).exists() and destination.samefile(source):
-                raise WriteError(
-                    "is a source of the same pipeline",
-                    path=str(destination),
-                    hint="Write to another file; the source would be lost while it is read.",
-                )
+                raise _is_source(destination)
+
+
+def _is_source(destination: Location) -> WriteError:
+    return WriteError(
+        "is a source of the same pipeline",
+        path=str(destination),
+        hint="Write to another file; the source would be lost while it is read.",
+    )

@@ -70,18 +70,18 @@ def collect_chunks(work: Work, options: RunOptions) -> list[Chunk]:
     staging = Staging.within(scratch_folder())
     try:
         stores = (_STORE,) * len(work.tasks)
-        chunks, _ = run_parts(PartJob(work, stores, str(staging.folder), str(staging.folder)), staging, options)
+        chunks, _ = run_parts(PartJob(work, stores, str(staging.local), str(staging.local)), staging, options)
     except BaseException:
         staging.remove()
         raise
-    folder = ScratchFolder(staging.folder)
-    return [_lazy(str(staging.folder / c.part), c.entry, folder) for c in chunks]
+    folder = ScratchFolder(staging.local)
+    return [_lazy(str(staging.local / c.part), c.entry, folder) for c in chunks]
 
 
 def spool(chunks: Iterable[Chunk], part_bytes: int) -> list[ScratchPart]:
     """Write chunks to scratch parts of about ``part_bytes`` each."""
     staging = Staging.within(scratch_folder())
-    folder = ScratchFolder(staging.folder)
+    folder = ScratchFolder(staging.local)
     parts: list[ScratchPart] = []
     remaining = iter(chunks)
     while (part := _spool_one(remaining, folder, len(parts), part_bytes)) is not None:

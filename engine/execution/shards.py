@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import groupby
-from pathlib import Path
+from dataclasses import dataclass, replace
+from itertools import count, groupby
+from typing import NamedTuple
 
 from ..errors import UsageError
+from ..failing import writing
 from ..rrd import ChunkEntry, RrdWriter, StoreEntry
 from ..rrd.framing import MESSAGE_HEADER_SIZE
 from .chunk_rows import PartChunk
+from .folders import Folder, NewFile
 from .staging import Staging
 
 SHARD_BYTES = 512 * 1024 * 1024
@@ -21,18 +23,45 @@ _HEAD_BYTES = 4096
 _FOOTER_BYTES_A_CHUNK = 256
 
 
-def write_shards(
-    staging: Staging, store: StoreEntry, chunks: Sequence[PartChunk], shard_bytes: int, destination: str
-) -> Iterator[tuple[Path, list[PartChunk]]]:
-    """Stitch parts into shards of at most ``shard_bytes`` each, in the staging folder, synced.
+class Shard(NamedTuple):
+    """A shard that is written and has not appeared yet: its name, size, file, and chunks with their places in it."""
 
-    Gives each shard with its chunks, whose ``part`` and offsets are now those of the shard. ``chunks`` are in the order
-    in which they lie in their parts. A chunk that is larger by itself gets a shard of its own.
+    name: str
+    size: int
+    file: NewFile
+    chunks: list[PartChunk]
+
+
+def write_shards(
+    staging: Staging,
+    store: StoreEntry,
+    chunks: Sequence[PartChunk],
+    shard_bytes: int,
+    destination: str,
+    into: Folder,
+    names: Iterator[str],
+) -> Iterator[Shard]:
+    """Stitch parts into shards of at most ``shard_bytes`` each, in the folder ``into``, under ``names``.
+
+    ``part`` and offsets of a shard's chunks are those of the shard. ``chunks`` are in the order in which they lie in
+    their parts. A chunk that is larger by itself gets a shard of its own. To finish or discard shards is the caller's.
     """
     if shard_bytes <= 0:
         raise UsageError(f"shard_bytes must be positive, not {shard_bytes}")
+    writer = _ShardWriter(staging, store, shard_bytes, destination, into, names)
     for run in _runs(chunks, shard_bytes):
-        yield from _write(staging, store, run, shard_bytes, destination)
+        yield from writer.write(run, next(names))
+
+
+def unique_names() -> Iterator[str]:
+    """Names that no other shard has, ever."""
+    while True:
+        yield f"{uuid.uuid4().hex}.rrd"
+
+
+def numbered_names() -> Iterator[str]:
+    """``shard-00000.rrd`` and on."""
+    return (f"shard-{i:05d}.rrd" for i in count())
 
 
 def _runs(chunks: Sequence[PartChunk], shard_bytes: int) -> Iterator[list[PartChunk]]:
@@ -49,22 +78,43 @@ def _runs(chunks: Sequence[PartChunk], shard_bytes: int) -> Iterator[list[PartCh
         yield run
 
 
-def _write(
-    staging: Staging, store: StoreEntry, run: list[PartChunk], shard_bytes: int, destination: str
-) -> Iterator[tuple[Path, list[PartChunk]]]:
-    path = staging.folder / f"{uuid.uuid4().hex}.rrd"
-    written: list[ChunkEntry] = []
-    with RrdWriter(path, path=destination) as writer:
-        writer.begin_store(store)
+@dataclass(frozen=True, slots=True)
+class _ShardWriter:
+    staging: Staging
+    store: StoreEntry
+    shard_bytes: int
+    destination: str
+    into: Folder
+    names: Iterator[str]
+
+    def write(self, run: list[PartChunk], name: str) -> Iterator[Shard]:
+        with writing(self.destination):
+            file = self.into.new(name)
+            try:
+                size, written = self._stitch(run, file)
+                fits = size <= self.shard_bytes or len(run) == 1
+                if fits:
+                    file.seal()
+            except BaseException:
+                file.discard()
+                raise
+        if fits:
+            moved = [replace(c, part=name, entry=entry) for c, entry in zip(run, written, strict=True)]
+            yield Shard(name, size, file, moved)
+            return
+        file.discard()
+        yield from self.write(run[: len(run) // 2], name)
+        yield from self.write(run[len(run) // 2 :], next(self.names))
+
+    def _stitch(self, run: list[PartChunk], file: NewFile) -> tuple[int, list[ChunkEntry]]:
+        written: list[ChunkEntry] = []
+        writer = RrdWriter(file.file, path=self.destination)
+        writer.begin_store(self.store)
         for part, found in groupby(run, key=lambda c: c.part):
             entries = [c.entry for c in found]
             start = entries[0].offset - MESSAGE_HEADER_SIZE
             stop = entries[-1].offset + entries[-1].size
-            written += writer.append_part(store, staging.folder / part, entries, start, stop - start)
+            place = self.staging.folder.place(part)
+            written += writer.append_part(self.store, place, entries, start, stop - start)
         writer.finish()
-    if path.stat().st_size > shard_bytes and len(run) > 1:
-        path.unlink()
-        for half in (run[: len(run) // 2], run[len(run) // 2 :]):
-            yield from _write(staging, store, half, shard_bytes, destination)
-        return
-    yield path, [replace(c, part=path.name, entry=entry) for c, entry in zip(run, written, strict=True)]
+        return writer.position, written

@@ -1,7 +1,8 @@
 """The staging folder of a run: parts lie there until the one commit, and nothing is left when the run ends.
 
-It stands beside the destination, so that the commit's rename stays within one file system, and carries the name of
-its owner, so that what a killed run left behind is cleared away by the next one onto the same destination.
+It stands beside the destination, so that the commit's rename stays within one file system (in an object store: under
+``.chunkmill-staging`` beside it), and carries the name of its owner, so that what a killed run left behind is cleared
+away by the next one onto the same destination.
 """
 
 from __future__ import annotations
@@ -9,64 +10,90 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import socket
 import time
 from pathlib import Path
 from types import TracebackType
 
+from ..errors import ReadError, WriteError
 from ..failing import writing
+from ..locations import Location
+from ..objects import ObjectUrl, bucket_of
+from .folders import Folder, LocalFolder, ObjectFolder
 
 _MARK = ".chunkmill-"
 _OWNER = "owner.json"
 _FAILED = "failed"
+_REMOTE = ".chunkmill-staging"
 _GRACE_SECONDS = 60.0
 
 
 class Staging:
     """A folder for the parts of one run; removed when the ``with`` block ends, however it ends."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Folder) -> None:
         self.folder = folder
 
+    @property
+    def local(self) -> Path:
+        """The folder's path, where it is on a file system."""
+        assert isinstance(self.folder, LocalFolder)
+        return self.folder.location
+
+    @property
+    def location(self) -> str:
+        """The folder's path or URL; tasks find it by that."""
+        return str(self.folder.location)
+
     @classmethod
-    def beside(cls, destination: Path) -> Staging:
+    def beside(cls, destination: Location) -> Staging:
         """A new staging folder beside ``destination``; folders of dead runs onto it are removed first."""
+        if isinstance(destination, ObjectUrl):
+            runs = destination.parent / _REMOTE / destination.name
+            for run in _runs_below(runs):
+                if _is_abandoned(run):
+                    run.remove()
+            return cls._make(ObjectFolder(runs / secrets.token_hex(6)), destination)
         prefix = f".{destination.name}{_MARK}"
         for left in destination.parent.glob(f"{_escaped(prefix)}*"):
-            if _is_abandoned(left):
-                shutil.rmtree(left, ignore_errors=True)
-        return cls._make(destination.parent / f"{prefix}{secrets.token_hex(6)}", destination)
+            if _is_abandoned(LocalFolder(left)):
+                LocalFolder(left).remove()
+        return cls._make(LocalFolder(destination.parent / f"{prefix}{secrets.token_hex(6)}"), destination)
 
     @classmethod
     def within(cls, scratch: Path) -> Staging:
         """A new staging folder in a scratch folder, for results that stay there."""
         with writing(str(scratch)):
             scratch.mkdir(parents=True, exist_ok=True)
-        return cls._make(scratch / f"run{_MARK}{secrets.token_hex(6)}", scratch)
+        return cls._make(LocalFolder(scratch / f"run{_MARK}{secrets.token_hex(6)}"), scratch)
+
+    def inner(self) -> Staging:
+        """A new staging folder within this one."""
+        return self._make(self.folder.sub(f"run{_MARK}{secrets.token_hex(6)}"), self.folder.location)
 
     @classmethod
-    def _make(cls, folder: Path, destination: Path) -> Staging:
+    def _make(cls, folder: Folder, destination: Location) -> Staging:
         with writing(str(destination)):
-            folder.mkdir(parents=False)
+            if isinstance(folder, LocalFolder):
+                folder.location.mkdir(parents=False)
             owner = {"host": socket.gethostname(), "pid": os.getpid(), "started": _start_time(os.getpid())}
-            (folder / _OWNER).write_text(json.dumps(owner))
+            folder.put(_OWNER, json.dumps(owner).encode())
         return cls(folder)
 
     def mark_failed(self, group: int = 0) -> None:
         """Tell the tasks of a group that have not begun that they need not."""
         try:
-            (self.folder / f"{_FAILED}-{group}").touch()
-        except OSError:
+            self.folder.put(f"{_FAILED}-{group}", b"")
+        except (OSError, WriteError):
             return  # a full disk: the other tasks find out by themselves
 
     def has_failed(self, group: int = 0) -> bool:
         """Whether a task of this group failed."""
-        return (self.folder / f"{_FAILED}-{group}").exists()
+        return self.folder.exists(f"{_FAILED}-{group}")
 
     def remove(self) -> None:
         """Remove the folder and all in it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.remove()
 
     def __enter__(self) -> Staging:
         return self
@@ -89,18 +116,25 @@ def _start_time(pid: int) -> str | None:
         return None
 
 
-def _is_abandoned(folder: Path) -> bool:
+def _runs_below(url: ObjectUrl) -> list[Folder]:
+    """The staging folders of a destination in a store: one level below ``url``."""
+    depth = len(url.key) + 1
+    names = {found.url.key[depth:].partition("/")[0] for found in bucket_of(url).list(url.key)}
+    return [ObjectFolder(url / name) for name in sorted(names)]
+
+
+def _is_abandoned(folder: Folder) -> bool:
     """Whether the run that made ``folder`` is known to be dead; a run on another host is left alone."""
     try:
-        if not (folder / _OWNER).exists():
-            return time.time() - folder.stat().st_mtime > _GRACE_SECONDS
-        owner = json.loads((folder / _OWNER).read_text())
+        if isinstance(folder, LocalFolder) and not folder.exists(_OWNER):
+            return time.time() - folder.location.stat().st_mtime > _GRACE_SECONDS
+        owner = json.loads(folder.get(_OWNER))
         if owner["host"] != socket.gethostname():
             return False
         pid = int(owner["pid"])
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, ReadError):
         return False
     return bool(owner.get("started") != _start_time(pid))

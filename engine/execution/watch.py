@@ -8,12 +8,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from ..errors import ReadError
+from .folders import ObjectFolder
 from .part import DONE_SUFFIX, PART_SUFFIX, QUARANTINE_SUFFIX
 from .progress import ProgressListener, ProgressState
 from .staging import Staging
 from .work import Task
 
 _PERIOD = 0.1
+_REMOTE_PERIOD = 1.0
 
 
 @contextmanager
@@ -44,20 +47,21 @@ class _Watch:
         self._started = time.monotonic()
 
     def run(self) -> None:
-        while not self.stop.wait(_PERIOD):
+        is_remote = isinstance(self._staging.folder, ObjectFolder)
+        while not self.stop.wait(_REMOTE_PERIOD if is_remote else _PERIOD):
             self.look()
 
     def look(self) -> None:
         """Count the parts and tell the listener."""
         open_bytes = 0
         try:
-            for path in self._staging.folder.iterdir():
-                if path.suffix == DONE_SUFFIX:
-                    if path.name not in self._done:
-                        self._done[path.name] = json.loads(path.read_text() or "{}")
-                elif path.suffix not in (PART_SUFFIX, QUARANTINE_SUFFIX):
-                    open_bytes += path.stat().st_size
-        except (OSError, ValueError):
+            for name, size in self._staging.folder.entries():
+                if name.endswith(DONE_SUFFIX):
+                    if name not in self._done:
+                        self._done[name] = json.loads(self._staging.folder.get(name) or b"{}")
+                elif not name.endswith((PART_SUFFIX, QUARANTINE_SUFFIX)):
+                    open_bytes += size
+        except (OSError, ValueError, ReadError):
             return  # a file came or went while we looked; the next look sees it
         done = [d for d in self._done.values() if d]
         tasks = {d["task"] for d in done}

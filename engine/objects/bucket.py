@@ -89,12 +89,15 @@ class Bucket:
             self._library.put(self._store, key, data, use_multipart=False)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write a whole object unless there is one of that name; False where there is."""
+        """Write a whole object unless there is one of that name; False where there is, with other content.
+
+        (A request whose answer was lost is sent again, and finds what it wrote itself.)
+        """
         with writing_object(str(self._url(key))):
             try:
                 self._library.put(self._store, key, data, mode="create", use_multipart=False)
             except (FileExistsError, self._library.exceptions.AlreadyExistsError):
-                return False
+                return self.get(key) == data
         return True
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:

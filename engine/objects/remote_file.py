@@ -65,6 +65,7 @@ class RemoteFile(io.RawIOBase):
         self._ahead: _Ahead | None = None
         self._step = SMALLEST_WINDOW
         self._expected = (0, 0)
+        self._fetched_to = 0
         self._peeked: list[_Window] = []
 
     # --- by position
@@ -84,9 +85,14 @@ class RemoteFile(io.RawIOBase):
         return done
 
     def expect(self, start: int, stop: int) -> None:
-        """Say that the bytes ``start`` to ``stop`` will be read front to end, and few beyond them."""
+        """Say that the bytes ``start`` to ``stop`` will be read front to end, and few beyond them.
+
+        A part of what is expected already changes nothing.
+        """
         with self._lock:
-            self._expected = (start, min(stop, self.size))
+            if not self._expected[0] <= start < stop <= self._expected[1]:
+                self._expected = (start, min(stop, self.size))
+                self._fetched_to = start
 
     def peek(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Fetch many small ``(offset, size)`` at once, for reads that will follow; what is not small is left out."""
@@ -127,14 +133,16 @@ class RemoteFile(io.RawIOBase):
 
     def _next_range(self, offset: int, end: int) -> tuple[int, int]:
         """What to fetch for a read from ``offset`` to ``end`` that no window answers."""
-        last = self._windows[0].end if self._windows else -1
+        last = self._windows[0].end if self._windows else -_LARGEST_GAP
         goes_on = last <= offset <= last + min(self._step, _LARGEST_GAP)
         self._step = min(self._step * _GROWTH, LARGEST_WINDOW) if goes_on else SMALLEST_WINDOW
         if self._is_expected(offset):
             self._step = LARGEST_WINDOW
+            if self._fetched_to <= offset < self._fetched_to + LARGEST_WINDOW:
+                offset = self._fetched_to  # what is skipped now will be asked for too
         stop = offset + max(self._step, min(end - offset, LARGEST_WINDOW))
         start = min(offset, max(0, self.size - SMALLEST_WINDOW)) if stop >= self.size else offset
-        return start, self._bounded(offset, stop)
+        return start, self._note_fetched(offset, self._bounded(offset, stop))
 
     def _read_ahead(self, window: _Window, end: int) -> None:
         """Fetch what follows ``window`` in the background, if it will be asked for."""
@@ -143,10 +151,16 @@ class RemoteFile(io.RawIOBase):
             return
         stop = self._bounded(window.start, start + max(self._step, min(end - start, LARGEST_WINDOW)))
         if start < stop:
+            self._note_fetched(window.start, stop)
             self._ahead = _Ahead(start, stop, _background().submit(self._fetch, start, stop))
 
     def _is_expected(self, offset: int) -> bool:
         return self._expected[0] <= offset < self._expected[1]
+
+    def _note_fetched(self, offset: int, stop: int) -> int:
+        if self._is_expected(offset):
+            self._fetched_to = max(self._fetched_to, stop)
+        return stop
 
     def _bounded(self, offset: int, stop: int) -> int:
         return min(stop, self._expected[1] if self._is_expected(offset) else self.size)

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ChunkmillError
 from ..limits import MIB
-from .bucket import CONNECT_SECONDS, REQUEST_SECONDS
+from .bucket import CONNECT_SECONDS, REQUEST_SECONDS, bucket_of
 from .failing import writing_object
-from .remote_file import RemoteFile
 from .upload import SMALLEST_PART, Upload
 from .url import ObjectUrl
 
@@ -74,14 +73,20 @@ class S3Upload(Upload):
         self._fetch(source, version, offset, end)
         return True
 
+    def seal(self) -> None:
+        """Send what is left, and wait until all parts have arrived."""
+        if self._buffer:
+            self._send_buffer()
+        while self._running:
+            self._wait(self._running.popleft())
+
     def finish(self) -> None:
         """Send what is left, and let the object appear."""
         try:
             if self._id is None:
                 self._bucket.put(self.url.key, self._buffer)
             else:
-                if self._buffer:
-                    self._send_buffer()
+                self.seal()
                 self._complete()
         except BaseException:
             self.abort()
@@ -108,11 +113,9 @@ class S3Upload(Upload):
         return PART * (1 + len(self._parts) // _PARTS_OF_A_SIZE)
 
     def _fetch(self, source: ObjectUrl, version: str | None, offset: int, stop: int) -> None:
-        if offset < stop:
-            with RemoteFile(source, version) as file:
-                file.expect(offset, stop)
-                while offset < stop:
-                    offset += self.write(file.pread(offset, min(PART, stop - offset)))
+        bucket = bucket_of(source)
+        while offset < stop:
+            offset += self.write(bucket.read(source.key, offset, min(stop, offset + PART), version))
 
     def _send_buffer(self) -> None:
         data, self._buffer = self._buffer, bytearray()
@@ -166,6 +169,15 @@ class S3Upload(Upload):
     def _stop(self) -> None:
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+def abort_uploads(folder: ObjectUrl) -> None:
+    """Throw away the unfinished uploads below ``folder``, which killed processes have left."""
+    with writing_object(str(folder)):
+        client = s3_client()
+        pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/")
+        for upload in [u for page in pages for u in page.get("Uploads", ())]:
+            client.abort_multipart_upload(Bucket=folder.bucket, Key=upload["Key"], UploadId=upload["UploadId"])
 
 
 def s3_client() -> Any:

@@ -35,6 +35,9 @@ class Upload(io.RawIOBase):
         """Append a range of another object without fetching it; False where the store cannot do that."""
         return False
 
+    def seal(self) -> None:
+        """Let everything written arrive, so that :meth:`finish` has nothing left to send."""
+
     @abstractmethod
     def finish(self) -> None:
         """Let the object appear."""

@@ -88,6 +88,7 @@ def locate(file: PositionalFile, offset: int, size: int) -> LocatedMessage:
         data = file.read(offset, size, what="a message")
         message = messages.parse(ArrowMsg, data, path=file.path, offset=offset)
         return LocatedMessage(message, offset, len(message.payload), message.payload)
+    file.expect(offset, offset + size)
     window = _Window(file, offset, offset + size)
     head = bytearray()
     payload_offset, payload_size = offset + size, 0

@@ -108,7 +108,9 @@ class RrdFile:
         Those that the footer lists come without a look at the file; the others are found by walking, and decoded.
         """
         if entries is not None:
-            yield from map(self._lazy, sorted(entries, key=lambda e: e.offset))
+            in_order = sorted(entries, key=lambda e: e.offset)
+            self._expect(in_order)
+            yield from map(self._lazy, in_order)
             return
         self._check(store)
         if self._known.entries is None:
@@ -159,6 +161,15 @@ class RrdFile:
     def _check(self, store: StoreEntry) -> None:
         if store not in self.stores():
             raise UsageError(f"Store {store.text} not found in RRD file", path=self.path)
+
+    def _expect(self, entries: Sequence[ChunkEntry]) -> None:
+        """Chunks that lie close to each other in an object are fetched together."""
+        if self._version is None or not entries:
+            return
+        start, stop = entries[0].offset, entries[-1].offset + entries[-1].size
+        if 2 * sum(e.size for e in entries) >= stop - start:
+            with open_positional(self.path, self._version) as file:
+                file.expect(start, stop)
 
     def _lazy(self, entry: ChunkEntry) -> Chunk:
         header = entry.header

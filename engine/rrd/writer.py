@@ -70,6 +70,11 @@ class RrdWriter:
         self._stores: dict[StoreEntry, _OpenStore] = {}
         self._out.write(stream_header(lz4=compression == Compression.LZ4))
 
+    @property
+    def position(self) -> int:
+        """Bytes written so far."""
+        return self._out.position
+
     def begin_store(self, store: StoreEntry, source: str = "chunkmill") -> None:
         """Announce a store, before its first chunk; ``source`` is who recorded it. A second time does nothing."""
         if store in self._stores:

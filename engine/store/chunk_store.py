@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable
-from pathlib import Path
 
 from ..chunk import Chunk
 from ..execution.runner import RunOptions, scratch_folder
 from ..execution.scratch import ScratchFolder
-from ..execution.shards import write_shards
 from ..execution.staging import Staging
 from ..execution.work import Work
 from ..rrd import StoreEntry
@@ -72,13 +70,11 @@ def collect(
     store = StoreEntry("recording", application_id, recording_id or str(uuid.uuid4()))
     folder = KeptFolder(into)
     folder.prepare()
-    versions = folder.versions()
+    after = folder.newest_number()
     with Staging.beside(folder.path / "store") as staging:
         chunks = collect_parts(work, optimize, store, staging, options)
         in_parts = sorted(chunks, key=lambda c: (c.task, c.position))
-        shards = list(write_shards(staging, store, in_parts, shard_bytes, str(folder.path)))
-        kept = sorted((c for _, found in shards for c in found), key=lambda c: c.entry.header.chunk_id)
-        version = folder.commit(store, [p for p, _ in shards], kept, versions[-1].number if versions else 0)
+        version = folder.write(staging, store, in_parts, shard_bytes, after)
     return ChunkStore(folder.chunks(version), folder=folder)
 
 
@@ -89,13 +85,13 @@ def _collect_to_scratch(work: Work, options: RunOptions, optimize: OptimizationP
     except BaseException:
         staging.remove()
         raise
-    folder = ScratchFolder(staging.folder)
+    folder = ScratchFolder(staging.local)
     return ChunkStore(
         Chunk.lazy(
             c.entry.header,
             folder.keeping(
                 VerifiedPayload(
-                    str(Path(staging.folder) / c.part),
+                    str(staging.local / c.part),
                     c.entry.offset,
                     c.entry.size,
                     c.entry.header.chunk_id,

@@ -20,6 +20,7 @@ from ..execution.staging import Staging
 from ..execution.work import Task, Work
 from ..limits import MIB, SPLIT_BYTES
 from ..rrd import FramedPayload, StoreEntry
+from ..rrd.opening import NEVER_CHANGES
 from .compactor import Compactor
 from .passes import optimised
 from .profile import OptimizationProfile, Settings
@@ -136,21 +137,27 @@ def collect_parts(
     work: Work, profile: OptimizationProfile | None, store: StoreEntry, staging: Staging, options: RunOptions
 ) -> list[PartChunk]:
     """Run ``work`` into parts in ``staging``, laid out by ``profile``, with digests, by ascending chunk id."""
-    folder = str(staging.folder)
+    folder = staging.location
 
     def run(some: Work, into: Staging, *, digests: bool) -> list[PartChunk]:
         stores = (store,) * len(some.tasks)
-        chunks, _ = run_parts(PartJob(some, stores, str(into.folder), folder, digests), into, options)
+        chunks, _ = run_parts(PartJob(some, stores, into.location, folder, digests), into, options)
         return chunks
 
     if is_small(work):
         return run(WholeWork(work, profile), staging, digests=True)
-    with Staging.within(staging.folder) as first:
+    with staging.inner() as first:
         found = run(work, first, digests=False)
         chunks = [
             Chunk.lazy(
                 c.entry.header,
-                FramedPayload(str(first.folder / c.part), c.entry.offset, c.entry.size, c.entry.header.chunk_id),
+                FramedPayload(
+                    first.folder.place(c.part),
+                    c.entry.offset,
+                    c.entry.size,
+                    c.entry.header.chunk_id,
+                    version=NEVER_CHANGES,
+                ),
             )
             for c in found
         ]

@@ -1,4 +1,4 @@
-"""A store that is kept: a folder of RRD shards and versions of a manifest over them.
+"""A store that is kept: a folder (or a prefix of an object store) of RRD shards, and versions of a manifest over them.
 
 ::
 
@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,14 +29,18 @@ import pyarrow as pa
 from ..chunk import Chunk
 from ..errors import ReadError, SourceMissingError, UnsupportedError, WriteError
 from ..execution.chunk_rows import SCHEMA, PartChunk, RowWriter, parse_rows
-from ..execution.commit import sync_folder
+from ..execution.folders import Folder, LocalFolder, sync_folder
+from ..execution.shards import unique_names, write_shards
+from ..execution.staging import Staging
 from ..failing import writing
-from ..locations import local_path
+from ..locations import located
 from ..rrd import StoreEntry
 from ..rrd.digest import VerifiedPayload, digest_of
+from ..rrd.opening import NEVER_CHANGES
 
 FORMAT = 1
 _VERSIONS, _MANIFESTS, _SHARDS = "versions", "manifests", "shards"
+_NAME: Final = re.compile(r"\d{8,}\.json")
 _RESTORE: Final = "The store was damaged; restore the file from a copy, or open another version."
 
 
@@ -63,66 +68,75 @@ class KeptFolder:
     """The folder of a kept store."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = local_path(path)
+        self.path = located(path)
+        folder = Folder.at(self.path)
+        self._versions, self._manifests, self._shards = (folder.sub(n) for n in (_VERSIONS, _MANIFESTS, _SHARDS))
 
     # --- reading
 
     def versions(self) -> list[StoreVersion]:
         """All versions, oldest first."""
-        folder = self.path / _VERSIONS
-        if not folder.is_dir():
-            raise SourceMissingError(
-                "no store is kept here", path=str(self.path), hint="Make one with stream.collect(into=…)."
-            )
-        return [self._version(f) for f in sorted(folder.glob("*.json"))]
+        return [self._version(name) for name in self._version_names()]
 
     def version(self, number: int | None = None) -> StoreVersion:
         """The version ``number``, by default the newest."""
-        versions = self.versions()
-        if number is None and versions:
-            return versions[-1]
-        for version in versions:
-            if version.number == number:
-                return version
-        have = ", ".join(str(v.number) for v in versions) or "none"
+        names = self._version_names()
+        name = names[-1] if number is None and names else _version_name(number or 0)
+        if name in names:
+            return self._version(name)
+        have = ", ".join(str(_number_of(n)) for n in names) or "none"
         raise SourceMissingError(f"there is no version {number}", path=str(self.path), hint=f"There are: {have}.")
+
+    def newest_number(self) -> int:
+        """The number of the newest version, 0 where there is none."""
+        return max((_number_of(name) for name in self._version_names(may_be_new=True)), default=0)
+
+    def _version_names(self, *, may_be_new: bool = False) -> list[str]:
+        if not may_be_new and not self._versions.exists():
+            raise SourceMissingError(
+                "no store is kept here", path=str(self.path), hint="Make one with stream.collect(into=…)."
+            )
+        return sorted(e.name for e in self._versions.entries() if _NAME.fullmatch(e.name))
 
     def chunks(self, version: StoreVersion) -> list[Chunk]:
         """The chunks of a version, undecoded, in its order."""
-        path = self.path / _MANIFESTS / version.manifest
+        path = self._manifests.place(version.manifest)
         try:
-            found = _parse_manifest(path.read_bytes(), version.manifest_digest)
+            found = _parse_manifest(self._manifests.get(version.manifest), version.manifest_digest)
         except (OSError, pa.ArrowException, ValueError, TypeError, KeyError) as error:
             raise ReadError(
-                f"the manifest of version {version.number} cannot be read: {error}", path=str(path), hint=_RESTORE
+                f"the manifest of version {version.number} cannot be read: {error}", path=path, hint=_RESTORE
             ) from error
         if len(found) != version.chunks:
             raise ReadError(
                 f"version {version.number} has {version.chunks} chunks, its manifest lists {len(found)}",
-                path=str(path),
+                path=path,
                 hint="Restore the file from a copy.",
             )
         return [self._chunk(c) for c in found]
 
-    def _version(self, file: Path) -> StoreVersion:
+    def _version(self, name: str) -> StoreVersion:
+        place = self._versions.place(name)
         try:
-            data = json.loads(file.read_text(encoding="utf-8"))
+            data = json.loads(self._versions.get(name))
             if data.pop("digest", None) != _digest_of_version(data):
                 raise ValueError("it is not what was written: its digest differs")
             if data.pop("format", None) != FORMAT:
                 raise UnsupportedError(
                     "this version has a format that is not known here",
-                    path=str(file),
+                    path=place,
                     hint="It was written by a newer release; read it with that.",
                 )
             return StoreVersion(**data)
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise ReadError(f"this version cannot be read: {error}", path=str(file), hint=_RESTORE) from error
+            raise ReadError(f"this version cannot be read: {error}", path=place, hint=_RESTORE) from error
 
     def _chunk(self, found: PartChunk) -> Chunk:
         entry = found.entry
-        shard = str(self.path / _SHARDS / found.part)
-        payload = VerifiedPayload(shard, entry.offset, entry.size, entry.header.chunk_id, found.digest or b"")
+        shard = self._shards.place(found.part)
+        payload = VerifiedPayload(
+            shard, entry.offset, entry.size, entry.header.chunk_id, found.digest or b"", version=NEVER_CHANGES
+        )
         return Chunk.lazy(entry.header, payload)
 
     # --- writing
@@ -130,24 +144,50 @@ class KeptFolder:
     def prepare(self) -> None:
         """Make the folders."""
         with writing(str(self.path)):
-            for name in (_VERSIONS, _MANIFESTS, _SHARDS):
-                (self.path / name).mkdir(parents=True, exist_ok=True)
+            for folder in (self._versions, self._manifests, self._shards):
+                folder.make()
 
-    def commit(
-        self, store: StoreEntry, shards: Iterable[Path], chunks: Sequence[PartChunk], after: int
+    def write(
+        self, staging: Staging, store: StoreEntry, chunks: Sequence[PartChunk], shard_bytes: int, after: int
     ) -> StoreVersion:
-        """Publish a version ``after`` the given one: shards (files of this file system, renamed) and their chunks.
+        """Stitch parts into shards, and publish a version ``after`` the given one that is made of them.
 
-        ``part`` of each chunk is the name of its shard's file. Nothing of it is visible before the last step.
+        ``chunks`` are in the order in which they lie in their parts. Nothing of it is visible before the last step.
+        """
+        moves = isinstance(staging.folder, LocalFolder)
+        into = staging.folder if moves else self._shards
+        names, kept, size = [], [], 0
+        try:
+            for shard in write_shards(staging, store, chunks, shard_bytes, str(self.path), into, unique_names()):
+                names.append(shard.name)
+                kept += shard.chunks
+                size += shard.size
+                with writing(str(self.path)):
+                    shard.file.finish()
+            if moves:
+                self._take_over(staging.local, names)
+        except BaseException:
+            if not moves:
+                self._shards.delete(names)
+            raise
+        return self.commit(store, sorted(kept, key=lambda c: c.entry.header.chunk_id), size, after)
+
+    def _take_over(self, folder: Path, names: Sequence[str]) -> None:
+        with writing(str(self.path)):
+            for name in names:
+                (folder / name).rename(self._shards.place(name))
+            sync_folder(Path(self._shards.place("")))
+
+    def commit(self, store: StoreEntry, chunks: Sequence[PartChunk], size: int, after: int) -> StoreVersion:
+        """Publish a version ``after`` the given one, of chunks in shards of this folder of ``size`` bytes together.
+
+        Raises a transient ``WriteError`` where another version has its number; its files are then removed. Of another
+        failure nobody knows whether it came before or after the version appeared, so nothing is removed.
         """
         manifest = f"{uuid.uuid4().hex}.arrow"
-        size = 0
+        data = _manifest(chunks)
         with writing(str(self.path)):
-            for shard in shards:
-                size += shard.stat().st_size
-                shard.rename(self.path / _SHARDS / shard.name)
-            sync_folder(self.path / _SHARDS)
-            digest = _write_manifest(self.path / _MANIFESTS / manifest, chunks)
+            self._manifests.put(manifest, data)
         version = StoreVersion(
             number=after + 1,
             created=time.time(),
@@ -157,34 +197,26 @@ class KeptFolder:
             application_id=store.application_id,
             recording_id=store.recording_id,
             manifest=manifest,
-            manifest_digest=digest,
+            manifest_digest=digest_of(data).hex(),
         )
-        self._publish(version)
+        if not self._publish(version):
+            with writing(str(self.path)):
+                self._manifests.delete([manifest])
+                self._shards.delete({c.part for c in chunks})
+            raise WriteError(
+                f"version {version.number} was committed by another writer in the meantime",
+                path=str(self.path),
+                hint="Nothing of this run is visible; run it again on top of that version.",
+                transient=True,
+            )
         return version
 
-    def _publish(self, version: StoreVersion) -> None:
+    def _publish(self, version: StoreVersion) -> bool:
         """Put the version file there if no other has its number: the one step that makes it visible."""
-        folder = self.path / _VERSIONS
-        target = folder / f"{version.number:08d}.json"
-        draft = folder / f".{uuid.uuid4().hex}.draft"
         data = {"format": FORMAT, **asdict(version)}
+        text = json.dumps({**data, "digest": _digest_of_version(data)})
         with writing(str(self.path)):
-            try:
-                with draft.open("w") as file:
-                    json.dump({**data, "digest": _digest_of_version(data)}, file)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.link(draft, target)
-                sync_folder(folder)
-            except FileExistsError:
-                raise WriteError(
-                    f"version {version.number} was committed by another writer in the meantime",
-                    path=str(self.path),
-                    hint="Nothing of this run is visible; run it again on top of that version.",
-                    transient=True,
-                ) from None
-            finally:
-                draft.unlink(missing_ok=True)
+            return self._versions.create(_version_name(version.number), text.encode())
 
     def vacuum(self, keep: int = 1) -> int:
         """Remove what no version but the newest ``keep`` needs. Gives the number of bytes freed.
@@ -196,17 +228,27 @@ class KeptFolder:
         kept = versions[-keep:] if keep > 0 else []
         manifests = {v.manifest for v in kept}
         shards = {getattr(c.payload, "path", "") for v in kept for c in self.chunks(v)}
-        freed = 0
         with writing(str(self.path)):
-            for version in versions[: len(versions) - len(kept)]:
-                (self.path / _VERSIONS / f"{version.number:08d}.json").unlink()
-            doomed = [p for p in (self.path / _MANIFESTS).iterdir() if p.name not in manifests]
-            doomed += [p for p in (self.path / _SHARDS).iterdir() if str(p) not in shards]
-            doomed += list((self.path / _VERSIONS).glob(".*.draft"))
-            for path in doomed:
-                freed += path.stat().st_size
-                path.unlink()
+            self._versions.delete(_version_name(v.number) for v in versions[: len(versions) - len(kept)])
+            freed = _delete(self._manifests, lambda name: name not in manifests)
+            freed += _delete(self._shards, lambda name: self._shards.place(name) not in shards)
+            freed += _delete(self._versions, lambda name: name.startswith("."))
         return freed
+
+
+def _delete(folder: Folder, is_doomed: Callable[[str], bool]) -> int:
+    """Remove some files of a folder; gives their size in bytes."""
+    doomed = [entry for entry in folder.entries() if is_doomed(entry.name)]
+    folder.delete(entry.name for entry in doomed)
+    return sum(entry.size for entry in doomed)
+
+
+def _version_name(number: int) -> str:
+    return f"{number:08d}.json"
+
+
+def _number_of(name: str) -> int:
+    return int(name.partition(".")[0])
 
 
 def _digest_of_version(data: dict[str, Any]) -> str:
@@ -224,8 +266,8 @@ def _parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
     return parse_rows(batches)[0]
 
 
-def _write_manifest(path: Path, chunks: Sequence[PartChunk]) -> str:
-    """Write the manifest; gives its digest."""
+def _manifest(chunks: Sequence[PartChunk]) -> bytes:
+    """The manifest of a version."""
     rows = RowWriter(0)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, SCHEMA) as out:
@@ -233,9 +275,4 @@ def _write_manifest(path: Path, chunks: Sequence[PartChunk]) -> str:
             for batch in rows.add(chunk.entry, chunk.part, chunk.digest):
                 out.write_batch(batch)
         out.write_batch(rows.batch())
-    data = sink.getvalue()
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    return digest_of(data).hex()
+    return bytes(sink.getvalue().to_pybytes())

@@ -19,7 +19,7 @@ from ..execution.reporting import RunStart
 from ..execution.runner import RunOptions, write_rrd, write_rrd_shards
 from ..execution.scratch import collect_chunks
 from ..execution.shards import SHARD_BYTES
-from ..locations import local_path
+from ..locations import local_path, located
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from .content_filter import content_filter
@@ -234,7 +234,7 @@ class LazyChunkStream:
             start = RunStart()
             plan = self._plan(executor)
             options = RunOptions(executor, master, None, progress, self._planned(start, plan))
-            return write_rrd_shards(local_path(path), store, plan, shard_bytes, options)
+            return write_rrd_shards(located(path), store, plan, shard_bytes, options)
         return write_stores(path, [(store, self)], executor=executor, master=master, progress=progress)
 
     def collect(
@@ -359,7 +359,7 @@ def plan_recording(
         raise UsageError("an RRD file needs at least one store")
     for _, stream in pairs:
         stream._live_node()  # noqa: SLF001 (same module)
-    destination = local_path(path)
+    destination = located(path)
     start = RunStart()
     plans = [(store, stream._plan(executor)) for store, stream in pairs]  # noqa: SLF001 (same module)
     texts = [explain_plan(stream._node, plan) for (_, stream), (_, plan) in zip(pairs, plans, strict=True)]  # noqa: SLF001

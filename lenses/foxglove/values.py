@@ -36,7 +36,10 @@ def stamps(values: pa.Array) -> pa.Array:
     """Stamps as int64 nanoseconds; 0 for one that was not set."""
     if pa.types.is_null(values.type):
         return pa.array(np.zeros(len(values), np.int64))
-    return pc.fill_null(conversion.nanoseconds(values), 0)
+    try:
+        return pc.fill_null(conversion.nanoseconds(values), 0)
+    except pa.ArrowInvalid as error:
+        raise SelectorError("a time lies beyond what 64 bits of nanoseconds hold") from error
 
 
 def image_planes(frames: pa.Array) -> pa.Array:

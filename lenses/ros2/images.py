@@ -35,31 +35,30 @@ def are_depth(encodings: pa.Array) -> pa.Array:
     return pc.fill_null(is_depth(encoding_codes(encodings)), False)
 
 
-def are_video(formats_: pa.Array) -> pa.Array:
-    """Which formats of ``sensor_msgs/CompressedImage`` (string) are of H.264 video."""
-    return _is(formats_, _VIDEO)
+def kinds(texts: pa.Array) -> pa.Array:
+    """What formats (string) of ``sensor_msgs/CompressedImage`` say, for the three functions below to look at."""
+    coded = texts.dictionary_encode()  # each distinct one is looked at once
+    return pa.array([_kind_of(text) for text in coded.dictionary.to_pylist()], pa.int8()).take(coded.indices)
 
 
-def are_rvl(formats_: pa.Array) -> pa.Array:
-    """Which formats are of depth images in RVL, as compressed_depth_image_transport writes them."""
-    return _is(formats_, _RVL)
+def are_video(found: pa.Array) -> pa.Array:
+    """Which kinds are H.264 video."""
+    return pc.equal(found, _VIDEO)
 
 
-def are_pictures(formats_: pa.Array) -> pa.Array:
-    """Which formats are of anything else: files of their own, such as JPEG and PNG."""
-    return _is(formats_, _PICTURE)
+def are_rvl(found: pa.Array) -> pa.Array:
+    """Which kinds are depth images in RVL, as compressed_depth_image_transport writes them."""
+    return pc.equal(found, _RVL)
 
 
-def rvl_media_types(formats_: pa.Array) -> pa.Array:
+def are_pictures(found: pa.Array) -> pa.Array:
+    """Which kinds are anything else: files of their own, such as JPEG and PNG."""
+    return pc.equal(found, _PICTURE)
+
+
+def rvl_media_types(texts: pa.Array) -> pa.Array:
     """The media type of images in RVL, once for each."""
-    return pa.repeat(RVL, len(formats_))
-
-
-def _is(texts: pa.Array, kind: int) -> pa.Array:
-    """Each distinct format is looked at once."""
-    coded = texts.dictionary_encode()
-    kinds = pa.array([_kind_of(text) == kind for text in coded.dictionary.to_pylist()], pa.bool_())
-    return pc.fill_null(kinds.take(coded.indices), False)
+    return pa.repeat(RVL, len(texts))
 
 
 def _kind_of(text: str) -> int:

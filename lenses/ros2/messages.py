@@ -42,7 +42,7 @@ def occupancy_grid(message: str) -> DeriveLens:
     grid = Selector(".")
     return (
         at_stamp(DeriveLens(message))
-        .where(grid.pipe(grids.are_whole))
+        .where(grid.pipe(grids.are_whole), otherwise="it does not have a cell for each of its width times its height")
         .to_component(to.COORDINATE_FRAME, FRAME_ID)
         .to_component(to.GRID_DATA, grid.pipe(grids.cells))
         .to_component(to.GRID_FORMAT, Selector(".info").pipe(grids.formats))

@@ -85,8 +85,9 @@ def joy(message: str) -> tuple[DeriveLens, ...]:
 def image(message: str) -> tuple[DeriveLens, ...]:
     """``Image``: an image, or a depth image where its encoding has one channel. Its bytes stay as they are."""
     encoding, pixels, layout = Selector(".encoding"), Selector(".data").pipe(blobs), Selector(".").pipe(images.formats)
-    colour = at_stamp(DeriveLens(message)).where(encoding.pipe(images.are_colour))
-    depth = at_stamp(DeriveLens(message)).where(encoding.pipe(images.are_depth))
+    stamped, unknown = at_stamp(DeriveLens(message)), "its encoding is none that Rerun has a format for"
+    colour = stamped.where(encoding.pipe(images.are_colour), otherwise=unknown)
+    depth = stamped.where(encoding.pipe(images.are_depth), otherwise=unknown)
     return tuple(
         lens.to_component(to.COORDINATE_FRAME, _IMAGE_FRAME).to_component(buffer, pixels).to_component(form, layout)
         for lens, buffer, form in (
@@ -98,7 +99,7 @@ def image(message: str) -> tuple[DeriveLens, ...]:
 
 def compressed_image(message: str) -> tuple[DeriveLens, ...]:
     """``CompressedImage``: an encoded image, a depth image in RVL, or a sample of H.264 video."""
-    kind, data = Selector(".format"), Selector(".data").pipe(blobs)
+    kind, data = Selector(".format").pipe(images.kinds), Selector(".data").pipe(blobs)
     picture = DeriveLens(message).where(kind.pipe(images.are_pictures)).to_component(to.ENCODED_IMAGE_BLOB, data)
     depth = (
         DeriveLens(message)
@@ -119,7 +120,7 @@ def camera_info(message: str) -> DeriveLens:
     """``CameraInfo``: a pinhole camera by ``k``, between the frames of the camera and of its image (pixels)."""
     return (
         at_stamp(DeriveLens(message))
-        .where(Selector(".").pipe(_has_nine))
+        .where(Selector(".").pipe(_has_nine), otherwise="its k does not have nine numbers")
         .to_component(to.COORDINATE_FRAME, FRAME_ID)
         .to_component(to.PINHOLE_PARENT_FRAME, FRAME_ID)
         .to_component(to.PINHOLE_CHILD_FRAME, _IMAGE_FRAME)
@@ -133,7 +134,7 @@ def point_cloud(message: str) -> DeriveLens:
     cloud = Selector(".").pipe(points.unpacked)
     lens = (
         at_stamp(DeriveLens(message))
-        .where(cloud.pipe(Selector(".readable")))
+        .where(cloud.pipe(Selector(".readable")), otherwise="its fields do not fit its points")
         .to_component(to.COORDINATE_FRAME, FRAME_ID)
         .to_component(to.POINT_POSITIONS, cloud.pipe(Selector(".positions[]")))
         .to_components("Points3D:", cloud.pipe(Selector(".fields")), archetype="rerun.archetypes.Points3D")

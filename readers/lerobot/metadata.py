@@ -150,7 +150,7 @@ def _rows(path: Path, wanted: Any) -> Iterator[dict[str, Any]]:
     """The rows of a small Parquet file as dictionaries."""
     with ParquetFile(str(path)) as file:
         columns = [i for i, name in enumerate(file.schema.names) if wanted(name)]
-        for batch in file.batches(range(file.metadata.num_row_groups), columns, 1024):
+        for batch in file.batches(range(len(file.footer.row_groups)), columns, 1024):
             values = {file.schema.names[i]: array.to_pylist() for i, array in batch.items()}
             for row in zip(*values.values(), strict=True):
                 yield dict(zip(values, row, strict=True))

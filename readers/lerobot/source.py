@@ -25,6 +25,7 @@ _EPISODE: Final = "episode_index"
 _TASK: Final = "task_index"
 _SEQUENCES: Final = ("frame_index", "index")
 _PLACES: Final = (_EPISODE, _TASK, "timestamp", *_SEQUENCES)
+_INT64: Final = 2
 _ARCHETYPE: Final = "LeRobotEpisode"
 
 
@@ -64,7 +65,7 @@ class EpisodeSource:
                 stacklevel=2,
             )
         with ParquetFile(self.paths()[0]) as file:
-            share = self.episode.length / max(file.metadata.num_rows, 1)
+            share = self.episode.length / max(file.footer.rows, 1)
             return [Split(f"episode {self.episode.index}", round(file.size * min(share, 1)))]
 
     def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
@@ -117,7 +118,7 @@ class EpisodeSource:
             for i, name in enumerate(file.schema.names)
             if name in _PLACES or self._wants(parse_entity_path(entity_of(name)))
         }
-        groups = [g for g in range(file.metadata.num_row_groups) if _may_hold(file, g, self.episode.index)]
+        groups = [g for g in range(len(file.footer.row_groups)) if _may_hold(file, g, self.episode.index)]
         if not groups:
             return
         most = batch_rows(file, groups, file.leaves(columns))
@@ -204,7 +205,8 @@ def _may_hold(file: ParquetFile, row_group: int, episode: int) -> bool:
     if _EPISODE not in file.schema.names:
         return True
     (leaf,) = file.leaves([file.schema.names.index(_EPISODE)])
-    statistics = file.metadata.row_group(row_group).column(leaf).statistics
-    if statistics is None or not statistics.has_min_max:
+    column = file.footer.row_groups[row_group].columns[leaf]
+    if column.physical_type != _INT64 or column.lowest is None or column.highest is None:
         return True
-    return bool(statistics.min <= episode <= statistics.max)
+    lowest, highest = (int.from_bytes(b, "little", signed=True) for b in (column.lowest, column.highest))
+    return lowest <= episode <= highest

@@ -40,15 +40,23 @@ class McapReader:
         Only topics in which one of these RE2 patterns is found are read. Not anchored.
     exclude_topic_regex
         Topics in which one of these is found are skipped; applied after the includes.
+    start_time_ns, end_time_ns
+        Only messages whose log time, in ns as the writer wrote it, is at or after the start and before the end are
+        read. Chunks of the file that do not overlap are not decompressed. What is told of the file as a whole
+        (statistics, schemas, metadata, attachments, robots) stays the same.
+    recover
+        Read what can be read of a cut or damaged file, in one split. What was lost is said in a ``ReadWarning`` when
+        the stream ends, and by :meth:`recovery_report`.
 
     Raises
     ------
     FileNotFoundError
         There is no such file (``SourceMissingError``).
     ValueError
-        A timeline type, decoder or pattern that does not exist (``UsageError``).
+        A timeline type, decoder or pattern that does not exist, or a range of times that ends before it starts
+        (``UsageError``).
     TypeError, OverflowError
-        An offset that is no integer, or does not fit into 64 bits.
+        An offset or a time that is no integer, or does not fit into 64 bits.
     """
 
     def __init__(
@@ -60,10 +68,20 @@ class McapReader:
         decoders: Iterable[str] | None = None,
         include_topic_regex: Iterable[str] | None = None,
         exclude_topic_regex: Iterable[str] | None = None,
+        start_time_ns: int | None = None,
+        end_time_ns: int | None = None,
+        recover: bool = False,
     ) -> None:
         self._path = reading_location(path)
         self._options = McapOptions.checked(
-            timeline_type, timestamp_offset_ns, decoders, include_topic_regex, exclude_topic_regex
+            timeline_type,
+            timestamp_offset_ns,
+            decoders,
+            include_topic_regex,
+            exclude_topic_regex,
+            start_time_ns,
+            end_time_ns,
+            recover,
         )
         if not exists(self._path):
             raise SourceMissingError("MCAP file not found", path=str(self._path))
@@ -92,8 +110,9 @@ class McapReader:
     def stream(self) -> LazyChunkStream:
         """A lazy stream of the file's chunks; each call reads the file anew.
 
-        Order: as in the file by pieces of about 16 MiB, within these by channel, then by log time. The same for every
-        run, whatever the number of cores.
+        Order: what the summary tells of the file; messages as in the file by pieces of about 16 MiB, within these by
+        channel, then by log time; what only reading tells of the file; robots. The same for every run, whatever the
+        number of cores.
         """
         from ...engine.stream import LazyChunkStream
 

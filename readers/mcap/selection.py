@@ -21,7 +21,7 @@ class Kind(StrEnum):
     """The message decoders, in the order in which they claim a channel.
 
     ``ros2_reflection`` takes what ROS writes: CDR with ``ros2msg``, ``ros2idl`` or ``omgidl``, and ROS 1. ``protobuf``
-    takes what describes itself: protobuf, and JSON with a JSON Schema or none.
+    takes what describes itself: protobuf, and JSON and CBOR with a JSON Schema or none.
     """
 
     ROS2 = "ros2_reflection"
@@ -43,6 +43,8 @@ _FORMATS: Final = {
     ("ros1msg", "ros1"): _Format(Kind.ROS2, "ros1_decoder"),
     ("jsonschema", "json"): _Format(Kind.PROTOBUF, "json_decoder"),
     ("", "json"): _Format(Kind.PROTOBUF, "json_decoder"),
+    ("jsonschema", "cbor"): _Format(Kind.PROTOBUF, "cbor_decoder"),
+    ("", "cbor"): _Format(Kind.PROTOBUF, "cbor_decoder"),
 }
 """By the encodings of the schema and, in lower case, of the messages."""
 

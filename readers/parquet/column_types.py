@@ -7,10 +7,10 @@ import binascii
 
 import pyarrow as pa
 
-ARROW_SCHEMA = b"ARROW:schema"
+ARROW_SCHEMA = "ARROW:schema"
 
 
-def plain_schema(schema: pa.Schema, stored: bytes | None) -> pa.Schema:
+def plain_schema(schema: pa.Schema, stored: str | None) -> pa.Schema:
     """The schema that columns come out in: no extension types, no metadata, and dates as they were written.
 
     ``stored`` is the file's value for ``ARROW:schema``: of its types the library restores all but ``date64``.
@@ -55,7 +55,7 @@ def _is_milliseconds(datatype: pa.DataType, written: pa.DataType) -> bool:
     return bool(pa.types.is_date32(datatype) and pa.types.is_date64(written))
 
 
-def _written(stored: bytes) -> pa.Schema | None:
+def _written(stored: str) -> pa.Schema | None:
     try:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
     except (binascii.Error, ValueError, pa.ArrowException, OSError):

@@ -9,6 +9,7 @@ from ...engine.bounded import check_limit
 from ...engine.errors import ReadError
 from ...engine.limits import FREE_CELLS, FREE_EXPANSION, MAX_VALUES_PER_BYTE
 from .file import ParquetFile
+from .footer import DAMAGED_HINT
 from .pages import check_column, column_start, damaged_page
 
 _WIDTH = 8
@@ -17,25 +18,20 @@ _WIDTH = 8
 def check_row_groups(file: ParquetFile, row_groups: Sequence[int], leaves: Sequence[int]) -> None:
     """Refuse row groups whose footer or page headers claim what cannot be. Raises ``ReadError``."""
     for group in row_groups:
-        with file.translated():
-            metadata = file.metadata.row_group(group)
-            for leaf in leaves:
-                column = metadata.column(leaf)
-                repeated = file.metadata.schema.column(leaf).max_repetition_level > 0
-                what = f"the number of values of column {column.path_in_schema!r} in row group {group}"
-                if not repeated:
-                    expected = metadata.num_rows
-                    if column.num_values != expected:
-                        raise ReadError(
-                            f"Parquet error: {what} is {column.num_values:,}, and there are {expected:,} rows",
-                            path=file.path,
-                            offset=file.footer_at,
-                            hint="The file is damaged; copy it again.",
-                        )
-                else:
-                    cap = max(FREE_EXPANSION // _WIDTH, column.total_compressed_size * MAX_VALUES_PER_BYTE)
-                    check_limit(column.num_values, cap, path=file.path, offset=file.footer_at, what=what)
+        rows, columns = file.footer.row_groups[group]
         for leaf in leaves:
+            column = columns[leaf]
+            what = f"the number of values of column {column.path!r} in row group {group}"
+            if file.stored_schema.column(leaf).max_repetition_level:
+                cap = max(FREE_EXPANSION // _WIDTH, column.compressed * MAX_VALUES_PER_BYTE)
+                check_limit(column.values, cap, path=file.path, offset=file.footer_at, what=what)
+            elif column.values != rows:
+                raise ReadError(
+                    f"Parquet error: {what} is {column.values:,}, and there are {rows:,} rows",
+                    path=file.path,
+                    offset=file.footer_at,
+                    hint=DAMAGED_HINT,
+                )
             check_column(file, group, leaf)
 
 
@@ -66,7 +62,7 @@ def _located(error: ReadError, file: ParquetFile, row_groups: Sequence[int], lea
     for group in row_groups:
         for leaf in leaves:
             if not file.can_read(group, leaf):
-                path = file.metadata.row_group(group).column(leaf).path_in_schema
+                path = file.footer.row_groups[group].columns[leaf].path
                 return type(error)(
                     f"{error.message} (column {path!r} of row group {group})",
                     path=error.path,

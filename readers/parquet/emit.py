@@ -62,7 +62,7 @@ class BatchOutput:
 
 def properties_chunk(file: ParquetFile) -> Iterator[Chunk]:
     """The file's key/value pairs as static data, if it has any."""
-    pairs = file.key_values()
+    pairs = file.footer.key_values
     if pairs:
         values = pa.array([[{"first": first, "second": second} for first, second in pairs]], _list_of(_PAIR))
         yield Chunk.build("/__properties", {}, [(_METADATA, one_each(values, nullable=True))])

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from ...engine.bounded import check_limit
 from ...engine.errors import ReadError, UnsupportedError
-from ...engine.limits import MAX_NESTING, MAX_PARQUET_FOOTER, MIB
+from ...engine.limits import MAX_PARQUET_FOOTER, MIB
 from .column_types import ARROW_SCHEMA, in_type, plain_schema
-from .footer import DAMAGED_HINT, check_schema, key_value_pairs
+from .footer import DAMAGED_HINT, MAX_DEPTH, Footer, parse_footer
 from .opening import open_input
 
 _TAIL: Final = 8
@@ -28,6 +28,8 @@ CUT_HINT: Final = "The file is cut short or damaged; copy it again."
 class ParquetFile:
     """An open file of known schema. Use it as a context manager.
 
+    ``footer_at`` is where its footer begins, and everything else has to end.
+
     Raises ``ReadError`` where the footer is damaged, ``UnsupportedError`` where the file is encrypted.
     """
 
@@ -37,16 +39,16 @@ class ParquetFile:
         try:
             with self.translated():
                 self.size = int(self._input.size())
-                self._footer_at, self._footer = self._read_footer()
-                check_schema(self._footer, path=path, offset=self._footer_at)
+                self.footer_at, self._footer_size, self.footer = self._read_footer()
                 self._file = pq.ParquetFile(self._input, **self._options())
-                self.metadata: pq.FileMetaData = self._file.metadata
-                stored = (self.metadata.metadata or {}).get(ARROW_SCHEMA)
+                stored = dict(self.footer.key_values).get(ARROW_SCHEMA)
                 self.schema: pa.Schema = plain_schema(self._file.schema_arrow, stored)
+                self.stored_schema: pq.ParquetSchema = self._file.schema
+                self._check_columns()
         except BaseException:
             self._input.close()
             raise
-        self._leaves = _leaf_ranges(self.schema, self.metadata.num_columns)
+        self._leaves = _leaf_ranges(self.schema, len(self.stored_schema))
 
     def __enter__(self) -> Self:
         return self
@@ -57,21 +59,10 @@ class ParquetFile:
         self._file.close()
         self._input.close()
 
-    @property
-    def footer_at(self) -> int:
-        """Where the footer begins, and everything else has to end."""
-        return self._footer_at
-
-    def key_values(self) -> list[tuple[str, str]]:
-        """The file's key/value pairs, in its order."""
-        if not self.metadata.metadata:
-            return []
-        return key_value_pairs(self._footer, path=self.path, offset=self._footer_at)
-
     def leaves(self, columns: Iterable[int]) -> list[int]:
         """The stored columns that the columns at these positions of the schema consist of."""
         if self._leaves is None:
-            return list(range(self.metadata.num_columns))
+            return list(range(len(self.stored_schema)))
         return [leaf for column in sorted(columns) for leaf in self._leaves[column]]
 
     def read_at(self, offset: int, size: int) -> bytes:
@@ -115,7 +106,8 @@ class ParquetFile:
         except (pa.ArrowException, OSError, MemoryError, OverflowError, UnicodeDecodeError) as error:
             raise _translated(error, self.path) from error
 
-    def _read_footer(self) -> tuple[int, bytes]:
+    def _read_footer(self) -> tuple[int, int, Footer]:
+        """Where the footer begins, its size, and what it says."""
         if self.size < _TAIL:
             raise ReadError(
                 f"Parquet error: EOF: Parquet file too small. Size is {self.size} but need {_TAIL}",
@@ -137,17 +129,30 @@ class ParquetFile:
         cap = min(MAX_PARQUET_FOOTER, self.size - _TAIL)
         check_limit(length, cap, path=self.path, offset=self.size - _TAIL, what="the length of the footer")
         begin = self.size - _TAIL - length
-        return begin, self._input.read_at(length, begin)
+        return begin, length, parse_footer(self._input.read_at(length, begin), path=self.path, offset=begin)
+
+    def _check_columns(self) -> None:
+        """Refuse row groups that have other columns than the schema, or claim more rows than can be counted."""
+        for i, group in enumerate(self.footer.row_groups):
+            if len(group.columns) != len(self.stored_schema):
+                raise ReadError(
+                    f"Parquet error: row group {i} has {len(group.columns)} columns, and the schema"
+                    f" {len(self.stored_schema)}",
+                    path=self.path,
+                    offset=self.footer_at,
+                    hint=DAMAGED_HINT,
+                )
+        check_limit(self.footer.rows, 2**62, path=self.path, offset=self.footer_at, what="the number of rows")
 
     def _options(self) -> dict[str, Any]:
         """What the library may do with this file, as far as its version knows."""
         wanted = {
             "page_checksum_verification": True,
             "pre_buffer": False,
-            "thrift_string_size_limit": max(len(self._footer), MIB),
-            "thrift_container_size_limit": max(len(self._footer), 1024),
+            "thrift_string_size_limit": max(self._footer_size, MIB),
+            "thrift_container_size_limit": max(self._footer_size, 1024),
             "arrow_extensions_enabled": False,
-            "schema_depth_limit": 4 * MAX_NESTING,
+            "schema_depth_limit": MAX_DEPTH,
         }
         return {name: value for name, value in wanted.items() if name in _KNOWN}
 

@@ -1,65 +1,89 @@
-"""What of a Parquet footer the Parquet library does not give: its key/value pairs in their order."""
+"""The footer of a Parquet file: row groups, stored columns, key/value pairs.
+
+Format: https://github.com/apache/parquet-format, ``FileMetaData``. It is read here too, beside the Parquet library, so
+that what it claims can be checked before the library believes it.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
-from ...engine.errors import ReadError
+from ...engine.errors import ReadError, UnsupportedError
 from ...engine.limits import MAX_NESTING
-from .thrift import BINARY, INTEGERS, LIST, Cursor, ThriftError
+from .thrift import BINARY, INTEGERS, LIST, STRUCT, Cursor, ThriftError
 
 DAMAGED_HINT: Final = "The file is damaged; copy it again."
 
-_SCHEMA = 2
+MAX_DEPTH: Final = 4 * MAX_NESTING
+"""Deepest schema; a list takes up to three levels of it, a map too."""
+
+_SCHEMA, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY = 2, 4, 5, 6
 _NUM_CHILDREN = 5
-_KEY_VALUES = 5
 
 
-def key_value_pairs(footer: bytes, *, path: str, offset: int) -> list[tuple[str, str]]:
-    """The pairs of a footer that begins at ``offset``; a value that is not there is ``""``.
+class StoredColumn(NamedTuple):
+    """One column of one row group. Sizes are in bytes, codes those of the format; ``None``: not said."""
 
-    Raises ``ReadError`` where the footer is no Thrift.
+    physical_type: int
+    encodings: tuple[int, ...]
+    path: str
+    codec: int
+    values: int
+    uncompressed: int
+    compressed: int
+    data_offset: int
+    dictionary_offset: int | None
+    lowest: bytes | None
+    highest: bytes | None
+
+    @property
+    def start(self) -> int:
+        """Where its first page begins."""
+        dictionary = self.dictionary_offset
+        return dictionary if dictionary is not None and 0 < dictionary < self.data_offset else self.data_offset
+
+
+class RowGroup(NamedTuple):
+    """A run of rows, and its stored columns in the order of the schema's leaves."""
+
+    rows: int
+    columns: tuple[StoredColumn, ...]
+
+
+@dataclass
+class Footer:
+    """What a footer says."""
+
+    row_groups: list[RowGroup] = field(default_factory=list)
+    key_values: list[tuple[str, str]] = field(default_factory=list)
+    created_by: str = ""
+
+    @property
+    def rows(self) -> int:
+        """Rows of all row groups."""
+        return sum(group.rows for group in self.row_groups)
+
+
+def parse_footer(data: bytes, *, path: str, offset: int) -> Footer:
+    """Parse a footer that begins at ``offset``.
+
+    Raises ``ReadError`` where it is no Thrift, is nested beyond reason, or lacks what it must have.
     """
-    cursor = Cursor(footer)
+    cursor = Cursor(data)
+    footer = Footer()
     try:
-        for field in cursor.fields():
-            if field.id == _KEY_VALUES and field.type == LIST:
-                size, _ = cursor.list_head()
-                return [_pair(cursor) for _ in range(size)]
-            cursor.skip(field.type)
-    except ThriftError as error:
-        raise ReadError(
-            f"Parquet error: the footer cannot be read: {error}",
-            path=path,
-            offset=offset + error.at,
-            hint=DAMAGED_HINT,
-        ) from None
-    return []
-
-
-def _pair(cursor: Cursor) -> tuple[str, str]:
-    texts = {1: "", 2: ""}
-    for field in cursor.fields():
-        if field.id in texts and field.type == BINARY:
-            texts[field.id] = cursor.binary().decode("utf-8", "replace")
-        else:
-            cursor.skip(field.type)
-    return texts[1], texts[2]
-
-
-def check_schema(footer: bytes, *, path: str, offset: int) -> None:
-    """Refuse a schema that is nested beyond reason, before anybody follows it.
-
-    Raises ``ReadError`` where it is, or where the footer is no Thrift.
-    """
-    cursor = Cursor(footer)
-    try:
-        for field in cursor.fields():
-            if field.id == _SCHEMA and field.type == LIST:
-                size, _ = cursor.list_head()
-                _check_depth(cursor, size)
-                return
-            cursor.skip(field.type)
+        for item in cursor.fields():
+            if item.id == _SCHEMA and item.type == LIST:
+                _check_depth(cursor, cursor.list_head()[0])
+            elif item.id == _ROW_GROUPS and item.type == LIST:
+                footer.row_groups = [_row_group(cursor) for _ in range(cursor.list_head()[0])]
+            elif item.id == _KEY_VALUES and item.type == LIST:
+                footer.key_values = [_pair(cursor) for _ in range(cursor.list_head()[0])]
+            elif item.id == _CREATED_BY and item.type == BINARY:
+                footer.created_by = _text(cursor)
+            else:
+                cursor.skip(item.type)
     except ThriftError as error:
         raise ReadError(
             f"Parquet error: Parquet error: Invalid Parquet file. Corrupt footer: {error}",
@@ -67,6 +91,10 @@ def check_schema(footer: bytes, *, path: str, offset: int) -> None:
             offset=offset + error.at,
             hint=DAMAGED_HINT,
         ) from None
+    except UnsupportedError as error:
+        error.path = path
+        raise
+    return footer
 
 
 def _check_depth(cursor: Cursor, elements: int) -> None:
@@ -74,16 +102,99 @@ def _check_depth(cursor: Cursor, elements: int) -> None:
     left: list[int] = []
     for _ in range(elements):
         children = 0
-        for field in cursor.fields():
-            if field.id == _NUM_CHILDREN and field.type in INTEGERS:
+        for item in cursor.fields():
+            if item.id == _NUM_CHILDREN and item.type in INTEGERS:
                 children = cursor.integer()
             else:
-                cursor.skip(field.type)
+                cursor.skip(item.type)
         while left and left[-1] == 0:
             left.pop()
         if left:
             left[-1] -= 1
         if children > 0:
             left.append(children)
-        if len(left) > 4 * MAX_NESTING:
+        if len(left) > MAX_DEPTH:
             raise ThriftError("the schema is nested too deep", cursor.at)
+
+
+def _row_group(cursor: Cursor) -> RowGroup:
+    rows = -1
+    columns: tuple[StoredColumn, ...] = ()
+    for item in cursor.fields():
+        if item.id == 1 and item.type == LIST:
+            columns = tuple(_column(cursor) for _ in range(cursor.list_head()[0]))
+        elif item.id == 3 and item.type in INTEGERS:
+            rows = cursor.integer()
+        else:
+            cursor.skip(item.type)
+    if rows < 0:
+        raise ThriftError("a row group without a number of rows", cursor.at)
+    return RowGroup(rows, columns)
+
+
+def _column(cursor: Cursor) -> StoredColumn:
+    found: StoredColumn | None = None
+    encrypted = False
+    for item in cursor.fields():
+        if item.id == 3 and item.type == STRUCT:
+            found = _column_metadata(cursor)
+        else:
+            encrypted = encrypted or item.id == 8
+            cursor.skip(item.type)
+    if encrypted:
+        raise UnsupportedError("a column of the file is encrypted", hint="Decrypt it before it is read.")
+    if found is None:
+        raise ThriftError("a column without metadata", cursor.at)
+    return found
+
+
+def _column_metadata(cursor: Cursor) -> StoredColumn:
+    numbers = {1: -1, 4: -1, 5: -1, 6: -1, 7: -1, 9: -1}
+    dictionary: int | None = None
+    encodings: tuple[int, ...] = ()
+    path = ""
+    bounds: tuple[bytes | None, bytes | None] = (None, None)
+    for item in cursor.fields():
+        if item.type in INTEGERS and item.id in numbers:
+            numbers[item.id] = cursor.integer()
+        elif item.type in INTEGERS and item.id == 11:
+            dictionary = cursor.integer()
+        elif item.id == 2 and item.type == LIST:
+            encodings = tuple(cursor.integer() for _ in range(cursor.list_head()[0]))
+        elif item.id == 3 and item.type == LIST:
+            path = ".".join(_text(cursor) for _ in range(cursor.list_head()[0]))
+        elif item.id == 12 and item.type == STRUCT:
+            bounds = _bounds(cursor)
+        else:
+            cursor.skip(item.type)
+    kind, codec, values, uncompressed, compressed, data = numbers.values()
+    if min(values, uncompressed, compressed, data) < 0:
+        raise ThriftError("a column with a size that is negative or missing", cursor.at)
+    return StoredColumn(kind, encodings, path, codec, values, uncompressed, compressed, data, dictionary, *bounds)
+
+
+def _bounds(cursor: Cursor) -> tuple[bytes | None, bytes | None]:
+    """Lowest and highest value, as they are stored."""
+    lowest = highest = None
+    for item in cursor.fields():
+        if item.id == 5 and item.type == BINARY:
+            highest = cursor.binary()
+        elif item.id == 6 and item.type == BINARY:
+            lowest = cursor.binary()
+        else:
+            cursor.skip(item.type)
+    return lowest, highest
+
+
+def _pair(cursor: Cursor) -> tuple[str, str]:
+    texts = {1: "", 2: ""}
+    for item in cursor.fields():
+        if item.id in texts and item.type == BINARY:
+            texts[item.id] = _text(cursor)
+        else:
+            cursor.skip(item.type)
+    return texts[1], texts[2]
+
+
+def _text(cursor: Cursor) -> str:
+    return cursor.binary().decode("utf-8", "replace")

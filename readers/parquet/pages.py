@@ -9,18 +9,16 @@ import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-import pyarrow.parquet as pq
-
 from ...engine.bounded import check_limit
 from ...engine.errors import ReadError
 from ...engine.limits import FREE_PAGE, MAX_CHUNK_UNCOMPRESSED, MAX_COMPRESSION_RATIO, MIB
 from .file import ParquetFile
-from .footer import DAMAGED_HINT
+from .footer import DAMAGED_HINT, StoredColumn
 from .thrift import INTEGERS, STRUCT, Cursor, CutThriftError, ThriftError
 
 _WINDOW: Final = 256
 _MAX_HEADER: Final = 16 * MIB
-_WHOLE: Final = 8 * MIB
+_WHOLE: Final = MIB // 4
 _PADDING: Final = 100  # parquet-mr before 1.2.9 leaves the header of the dictionary page out of the column's size
 
 _TYPE, _UNCOMPRESSED, _COMPRESSED, _CRC = 1, 2, 3, 4
@@ -58,10 +56,9 @@ def check_column(file: ParquetFile, row_group: int, leaf: int) -> None:
     """Look at every page header of a stored column. Raises ``ReadError`` where they are not those of honest pages."""
     begin, end, column = _extent(file, row_group, leaf)
     found = sum(page.values for page in _pages(file, begin, end, column) if not page.is_dictionary)
-    if found < column.num_values:
+    if found < column.values:
         raise ReadError(
-            f"Parquet error: {_place(column, row_group)} has {found:,} values and the footer counts"
-            f" {column.num_values:,}",
+            f"Parquet error: {_place(column, row_group)} has {found:,} values and the footer counts {column.values:,}",
             path=file.path,
             offset=begin,
             hint=DAMAGED_HINT,
@@ -90,21 +87,19 @@ def column_start(file: ParquetFile, row_group: int, leaf: int) -> int:
     return _extent(file, row_group, leaf)[0]
 
 
-def _extent(file: ParquetFile, row_group: int, leaf: int) -> tuple[int, int, pq.ColumnChunkMetaData]:
+def _extent(file: ParquetFile, row_group: int, leaf: int) -> tuple[int, int, StoredColumn]:
     """Where a stored column begins and has to end."""
-    with file.translated():
-        column = file.metadata.row_group(row_group).column(leaf)
-        first, dictionary, size = column.data_page_offset, column.dictionary_page_offset, column.total_compressed_size
-    begin = dictionary if dictionary is not None and 0 < dictionary < first else first
+    column = file.footer.row_groups[row_group].columns[leaf]
+    begin, size = column.start, column.compressed
     what = _place(column, row_group)
     check_limit(begin, file.footer_at, path=file.path, offset=file.footer_at, what=f"the place of {what}")
     check_limit(size, file.footer_at - begin, path=file.path, offset=file.footer_at, what=f"the size of {what}")
     return begin, begin + size, column
 
 
-def _pages(file: ParquetFile, begin: int, end: int, column: pq.ColumnChunkMetaData) -> Iterator[Page]:
+def _pages(file: ParquetFile, begin: int, end: int, column: StoredColumn) -> Iterator[Page]:
     """The pages of a column, each checked; ends where the column does, or has all its values."""
-    wanted, got = column.num_values, 0
+    wanted, got = column.values, 0
     limit = min(end + _PADDING, file.footer_at)
     stored = _Bytes(file, begin, limit)
     at = begin
@@ -170,5 +165,5 @@ def _values(cursor: Cursor) -> int:
     return values
 
 
-def _place(column: pq.ColumnChunkMetaData, row_group: int) -> str:
-    return f"column {column.path_in_schema!r} of row group {row_group}"
+def _place(column: StoredColumn, row_group: int) -> str:
+    return f"column {column.path!r} of row group {row_group}"

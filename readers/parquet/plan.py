@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-import pyarrow.parquet as pq
-
-from ...engine.bounded import check_limit
 from ...engine.limits import MIB, SPLIT_BYTES
 from ...engine.stream.source import Split
 from .file import ParquetFile
+from .footer import StoredColumn
 from .layout import Output
 
 BATCH_BYTES: Final = 32 * MIB
@@ -21,7 +19,8 @@ BATCH_BYTES: Final = 32 * MIB
 BATCH_ROWS: Final = 65_536
 """Most rows that are read together, and most rows of a chunk."""
 
-_WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+_WIDTHS: Final = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+"""Bytes of a value by physical type: boolean, int32, int64, int96, float, double."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +40,15 @@ class ParquetSplit(Split):
     ends: bool = False
 
 
-def row_counts(file: ParquetFile) -> list[int]:
-    """The rows of each row group. Raises ``ReadError`` where they are no numbers of rows, or do not add up."""
-    metadata = file.metadata
-    counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-    for i, count in enumerate(counts):
-        check_limit(count, 2**62, path=file.path, offset=file.footer_at, what=f"the number of rows of row group {i}")
-    check_limit(sum(counts), 2**62, path=file.path, offset=file.footer_at, what="the number of rows")
-    return counts
-
-
 def value_bytes(file: ParquetFile, row_group: int, leaves: Iterable[int]) -> int:
     """About the bytes of the values of stored columns in one row group, once they are read."""
-    group = file.metadata.row_group(row_group)
-    return sum((_column_bytes(group.column(leaf)) for leaf in leaves), 0)
+    columns = file.footer.row_groups[row_group].columns
+    return sum(_column_bytes(columns[leaf]) for leaf in leaves)
 
 
 def batch_rows(file: ParquetFile, row_groups: Sequence[int], leaves: Sequence[int]) -> int:
     """How many rows to read at once."""
-    rows = sum(int(file.metadata.row_group(i).num_rows) for i in row_groups)
+    rows = sum(file.footer.row_groups[i].rows for i in row_groups)
     size = sum(value_bytes(file, i, leaves) for i in row_groups)
     return max(1, min(BATCH_ROWS, rows * BATCH_BYTES // max(size, 1)))
 
@@ -78,7 +67,7 @@ def plan_file(
     ``wanted`` are the numbers of the outputs that are made, ``always`` the positions of the columns that are read
     whatever is made. The splits depend on the file and on what is wanted alone.
     """
-    counts = row_counts(file)
+    counts = [group.rows for group in file.footer.row_groups]
     firsts = list(accumulate(counts, initial=first_row))
     columns = frozenset(always).union(*(outputs[i].columns for i in wanted))
     pieces: list[tuple[int, int, tuple[int, ...], int]] = []
@@ -132,6 +121,5 @@ def _parts(
     return [*parts, tuple(part)]
 
 
-def _column_bytes(column: pq.ColumnChunkMetaData) -> int:
-    width = _WIDTHS.get(column.physical_type, 0)
-    return max(int(column.total_uncompressed_size), width * int(column.num_values), 1)
+def _column_bytes(column: StoredColumn) -> int:
+    return max(column.uncompressed, _WIDTHS.get(column.physical_type, 0) * column.values, 1)

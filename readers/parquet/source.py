@@ -16,7 +16,7 @@ from .file import ParquetFile
 from .files import DataFile, find_files, partition_schema, partition_values
 from .layout import Layout, compile_layout
 from .options import ParquetOptions
-from .plan import ParquetSplit, batch_rows, plan_file, row_counts
+from .plan import ParquetSplit, batch_rows, plan_file
 from .static_columns import StaticColumns, warn_of_incomparable
 
 PROPERTIES = "/__properties"
@@ -80,7 +80,7 @@ class ParquetSource:
                 layout = known[schema]
                 layouts.append(layout)
                 static = self._static(layout)
-                counts = row_counts(file)
+                counts = [group.rows for group in file.footer.row_groups]
                 check_cells(file, sum(counts), file.leaves(range(len(file.schema))), len(layout.outputs))
                 if sum(counts):
                     _read_first(file, data, layout, static, counts, first)
@@ -128,7 +128,7 @@ class ParquetSource:
                 checker.check(layout.schema.field(position).name, arrays[position], row)
             yield from emitter.chunks(arrays, row, length)
             row += length
-        expected = split.first_row + sum(row_counts(file)[split.start : split.stop])
+        expected = split.first_row + sum(group.rows for group in file.footer.row_groups[split.start : split.stop])
         if row != expected:
             raise ReadError(
                 f"Parquet error: {row - split.first_row:,} rows are there and the footer counts"
@@ -234,7 +234,7 @@ def _stored_batches(
             if length:
                 yield length, arrays
         return
-    left = sum(row_counts(file)[i] for i in groups)
+    left = sum(file.footer.row_groups[i].rows for i in groups)
     while left:
         length = min(left, most)
         yield length, {}

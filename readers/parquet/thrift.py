@@ -63,6 +63,10 @@ class Cursor:
 
     def varint(self) -> int:
         """An unsigned number of up to 64 bits."""
+        at = self.at
+        if at < len(self.data) and self.data[at] < 0x80:
+            self.at = at + 1
+            return self.data[at]
         value = shift = 0
         while shift < 70:
             byte = self.byte()

@@ -24,6 +24,7 @@ from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.engine.rrd import RecoveringFile, RrdFile
 from chunkmill.engine.store import ChunkStore
 from chunkmill.readers.mcap import McapReader
+from chunkmill.readers.parquet import ParquetReader
 from chunkmill.readers.rrd import RrdSource
 
 MIB = 1024 * 1024
@@ -57,6 +58,14 @@ def read_mcap(path: str) -> Iterator[str]:
             yield chunk_digest(chunk, ids=False)
 
 
+def read_parquet(path: str) -> Iterator[str]:
+    """All chunks of a file; their ids are made anew by each reading, and left out."""
+    source = ParquetReader(path).source()
+    for split in source.splits():
+        for chunk in source.read(split):
+            yield chunk_digest(chunk, ids=False)
+
+
 def read_store(path: str) -> Iterator[str]:
     """The newest version of a kept store, what its manifest says and all chunks."""
     store = ChunkStore.open(path)
@@ -65,7 +74,12 @@ def read_store(path: str) -> Iterator[str]:
         yield chunk_digest(chunk)
 
 
-READERS: dict[str, Callable[[str], Iterator[str]]] = {"rrd": read_rrd, "mcap": read_mcap, "store": read_store}
+READERS: dict[str, Callable[[str], Iterator[str]]] = {
+    "rrd": read_rrd,
+    "mcap": read_mcap,
+    "parquet": read_parquet,
+    "store": read_store,
+}
 
 
 def chunk_digest(chunk: Chunk, *, ids: bool = True) -> str:
@@ -90,7 +104,7 @@ def values_of(column: pa.Array) -> bytes:
         column = column.cast(pa.int64())
     try:
         return repr(column.to_pylist()).encode("utf-8", "backslashreplace")
-    except (ValueError, OverflowError, TypeError, pa.ArrowException):
+    except (ValueError, KeyError, OverflowError, TypeError, pa.ArrowException):
         return b"".join(b.to_pybytes() for b in column.buffers() if b is not None)
 
 

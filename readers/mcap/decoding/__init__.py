@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .cbor import CborDecoder
 from .decoded import Decoded, MessageDecoder, SchemaError
 from .idl_schema import parse_idl
 from .json_messages import JsonDecoder
@@ -13,12 +14,18 @@ __all__ = [
     "Decoded",
     "MessageDecoder",
     "SchemaError",
+    "cbor_decoder",
     "idl_decoder",
     "json_decoder",
     "protobuf_decoder",
     "ros1_decoder",
     "ros2_decoder",
 ]
+
+
+def cbor_decoder(schema_name: str, schema_data: bytes) -> MessageDecoder:
+    """A decoder for CBOR messages of a ``jsonschema`` schema, or of none; raises :class:`SchemaError`."""
+    return CborDecoder(schema_name, schema_data)
 
 
 def idl_decoder(schema_name: str, schema_data: bytes) -> MessageDecoder:

@@ -131,24 +131,30 @@ def as_declared(node: JsonNode, value: Any, path: str = "") -> Any:
 
 def as_text(value: Any, path: str = "") -> str:
     """``value`` as compact JSON; bytes become base64. Raises :class:`MisfitError` for what JSON cannot say."""
+    _check_keys(value, path)
+
+    def sayable(other: Any) -> str:
+        if isinstance(other, bytes):
+            return base64.b64encode(other).decode()
+        raise MisfitError(f"{path}: {type(other).__name__} has no equivalent in JSON")
+
     try:
-        return json.dumps(_sayable(value, path), ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(value, default=sayable, ensure_ascii=False, separators=(",", ":"), check_circular=False)
     except RecursionError:
         raise MisfitError(f"{path}: it is nested too deeply") from None
 
 
-def _sayable(value: Any, path: str) -> Any:
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, list | tuple):
-        return [_sayable(element, path) for element in value]
-    if isinstance(value, dict):
-        if not all(isinstance(name, str) for name in value):
-            raise MisfitError(f"{path}: a map has keys that are not texts")
-        return {name: _sayable(element, path) for name, element in value.items()}
-    raise MisfitError(f"{path}: {type(value).__name__} has no equivalent in JSON")
+def _check_keys(value: Any, path: str) -> None:
+    """Raise :class:`MisfitError` where a map within ``value`` has keys that are no texts."""
+    left = [value]
+    while left:
+        some = left.pop()
+        if isinstance(some, dict):
+            if not all(isinstance(name, str) for name in some):
+                raise MisfitError(f"{path}: a map has keys that are not texts")
+            left += some.values()
+        elif isinstance(some, list | tuple):
+            left += some
 
 
 def _misfit(path: str, value: Any, declared: str) -> MisfitError:

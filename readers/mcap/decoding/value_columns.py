@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ....engine.limits import MAX_CELLS, MAX_PARSED_MESSAGE
+from ....engine.limits import MAX_CELLS, MAX_ELEMENTS
 from .json_types import JsonNode, Leaf, MisfitError, as_declared
+
+_MOST_VALUES: Final = MAX_ELEMENTS // 4
+"""Values taken from one message: each becomes an object."""
 
 
 class Parser(NamedTuple):
-    """How a message is read: ``parse`` gives its value, ``text`` the JSON text of one that nothing is declared of. Both
-    raise :class:`MisfitError`.
+    """How a message is read: ``parse`` gives its value, ``text`` the JSON text of one that nothing is declared of; both
+    raise :class:`MisfitError`. ``items`` is at least the number of values in it, or more than what is given.
     """
 
     parse: Callable[[bytes], Any]
     text: Callable[[bytes], str]
+    items: Callable[[bytes, int], int]
 
 
 def too_many(node: JsonNode, rows: int, faults: dict[int, str]) -> bool:
@@ -35,11 +39,8 @@ def build_column(
     """The messages' indices, counted from ``first``, and their values; what is wrong with one goes to ``faults``."""
     values: dict[int, Any] = {}
     for index, message in enumerate(messages, first):
-        if len(message) > MAX_PARSED_MESSAGE:
-            faults[index] = f"it has {len(message):,} bytes, too many to be taken apart one by one"
-            continue
         try:
-            values[index] = _value(node, message, parser)
+            values[index] = _value(node, bytes(message), parser)
         except MisfitError as error:
             faults[index] = str(error).lstrip(".: ")
         except RecursionError:
@@ -47,10 +48,12 @@ def build_column(
     return _joined(values, node.arrow, faults)
 
 
-def _value(node: JsonNode, message: memoryview, parser: Parser) -> Any:
+def _value(node: JsonNode, message: bytes, parser: Parser) -> Any:
+    if len(message) > _MOST_VALUES and parser.items(message, _MOST_VALUES) > _MOST_VALUES:
+        raise MisfitError("it holds more values than are taken from one message")
     if isinstance(node, Leaf) and node.kind == "any":
-        return parser.text(bytes(message))
-    return as_declared(node, parser.parse(bytes(message)))
+        return parser.text(message)
+    return as_declared(node, parser.parse(message))
 
 
 def _joined(values: dict[int, Any], datatype: pa.DataType, faults: dict[int, str]) -> tuple[np.ndarray, pa.Array]:

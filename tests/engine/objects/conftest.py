@@ -25,16 +25,20 @@ class S3Server:
     client: Any
     requests: Counter[str] = field(default_factory=Counter)
     """Counts by method."""
+    log: list[str] = field(default_factory=list)
+    """Method, path and range of each."""
 
 
 class _Counting:
     """WSGI middleware that counts requests."""
 
-    def __init__(self, application: Any, requests: Counter[str]) -> None:
-        self._application, self._requests = application, requests
+    def __init__(self, application: Any, requests: Counter[str], log: list[str]) -> None:
+        self._application, self._requests, self._log = application, requests, log
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         self._requests[environ["REQUEST_METHOD"]] += 1
+        parts = ("REQUEST_METHOD", "PATH_INFO", "QUERY_STRING", "HTTP_RANGE", "HTTP_X_AMZ_COPY_SOURCE_RANGE")
+        self._log.append(" ".join(environ.get(part, "") for part in parts).strip())
         return self._application(environ, start_response)
 
 
@@ -50,7 +54,8 @@ def s3_server() -> Iterator[S3Server]:
     import threading
 
     requests: Counter[str] = Counter()
-    application = _Counting(server.DomainDispatcherApplication(server.create_backend_app), requests)
+    log: list[str] = []
+    application = _Counting(server.DomainDispatcherApplication(server.create_backend_app), requests, log)
     http = make_server("127.0.0.1", 0, application, threaded=True)
     thread = threading.Thread(target=http.serve_forever, daemon=True)
     thread.start()
@@ -62,7 +67,7 @@ def s3_server() -> Iterator[S3Server]:
         aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
         region_name=CREDENTIALS["AWS_REGION"],
     )
-    yield S3Server(endpoint, client, requests)
+    yield S3Server(endpoint, client, requests, log)
     http.shutdown()
     thread.join()
 
@@ -75,6 +80,7 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": s3_server.endpoint}.items():
         monkeypatch.setenv(name, value)
     s3_server.requests.clear()
+    s3_server.log.clear()
     return s3_server
 
 

@@ -153,7 +153,7 @@ class TestKept:
         kept = KeptFolder(folder)
         version = kept.version()
         with pytest.raises(WriteError, match="committed by another writer") as caught:
-            kept.commit(version.store, [], [], after=0)
+            kept.commit(version.store, [], 0, after=0)
         assert caught.value.transient
         assert kept.version() == version
         assert len(ChunkStore.open(folder)) == version.chunks

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from cdr_writer import join
-from chunkmill.engine.limits import MAX_NESTING, MAX_PARSED_MESSAGE, MAX_SCHEMA_FIELDS
+from chunkmill.engine.limits import MAX_NESTING, MAX_SCHEMA_FIELDS
 from chunkmill.readers.mcap.decoding import Decoded, SchemaError, json_decoder
 from chunkmill.readers.mcap.decoding import json_messages as module
 from chunkmill.readers.mcap.decoding.json_messages import JsonDecoder
@@ -242,14 +242,14 @@ def test_many_fields_in_many_messages_take_no_memory() -> None:
     assert "more fields" in decoded.reasons[0]
 
 
-def test_large_messages_are_read_by_column_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chunkmill.readers.mcap.decoding.value_columns.MAX_PARSED_MESSAGE", 100)
-    assert MAX_PARSED_MESSAGE > 100
-    subject = decoder(s={"type": "string"})
-    messages = [b'{"s":"%s"}' % (b"x" * 200), b'{"s":"x"}', b'{"t":"%s"}' % (b"x" * 200)]
+def test_many_values_are_read_by_column_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chunkmill.readers.mcap.decoding.value_columns._MOST_VALUES", 100)
+    subject = decoder(l={"type": "array", "items": {"type": "integer"}})
+    many = b"[" + b"1," * 150 + b"1]"
+    messages = [b'{"l":%s}' % many, b'{"l":[]}', b'{"m":%s}' % many]
     decoded = subject.decode(*join(messages))
     assert decoded.bad.tolist() == [0, 2]
-    assert "too many to be taken apart" in decoded.reasons[0]
+    assert "more values than are taken" in decoded.reasons[0]
     assert not len(subject.decode(*join(messages[:2])).bad)
 
 

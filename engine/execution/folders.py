@@ -1,0 +1,262 @@
+"""Folders for parts, shards and versions: on a file system, or below a prefix of an object store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+from ..errors import ReadError, WriteError
+from ..locations import Location, located
+from ..objects import ObjectUrl, Upload, bucket_of, clear_uploads, upload_to
+
+OPEN_SUFFIX = ".open"
+"""What the name of a local file ends with while it is written."""
+
+
+class Entry(NamedTuple):
+    """A file of a folder: its name and its size in bytes."""
+
+    name: str
+    size: int
+
+
+class NewFile(ABC):
+    """A file that is being written, by its ``file``; it gets its name when it is finished."""
+
+    file: BinaryIO
+
+    @abstractmethod
+    def seal(self) -> None:
+        """Let everything written arrive, without letting the file appear."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Let the file appear, whole."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Throw away what was written; after :meth:`finish` it does nothing."""
+
+
+class Folder(ABC):
+    """Files under one path or URL. Local operations raise ``OSError``, others ``ReadError`` and ``WriteError``."""
+
+    location: Location
+
+    @staticmethod
+    def at(location: str | os.PathLike[str]) -> Folder:
+        """The folder that a path or URL names."""
+        found = located(location)
+        return ObjectFolder(found) if isinstance(found, ObjectUrl) else LocalFolder(found)
+
+    def place(self, name: str) -> str:
+        """The path or URL of a file."""
+        return str(self.location / name)
+
+    def sub(self, name: str) -> Folder:
+        """A folder within."""
+        return Folder.at(self.location / name)
+
+    @abstractmethod
+    def make(self) -> None:
+        """Make the folder and what is missing above it."""
+
+    @abstractmethod
+    def exists(self, name: str | None = None) -> bool:
+        """Whether the folder is there, or a file in it."""
+
+    @abstractmethod
+    def entries(self) -> Iterator[Entry]:
+        """The files right in the folder."""
+
+    @abstractmethod
+    def get(self, name: str) -> bytes:
+        """A whole file."""
+
+    @abstractmethod
+    def put(self, name: str, data: bytes) -> None:
+        """Write a whole file, durably."""
+
+    @abstractmethod
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a whole file, durably and in one step, unless there is one; False where there is."""
+
+    @abstractmethod
+    def new(self, name: str) -> NewFile:
+        """A file to write."""
+
+    @abstractmethod
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove files."""
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Remove the folder and all in it, as far as possible."""
+
+
+class LocalFolder(Folder):
+    """A folder of a file system."""
+
+    def __init__(self, path: Path) -> None:
+        self.location: Path = path
+
+    def make(self) -> None:
+        """Make the folder and what is missing above it."""
+        self.location.mkdir(parents=True, exist_ok=True)
+
+    def exists(self, name: str | None = None) -> bool:
+        """Whether the folder is there, or a file in it."""
+        return self.location.is_dir() if name is None else (self.location / name).exists()
+
+    def entries(self) -> Iterator[Entry]:
+        """The files right in the folder, sorted."""
+        with os.scandir(self.location) as found:
+            yield from sorted(Entry(f.name, f.stat().st_size) for f in found if f.is_file())
+
+    def get(self, name: str) -> bytes:
+        """A whole file."""
+        return (self.location / name).read_bytes()
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a whole file, durably."""
+        with (self.location / name).open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a file under another name, and link it to its own."""
+        draft = f".{uuid.uuid4().hex}.draft"
+        try:
+            self.put(draft, data)
+            os.link(self.location / draft, self.location / name)
+            sync_folder(self.location)
+        except FileExistsError:
+            return False
+        finally:
+            (self.location / draft).unlink(missing_ok=True)
+        return True
+
+    def new(self, name: str) -> NewFile:
+        """A file to write, under a name of its own until it is finished."""
+        return _NewLocalFile(self.location / name)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove files."""
+        for name in names:
+            (self.location / name).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove the folder and all in it, as far as possible."""
+        shutil.rmtree(self.location, ignore_errors=True)
+
+
+class ObjectFolder(Folder):
+    """The objects whose keys begin with one prefix."""
+
+    def __init__(self, url: ObjectUrl) -> None:
+        self.location: ObjectUrl = url
+
+    def make(self) -> None:
+        """Nothing: there are no folders in a store. What is in its way, or no bucket, is found out here."""
+        next(self.entries(), None)
+
+    def exists(self, name: str | None = None) -> bool:
+        """Whether there is any object below, or one of a name."""
+        if name is None:
+            return next(bucket_of(self.location).list(self.location.key), None) is not None
+        return bucket_of(self.location).exists(self._key(name))
+
+    def entries(self) -> Iterator[Entry]:
+        """The objects right below the prefix, sorted."""
+        for found in bucket_of(self.location).list(self.location.key):
+            if found.url.parent == self.location:
+                yield Entry(found.url.name, found.size)
+
+    def get(self, name: str) -> bytes:
+        """A whole object."""
+        return bucket_of(self.location).get(self._key(name))
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a whole object."""
+        bucket_of(self.location).put(self._key(name), data)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write an object on the condition that there is none of its name."""
+        return bucket_of(self.location).create(self._key(name), data)
+
+    def new(self, name: str) -> NewFile:
+        """An upload."""
+        return _NewObject(upload_to(self.location / name))
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove objects."""
+        keys = [self._key(name) for name in names]
+        if keys:
+            bucket_of(self.location).delete(keys)
+
+    def remove(self) -> None:
+        """Remove all objects below, as far as possible."""
+        bucket = bucket_of(self.location)
+        try:
+            keys = [found.url.key for found in bucket.list(self.location.key)]
+            if keys:
+                bucket.delete(keys)
+            clear_uploads(self.location)
+        except (ReadError, WriteError):
+            return  # what stays is cleared away by the next run onto the same destination
+
+    def _key(self, name: str) -> str:
+        return (self.location / name).key
+
+
+class _NewLocalFile(NewFile):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._open = path.with_name(path.name + OPEN_SUFFIX)
+        self.file = self._open.open("wb", buffering=0)
+
+    def seal(self) -> None:
+        self.file.close()
+
+    def finish(self) -> None:
+        self.file.close()
+        self._open.rename(self._path)
+
+    def discard(self) -> None:
+        self.file.close()
+        self._open.unlink(missing_ok=True)
+
+
+class _NewObject(NewFile):
+    def __init__(self, upload: Upload) -> None:
+        self._upload: Upload | None = upload
+        self.file = cast("BinaryIO", upload)
+
+    def seal(self) -> None:
+        if self._upload is not None:
+            self._upload.seal()
+
+    def finish(self) -> None:
+        if self._upload is not None:
+            self._upload.finish()
+            self._upload = None
+
+    def discard(self) -> None:
+        if self._upload is not None:
+            self._upload.abort()
+            self._upload = None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename within ``folder`` durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
