@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from ...readers.mcap import ChannelInfo, McapInfo, McapSource
 from ..chunk.header import ChunkHeader, TimelineKind
+from ..locations import Location
 from ..rrd import EncodedPayload, FramedPayload, RrdFile, StoreEntry
 from .formats import Format, detect_format
 from .inspection_report import EntityReport, FileReport, StoreReport, TimelineReport, summarise_store
 
 
-def inspect_file(path: Path) -> FileReport:
+def inspect_file(path: Location) -> FileReport:
     """Look into a file. Payloads are read only where neither a footer nor a summary tells what they are.
 
     Raises ``ReadError`` where the file is missing or damaged.
@@ -35,7 +35,7 @@ def _headers(file: RrdFile, store: StoreEntry) -> Iterator[tuple[ChunkHeader, in
         yield chunk.header, stored.size if isinstance(stored, EncodedPayload | FramedPayload) else None
 
 
-def _mcap(path: Path) -> FileReport:
+def _mcap(path: Location) -> FileReport:
     info = McapSource(str(path)).info()
     timeline = TimelineReport("message_log_time", TimelineKind.TIMESTAMP, info.start_time, info.end_time)
     topics = tuple(_topic(c) for c in sorted(info.channels, key=lambda c: (c.topic, c.id)))
