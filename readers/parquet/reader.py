@@ -10,6 +10,7 @@ from ...engine.errors import SourceMissingError
 from ...engine.locations import Location, located, reading_location
 from .column_rule import ColumnRule
 from .files import exists
+from .info import ParquetInfo
 from .options import ParquetOptions
 from .source import ParquetSource
 
@@ -98,6 +99,10 @@ class ParquetReader:
     def source(self) -> ParquetSource:
         """The file as a source for a pipeline."""
         return ParquetSource(str(located(self._path)), self._options)
+
+    def info(self) -> list[ParquetInfo]:
+        """What is in each file: rows, columns, types, encodings, sizes. Reads the footers. Raises ``ReadError``."""
+        return self.source().info()
 
     def stream(self) -> LazyChunkStream:
         """A lazy stream of the chunks; each call reads the file anew.
