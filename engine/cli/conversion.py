@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 
 import click
 
 from ..errors import UsageError
-from ..reports import RunReport
+from ..locations import reading_location
+from ..reports import RunReport, save_report
 from .failures import complain, exit_code, show
 from .formats import FORMAT_OF_SUFFIX, Format
 from .inputs import Job, plan_jobs
@@ -35,7 +35,7 @@ def convert_all(arguments: Iterable[str], output: str, options: ConvertOptions) 
     else:
         from .many import convert_many
 
-        reports, failures = convert_many(jobs, Path(output), options)
+        reports, failures = convert_many(jobs, reading_location(output), options)
     if reports:
         seconds = time.perf_counter() - started
         _tell(RunReport.joined(reports, output, seconds) if len(jobs) > 1 else reports[0], options)
@@ -72,7 +72,7 @@ def _tell(report: RunReport, options: ConvertOptions) -> None:
 
         print_stats(report)
     if options.report is not None:
-        report.save(options.report)
+        save_report(report, options.report)
 
 
 def _convert_one(job: Job, options: ConvertOptions) -> tuple[list[RunReport], list[tuple[Job, Exception]]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from ..execution.many import Recording, write_recordings
 from ..execution.runner import RunOptions
+from ..locations import Location
 from ..reports import RunReport
 from ..stream.lazy_stream import plan_recording
 from .failures import complain
@@ -20,7 +20,7 @@ from .warning_lines import warnings_as_lines
 Failures = list[tuple[Job, Exception]]
 
 
-def convert_many(jobs: Sequence[Job], folder: Path, options: ConvertOptions) -> tuple[list[RunReport], Failures]:
+def convert_many(jobs: Sequence[Job], folder: Location, options: ConvertOptions) -> tuple[list[RunReport], Failures]:
     """Convert all inputs into ``folder``; gives what was done, and what failed, in the order of the inputs."""
     reports: list[RunReport] = []
     planning: Failures = []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from ..locations import Location
 from ..reports import RunReport
 from ..units import duration, size
 from .failures import complain
@@ -24,8 +25,14 @@ def tell_result(job: Job, result: RunReport, options: ConvertOptions) -> None:
 
 
 @contextmanager
-def made(folder: Path) -> Iterator[None]:
-    """Make ``folder`` and what is missing above it, and take that back where nothing came to lie in it."""
+def made(folder: Location) -> Iterator[None]:
+    """Make ``folder`` and what is missing above it, and take that back where nothing came to lie in it.
+
+    In an object store there is nothing to make.
+    """
+    if not isinstance(folder, Path):
+        yield
+        return
     missing = [f for f in (folder, *folder.parents) if not f.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -6,11 +6,8 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
-from ..errors import UsageError
-from ..failing import writing
 from ..phases import PHASES
 from .histogram import SizeHistogram
 
@@ -130,23 +127,6 @@ class RunReport:
     def to_json(self) -> str:
         """The report as JSON, with ``version`` 1."""
         return json.dumps(self.to_dict(), indent=1)
-
-    def save(self, path: str | Path) -> None:
-        """Write the report: as a page that shows it where the name ends with ``.html``, else as JSON (``.json``).
-
-        Raises ``UsageError`` for another ending, ``WriteError`` where it cannot be written.
-        """
-        target = Path(path)
-        if target.suffix == ".html":
-            from .page import report_page
-
-            text = report_page(self)
-        elif target.suffix == ".json":
-            text = self.to_json()
-        else:
-            raise UsageError("a report is a .json or an .html file", path=str(path))
-        with writing(str(path)):
-            target.write_text(text, encoding="utf-8")
 
     @property
     def task_seconds(self) -> float:

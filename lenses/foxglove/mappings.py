@@ -17,14 +17,14 @@ from ..lens import DeriveLens
 from ..selector import Selector
 from . import images, points, values
 
-_PACKAGES: Final = ("foxglove.", "foxglove_msgs/msg/", "foxglove_msgs/")
+_PACKAGES: Final = ("foxglove.", "foxglove_msgs/msg/", "foxglove_msgs::msg::", "foxglove_msgs/")
 
 
 def foxglove_lenses(schema_name: str) -> tuple[DeriveLens, ...]:
     """The lenses for messages of a type; none for types without a mapping.
 
-    The type is named as protobuf and JSON name it (``foxglove.PoseInFrame``), or as ROS does
-    (``foxglove_msgs/msg/PoseInFrame``).
+    The type is named as protobuf and JSON name it (``foxglove.PoseInFrame``), or as ROS 2, IDL and ROS 1 do
+    (``foxglove_msgs/msg/PoseInFrame``, ``foxglove_msgs::msg::PoseInFrame``, ``foxglove_msgs/PoseInFrame``).
 
     >>> [lens.input_component for lens in foxglove_lenses("foxglove.Log")]
     ['foxglove.Log:message']
@@ -33,7 +33,7 @@ def foxglove_lenses(schema_name: str) -> tuple[DeriveLens, ...]:
     if package is None:
         return ()
     declare = _MAPPINGS.get(schema_name.removeprefix(package))
-    return () if declare is None else (declare(f"{schema_name.replace('/', '.')}:message"),)
+    return () if declare is None else (declare(f"{schema_name.replace('::', '.').replace('/', '.')}:message"),)
 
 
 def _frame_transform(messages: str) -> DeriveLens:

@@ -87,4 +87,5 @@ def _channel(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
     if numbers.dtype.kind == "f":
         with np.errstate(over="ignore"):
             return channel(numbers * 255.0)
-    return np.clip(numbers, 0, 255).astype(np.uint32)
+    clamped: npt.NDArray[np.uint32] = np.clip(numbers, 0, 255).astype(np.uint32)
+    return clamped
