@@ -2,7 +2,9 @@
 
 from .info import ChannelInfo, McapInfo
 from .reader import McapReader
+from .recovering import McapRecoveryReport
 from .source import McapSource
 from .split import McapSplit
+from .timing import ChannelTiming
 
-__all__ = ["ChannelInfo", "McapInfo", "McapReader", "McapSource", "McapSplit"]
+__all__ = ["ChannelInfo", "ChannelTiming", "McapInfo", "McapReader", "McapRecoveryReport", "McapSource", "McapSplit"]

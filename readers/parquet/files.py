@@ -46,7 +46,7 @@ def find_files(path: str) -> list[DataFile]:
     elif not os.path.lexists(path) and glob.has_magic(path):
         root = Path(*_until_magic(Path(path).parts))
         matching = sorted(map(Path, glob.glob(path, recursive=True)))  # noqa: PTH207 (takes absolute patterns too)
-        found = [p for p in matching if p.is_file() and not p.name.startswith((".", "_"))]
+        found = list(dict.fromkeys(file for p in matching for file in (_below(p) if p.is_dir() else [p] * _is_data(p))))
     else:
         return [DataFile(path)]
     if not found:
@@ -106,9 +106,11 @@ def _find_objects(url: ObjectUrl) -> list[DataFile]:
 def _below(folder: Path) -> Iterator[Path]:
     for here, folders, names in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith((".", "_")))
-        for name in sorted(names):
-            if not name.startswith((".", "_")) and name.lower().endswith(SUFFIXES):
-                yield Path(here, name)
+        yield from (Path(here, name) for name in sorted(names) if _is_data(Path(here, name)))
+
+
+def _is_data(path: Path) -> bool:
+    return not path.name.startswith((".", "_")) and path.name.lower().endswith(SUFFIXES) and path.is_file()
 
 
 def _until_magic(parts: Sequence[str]) -> Iterator[str]:

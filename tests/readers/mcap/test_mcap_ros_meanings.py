@@ -7,9 +7,13 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from chunkmill.engine.chunk import Chunk
+from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.errors import ReadWarning
+from chunkmill.lenses import DeriveLens, Selector
+from chunkmill.readers.mcap.mapping import Mapping
+from chunkmill.readers.mcap.options import McapOptions
 from conftest import SHARED_DATA
 
 from tests.readers.mcap.mcap_bytes import channel, chunk_of, chunks_of, mcap, message, schema, written
@@ -152,3 +156,26 @@ def test_changing_encodings_on_one_topic_are_all_kept() -> None:
     with pytest.warns(ReadWarning, match="1 messages could not be shown .* its encoding is none that Rerun has"):
         found = cells(chunks_of(path, decoders=BOTH))
     assert [len(found[c]) for c in ("Image:buffer", "DepthImage:buffer", "sensor_msgs.msg.Image:message")] == [4, 1, 1]
+
+
+def few(values: pa.Array) -> pa.Array:
+    """The values, unless there are more than three of them, or one is negative."""
+    if len(values) > 3 or any(value < 0 for value in values.to_pylist()):
+        raise ValueError("too much")
+    return values
+
+
+@pytest.mark.parametrize(
+    ("values", "parts", "kept"),
+    [([1, 2], [2], []), ([1, 2, 3, 4], [2, 2], []), ([1, -2, 3, 4, 5], [1, 3], [-2]), ([-1, -2], [], [-1, -2])],
+)
+def test_messages_that_fail_only_together_come_in_parts(values: list[int], parts: list[int], kept: list[int]) -> None:
+    lens = DeriveLens("M:message").to_timeline("t", "sequence", ".t").to_component("A:v", Selector(".v").pipe(few))
+    column = pa.array([[{"v": v, "t": i}] for i, v in enumerate(values)])
+    chunk = Chunk.build("/t", {}, [(ComponentDescriptor("M:message"), column)])
+    mapping = Mapping([lens], McapOptions.checked())
+    found = list(mapping.chunks(chunk))
+    assert [c.num_rows for c in found if c.timeline_names] == parts
+    assert cells(found).get("A:v", []) == [[v] for v in values if v > 0]
+    assert [cell[0]["v"] for cell in cells(found).get("M:message", [])] == kept
+    assert mapping.unmapped == len(kept)
