@@ -141,7 +141,7 @@ def _log(messages: str) -> DeriveLens:
     return (
         _timed(DeriveLens(messages), Selector("."))
         .to_component(to.LOG_TEXT, ".message", required=True)
-        .to_component(to.LOG_LEVEL, Selector(".level").pipe(values.levels))
+        .to_component(to.LOG_LEVEL, Selector(".level").pipe(values.levels).pipe(Selector("(.)!")))
     )
 
 
