@@ -11,7 +11,7 @@ from pathlib import Path
 from ..engine.chunk import Chunk
 from ..engine.errors import ReadError, ReadWarning, SourceMissingError, UsageError
 from ..engine.locations import Location, exists, located, reading_location
-from ..engine.rrd import ChunkEntry, RecoveringFile, RrdFile, StoreEntry
+from ..engine.rrd import ChunkEntry, RecoveringFile, RecoveryReport, RrdFile, StoreEntry
 from ..engine.store import LazyStore
 from ..engine.stream import LazyChunkStream, Split
 
@@ -53,6 +53,15 @@ class RrdReader:
         if self._recover:
             return LazyChunkStream.from_source(RecoveringSource(str(located(self.path)), self._chosen(store)))
         return LazyChunkStream.from_source(RrdSource(str(located(self.path)), self._chosen(store)))
+
+    def recovery_report(self, *, store: StoreEntry | None = None) -> RecoveryReport:
+        """What can be recovered of a store of a cut or damaged file, and what is lost. Reads the whole file."""
+        chosen = (self if self._recover else RrdReader(self.path, recover=True))._chosen(store)
+        file = RecoveringFile(self.path)
+        report = file.report()
+        for _ in file.chunks(chosen, report):
+            pass
+        return report
 
     def store(self, *, store: StoreEntry | None = None) -> LazyStore:
         """One store by its manifest: length, schema and summary read no chunk; chunks are read when touched.

@@ -51,6 +51,7 @@ def _from_mcap(job: Job, options: ConvertOptions) -> Stores:
         job.source,
         include_topic_regex=options.topics or None,
         exclude_topic_regex=options.exclude_topics or None,
+        recover=options.recover,
     )
     return _one(reader.stream(), job, options)
 
@@ -74,7 +75,7 @@ def _one(stream: LazyChunkStream, job: Job, options: ConvertOptions) -> Stores:
 
 
 def _from_rrd(job: Job, options: ConvertOptions) -> Stores:
-    reader = RrdReader(job.source)
+    reader = RrdReader(job.source, recover=options.recover)
     recordings = reader.recordings()
     if len(recordings) > 1 and options.recording_id is not None:
         raise UsageError(
