@@ -56,10 +56,9 @@ class RrdReader:
 
     def recovery_report(self, *, store: StoreEntry | None = None) -> RecoveryReport:
         """What can be recovered of a store of a cut or damaged file, and what is lost. Reads the whole file."""
-        chosen = (self if self._recover else RrdReader(self.path, recover=True))._chosen(store)
         file = RecoveringFile(self.path)
         report = file.report()
-        for _ in file.chunks(chosen, report):
+        for _ in file.chunks(self._chosen(store, file.stores()), report):
             pass
         return report
 
@@ -85,10 +84,10 @@ class RrdReader:
     def _stores(self) -> list[StoreEntry]:
         return RecoveringFile(self.path).stores() if self._recover else RrdFile(self.path).stores()
 
-    def _chosen(self, store: StoreEntry | None) -> StoreEntry:
+    def _chosen(self, store: StoreEntry | None, stores: list[StoreEntry] | None = None) -> StoreEntry:
         if store is not None and not isinstance(store, StoreEntry):
             raise TypeError(f"argument 'store': '{type(store).__name__}' object is not an instance of 'StoreEntry'")
-        stores = self._stores()
+        stores = self._stores() if stores is None else stores
         if store is not None:
             if store not in stores:
                 raise UsageError(f"Store {store.text} not found in RRD file", path=str(self.path))
