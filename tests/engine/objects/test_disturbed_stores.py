@@ -17,8 +17,10 @@ from chunkmill.engine.stream import LazyChunkStream
 from conftest import CREDENTIALS, Reply, S3Server
 from test_outputs_in_stores import blob, content, names, scalars, unfinished
 
-MIB = 1024 * 1024
+MIB = 10 * 1024  # parts are as much smaller
 DATA = random.Random(9).randbytes(3 * MIB)
+
+pytestmark = pytest.mark.usefixtures("small_parts")
 
 Answer = Callable[[Any, Callable[[], Reply]], list[bytes]]
 
