@@ -139,6 +139,12 @@ def number(values: pa.Array, name: str) -> pa.Array:
     return _numbers(member(values, name), name)
 
 
+def whole(values: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
+    """A field of structs as integers of a type, 0 where it is null; else as :func:`number`."""
+    column = conversion.cast(number(values, name), kind)
+    return pc.fill_null(column, 0) if column.null_count else column
+
+
 def enumerated(values: pa.Array) -> pa.Array:
     """Enumerated values, numbers or structs that name them, as numbers. Raises :class:`SelectorError` for others."""
     return number(values, "value") if pa.types.is_struct(values.type) else _numbers(values, "enumerated values")
@@ -158,6 +164,8 @@ def member(values: pa.Array, *names: str) -> pa.Array:
     found = [name for name in names if pa.types.is_struct(kind) and len(kind.get_all_field_indices(name)) == 1]
     if not found:
         raise SelectorError(f"Invalid argument error: no field `{' or '.join(names)}` in type {type_name(kind)}")
+    if values.null_count == 0:
+        return values.field(found[0])
     return pc.struct_field(values, [found[0]])
 
 
