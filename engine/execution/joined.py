@@ -61,4 +61,4 @@ def _serializer() -> Any:
     """What Spark packs the functions of its own stages with."""
     from pyspark.serializers import CloudPickleSerializer
 
-    return CloudPickleSerializer()
+    return CloudPickleSerializer()  # type: ignore[no-untyped-call]

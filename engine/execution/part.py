@@ -109,7 +109,7 @@ class PartJob:
         for warning in caught:
             rows.note("warning", {"category": warning.category.__name__, "text": str(warning.message)})
         with writing(self.destination):
-            folder.put(name + DONE_SUFFIX, json.dumps({"task": index, **counts}).encode())
+            folder.put(name + DONE_SUFFIX, json.dumps({"task": index, **counts}).encode(), durable=False)
         seconds = time.perf_counter() - started
         rows.note("task", {**counts, "seconds": seconds, "began": began, **_measured(clock)})
 

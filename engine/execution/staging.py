@@ -77,13 +77,13 @@ class Staging:
             if isinstance(folder, LocalFolder):
                 folder.location.mkdir(parents=False)
             owner = {"host": socket.gethostname(), "pid": os.getpid(), "started": _start_time(os.getpid())}
-            folder.put(_OWNER, json.dumps(owner).encode())
+            folder.put(_OWNER, json.dumps(owner).encode(), durable=False)
         return cls(folder)
 
     def mark_failed(self, group: int = 0) -> None:
         """Tell the tasks of a group that have not begun that they need not."""
         try:
-            self.folder.put(f"{_FAILED}-{group}", b"")
+            self.folder.put(f"{_FAILED}-{group}", b"", durable=False)
         except (OSError, WriteError):
             return  # a full disk: the other tasks find out by themselves
 
