@@ -26,23 +26,6 @@ CODECS: Final = MappingProxyType(
 """Rerun's ``VideoCodec`` for the formats of ``CompressedVideo``: the four characters that MP4 has for them."""
 
 _IMAGE_PLANE: Final = "_image_plane"
-
-
-@cache
-def _level_names() -> pa.Array:
-    return pa.array(["UNKNOWN", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"])
-
-
-@cache
-def _level_codes() -> pa.Array:
-    return pa.array(range(len(_level_names())), pa.int64())
-
-
-@cache
-def _levels() -> pa.Array:
-    return pa.array([None, "DEBUG", "INFO", "WARN", "ERROR", "CRITICAL"])
-
-
 _MATRIX_FIELDS: Final = ("K", "k")
 _TRANSPOSED: Final = [0, 3, 6, 1, 4, 7, 2, 5, 8]
 
@@ -93,6 +76,21 @@ def levels(values: pa.Array) -> pa.Array:
     if pa.types.is_string(values.type):
         return _levels().take(pc.index_in(values, _level_names()))
     return _levels().take(pc.index_in(enumerated(values).cast(pa.int64()), _level_codes()))
+
+
+@cache
+def _level_names() -> pa.Array:
+    return pa.array(["UNKNOWN", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"])
+
+
+@cache
+def _level_codes() -> pa.Array:
+    return pa.array(range(len(_level_names())), pa.int64())
+
+
+@cache
+def _levels() -> pa.Array:
+    return pa.array([None, "DEBUG", "INFO", "WARN", "ERROR", "CRITICAL"])
 
 
 def vectors(values: pa.Array) -> pa.FixedSizeListArray:
