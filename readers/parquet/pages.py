@@ -52,10 +52,24 @@ class _Bytes:
         return self._whole[offset - self._begin : offset - self._begin + size]
 
 
-def check_column(file: ParquetFile, row_group: int, leaf: int) -> None:
+class Expanded(NamedTuple):
+    """What a column may become: about the bytes of its values, and those of its largest dictionary."""
+
+    size: int
+    dictionary: int
+
+
+def check_column(file: ParquetFile, row_group: int, leaf: int) -> Expanded:
     """Look at every page header of a stored column. Raises ``ReadError`` where they are not those of honest pages."""
     begin, end, column = _extent(file, row_group, leaf)
-    found = sum(page.values for page in _pages(file, begin, end, column) if not page.is_dictionary)
+    found = dictionary = 0
+    size = column.value_bytes
+    for page in _pages(file, begin, end, column):
+        if page.is_dictionary:
+            dictionary = max(dictionary, page.uncompressed)
+            size = max(size, column.values * page.uncompressed // max(page.values, 1))
+        else:
+            found += page.values
     if found < column.values:
         raise ReadError(
             f"Parquet error: {_place(column, row_group)} has {found:,} values and the footer counts {column.values:,}",
@@ -63,6 +77,7 @@ def check_column(file: ParquetFile, row_group: int, leaf: int) -> None:
             offset=begin,
             hint=DAMAGED_HINT,
         )
+    return Expanded(size, dictionary)
 
 
 def damaged_page(file: ParquetFile, row_group: int, leaf: int) -> ReadError | None:

@@ -10,14 +10,15 @@ import pyarrow as pa
 
 from ...engine.chunk import Chunk
 from ...engine.errors import ReadError
-from .damage import check_cells, check_row_groups, placed
+from .damage import check_cells
 from .emit import BatchOutput, properties_chunk, series_chunk, static_chunk
 from .file import ParquetFile
 from .files import DataFile, find_files, partition_schema, partition_values
 from .info import ParquetInfo, describe_file
 from .layout import Layout, compile_layout
 from .options import ParquetOptions
-from .plan import ParquetSplit, batch_rows, plan_file
+from .plan import ParquetSplit, plan_file
+from .reading import read_columns
 from .static_columns import StaticColumns, warn_of_incomparable
 
 PROPERTIES = "/__properties"
@@ -220,34 +221,10 @@ def _batches(
     """Lengths and columns of batches of rows, those that the folders' names add included."""
     stored = [c for c in columns if c < len(file.schema)]
     added = [c for c in columns if c >= len(file.schema)]
-    leaves = file.leaves(stored)
-    check_row_groups(file, groups, leaves)
-    most = rows or batch_rows(file, groups, leaves)
-    batches = _stored_batches(file, groups, stored, most)
-    while True:
-        with placed(file, groups, leaves):
-            length, arrays = next(batches, (0, {}))
-        if not length:
-            return
+    for length, arrays in read_columns(file, groups, stored, rows=rows):
         for position in added:
             arrays[position] = partition_values(data, schema.field(position), length)
         yield length, arrays
-
-
-def _stored_batches(
-    file: ParquetFile, groups: Sequence[int], stored: Sequence[int], most: int
-) -> Iterator[tuple[int, dict[int, pa.Array]]]:
-    if stored:
-        for arrays in file.batches(groups, stored, most):
-            length = len(next(iter(arrays.values())))
-            if length:
-                yield length, arrays
-        return
-    left = sum(file.footer.row_groups[i].rows for i in groups)
-    while left:
-        length = min(left, most)
-        yield length, {}
-        left -= length
 
 
 def _named(split: ParquetSplit, data: DataFile, root: str) -> ParquetSplit:
