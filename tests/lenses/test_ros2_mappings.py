@@ -287,6 +287,19 @@ def test_log() -> None:
     assert times(found) == [i * 1_000_000_000 + 1 for i in range(7)]
 
 
+def test_log_of_ros_1() -> None:
+    fields = {field.name: field.type for field in LOG if field.name not in ("stamp", "level")}
+    kind = message({"level": pa.int8(), **fields})
+    row = {"name": "/node", "msg": "hi", "file": "f.cpp", "function": "fn", "line": 7}
+    rows = [{"header": header(i), "level": level, **row} for i, level in enumerate([1, 2, 4, 8, 16, 3])]
+    cells = columns(found := mapped("rosgraph_msgs/Log", kind, rows))
+    assert cells["TextLog:level"] == [["DEBUG"], ["INFO"], ["WARN"], ["ERROR"], ["CRITICAL"], ["UNKNOWN"]]
+    assert cells["TextLog:color"][3:] == [[0xFF0000FF], [0x8B0000FF], [0x808080FF]]
+    assert cells["TextLog:text"] == [["[/node] hi"]] * 6
+    assert cells["line"] == [[7]] * 6
+    assert times(found)[:2] == [5, 1_000_000_005]
+
+
 @pytest.mark.parametrize("name", sorted([*DECLARATIONS, *TRANSFORMS]))
 def test_messages_of_another_make_fail_as_a_whole_and_are_lost_nowhere(name: str) -> None:
     kind = pa.struct({"unlike": pa.int32()})
