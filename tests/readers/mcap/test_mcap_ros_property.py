@@ -12,7 +12,7 @@ from chunkmill.lenses.ros2.mappings import DECLARATIONS, TRANSFORMS, ros2_lenses
 from chunkmill.readers.mcap.mapping import Mapping
 from chunkmill.readers.mcap.options import McapOptions
 
-SEEDS = 20
+SEEDS = 36
 
 STAMP = pa.struct({"sec": pa.int32(), "nanosec": pa.uint32()})
 HEADER = pa.struct({"stamp": STAMP, "frame_id": pa.string()})
