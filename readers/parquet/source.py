@@ -74,7 +74,7 @@ class ParquetSource:
 
     def splits(self) -> Sequence[ParquetSplit]:
         """Runs of row groups; reads the footers of all files, and of static columns the first row."""
-        files = tuple(find_files(self.path))
+        files = find_files(self.path)
         extra = partition_schema(files)
         known: dict[pa.Schema, Layout] = {}
         layouts: list[Layout] = []
@@ -83,6 +83,7 @@ class ParquetSource:
         rows = 0
         for number, data in enumerate(files):
             with ParquetFile(data.path) as file:
+                files[number] = data._replace(version=file.version)
                 schema = _full_schema(file.schema, extra)
                 if schema not in known:
                     _check_types(schema, known, data.path)
@@ -100,7 +101,7 @@ class ParquetSource:
         if len(files) > 1:
             splits = [_named(split, files[split.file], self.path) for split in splits]
         splits[-1] = replace(splits[-1], ends=rows > 0)
-        self._shared = _Shared(files, tuple(layouts), first)
+        self._shared = _Shared(tuple(files), tuple(layouts), first)
         return splits
 
     def read(self, split: ParquetSplit) -> Iterator[Chunk]:
@@ -109,7 +110,7 @@ class ParquetSource:
             self.splits()
         assert self._shared is not None
         data, layout = self._shared.files[split.file], self._shared.layouts[split.file]
-        with ParquetFile(data.path) as file:
+        with ParquetFile(data.path, data.version) as file:
             if _full_schema(file.schema, pa.schema(list(layout.schema)[len(file.schema) :])) != layout.schema:
                 raise ReadError(
                     "Parquet error: the file changed while it was read", path=data.path, hint="Read it again."
