@@ -117,22 +117,33 @@ def _finite(text: str) -> float:
     return value
 
 
-def _parse(message: bytes) -> Any:
+def _text(message: bytes) -> str:
     try:
-        return json.loads(message.decode("utf-8"), object_pairs_hook=_unique, parse_float=_finite)
-    except MisfitError:
-        raise
+        return message.decode("utf-8")
     except UnicodeDecodeError:
         raise MisfitError("it is not UTF-8") from None
+
+
+def _parse(message: bytes) -> Any:
+    return _loaded(_text(message), object_pairs_hook=_unique, parse_float=_finite)
+
+
+def _loaded(text: str, **hooks: Any) -> Any:
+    try:
+        return json.loads(text, **hooks)
+    except MisfitError:
+        raise
     except RecursionError:
         raise MisfitError("it is nested too deeply") from None
     except ValueError as error:
         raise MisfitError(f"it is not JSON: {str(error)[:120]}") from None
 
 
-def _as_it_is(message: bytes) -> Any:
-    _parse(message)
-    return message.decode("utf-8")
+def _as_it_is(message: bytes) -> str:
+    """The text itself, if it is JSON: what stands there twice, or is large, stays as it is."""
+    text = _text(message)
+    _loaded(text)
+    return text
 
 
 def _count(message: bytes, _: int) -> int:
