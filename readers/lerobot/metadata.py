@@ -17,8 +17,8 @@ from ...engine.errors import ReadError, SourceMissingError, UnsupportedError
 from ...engine.limits import MAX_SCHEMA_BYTES
 from ..parquet.file import ParquetFile
 from ..parquet.reading import read_columns
+from .detection import INFO
 
-INFO: Final = "meta/info.json"
 _HINT: Final = "The dataset is damaged or incomplete; copy it again."
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)(?::0?(\d{1,2})d)?\}")
 _MOST_CHUNKS: Final = 1_000_000
