@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pyarrow as pa
@@ -308,6 +309,12 @@ def test_messages_of_another_make_fail_as_a_whole_and_are_lost_nowhere(name: str
     assert all(lens.strict for lens in lenses)
     with pytest.raises(LensError, match=r"there is no such field|KeyError"):
         mapped(name, kind, [{"unlike": 1}])
+
+
+@pytest.mark.parametrize("name", sorted([*DECLARATIONS, *TRANSFORMS]))
+def test_mappings_travel_to_workers(name: str) -> None:
+    lenses = ros2_lenses(name, "/t")
+    assert pickle.loads(pickle.dumps(lenses)) == lenses
 
 
 def test_four_types_need_the_reflection() -> None:
