@@ -242,6 +242,19 @@ def test_many_fields_in_many_messages_take_no_memory() -> None:
     assert "more fields" in decoded.reasons[0]
 
 
+def test_objects_with_few_of_many_properties_take_no_memory() -> None:
+    fields = {f"f{i}": {"type": "integer"} for i in range(200)}
+    subject = decoder(l={"type": "array", "items": {"type": "object", "properties": fields}})
+    bomb = b'{"l":[' + b"{}," * 300_000 + b"{}]}"
+    some = b'{"l":[' + b'{"f7":1},' * 1000 + b"{}]}"
+    began = time.monotonic()
+    decoded = subject.decode(*join([some, bomb, some]))
+    assert time.monotonic() - began < 5
+    assert decoded.bad.tolist() == [1]
+    assert "fewer properties" in decoded.reasons[0]
+    same(subject.decode(*join([some])), subject.decode_plain(*join([some])))
+
+
 def test_many_values_are_read_by_column_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chunkmill.readers.mcap.decoding.value_columns._MOST_VALUES", 100)
     subject = decoder(l={"type": "array", "items": {"type": "integer"}})
