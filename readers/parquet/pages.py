@@ -24,6 +24,8 @@ _PADDING: Final = 100  # parquet-mr before 1.2.9 leaves the header of the dictio
 _TYPE, _UNCOMPRESSED, _COMPRESSED, _CRC = 1, 2, 3, 4
 _HEADERS: Final = (5, 7, 8)
 _DICTIONARY_PAGE: Final = 2
+_BYTE_ARRAY: Final = 6
+_USUAL_DICTIONARY: Final = 2 * MIB  # writers end them at 1 MiB
 
 
 class Page(NamedTuple):
@@ -53,7 +55,7 @@ class _Bytes:
 
 
 class Expanded(NamedTuple):
-    """What a column may become: about the bytes of its values, and those of its largest dictionary."""
+    """What a column may become: about the bytes of its values, and those of a dictionary of texts that is unusual."""
 
     size: int
     dictionary: int
@@ -66,7 +68,8 @@ def check_column(file: ParquetFile, row_group: int, leaf: int) -> Expanded:
     size = column.value_bytes
     for page in _pages(file, begin, end, column):
         if page.is_dictionary:
-            dictionary = max(dictionary, page.uncompressed)
+            if column.physical_type == _BYTE_ARRAY and page.uncompressed > _USUAL_DICTIONARY:
+                dictionary = max(dictionary, page.uncompressed)
             size = max(size, column.values * page.uncompressed // max(page.values, 1))
         else:
             found += page.values

@@ -18,7 +18,7 @@ BATCH_ROWS: Final = 65_536
 """Most rows that are read together, and most rows of a chunk."""
 
 _MOST_EXPANDED: Final = 4096 * MIB
-"""The rows of a batch times the largest dictionary: as many bytes would come if every row had all of it."""
+"""Most rows of a batch times the bytes of an unusual dictionary, which might be one text that every row has."""
 
 
 def read_columns(

@@ -93,6 +93,7 @@ def test_chunks_are_of_a_sensible_size(tmp_path: Path) -> None:
     sizes = [sum(v.values.nbytes for v in c.data.components) for c in found]
     assert max(sizes) < 1.6 * CHUNK_BYTES and max(c.num_rows for c in found) <= BATCH_ROWS
     assert sum(c.num_rows for c in found) == 300_000
+    assert len(found) <= 10
     ticks = np.concatenate([c.data.timelines[0].ticks for c in found])
     assert (ticks == np.arange(300_000)).all()
 
