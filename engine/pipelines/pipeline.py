@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import (
-    LensError,
     PipelineError,
     ReadError,
-    SelectorError,
     SessionError,
     UsageError,
     WriteError,
@@ -23,8 +21,8 @@ from ..stream.lazy_stream import sink_of
 from ..stream.plan import OperatorNode, nodes_of
 from .places import OwnCode
 
-_OF_THE_DATA = (ReadError, WriteError, SessionError, LensError, SelectorError, MemoryError)
-"""Errors that say by themselves where they come from, though a function of the pipeline was being called."""
+_NOT_ITS_OWN = (ReadError, WriteError, SessionError, MemoryError)
+"""Errors of data and machine: a function of the pipeline that was being called is not to blame for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,7 @@ class Pipeline:
         code, else ``error`` itself.
         """
         code = self._code
-        if code is None or isinstance(error, _OF_THE_DATA) or code.place_in(error) is None:
+        if code is None or isinstance(error, _NOT_ITS_OWN) or code.place_in(error) is None:
             return error
         failure = self._failure(error, described(error))
         failure.__cause__ = error

@@ -50,7 +50,9 @@ _CHUNKMILL = Path(__file__).resolve().parent.parent
 
 
 def _passed(error: BaseException) -> Iterator[Place]:
-    """The places that an error passed, the innermost last."""
+    """The places that an error passed, the innermost last; before them, those of what caused it."""
+    if error.__cause__ is not None:
+        yield from _passed(error.__cause__)
     for frame in traceback.extract_tb(error.__traceback__):
         yield Place(frame.filename, frame.lineno or 1)
     for note in getattr(error, "__notes__", ()):
