@@ -18,16 +18,20 @@ def explain_plan(sink: Node, plan: Plan) -> str:
         found = "not named yet" if isinstance(source, PlaceholderSource) else f"{count} split(s), {size:,} bytes"
         lines.append(f"  source {source.describe()}: {found}")
     lines.append("  stage (mapInArrow: split number in, chunk rows out)")
-    lines += [f"    {line}" for line in _tree(sink, 0)]
+    lines += [f"    {line}" for line in _tree(sink, 0, set())]
     lines.append(f"  payloads: {_decoding(sink)}")
     return "\n".join(lines)
 
 
-def _tree(node: Node, depth: int) -> Iterator[str]:
-    """The sink first, what feeds it below, deeper."""
+def _tree(node: Node, depth: int, shown: set[Node]) -> Iterator[str]:
+    """The sink first, what feeds it below, deeper; what feeds a split, where the split comes first."""
+    if node in shown:
+        yield f"{'  ' * depth}{_line(node)}, as above"
+        return
+    shown.add(node)
     yield "  " * depth + _line(node)
     for upstream in upstreams_of(node):
-        yield from _tree(upstream, depth + 1)
+        yield from _tree(upstream, depth + 1, shown)
 
 
 def _line(node: Node) -> str:

@@ -146,6 +146,17 @@ def test_a_drawing_needs_nothing_from_elsewhere() -> None:
     assert "prefers-color-scheme: dark" in text
 
 
+def test_a_row_of_diamonds_is_explained_and_drawn_without_repeating_them() -> None:
+    stream = source()
+    for i in range(40):
+        stream = LazyChunkStream.merge(*stream.split(content=f"/{i}"))
+    sink = sink_of(stream)
+    lines = explain_plan(sink, compile_plan(sink)).splitlines()
+    assert sum(line.endswith(", as above") for line in lines) == 40
+    assert len(lines) == 3 + 40 * 5 + 1 + 1
+    assert len(graph(stream).boxes) == 82
+
+
 def test_a_placeholder_has_no_splits_and_no_chunks() -> None:
     sink = sink_of(source().filter(content="/a"))
     plan = compile_plan(sink)
