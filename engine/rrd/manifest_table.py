@@ -129,11 +129,12 @@ class ManifestTable:
         while start < len(self):
             before = int(ends[start - 1]) if start else 0
             stop = min(int(np.searchsorted(ends, before + run_bytes)) + 1, len(self))
-            found.append(self._sliced(start, stop))
+            found.append(self.slice(start, stop))
             start = stop
         return found
 
-    def _sliced(self, start: int, stop: int) -> ManifestTable:
+    def slice(self, start: int, stop: int) -> ManifestTable:
+        """The rows from ``start`` to before ``stop``."""
         if start == 0 and stop == len(self):
             return self
         return ManifestTable(self.batch.slice(start, stop - start), self.schema)
