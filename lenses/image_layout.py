@@ -7,6 +7,7 @@ are those of Rerun's ``PixelFormat``, ``ColorModel`` and ``ChannelDatatype``.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -86,11 +87,32 @@ ENCODINGS: Final = {
 }
 """By name, exactly as written. Others (Bayer patterns, ``8UC4``, …) have no image format."""
 
-_NAMES: Final = pa.array(list(ENCODINGS))
-_COLOR_MODELS: Final = pa.array([e.color_model for e in ENCODINGS.values()], pa.uint8())
-_DATATYPES: Final = pa.array([e.datatype for e in ENCODINGS.values()], pa.uint8())
-_PIXEL_FORMATS: Final = pa.array([e.pixel_format for e in ENCODINGS.values()], pa.uint8())
-_DEPTHS: Final = pa.array([e.depth for e in ENCODINGS.values()])
+
+@cache
+def _names() -> pa.Array:
+    return pa.array(list(ENCODINGS))
+
+
+@cache
+def _color_models() -> pa.Array:
+    return pa.array([e.color_model for e in ENCODINGS.values()], pa.uint8())
+
+
+@cache
+def _datatypes() -> pa.Array:
+    return pa.array([e.datatype for e in ENCODINGS.values()], pa.uint8())
+
+
+@cache
+def _pixel_formats() -> pa.Array:
+    return pa.array([e.pixel_format for e in ENCODINGS.values()], pa.uint8())
+
+
+@cache
+def _depths() -> pa.Array:
+    return pa.array([e.depth for e in ENCODINGS.values()])
+
+
 _PIXEL_BYTES: Final = np.array([e.pixel_bytes for e in ENCODINGS.values()], np.int64)
 _NUMERATORS: Final = np.array([e.row_factor.numerator for e in ENCODINGS.values()], np.int64)
 _DENOMINATORS: Final = np.array([e.row_factor.denominator for e in ENCODINGS.values()], np.int64)
@@ -98,12 +120,12 @@ _DENOMINATORS: Final = np.array([e.row_factor.denominator for e in ENCODINGS.val
 
 def encoding_codes(encodings: pa.Array) -> pa.Array:
     """The places (int32) of encodings in ``ENCODINGS``, null for those that are not there."""
-    return pc.index_in(encodings, _NAMES)
+    return pc.index_in(encodings, _names())
 
 
 def is_depth(codes: pa.Array) -> pa.Array:
     """Which encodings are of depth images (bool); null for unknown ones."""
-    return _DEPTHS.take(codes)
+    return _depths().take(codes)
 
 
 def image_formats(widths: pa.Array, heights: pa.Array, codes: pa.Array) -> pa.StructArray:
@@ -112,7 +134,7 @@ def image_formats(widths: pa.Array, heights: pa.Array, codes: pa.Array) -> pa.St
     >>> image_formats(pa.array([2], "uint32"), pa.array([1], "uint32"), encoding_codes(pa.array(["rgb8"])))[0].as_py()
     {'width': 2, 'height': 1, 'pixel_format': None, 'color_model': 2, 'channel_datatype': 6}
     """
-    parts = [_PIXEL_FORMATS.take(codes), _COLOR_MODELS.take(codes), _DATATYPES.take(codes)]
+    parts = [_pixel_formats().take(codes), _color_models().take(codes), _datatypes().take(codes)]
     whole = [pc.fill_null(values.cast(pa.uint32()), 0) for values in (widths, heights)]
     unknown = codes.is_null() if codes.null_count else None
     return pa.StructArray.from_arrays([*whole, *parts], fields=list(FORMAT), mask=unknown)

@@ -28,10 +28,6 @@ class PackedPoints:
         content, offsets = bytes_of(data)
         self._groups = [_Group(group.layout, group.clouds, content, offsets) for group in groups if group.layout]
 
-    def names(self) -> list[str]:
-        """The names of all fields, in the order in which they first come."""
-        return list(dict.fromkeys(f.name for group in self._groups for f in group.layout.fields))
-
     def numbers(self, name: str) -> pa.ListArray:
         """A field's numbers, in the type that they have; null for clouds without it.
 

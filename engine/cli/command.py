@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
+from ..locations import reading_location
 from .failures import reported
 from .options import ConvertOptions, check_regex, check_report, parse_conf
 from .parquet_options import ParquetChoices, parquet_options
@@ -97,17 +96,18 @@ def _start_spark_ahead(options: ConvertOptions) -> None:
 
 
 @commands.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
-def inspect(file: Path, as_json: bool, debug: bool) -> None:
+def inspect(file: str, as_json: bool, debug: bool) -> None:
     """Show what FILE holds: recordings, entities, timelines with their ranges, rows and bytes."""
     with reported(debug=debug):
         from .inspection import inspect_file
         from .warning_lines import warnings_as_lines
 
-        with warnings_as_lines(file):
-            report = inspect_file(file)
+        location = reading_location(file)
+        with warnings_as_lines(location):
+            report = inspect_file(location)
         if as_json:
             from .inspection_json import to_json
 

@@ -76,7 +76,7 @@ def _tell(report: RunReport, options: ConvertOptions) -> None:
 def _convert(job: Job, options: ConvertOptions) -> RunReport:
     folder = job.destination.parent
     with (
-        _made(folder) if job.into_folder else nullcontext(),
+        _made(folder) if job.into_folder and isinstance(folder, Path) else nullcontext(),
         warnings_as_lines(job.source),
         ProgressBar(job.source.name, quiet=options.quiet) as bar,
     ):

@@ -8,12 +8,12 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 
 import click
 
 from ..errors import ChunkmillError, UsageError
+from ..locations import Location
 
 FAILED = 1
 BAD_USAGE = 2
@@ -50,7 +50,7 @@ def reported(*, debug: bool) -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def show(error: Exception, *, debug: bool, path: Path | None = None) -> None:
+def show(error: Exception, *, debug: bool, path: Location | None = None) -> None:
     """Print ``error`` as one paragraph on stderr, after its trace with ``debug``; it names ``path`` in any case."""
     if debug:
         traceback.print_exception(error, file=sys.stderr)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from ...readers.lerobot import is_dataset
 from ..errors import SourceMissingError, UnsupportedError
+from ..locations import Location, exists
+from ..objects import RemoteFile
 
 _MAGIC_SIZE = 8
 _MCAP_MAGIC = b"\x89MCAP"
@@ -32,23 +34,22 @@ FORMAT_OF_SUFFIX = {
 """What a folder is searched for, and what each suffix (in lower case) promises."""
 
 
-def detect_format(path: Path) -> Format:
+def detect_format(path: Location) -> Format:
     """The format of ``path`` by its suffix, else by its first bytes.
 
     The suffix comes first so that a damaged recording is refused by the reader that knows what is wrong with it.
     Raises ``SourceMissingError`` and ``UnsupportedError``.
     """
-    if path.is_dir():
+    if isinstance(path, Path) and path.is_dir():
         if is_dataset(path):
             return Format.LEROBOT
         raise SourceMissingError("this is a folder", path=str(path), hint="Name a recording in it.")
-    if not path.exists():
+    if not exists(path):
         raise SourceMissingError("there is no such file", path=str(path), hint="Check the spelling of the path.")
     known = FORMAT_OF_SUFFIX.get(path.suffix.lower())
     if known is not None:
         return known
-    with path.open("rb") as file:
-        magic = file.read(_MAGIC_SIZE)
+    magic = _first_bytes(path)
     if magic.startswith(_MCAP_MAGIC):
         return Format.MCAP
     if magic.startswith(_RRD_MAGIC):
@@ -61,3 +62,8 @@ def detect_format(path: Path) -> Format:
         offset=0,
         hint="chunkmill reads these three formats.",
     )
+
+
+def _first_bytes(path: Location) -> bytes:
+    with path.open("rb") if isinstance(path, Path) else RemoteFile(path) as file:
+        return file.read(_MAGIC_SIZE)

@@ -6,10 +6,14 @@ import glob
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 
 from ...readers.lerobot import LeRobotDataset, is_dataset
 from ..errors import SourceMissingError, UsageError
+from ..execution.folders import Folder
+from ..locations import Location, reading_location
+from ..objects import ObjectUrl
+from ..objects.matching import find_objects, is_one_object
 from .formats import FORMAT_OF_SUFFIX, Format
 
 _KINDS = ", ".join(sorted(FORMAT_OF_SUFFIX))
@@ -22,8 +26,8 @@ class Input:
     ``episode``: which one of the LeRobot dataset ``path``.
     """
 
-    path: Path
-    name: Path
+    path: Location
+    name: PurePath
     episode: int | None = None
 
     @property
@@ -40,8 +44,8 @@ class Job:
     ``episode``: which one of a LeRobot dataset.
     """
 
-    source: Path
-    destination: Path
+    source: Location
+    destination: Location
     name: str
     into_folder: bool = False
     episode: int | None = None
@@ -54,15 +58,15 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
     itself unless that is a folder. Raises ``SourceMissingError`` where a folder or a pattern gives nothing, and
     ``UsageError`` where two inputs would become one file or an input would be its own destination.
     """
-    found: dict[tuple[Path, int | None], Input] = {}
+    found: dict[tuple[Location, int | None], Input] = {}
     many = False
     for argument in arguments:
         items = list(find_inputs(argument))
-        many = many or bool(found) or [i.path for i in items] != [Path(argument)]
+        many = many or bool(found) or [i.path for i in items] != [reading_location(argument)]
         for item in items:
-            found.setdefault((item.path.resolve(), item.episode), item)
+            found.setdefault((_resolved(item.path), item.episode), item)
     inputs = list(found.values())
-    destination = Path(output)
+    destination = reading_location(output)
     into_folder = _is_folder(output) or (many and FORMAT_OF_SUFFIX.get(destination.suffix.lower()) is not Format.RRD)
     if len(inputs) > 1 and not into_folder:
         raise UsageError(
@@ -80,14 +84,24 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
 
 def find_inputs(argument: str) -> Iterator[Input]:
     """The recordings that one argument stands for, in the order of their paths."""
-    path = Path(argument)
-    if path.is_dir():
+    path = reading_location(argument)
+    if isinstance(path, ObjectUrl):
+        yield from _in_store(path)
+    elif path.is_dir():
         yield from _in_folder(path)
     elif glob.has_magic(argument) and not os.path.lexists(path):
-        yield from _matching(argument)
+        yield from _matching(str(path))
     else:
         # Whether the file is there is for its reader to say: a missing one does not stop the others.
         yield Input(path, Path(path.stem))
+
+
+def _in_store(url: ObjectUrl) -> Iterator[Input]:
+    if not glob.has_magic(url.key) and (url.suffix.lower() in FORMAT_OF_SUFFIX or is_one_object(url)):
+        yield Input(url, PurePosixPath(url.stem))
+        return
+    for found in find_objects(url, tuple(FORMAT_OF_SUFFIX)):
+        yield Input(found.url, found.below.with_suffix(""))
 
 
 def _in_folder(folder: Path) -> Iterator[Input]:
@@ -136,14 +150,24 @@ def _until_magic(parts: tuple[str, ...]) -> Iterator[str]:
 
 
 def _is_folder(output: str) -> bool:
-    return output.endswith(("/", os.sep)) or Path(output).is_dir()
+    if output.endswith(("/", os.sep)):
+        return True
+    location = reading_location(output)
+    if isinstance(location, ObjectUrl):
+        is_file = FORMAT_OF_SUFFIX.get(location.suffix.lower()) is Format.RRD
+        return not location.key or (not is_file and Folder.at(location).exists())
+    return location.is_dir()
+
+
+def _resolved(location: Location) -> Location:
+    return location if isinstance(location, ObjectUrl) else location.resolve()
 
 
 def _refuse_clashes(jobs: list[Job]) -> None:
-    sources = {job.source.resolve() for job in jobs}
-    taken: dict[Path, Path] = {}
+    sources = {_resolved(job.source) for job in jobs}
+    taken: dict[Location, Location] = {}
     for job in jobs:
-        target = job.destination.resolve()
+        target = _resolved(job.destination)
         if target in sources:
             raise UsageError(
                 "this file is an input and would be written over",

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
+from ...readers import LeRobotDataset, ParquetReader
 from ...readers.mcap import ChannelInfo, McapInfo, McapSource
 from ..chunk.header import ChunkHeader, TimelineKind
+from ..locations import Location
 from ..rrd import EncodedPayload, FramedPayload, RrdFile, StoreEntry
 from .formats import Format, detect_format
-from .inspection_report import EntityReport, FileReport, StoreReport, TimelineReport, summarise_store
+from .inspection_report import ColumnReport, EntityReport, FileReport, StoreReport, TimelineReport, summarise_store
 
 
-def inspect_file(path: Path) -> FileReport:
+def inspect_file(path: Location) -> FileReport:
     """Look into a file. Payloads are read only where neither a footer nor a summary tells what they are.
 
     Raises ``ReadError`` where the file is missing or damaged.
     """
-    if detect_format(path) is Format.MCAP:
-        return _mcap(path)
+    return _REPORTS[detect_format(path)](path)
+
+
+def _rrd(path: Location) -> FileReport:
     file = RrdFile(path)
     stores = tuple(summarise_store(s.kind, s.application_id, s.recording_id, _headers(file, s)) for s in file.stores())
     return FileReport(str(path), "rrd", file.size, stores, {"footer": file.has_footer})
@@ -35,7 +38,7 @@ def _headers(file: RrdFile, store: StoreEntry) -> Iterator[tuple[ChunkHeader, in
         yield chunk.header, stored.size if isinstance(stored, EncodedPayload | FramedPayload) else None
 
 
-def _mcap(path: Path) -> FileReport:
+def _mcap(path: Location) -> FileReport:
     info = McapSource(str(path)).info()
     timeline = TimelineReport("message_log_time", TimelineKind.TIMESTAMP, info.start_time, info.end_time)
     topics = tuple(_topic(c) for c in sorted(info.channels, key=lambda c: (c.topic, c.id)))
@@ -63,3 +66,39 @@ def _facts(info: McapInfo) -> dict[str, str | int | bool]:
         "metadata": info.metadata,
         "scanned": info.scanned,
     }
+
+
+def _parquet(path: Location) -> FileReport:
+    (info,) = ParquetReader(path).info()
+    columns = tuple(
+        ColumnReport(
+            c.name, c.type, c.nullable, c.values, c.bytes, c.uncompressed_bytes, c.encodings, c.compression, c.is_index
+        )
+        for c in info.columns
+    )
+    facts: dict[str, str | int | bool] = {
+        "rows": info.rows,
+        "row_groups": info.row_groups,
+        "created_by": info.created_by,
+    }
+    return FileReport(str(path), "parquet", info.bytes, (), facts, columns, dict(info.key_values))
+
+
+def _lerobot(path: Location) -> FileReport:
+    dataset = LeRobotDataset(path)
+    info = dataset.info
+    columns = tuple(ColumnReport(f.name, f"{f.dtype}[{', '.join(map(str, f.shape))}]") for f in info.features)
+    facts: dict[str, str | int | bool] = {
+        "version": info.version,
+        "robot_type": info.robot_type or "",
+        "fps": f"{info.fps:g}",
+        "episodes": len(info.episodes),
+        "frames": sum(e.length for e in info.episodes),
+        "tasks": len(info.tasks),
+    }
+    files = {dataset.path / e.data for e in info.episodes}
+    num_bytes = sum(f.stat().st_size for f in files if f.exists())
+    return FileReport(str(path), "lerobot", num_bytes, (), facts, columns)
+
+
+_REPORTS = {Format.LEROBOT: _lerobot, Format.MCAP: _mcap, Format.PARQUET: _parquet, Format.RRD: _rrd}

@@ -16,12 +16,34 @@ def to_json(report: FileReport) -> str:
             "format": report.format,
             "bytes": report.num_bytes,
             **report.facts,
+            **_table(report),
             "recordings": [_store(s) for s in report.stores if s.kind == "recording"],
             "blueprints": [_store(s) for s in report.stores if s.kind == "blueprint"],
         },
         indent=2,
         ensure_ascii=False,
     )
+
+
+def _table(report: FileReport) -> dict[str, Any]:
+    """What only tables have."""
+    if not report.columns:
+        return {}
+    columns = [
+        {
+            "name": c.name,
+            "type": c.type,
+            "nullable": c.nullable,
+            "values": c.values,
+            "bytes": c.num_bytes,
+            "uncompressed_bytes": c.uncompressed_bytes,
+            "encodings": list(c.encodings),
+            "compression": list(c.compression),
+            "index_candidate": c.is_index,
+        }
+        for c in report.columns
+    ]
+    return {"columns": columns, "key_values": report.notes}
 
 
 def _store(store: StoreReport) -> dict[str, Any]:

@@ -60,14 +60,34 @@ class StoreReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnReport:
+    """One column of a table. ``is_index``: it may be meant as a timeline; ``None``: not known."""
+
+    name: str
+    type: str
+    nullable: bool | None = None
+    values: int | None = None
+    num_bytes: int | None = None
+    uncompressed_bytes: int | None = None
+    encodings: tuple[str, ...] = ()
+    compression: tuple[str, ...] = ()
+    is_index: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class FileReport:
-    """One file and its stores; ``facts`` holds what only this format has, by name."""
+    """One file and its stores, or the columns of a table; ``facts`` holds what only this format has, by name.
+
+    ``notes`` are key/value pairs of the file's own.
+    """
 
     path: str
     format: str
     num_bytes: int
     stores: tuple[StoreReport, ...]
     facts: dict[str, str | int | bool] = field(default_factory=dict)
+    columns: tuple[ColumnReport, ...] = ()
+    notes: dict[str, str] = field(default_factory=dict)
 
 
 def summarise_store(

@@ -14,6 +14,7 @@ from .inspection_report import FileReport, StoreReport, TimelineReport
 
 _UNKNOWN = "?"
 _PLAIN_WIDTH = 160
+_LONG = 100
 
 
 def print_tables(report: FileReport) -> None:
@@ -23,6 +24,11 @@ def print_tables(report: FileReport) -> None:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
     head = [f"{report.path}: {report.format.upper()}", size(report.num_bytes)]
     console.print(escape(", ".join([*head, *_facts(report)])))
+    if report.columns:
+        console.print()
+        console.print(_columns(report))
+    if report.notes:
+        console.print(_notes(report))
     for store in report.stores:
         console.print()
         console.print(escape(_heading(store)), style="bold")
@@ -54,6 +60,33 @@ def _heading(store: StoreReport) -> str:
     counts += [f"{store.chunks:,} chunks"] if store.chunks is not None else []
     counts += [size(store.num_bytes)] if store.num_bytes is not None else []
     return f"{' '.join(words)}: {', '.join(counts)}"
+
+
+def _columns(report: FileReport) -> Table:
+    table = Table("column", "type")
+    known = [c for c in report.columns if c.values is not None]
+    if known:
+        table.add_column("encodings")
+        for name in ("values", "bytes", "uncompressed"):
+            table.add_column(name, justify="right")
+    for column in table.columns[:3]:
+        column.overflow = "fold"
+    for c in report.columns:
+        name = f"{c.name} (index?)" if c.is_index else c.name
+        cells = [name, c.type if c.nullable is not False else f"{c.type}, required"]
+        if known:
+            cells.append(", ".join([*c.encodings, *c.compression]))
+            cells += [f"{c.values or 0:,}", size(c.num_bytes or 0), size(c.uncompressed_bytes or 0)]
+        table.add_row(*map(escape, cells))
+    return table
+
+
+def _notes(report: FileReport) -> Table:
+    table = Table("key", "value")
+    table.columns[1].overflow = "fold"
+    for key, value in report.notes.items():
+        table.add_row(escape(key), escape(value if len(value) <= _LONG else f"{value[:_LONG]}… ({len(value):,})"))
+    return table
 
 
 def _timelines(store: StoreReport) -> Table:

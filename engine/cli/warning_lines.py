@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from ..errors import ReadWarning
+from ..locations import Location
 from .failures import complain
 
 
 @contextmanager
-def warnings_as_lines(path: Path) -> Iterator[None]:
+def warnings_as_lines(path: Location) -> Iterator[None]:
     """Print what is warned of while ``path`` is read after it was read: each text once, on one line, with the path."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ReadWarning)

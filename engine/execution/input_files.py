@@ -6,28 +6,29 @@ import glob
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
-from ..errors import SourceMissingError, UsageError
+from ..errors import SourceMissingError
+from ..locations import reading_location
+from ..objects.matching import find_objects, is_one_object
 
 
 def input_files(paths: Iterable[str], suffixes: tuple[str, ...]) -> list[str]:
-    """All files that ``paths`` mean, absolute, each once, in the order of the paths and sorted within each.
+    """All files and objects that ``paths`` mean, absolute, each once, in the order of the paths and sorted within each.
 
     A folder is searched with its subfolders for files with one of ``suffixes``, hidden ones left out; a pattern may
     hold ``*``, ``?``, ``[]`` and ``**``. Raises ``SourceMissingError`` where a path gives nothing.
     """
-    found = [str(file.absolute()) for path in paths for file in _files(_local(path), suffixes)]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(file for path in paths for file in _named(path, suffixes)))
 
 
-def _local(path: str) -> str:
-    url = urlsplit(path)
-    if url.scheme == "file":
-        return unquote(url.path)
-    if "://" in path:
-        raise UsageError("only files of this machine are read, or of file systems mounted here", path=path)
-    return path
+def _named(path: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+    location = reading_location(path)
+    if isinstance(location, Path):
+        yield from (str(file.absolute()) for file in _files(str(location), suffixes))
+    elif is_one_object(location):
+        yield str(location)
+    else:
+        yield from (str(found.url) for found in find_objects(location, suffixes))
 
 
 def _files(path: str, suffixes: tuple[str, ...]) -> Iterator[Path]:

@@ -110,7 +110,7 @@ def _reason(error: BaseException) -> _Reason:
         return _Reason("the bucket is in another region", "Name it with AWS_REGION.")
     if status is not None or code is not None:
         passing = status is None or status >= 500 or status in (408, 429) or code == "SlowDown"
-        what = f"the store answered {' '.join(str(w) for w in (status, code) if w)}"
+        what = f"the store answered {' '.join(dict.fromkeys(str(w) for w in (status, code) if w))}"
         return _Reason(what, _TRY_AGAIN if passing else "See what the store's documentation says of it.", passing)
     return _Reason(f"the store cannot be used: {_first_line(error)}", _TRY_AGAIN, transient=True)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 
 from ..errors import WriteError
+from ..phases import WRITE, passed_through, phase
 from .arrow_ipc import Compression, encode_batch
 from .arrow_message import message_head, message_tail, store_field
 from .encoded_payload import EncodedPayload, RrdPayload
@@ -53,8 +54,9 @@ class MessageWriter:
             raise WriteError(f"{chunk.entity_path}: {error.message}", path=self._out.path, hint=error.hint) from error
         length = data.size if isinstance(data, pa.Buffer) else len(data)
         tail, offset, total = self._write_head(chunk.header, self._compression, size, length)
-        self._out.write(data)
-        self._out.write(tail)
+        with phase(WRITE):
+            self._out.write(data)
+            self._out.write(tail)
         return ChunkEntry(chunk.header, offset, total, size)
 
     @property
@@ -76,12 +78,14 @@ class MessageWriter:
     def _append_encoded(self, header: ChunkHeader, payload: RrdPayload) -> ChunkEntry:
         encoded = payload if isinstance(payload, EncodedPayload) else payload.located(self._open(payload))
         tail, offset, total = self._write_head(header, encoded.compression, encoded.uncompressed_size, encoded.size)
-        if encoded.data is not None:
-            self._out.write(encoded.data)
-        else:
-            source = self._open(encoded)
-            self._out.copy(source, encoded.offset, encoded.size, what="the payload of a chunk")
-        self._out.write(tail)
+        with phase(WRITE):
+            if encoded.data is not None:
+                self._out.write(encoded.data)
+            else:
+                source = self._open(encoded)
+                self._out.copy(source, encoded.offset, encoded.size, what="the payload of a chunk")
+            self._out.write(tail)
+        passed_through(encoded.size)
         return ChunkEntry(header, offset, total, encoded.uncompressed_size)
 
     def _write_head(

@@ -17,14 +17,14 @@ from ..lens import DeriveLens
 from ..selector import Selector
 from . import images, points, values
 
-_PACKAGES: Final = ("foxglove.", "foxglove_msgs/msg/", "foxglove_msgs/")
+_PACKAGES: Final = ("foxglove.", "foxglove::", "foxglove_msgs/msg/", "foxglove_msgs::msg::", "foxglove_msgs/")
 
 
 def foxglove_lenses(schema_name: str) -> tuple[DeriveLens, ...]:
     """The lenses for messages of a type; none for types without a mapping.
 
-    The type is named as protobuf and JSON name it (``foxglove.PoseInFrame``), or as ROS does
-    (``foxglove_msgs/msg/PoseInFrame``).
+    The type is named as protobuf and JSON name it (``foxglove.PoseInFrame``), IDL (``foxglove::PoseInFrame``), ROS 2
+    (``foxglove_msgs/msg/PoseInFrame``) or ROS 1 (``foxglove_msgs/PoseInFrame``).
 
     >>> [lens.input_component for lens in foxglove_lenses("foxglove.Log")]
     ['foxglove.Log:message']
@@ -33,7 +33,7 @@ def foxglove_lenses(schema_name: str) -> tuple[DeriveLens, ...]:
     if package is None:
         return ()
     declare = _MAPPINGS.get(schema_name.removeprefix(package))
-    return () if declare is None else (declare(f"{schema_name.replace('/', '.')}:message"),)
+    return () if declare is None else (declare(f"{schema_name.replace('::', '.').replace('/', '.')}:message"),)
 
 
 def _frame_transform(messages: str) -> DeriveLens:
@@ -101,7 +101,7 @@ def _point_cloud(messages: str) -> DeriveLens:
     cloud = Selector(".").pipe(points.taken_apart)
     return (
         _poses(_in_frame(messages), ".pose!", required=False)
-        .where(cloud.pipe(Selector(".readable")), otherwise="its fields do not fit its points")
+        .where(cloud.pipe(Selector(".readable")), otherwise="its points have no x, y and z that can be read")
         .to_component(to.POINT_POSITIONS, cloud.pipe(Selector(".positions[]")))
         .to_component(to.POINT_COLORS, cloud.pipe(Selector(".colors[]")))
     )

@@ -29,15 +29,16 @@ def taken_apart(clouds: pa.Array) -> pa.StructArray:
 
     ``positions`` are vectors of float32, from the fields x, y and z; ``colors`` are 0xRRGGBBAA, from red, green, blue
     and, where there is one, alpha. Integers are clamped to 0 to 255, other numbers go from 0 to 1. Either is null for
-    clouds without these fields, or whose points have no bytes. ``readable`` is false where the fields cannot be read.
+    clouds without these fields. ``readable`` is true for a cloud with positions, and for one without any data.
     """
     data = blobs(member(clouds, "data"))
     steps = pc.fill_null(number(clouds, "point_stride").cast(pa.uint32()), 0).to_numpy()
     groups = FieldTable(_fields(member(clouds, "fields")), steps.astype(np.int64), FOXGLOVE_TYPES).groups()
-    readable = np.zeros(len(clouds), bool)
-    for group in groups:
-        readable[group.clouds] = group.layout is not None
     filled = [group for group in groups if group.layout is not None and group.layout.step > 0]
+    readable = np.diff(lists.offsets_of(data)) == 0
+    for group in filled:
+        if group.layout is not None and group.layout.has(_AXES):
+            readable[group.clouds] = True
     return pa.StructArray.from_arrays(
         [pa.array(readable), PackedPoints(data, filled).vectors(_AXES), _colors(data, filled)],
         ["readable", "positions", "colors"],
@@ -87,4 +88,5 @@ def _channel(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
     if numbers.dtype.kind == "f":
         with np.errstate(over="ignore"):
             return channel(numbers * 255.0)
-    return np.clip(numbers, 0, 255).astype(np.uint32)
+    clamped: npt.NDArray[np.uint32] = np.clip(numbers, 0, 255).astype(np.uint32)
+    return clamped

@@ -7,6 +7,7 @@ struct with its name, a stamp's fraction ``nanos`` or ``nsec``, and bytes binary
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -25,9 +26,23 @@ CODECS: Final = MappingProxyType(
 """Rerun's ``VideoCodec`` for the formats of ``CompressedVideo``: the four characters that MP4 has for them."""
 
 _IMAGE_PLANE: Final = "_image_plane"
-_LEVEL_NAMES: Final = pa.array(["UNKNOWN", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"])
-_LEVEL_CODES: Final = pa.array(range(len(_LEVEL_NAMES)), pa.int64())
-_LEVELS: Final = pa.array([None, "DEBUG", "INFO", "WARN", "ERROR", "CRITICAL"])
+
+
+@cache
+def _level_names() -> pa.Array:
+    return pa.array(["UNKNOWN", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"])
+
+
+@cache
+def _level_codes() -> pa.Array:
+    return pa.array(range(len(_level_names())), pa.int64())
+
+
+@cache
+def _levels() -> pa.Array:
+    return pa.array([None, "DEBUG", "INFO", "WARN", "ERROR", "CRITICAL"])
+
+
 _MATRIX_FIELDS: Final = ("K", "k")
 _TRANSPOSED: Final = [0, 3, 6, 1, 4, 7, 2, 5, 8]
 
@@ -76,8 +91,8 @@ def codecs(formats: pa.Array) -> pa.Array:
 def levels(values: pa.Array) -> pa.Array:
     """Levels of log messages by Rerun's names; null for an unknown one."""
     if pa.types.is_string(values.type):
-        return _LEVELS.take(pc.index_in(values, _LEVEL_NAMES))
-    return _LEVELS.take(pc.index_in(enumerated(values).cast(pa.int64()), _LEVEL_CODES))
+        return _levels().take(pc.index_in(values, _level_names()))
+    return _levels().take(pc.index_in(enumerated(values).cast(pa.int64()), _level_codes()))
 
 
 def vectors(values: pa.Array) -> pa.FixedSizeListArray:

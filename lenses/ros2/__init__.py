@@ -4,6 +4,6 @@
 beyond selectors, as functions of whole arrays.
 """
 
-from .mappings import REFLECTED, ros2_lenses
+from .mappings import needs_reflection, ros2_lenses
 
-__all__ = ["REFLECTED", "ros2_lenses"]
+__all__ = ["needs_reflection", "ros2_lenses"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 import pyarrow as pa
@@ -16,20 +17,35 @@ LEVELS: Final = {
 }
 """The levels of ``rcl_interfaces/Log``, by Rerun's words and colours (RGBA); 50 is FATAL there."""
 
-_CODES: Final = pa.array(list(LEVELS), pa.int64())
-_WORDS: Final = pa.array([word for word, _ in LEVELS.values()])
-_COLOURS: Final = pa.array([colour for _, colour in LEVELS.values()], pa.uint32())
+
+@cache
+def _codes() -> pa.Array:
+    return pa.array(list(LEVELS), pa.int64())
+
+
+@cache
+def _words() -> pa.Array:
+    return pa.array([word for word, _ in LEVELS.values()])
+
+
+@cache
+def _colours() -> pa.Array:
+    return pa.array([colour for _, colour in LEVELS.values()], pa.uint32())
+
+
 _OTHER: Final = ("UNKNOWN", 0x808080FF)
 
 
 def levels(codes: pa.Array) -> pa.Array:
     """The words for levels; ``UNKNOWN`` for others."""
-    return pc.fill_null(_WORDS.take(pc.index_in(codes.cast(pa.int64()), _CODES)), _OTHER[0])
+    return pc.fill_null(_words().take(pc.index_in(codes.cast(pa.int64()), _codes())), _OTHER[0])
 
 
 def colours(codes: pa.Array) -> pa.Array:
     """The colours (uint32, RGBA) of levels; grey for others."""
-    return pc.fill_null(_COLOURS.take(pc.index_in(codes.cast(pa.int64()), _CODES)), pa.scalar(_OTHER[1], pa.uint32()))
+    return pc.fill_null(
+        _colours().take(pc.index_in(codes.cast(pa.int64()), _codes())), pa.scalar(_OTHER[1], pa.uint32())
+    )
 
 
 def lines(logs: pa.StructArray) -> pa.Array:

@@ -20,15 +20,9 @@ TRANSFORMS: Final = frozenset({"tf2_msgs/TFMessage", "tf/tfMessage"})
 STATIC_TOPIC: Final = "/tf_static"
 """The one topic whose transforms hold for all times."""
 
-REFLECTED: Final = frozenset(
-    {
-        "std_msgs/msg/String",
-        "rcl_interfaces/msg/Log",
-        "geometry_msgs/msg/PoseStamped",
-        "nav_msgs/msg/OccupancyGrid",
-    }
+_REFLECTED: Final = frozenset(
+    {"std_msgs/String", "rcl_interfaces/Log", "geometry_msgs/PoseStamped", "nav_msgs/OccupancyGrid"}
 )
-"""Types that Rerun's reader maps from structs, so that they need the decoder ``ros2_reflection`` too."""
 
 _SERIES: Final = {
     "Temperature": ("temperature", "variance"),
@@ -62,21 +56,36 @@ DECLARATIONS: Final[Mapping[str, _Declaration]] = MappingProxyType(
 """By type, named as in ROS 1 (``sensor_msgs/Imu``), which ROS 2 calls ``sensor_msgs/msg/Imu``."""
 
 
-def ros2_lenses(schema_name: str, topic: str) -> tuple[DeriveLens, ...]:
-    """The lenses for messages of a type (``sensor_msgs/msg/Imu``, or ``sensor_msgs/Imu``) on a topic.
+def needs_reflection(schema_name: str) -> bool:
+    """Whether Rerun's reader maps the type from structs, so that it takes the decoder ``ros2_reflection`` too.
 
-    None for types without a mapping. Transforms on ``/tf_static`` come out without times.
+    >>> needs_reflection("std_msgs/msg/String"), needs_reflection("sensor_msgs/msg/Imu")
+    (True, False)
+    """
+    return _in_ros_1(schema_name) in _REFLECTED
+
+
+def ros2_lenses(schema_name: str, topic: str) -> tuple[DeriveLens, ...]:
+    """The lenses for messages of a type on a topic; none for types without a mapping.
+
+    The type is named as ROS 2 does (``sensor_msgs/msg/Imu``), ROS 1 (``sensor_msgs/Imu``) or IDL
+    (``sensor_msgs::msg::Imu``). Transforms on ``/tf_static`` come out without times.
 
     >>> [lens.input_component for lens in ros2_lenses("sensor_msgs/msg/Imu", "/imu")]
     ['sensor_msgs.msg.Imu:message']
     >>> ros2_lenses("my_msgs/msg/Wheel", "/wheel")
     ()
     """
-    parts = schema_name.split("/")
-    name = f"{parts[0]}/{parts[2]}" if len(parts) == 3 and parts[1] == "msg" else schema_name
-    message = f"{schema_name.replace('/', '.')}:message"
+    name = _in_ros_1(schema_name)
+    message = f"{schema_name.replace('::', '.').replace('/', '.')}:message"
     if name in TRANSFORMS:
         found = as_lenses(messages.transforms(message, static=topic == STATIC_TOPIC))
     else:
         found = as_lenses(DECLARATIONS[name](message)) if name in DECLARATIONS else ()
     return tuple(replace(lens, strict=True) for lens in found if isinstance(lens, DeriveLens))
+
+
+def _in_ros_1(schema_name: str) -> str:
+    """The name as in ROS 1: ``sensor_msgs/Imu``."""
+    parts = schema_name.replace("::", "/").split("/")
+    return f"{parts[0]}/{parts[2]}" if len(parts) == 3 and parts[1] == "msg" else schema_name

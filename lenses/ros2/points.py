@@ -10,7 +10,7 @@ import pyarrow as pa
 from ...engine.errors import SelectorError
 from ...engine.limits import MAX_POINT_FIELDS
 from ..blobs import blobs
-from ..packed_layouts import ROS_TYPES, FieldTable
+from ..packed_layouts import ROS_TYPES, Alike, FieldTable
 from ..packed_points import PackedPoints
 from ..selector.type_names import type_name
 
@@ -22,7 +22,8 @@ _FIELD: Final = pa.struct([pa.field(name, kind, nullable=False) for name, kind i
 def unpacked(clouds: pa.StructArray) -> pa.StructArray:
     """Clouds taken apart, as structs of
 
-    - ``readable``: whether the layout of the points makes sense (bool);
+    - ``readable``: whether the layout of the points makes sense (bool), and has not so many new fields that there would
+      be more than :data:`~chunkmill.engine.limits.MAX_POINT_FIELDS` of them together;
     - ``positions``: x, y, z as float32, null without these fields, or where points have no bytes;
     - ``fields``: a struct with the numbers of each other field, null for clouds without it or without a position.
 
@@ -32,18 +33,24 @@ def unpacked(clouds: pa.StructArray) -> pa.StructArray:
     steps = clouds.field("point_step").to_numpy(zero_copy_only=False)
     groups = FieldTable(clouds.field("fields"), steps, ROS_TYPES, big_endian).groups()
     readable = np.zeros(len(clouds), bool)
-    for group in groups:
-        readable[group.clouds] = group.layout is not None
-    placed = [group for group in groups if group.layout is not None and group.layout.has(_POSITION)]
+    placed: list[Alike] = []
+    names: dict[str, None] = {}
+    for group in sorted(groups, key=lambda group: int(group.clouds[0])):
+        if group.layout is None:
+            continue
+        if group.layout.has(_POSITION):
+            new = [f.name for f in group.layout.fields if f.name not in names and f.name not in _POSITION]
+            if len(names) + len(new) > MAX_POINT_FIELDS:
+                continue
+            names.update(dict.fromkeys(new))
+            placed.append(group)
+        readable[group.clouds] = True
     data = blobs(clouds.field("data"))
     positions = PackedPoints(data, [g for g in placed if g.layout is not None and g.layout.step > 0])
     points = PackedPoints(data, placed)
-    names = [name for name in points.names() if name not in _POSITION]
-    if len(names) > MAX_POINT_FIELDS:
-        raise SelectorError(f"points with {len(names):,} different fields in one chunk, more than {MAX_POINT_FIELDS}")
     fields = pa.array([{}] * len(clouds), pa.struct([]))
     if names:
-        fields = pa.StructArray.from_arrays([points.numbers(name) for name in names], names)
+        fields = pa.StructArray.from_arrays([points.numbers(name) for name in names], list(names))
     parts = [pa.array(readable), positions.vectors(_POSITION), fields]
     return pa.StructArray.from_arrays(parts, ["readable", "positions", "fields"])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +15,11 @@ from .type_names import type_name
 
 _SECONDS = ("sec", "secs", "seconds")
 _FRACTIONS = ("nanosec", "nanosecs", "nsec", "nsecs", "nanos", "nanoseconds")
-_BILLION = pa.scalar(1_000_000_000, pa.int64())
+
+
+@cache
+def _billion() -> pa.Scalar:
+    return pa.scalar(1_000_000_000, pa.int64())
 
 
 def cast(values: pa.Array, datatype: pa.DataType) -> pa.Array:
@@ -53,7 +59,7 @@ def nanoseconds(values: pa.Array) -> pa.Array:
         rest = next((n for n in _FRACTIONS if n in names), None)
         if whole is not None and rest is not None:
             seconds, fraction = (pc.cast(pc.struct_field(values, [n]), pa.int64()) for n in (whole, rest))
-            return pc.add_checked(pc.multiply_checked(seconds, _BILLION), fraction)
+            return pc.add_checked(pc.multiply_checked(seconds, _billion()), fraction)
     raise SelectorError(f"Invalid argument error: no stamp of seconds and nanoseconds in type {type_name(kind)}")
 
 

@@ -2,7 +2,8 @@
 
 from .info import ChannelInfo, McapInfo
 from .reader import McapReader
+from .recovering import McapRecoveryReport
 from .source import McapSource
 from .split import McapSplit
 
-__all__ = ["ChannelInfo", "McapInfo", "McapReader", "McapSource", "McapSplit"]
+__all__ = ["ChannelInfo", "McapInfo", "McapReader", "McapRecoveryReport", "McapSource", "McapSplit"]

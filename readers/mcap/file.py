@@ -12,15 +12,28 @@ from ...engine.bounded import read_sized
 from ...engine.errors import ReadError, SourceMissingError
 from ...engine.objects import RemoteFile, is_url
 from .records import CUT_HINT, DAMAGED_HINT, HEAD, record_name
+from .wrapped import MAGIC_SIZE, unwrapped, wrapping_of
 
 _ANY: Final = 2**63
 
 
 class McapFile:
-    """An open file of known size, or an object in a store (of ``version``, if given). Use it as a context manager."""
+    """An open file of known size, or an object in a store (of ``version``, if given). Use it as a context manager.
 
-    def __init__(self, path: str, version: str | None = None) -> None:
+    One that is compressed as a whole, which ``is_wrapped`` tells, is decompressed first, unless ``unwrap`` is false.
+    ``stored_size`` is its size as it lies there.
+    """
+
+    def __init__(self, path: str, version: str | None = None, *, unwrap: bool = True) -> None:
         self.path = path
+        self._open(path, version)
+        self.stored_size = self.size
+        wrapping = wrapping_of(self.read_up_to(0, MAGIC_SIZE))
+        self.is_wrapped = wrapping is not None
+        if wrapping is not None and unwrap:
+            self._unwrap(wrapping)
+
+    def _open(self, path: str, version: str | None) -> None:
         self.version: str | None = None
         self._remote = RemoteFile(path, version) if is_url(path) else None
         if self._remote is not None:
@@ -34,6 +47,12 @@ class McapFile:
             raise SourceMissingError("MCAP file not found", path=path) from error
         except OSError as error:
             raise ReadError(f"the file cannot be opened: {error.strerror}", path=path) from error
+
+    def _unwrap(self, wrapping: str) -> None:
+        with self._file as file:
+            self._file = cast("BinaryIO", unwrapped(file, wrapping, path=self.path, size=self.size))
+        self._remote = None
+        self.size = self._file.seek(0, os.SEEK_END)
 
     def __enter__(self) -> Self:
         return self

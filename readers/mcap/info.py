@@ -65,7 +65,7 @@ def describe_file(file: McapFile) -> McapInfo:
     times = _times_of(summary)
     return McapInfo(
         path=file.path,
-        bytes=file.size,
+        bytes=file.stored_size,
         profile=layout.profile,
         library=layout.library,
         channels=_channels({c.id: c for c in summary.channels}, {s.id: s for s in summary.schemas}, counts),
@@ -113,7 +113,7 @@ def _scan(file: McapFile, layout: Layout) -> McapInfo:
     tally = reader.tally
     return McapInfo(
         path=file.path,
-        bytes=file.size,
+        bytes=file.stored_size,
         profile=layout.profile,
         library=layout.library,
         channels=_channels(registry.channels, registry.schemas, survey.counts),

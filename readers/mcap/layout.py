@@ -65,7 +65,8 @@ class Layout(NamedTuple):
 
 def read_layout(file: McapFile) -> Layout:
     """Read both ends of ``file``. Raises ``ReadError`` when it is not a whole MCAP file or the summary is damaged."""
-    _check_magic(file)
+    check_beginning(file)
+    _check_end(file)
     opcode, length = file.head_at(len(MAGIC), file.size)
     if opcode != HEADER:
         why = f"the file begins with a record {record_name(opcode)} where its Header should be"
@@ -88,12 +89,16 @@ def read_layout(file: McapFile) -> Layout:
     return Layout(file.size, header.profile, header.library, data_start, start, data_crc, summary)
 
 
-def _check_magic(file: McapFile) -> None:
+def check_beginning(file: McapFile) -> None:
+    """Raise ``ReadError`` unless ``file`` begins like an MCAP."""
     begin = file.read_up_to(0, len(MAGIC))
     if not begin:
         raise ReadError("the file is empty", path=file.path, offset=0, hint=CUT_HINT)
     if begin != MAGIC:
         _raise_foreign(file.path, begin)
+
+
+def _check_end(file: McapFile) -> None:
     if file.size < 2 * len(MAGIC) + FOOTER_SIZE or file.read_up_to(file.size - len(MAGIC), len(MAGIC)) != MAGIC:
         raise ReadError(
             "the file does not end with the magic bytes of MCAP",
@@ -108,7 +113,7 @@ def _raise_foreign(path: str, begin: bytes) -> NoReturn:
         raise ReadError(f"the file ends after {len(begin)} bytes", path=path, offset=len(begin), hint=CUT_HINT)
     hint = "Check that it is an MCAP file."
     if begin.startswith(b"\x28\xb5\x2f\xfd"):
-        hint = "It is compressed with zstd as a whole; decompress it first (zstd -d)."
+        hint = "It is compressed with zstd twice as a whole; decompress it once (zstd -d)."
     elif begin.startswith(b"#ROSBAG"):
         hint = "It is a ROS 1 bag; convert it to MCAP first (mcap convert)."
     elif begin.startswith(b"\x89MCAP0\n"):

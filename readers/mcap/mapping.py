@@ -50,36 +50,46 @@ class Mapping:
         if error is None:
             yield from self._made(chunk, outputs)
             return
-        bad = np.concatenate(self._faults(chunk.data, error))
-        self._count(len(bad), error)
-        if len(bad) == chunk.num_rows:
+        good, bad = self._parted(chunk.data, error)
+        count = sum(map(len, bad))
+        if count == chunk.num_rows:
+            self._count(count, error)
             yield chunk
             return
-        good = Chunk.from_data(chunk.data.take(np.setdiff1d(np.arange(chunk.num_rows), bad)))
-        yield from self._made(good, list(self._lenses.outputs(good)))
-        yield Chunk.from_data(replace(chunk.data.take(bad), chunk_id=tuid.mint()))
+        for rows in self._joined(chunk.data, good):
+            part = Chunk.from_data(chunk.data.take(rows))
+            yield from self._made(part, list(self._lenses.outputs(part)))
+        if bad:
+            self._count(count, error)
+            yield Chunk.from_data(replace(chunk.data.take(np.concatenate(bad)), chunk_id=tuid.mint()))
 
-    def _faults(self, data: ChunkData, error: LensError) -> list[Rows]:
-        """The messages (int64, ascending) that the lenses fail on, the first of them with ``error``.
+    def _parted(self, data: ChunkData, error: LensError) -> tuple[list[Rows], list[Rows]]:
+        """The messages (int64, ascending) that the lenses work on, and those that they fail on, with ``error`` for all.
 
         Where they fail on no message at all just so, it is for the type, and they fail on all.
         """
         every = np.arange(data.num_rows)
         without = self._error_on(data, every[:0])
         if without is not None and without.message == error.message:
-            return [every]
-        found: list[Rows] = []
+            return [], [every]
+        good: list[Rows] = []
+        bad: list[Rows] = []
         open_parts = [every]
         while open_parts:
             rows = open_parts.pop()
-            if self._error_on(data, rows) is None:
-                continue
-            if len(rows) == 1 or len(found) >= _MAX_SINGLE_FAULTS:
-                found.append(rows)
+            if rows is not every and self._error_on(data, rows) is None:
+                good.append(rows)
+            elif len(rows) == 1 or len(bad) >= _MAX_SINGLE_FAULTS:
+                bad.append(rows)
             else:
                 half = len(rows) // 2
                 open_parts += [rows[half:], rows[:half]]
-        return found
+        return good, bad
+
+    def _joined(self, data: ChunkData, parts: list[Rows]) -> list[Rows]:
+        """The parts as one, unless the lenses fail on all of them together, as where columns would grow too long."""
+        whole = np.concatenate(parts)
+        return [whole] if len(parts) == 1 or self._error_on(data, whole) is None else parts
 
     def _error_on(self, data: ChunkData, rows: Rows) -> LensError | None:
         return _error_in(self._lenses.outputs(Chunk.from_data(data.take(rows))))

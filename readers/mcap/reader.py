@@ -10,6 +10,7 @@ from ...engine.errors import SourceMissingError
 from ...engine.locations import Location, exists, located, reading_location
 from .info import McapInfo
 from .options import DECODERS, McapOptions
+from .recovering import McapRecoveryReport
 from .source import McapSource
 
 if TYPE_CHECKING:
@@ -117,6 +118,10 @@ class McapReader:
         from ...engine.stream import LazyChunkStream
 
         return LazyChunkStream.from_source(self.source())
+
+    def recovery_report(self) -> McapRecoveryReport:
+        """What can be recovered of a cut or damaged file, and what is lost. Reads all of it, and decodes nothing."""
+        return self.source().recovery_report()
 
     def info(self) -> McapInfo:
         """What is in the file: channels, schemas, counts, times, compression. Messages are not decoded."""

@@ -81,7 +81,7 @@ def find_messages(arena: Bytes, block: Block, registry: Registry, *, path: str) 
         if found is not None:
             return found
     offsets, _ = walk(arena, block, registry, path=path)
-    found = _heads(arena, np.array(offsets, np.int64))
+    found = heads_of(arena, np.array(offsets, np.int64))
     _check_lengths(found, block, path)
     if block.indexed and not block.checked:
         _compare_with_index(found, block, path)
@@ -138,7 +138,7 @@ def _from_index(arena: Bytes, block: Block, registry: Registry, path: str) -> Fo
         np.array([channel for channel, _ in block.indexed], np.uint16), [len(offsets) for _, offsets in block.indexed]
     )
     order = np.argsort(raw, kind="stable")
-    found = _heads(arena, raw[order].astype(np.int64) + block.begin)
+    found = heads_of(arena, raw[order].astype(np.int64) + block.begin)
     heads = found.heads
     if not (heads["opcode"] == MESSAGE).all() or not (heads["channel"] == channels[order]).all():
         return None
@@ -164,7 +164,8 @@ def _hides_messages(arena: Bytes, between: Block, registry: Registry, path: str)
     return bool(offsets)
 
 
-def _heads(arena: Bytes, offsets: Ints) -> Found:
+def heads_of(arena: Bytes, offsets: Ints) -> Found:
+    """The messages that begin at ``offsets`` in the arena, each record whole."""
     if not len(offsets):
         return Found(offsets, np.empty(0, MESSAGE_HEAD))
     padded = arena

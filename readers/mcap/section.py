@@ -188,11 +188,9 @@ class SectionReader:
 
     def _take_chunk(self, length: int) -> None:
         cursor, head, path = self._cursor, self._head, self._file.path
-        self.tally.chunks[head.compression] += 1
-        self.tally.uncompressed += head.uncompressed_size
-        self.tally.compressed += head.size
         if self._skips(head):
             self._after_chunk = False
+            self._count(head)
             self.tally.skipped += 1
             cursor.skip_record(length)
             return
@@ -213,6 +211,12 @@ class SectionReader:
         self._blocks.append(Block(self._used, self._used + size, offset, True, checked, []))
         self._heads[offset] = head
         self._used += size
+        self._count(head)
+
+    def _count(self, head: ChunkHead) -> None:
+        self.tally.chunks[head.compression] += 1
+        self.tally.uncompressed += head.uncompressed_size
+        self.tally.compressed += head.size
 
     def _take_index(self, body: bytes) -> None:
         """Keep the offsets of a MessageIndex record that belongs to the chunk before it."""

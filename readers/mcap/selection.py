@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from ...engine.errors import ReadWarning
 from ...lenses import DeriveLens
 from ...lenses.foxglove import foxglove_lenses
-from ...lenses.ros2 import REFLECTED, ros2_lenses
+from ...lenses.ros2 import needs_reflection, ros2_lenses
 from .decoding.decoded import MessageDecoder, SchemaError
 from .options import McapOptions
 from .raw import RawDecoder
@@ -21,7 +21,7 @@ class Kind(StrEnum):
     """The message decoders, in the order in which they claim a channel.
 
     ``ros2_reflection`` takes what ROS writes: CDR with ``ros2msg``, ``ros2idl`` or ``omgidl``, and ROS 1. ``protobuf``
-    takes what describes itself: protobuf, and JSON and CBOR with a JSON Schema or none.
+    takes what describes itself: protobuf, FlatBuffers, and JSON and CBOR with a JSON Schema or none.
     """
 
     ROS2 = "ros2_reflection"
@@ -41,6 +41,7 @@ _FORMATS: Final = {
     ("ros2idl", "cdr"): _Format(Kind.ROS2, "idl_decoder"),
     ("omgidl", "cdr"): _Format(Kind.ROS2, "idl_decoder"),
     ("ros1msg", "ros1"): _Format(Kind.ROS2, "ros1_decoder"),
+    ("flatbuffer", "flatbuffer"): _Format(Kind.PROTOBUF, "flatbuffer_decoder"),
     ("jsonschema", "json"): _Format(Kind.PROTOBUF, "json_decoder"),
     ("", "json"): _Format(Kind.PROTOBUF, "json_decoder"),
     ("jsonschema", "cbor"): _Format(Kind.PROTOBUF, "cbor_decoder"),
@@ -70,7 +71,7 @@ def lenses_for(channel: Channel, schema: Schema | None, kind: Kind, options: Mca
     if schema is None:
         return ()
     if kind is Kind.ROS2 and "ros2msg" in options.decoders:
-        if schema.name in REFLECTED and Kind.ROS2 not in options.decoders:
+        if needs_reflection(schema.name) and Kind.ROS2 not in options.decoders:
             return ()
         if lenses := ros2_lenses(schema.name, channel.topic):
             return lenses

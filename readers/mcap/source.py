@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import PurePath
 from typing import NamedTuple
 
-from ...engine.chunk import Chunk, parse_entity_path
-from ...engine.errors import ReadError
-from .emit import ChannelOutput, runs
+from ...engine.chunk import Chunk
+from ...engine.errors import ReadError, ReadWarning
 from .file import McapFile
-from .file_level import FileFacts, Survey, facts_of, file_level_chunks
+from .file_level import FileFacts, facts_of
 from .file_level.facts import NOTHING
 from .file_level.static import ATTACHMENTS_ENTITY
 from .info import McapInfo, describe_file
 from .layout import Layout, read_layout
-from .mapping import entities_of
 from .options import McapOptions
-from .plan import plan_splits
+from .plan import plan_splits, whole
+from .reading import SplitReading
 from .records import DAMAGED_HINT
-from .registry import Registry
-from .section import Group, SectionReader
-from .selection import decoder_for, kind_for, lenses_for
+from .recovering import McapRecoveryReport, plan_salvage, recovery_report
+from .section import SectionReader
 from .split import McapSplit
-from .urdf import Descriptions
-from .urdf.indexed import indexed_descriptions
 
 
 class _Shared(NamedTuple):
@@ -68,75 +66,64 @@ class McapSource:
         return narrowed
 
     def splits(self) -> Sequence[McapSplit]:
-        """Runs of MCAP chunks of about 64 MiB uncompressed; one for a file without a usable index."""
-        with McapFile(self.path) as file:
+        """Runs of MCAP chunks of about 64 MiB uncompressed.
+
+        One for a file without a usable index, for one that is compressed as a whole, and when a damaged file is to be
+        recovered.
+        """
+        with McapFile(self.path, unwrap=False) as file:
+            self._version = file.version
+            if self.options.recover or file.is_wrapped:
+                return [McapSplit(PurePath(self.path).name, file.size, 0, 0, is_planned=False)]
             layout = read_layout(file)
-            self._shared, self._version = _share(layout), file.version
+            self._shared = _share(layout)
             return plan_splits(file, layout, self.options)
 
     def read(self, split: McapSplit) -> Iterator[Chunk]:
         """The chunks of one split. Warns (``ReadWarning``) of what could not be decoded and comes out raw."""
         with McapFile(self.path, self._version) as file:
+            if self.options.recover:
+                yield from self._recovered(file)
+                return
+            shared = self._shared
+            if shared is None or not split.is_planned:
+                layout = read_layout(file)
+                shared = _share(layout)
+                split = split if split.is_planned else whole(file, layout, self.options)
             file.expect(split.start, split.end)
-            shared = self._shared or _share(read_layout(file))
-            facts = shared.facts
-            yield from file_level_chunks(file, split.before, facts, self.options, self._wants)
-            registry = Registry(self.path, facts.channels.values(), facts.schemas.values())
+            reading = SplitReading(file, split, shared.facts, self.options, self._wants)
             emitted = "attachments" in self.options.decoders and self._wants(ATTACHMENTS_ENTITY)
-            reader = SectionReader(file, split, registry, check_attachments=not emitted)
-            survey, descriptions = Survey(), Descriptions(registry, self.options)
-            outputs: dict[int, ChannelOutput | None] = {}
-            for group in reader.groups():
-                if split.is_whole and split.after:
-                    survey.add(group.found)
-                    descriptions.add(*group)
-                yield from self._messages(group, registry, split, outputs)
+            section = SectionReader(file, split, reading.registry, check_attachments=not emitted)
+            yield from reading.before()
+            yield from reading.messages(section)
             if split.is_whole:
-                _check_counts(reader, shared, split, self.path)
-            for output in outputs.values():
-                if output is not None:
-                    output.warn(path=self.path)
-            tally = reader.tally
-            found = survey.facts(registry, tally.chunks.total(), tally.attachments, tally.metadata)
-            yield from file_level_chunks(file, split.after, found, self.options, self._wants)
-            if "urdf" in split.after:
-                if not split.is_whole:
-                    indexed_descriptions(file, descriptions, registry)
-                yield from (c for c in descriptions.chunks(path=self.path) if self._wants(c.entity_path))
+                _check_counts(section, shared, split, self.path)
+            yield from reading.after(section)
 
     def info(self) -> McapInfo:
         """What is in the file; reads its summary, and all of it only when there is none."""
         with McapFile(self.path) as file:
             return describe_file(file)
 
-    def _messages(
-        self, group: Group, registry: Registry, split: McapSplit, outputs: dict[int, ChannelOutput | None]
-    ) -> Iterator[Chunk]:
-        """The chunks of some messages; ``outputs`` keeps what makes them, by channel."""
-        times = self.options.times
-        found = group.found if times is None else group.found.at(times.holds(group.found.heads["log_time"]))
-        for run in runs(found) if len(found.heads) else ():
-            if run.channel_id not in outputs:
-                outputs[run.channel_id] = self._output(run.channel_id, registry, split)
-            output = outputs[run.channel_id]
-            if output is not None:
-                yield from output.chunks(group.arena, run)
+    def recovery_report(self) -> McapRecoveryReport:
+        """What can be recovered of the file, and what is lost; reads all of it, and decodes nothing."""
+        with McapFile(self.path) as file:
+            return recovery_report(file, self.options)
+
+    def _recovered(self, file: McapFile) -> Iterator[Chunk]:
+        salvage = plan_salvage(file, self.options)
+        file.expect(salvage.split.start, salvage.split.end)
+        reading = SplitReading(file, salvage.split, salvage.facts, self.options, self._wants)
+        section = salvage.section(file, reading.registry)
+        yield from reading.before()
+        yield from reading.messages(section)
+        salvage.finish(file, section)
+        yield from reading.after(section)
+        if not salvage.report.is_whole:
+            warnings.warn(str(salvage.report), ReadWarning, stacklevel=2)
 
     def _wants(self, entity_path: str) -> bool:
         return self._wanted is None or self._wanted(entity_path)
-
-    def _output(self, channel_id: int, registry: Registry, split: McapSplit) -> ChannelOutput | None:
-        channel = registry.channel(channel_id, offset=split.start)
-        schema = registry.schema_of(channel)
-        kind = kind_for(channel, schema, self.options)
-        if kind is None:
-            return None
-        lenses = lenses_for(channel, schema, kind, self.options)
-        entities = entities_of(lenses, parse_entity_path(channel.topic))
-        if self._wanted is not None and not any(self._wanted(entity) for entity in entities):
-            return None
-        decoder = decoder_for(channel, schema, kind, self.options, path=self.path)
-        return ChannelOutput(channel, decoder, self.options, lenses)
 
 
 def _share(layout: Layout) -> _Shared:

@@ -16,7 +16,8 @@ class McapSplit(Split):
     tells; chunks that are skipped count, their messages don't. ``check_data_crc``: the split is the whole data section,
     and its CRC is to be compared with the writer's. ``times``: chunks that do not overlap this range are skipped.
     ``before`` and ``after`` name the decoders of the file level whose chunks come ahead of the split's messages and
-    behind them. ``is_whole``: there is no other split.
+    behind them. ``is_whole``: there is no other split. Where ``is_planned`` is false nothing else is known yet: who
+    reads the split has to plan it.
     """
 
     start: int
@@ -28,3 +29,4 @@ class McapSplit(Split):
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     is_whole: bool = False
+    is_planned: bool = True

@@ -1,8 +1,9 @@
 """Parquet files: the reader, its rules for columns, and the source that pipelines pull from."""
 
 from .column_rule import ColumnRule
+from .info import ColumnInfo, ParquetInfo
 from .plan import ParquetSplit
 from .reader import ParquetReader
 from .source import ParquetSource
 
-__all__ = ["ColumnRule", "ParquetReader", "ParquetSource", "ParquetSplit"]
+__all__ = ["ColumnInfo", "ColumnRule", "ParquetInfo", "ParquetReader", "ParquetSource", "ParquetSplit"]

@@ -12,6 +12,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from ...engine.errors import SourceMissingError
+from ...engine.objects import ObjectUrl, bucket_of, is_url
+from ...engine.objects.matching import find_objects, is_one_object
 
 SUFFIXES: Final = (".parquet", ".parq", ".pq")
 """What a folder is searched for."""
@@ -36,13 +38,15 @@ def find_files(path: str) -> list[DataFile]:
 
     Raises ``SourceMissingError`` where there is none.
     """
+    if is_url(path):
+        return _find_objects(ObjectUrl.of(path))
     if os.path.isdir(path):  # noqa: PTH112 (as text, which a pattern is too)
         root = Path(path)
         found = list(_below(root))
     elif not os.path.lexists(path) and glob.has_magic(path):
         root = Path(*_until_magic(Path(path).parts))
         matching = sorted(map(Path, glob.glob(path, recursive=True)))  # noqa: PTH207 (takes absolute patterns too)
-        found = [p for p in matching if p.is_file() and not p.name.startswith((".", "_"))]
+        found = list(dict.fromkeys(file for p in matching for file in (_below(p) if p.is_dir() else [p] * _is_data(p))))
     else:
         return [DataFile(path)]
     if not found:
@@ -53,7 +57,10 @@ def find_files(path: str) -> list[DataFile]:
 
 
 def exists(path: str) -> bool:
-    """Whether ``path`` is a file or a folder, or a pattern that some file matches."""
+    """Whether ``path`` is a file or a folder, or a pattern that some file matches; in a store likewise."""
+    if is_url(path):
+        url = ObjectUrl.of(path)
+        return is_one_object(url) or glob.has_magic(url.key) or any(True for _ in bucket_of(url).list(url.key))
     return os.path.exists(path) or (glob.has_magic(path) and bool(glob.glob(path, recursive=True)))  # noqa: PTH110, PTH207
 
 
@@ -89,12 +96,21 @@ def _partitions(folders: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
     return tuple((unquote(key), None if value == _NO_VALUE else unquote(value)) for key, _, value in pairs if key)
 
 
+def _find_objects(url: ObjectUrl) -> list[DataFile]:
+    if is_one_object(url):
+        return [DataFile(str(url))]
+    found = find_objects(url, SUFFIXES, hidden=(".", "_"))
+    return [DataFile(str(f.url), _partitions(f.below.parts[:-1])) for f in found]
+
+
 def _below(folder: Path) -> Iterator[Path]:
     for here, folders, names in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith((".", "_")))
-        for name in sorted(names):
-            if not name.startswith((".", "_")) and name.lower().endswith(SUFFIXES):
-                yield Path(here, name)
+        yield from (Path(here, name) for name in sorted(names) if _is_data(Path(here, name)))
+
+
+def _is_data(path: Path) -> bool:
+    return not path.name.startswith((".", "_")) and path.name.lower().endswith(SUFFIXES) and path.is_file()
 
 
 def _until_magic(parts: Sequence[str]) -> Iterator[str]:

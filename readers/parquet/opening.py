@@ -7,10 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from ...engine.errors import ReadError, SourceMissingError
+from ...engine.objects import RemoteFile, is_url
 
 
 def open_input(path: str) -> pa.NativeFile:
-    """The bytes of ``path`` as a seekable file of known size. Raises ``ReadError``."""
+    """The bytes of ``path``, or of an object in a store, as a seekable file of known size. Raises ``ReadError``."""
+    if is_url(path):
+        return pa.PythonFile(RemoteFile(path), mode="r")
     try:
         return pa.OSFile(path, "rb")
     except FileNotFoundError as error:

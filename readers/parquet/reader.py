@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...engine.errors import SourceMissingError
+from ...engine.locations import Location, located, reading_location
 from .column_rule import ColumnRule
 from .files import exists
+from .info import ParquetInfo
 from .options import ParquetOptions
 from .source import ParquetSource
 
@@ -28,7 +29,8 @@ class ParquetReader:
     Parameters
     ----------
     path
-        The file, folder or pattern. It must exist; it is opened when the stream is pulled.
+        The file, folder or pattern, or the URL of one in an object store. It must exist; it is opened when the stream
+        is pulled.
     entity_path_prefix
         Stands before every entity path; not before ``/__properties``.
     column_grouping
@@ -72,7 +74,7 @@ class ParquetReader:
         index_columns: Iterable[Sequence[str]] | None = None,
         column_rules: Iterable[ColumnRule] | None = None,
     ) -> None:
-        self._path = Path(path)
+        self._path = reading_location(path)
         self._options = ParquetOptions.checked(
             entity_path_prefix,
             column_grouping,
@@ -87,8 +89,8 @@ class ParquetReader:
             raise SourceMissingError(f"Parquet file not found: {self._path}")
 
     @property
-    def path(self) -> Path:
-        """The path of the file."""
+    def path(self) -> Location:
+        """The path of the file, or the URL of the object."""
         return self._path
 
     def __repr__(self) -> str:
@@ -96,7 +98,11 @@ class ParquetReader:
 
     def source(self) -> ParquetSource:
         """The file as a source for a pipeline."""
-        return ParquetSource(str(self._path.absolute()), self._options)
+        return ParquetSource(str(located(self._path)), self._options)
+
+    def info(self) -> list[ParquetInfo]:
+        """What is in each file: rows, columns, types, encodings, sizes. Reads the footers. Raises ``ReadError``."""
+        return self.source().info()
 
     def stream(self) -> LazyChunkStream:
         """A lazy stream of the chunks; each call reads the file anew.

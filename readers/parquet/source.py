@@ -14,6 +14,7 @@ from .damage import check_cells, check_row_groups, placed
 from .emit import BatchOutput, properties_chunk, series_chunk, static_chunk
 from .file import ParquetFile
 from .files import DataFile, find_files, partition_schema, partition_values
+from .info import ParquetInfo, describe_file
 from .layout import Layout, compile_layout
 from .options import ParquetOptions
 from .plan import ParquetSplit, batch_rows, plan_file
@@ -61,6 +62,14 @@ class ParquetSource:
         narrowed = ParquetSource(self.path, self.options)
         narrowed._wanted = wanted
         return narrowed
+
+    def info(self) -> list[ParquetInfo]:
+        """What is in each file, by its footer."""
+        found = []
+        for data in find_files(self.path):
+            with ParquetFile(data.path) as file:
+                found.append(describe_file(file))
+        return found
 
     def splits(self) -> Sequence[ParquetSplit]:
         """Runs of row groups; reads the footers of all files, and of static columns the first row."""

@@ -29,7 +29,8 @@ ROS2 = Dialect(
 ROS1 = Dialect(
     pa.struct({"sec": pa.uint32(), "nanosec": pa.uint32()}), pa.list_(pa.uint8()), pa.uint8(), "foxglove_msgs/"
 )
-DIALECTS = {"protobuf": PROTOBUF, "json": JSON, "ros2": ROS2, "ros1": ROS1}
+IDL = ROS2._replace(package="foxglove_msgs::msg::")
+DIALECTS = {"protobuf": PROTOBUF, "json": JSON, "ros2": ROS2, "ros1": ROS1, "idl": IDL}
 
 VECTOR = pa.struct(dict.fromkeys("xyz", pa.float64()))
 QUATERNION = pa.struct(dict.fromkeys("xyzw", pa.float64()))
@@ -79,7 +80,7 @@ def stamp(nanoseconds: int, dialect: Dialect = PROTOBUF) -> dict[str, int]:
 
 def chunk(name: str, rows: list[Any], dialect: Dialect = PROTOBUF, kind: pa.DataType | None = None) -> Chunk:
     """Messages of a type at ``/e``, one each at the times 0, 1, … of the timeline ``log``."""
-    component = f"{dialect.package}{name}".replace("/", ".") + ":message"
+    component = f"{dialect.package}{name}".replace("::", ".").replace("/", ".") + ":message"
     values = pa.array([[row] for row in rows], pa.list_(types(dialect)[name] if kind is None else kind))
     times = TimeColumn("log", sequence=range(len(rows)))
     return Chunk.from_columns("/e", [times], [ComponentColumn(ComponentDescriptor(component), values)])

@@ -37,7 +37,7 @@ def chunk(name: str, kind: pa.DataType, rows: list[dict[str, Any]], topic: str =
     """Messages of the type ``name`` at log times 0, 10, 20, …"""
     column = pa.array([[row] for row in rows], pa.list_(kind))
     times = [TimeColumn(LOG_TIMES, timestamp=pa.array(range(0, 10 * len(rows), 10), pa.timestamp("ns")))]
-    descriptor = ComponentDescriptor(f"{name.replace('/', '.')}:message")
+    descriptor = ComponentDescriptor(f"{name.replace('::', '.').replace('/', '.')}:message")
     return Chunk.from_columns(topic, times, [ComponentColumn(descriptor, column)])
 
 

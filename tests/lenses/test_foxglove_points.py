@@ -33,8 +33,8 @@ def coloured(kind: str, *colour: float) -> dict[str, Any]:
     code = next(code for code, k in KINDS.items() if k == kind)
     size = np.dtype(kind).itemsize
     names = ("red", "green", "blue", "alpha")[: len(colour)]
-    fields = tuple((name, i * size, code) for i, name in enumerate(names))
-    return cloud(np.array(colour, kind).tobytes(), fields, size * len(colour))
+    fields = tuple((name, 12 + i * size, code) for i, name in enumerate(names))
+    return cloud(bytes(12) + np.array(colour, kind).tobytes(), XYZ + fields, 12 + size * len(colour))
 
 
 def test_points_their_colours_and_their_pose() -> None:
@@ -73,17 +73,16 @@ def test_clouds_of_several_layouts_in_one_column() -> None:
         cloud(struct.pack("<3d", 3, 2, 1), doubles, 24),
         cloud(b"", (), 0),
         cloud(struct.pack("<3f", 4, 5, 6) * 2 + b"rest"),
-        cloud(struct.pack("<2f", 1, 2), XYZ[:2], 8),
     ]
     (made,) = mapped("PointCloud", rows)
-    assert made["Points3D:positions"] == [[[1, 2, 3]], [[1, 2, 3]], None, [[4, 5, 6]] * 2, None]
-    assert made["Points3D:colors"] == [None] * 5
-    assert made["CoordinateFrame:frame"] == [["lidar"]] * 5
+    assert made["Points3D:positions"] == [[[1, 2, 3]], [[1, 2, 3]], None, [[4, 5, 6]] * 2]
+    assert made["Points3D:colors"] == [None] * 4
+    assert made["CoordinateFrame:frame"] == [["lidar"]] * 4
 
 
 def test_a_cloud_without_points_has_none() -> None:
-    (made,) = mapped("PointCloud", [cloud(b"", XYZ + RGBA, 16)])
-    assert (made["Points3D:positions"], made["Points3D:colors"]) == ([[]], [[]])
+    (made,) = mapped("PointCloud", [cloud(b"", XYZ + RGBA, 16), cloud(bytes(12), XYZ + RGBA, 2**32 - 1)])
+    assert (made["Points3D:positions"], made["Points3D:colors"]) == ([[], []], [[], []])
 
 
 def test_colours_of_whole_numbers_are_clamped_and_others_go_to_one() -> None:
@@ -99,9 +98,19 @@ def test_colours_of_several_types_in_one_column() -> None:
     assert colours(*rows) == [[0x010203FF], None, [0xFF00FFFF], [0x04050607]]
 
 
-@pytest.mark.parametrize("fields", [(("x", 0, 9), *XYZ[1:]), (("x", 9, 7), *XYZ[1:]), (("q", 2**32 - 1, 7), *XYZ)])
-def test_a_cloud_whose_fields_do_not_fit_stays_as_it_is_and_the_others_do_not(fields: Any) -> None:
-    left, made = mapped("PointCloud", [cloud(struct.pack("<3f", 1, 2, 3)), cloud(bytes(12), fields)])
+@pytest.mark.parametrize(
+    ("fields", "stride"),
+    [
+        ((("x", 0, 9), *XYZ[1:]), 12),
+        ((("x", 9, 7), *XYZ[1:]), 12),
+        ((("q", 2**32 - 1, 7), *XYZ), 12),
+        (XYZ[:2], 12),
+        ((), 12),
+        (XYZ, 0),
+    ],
+)
+def test_a_cloud_whose_points_cannot_be_read_stays_as_it_is_and_the_others_do_not(fields: Any, stride: int) -> None:
+    left, made = mapped("PointCloud", [cloud(struct.pack("<3f", 1, 2, 3)), cloud(bytes(12), fields, stride)])
     assert (left["log"], made["log"]) == ([1], [0])
     assert made["Points3D:positions"] == [[[1, 2, 3]]]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from chunkmill.engine.errors import LensError
 from chunkmill.engine.limits import MAX_POINT_FIELDS
 from ros_messages import BYTES, columns, header, mapped, message, types
 
@@ -122,8 +121,18 @@ def test_more_fields_than_a_cloud_ever_has() -> None:
     most = MAX_POINT_FIELDS
     found = columns(mapped(NAME, CLOUD, [cloud(0, bytes(12 + most), fields(most), 12 + most)]))
     assert sum(name.startswith("Points3D:f") for name in found) == most
-    with pytest.raises(LensError, match="points with 257 different fields"):
-        mapped(NAME, CLOUD, [cloud(0, bytes(13 + most), fields(most + 1), 13 + most)])
+    many = columns(mapped(NAME, CLOUD, [cloud(0, bytes(13 + most), fields(most + 1), 13 + most)]))
+    assert list(many) == ["sensor_msgs.msg.PointCloud2:message"]
+
+
+def test_clouds_that_share_no_field_with_others_stay_messages_when_there_are_too_many() -> None:
+    rows = [cloud(i, bytes(13), (*XYZ, (f"f{i}", 12, 2)), 13) for i in range(MAX_POINT_FIELDS + 5)]
+    rows.append(cloud(999, bytes(13), (*XYZ, ("f7", 12, 2)), 13))
+    cells = columns(mapped(NAME, CLOUD, rows))
+    assert len(cells["Points3D:positions"]) == MAX_POINT_FIELDS + 1
+    assert cells["Points3D:f7"][-1] == [0]
+    kept = [cell[0]["header"]["stamp"]["sec"] for cell in cells["sensor_msgs.msg.PointCloud2:message"]]
+    assert kept == list(range(MAX_POINT_FIELDS, MAX_POINT_FIELDS + 5))
 
 
 def test_a_field_called_positions_does_not_take_their_place() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .cbor import CborDecoder
 from .decoded import Decoded, MessageDecoder, SchemaError
+from .flatbuffer import FlatBufferDecoder
 from .idl_schema import parse_idl
 from .json_messages import JsonDecoder
 from .protobuf import ProtobufDecoder
@@ -15,6 +16,7 @@ __all__ = [
     "MessageDecoder",
     "SchemaError",
     "cbor_decoder",
+    "flatbuffer_decoder",
     "idl_decoder",
     "json_decoder",
     "protobuf_decoder",
@@ -26,6 +28,11 @@ __all__ = [
 def cbor_decoder(schema_name: str, schema_data: bytes) -> MessageDecoder:
     """A decoder for CBOR messages of a ``jsonschema`` schema, or of none; raises :class:`SchemaError`."""
     return CborDecoder(schema_name, schema_data)
+
+
+def flatbuffer_decoder(schema_name: str, schema_data: bytes) -> MessageDecoder:
+    """A decoder for messages of a binary ``flatbuffer`` schema; raises :class:`SchemaError`."""
+    return FlatBufferDecoder(schema_name, schema_data)
 
 
 def idl_decoder(schema_name: str, schema_data: bytes) -> MessageDecoder:

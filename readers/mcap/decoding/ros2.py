@@ -14,16 +14,17 @@ from .cdr_plain import COLUMNAR, ENCODINGS, CdrError, plain_reader, read_plain
 from .decoded import Decoded, check_batch, decoded_of
 from .message_types import CDR, Struct, is_wide
 from .ros2_schema import parse_ros2
+from .zstd_messages import Unpacked, packed_rows, unpack
 
 _HEADER: Final = CDR.header
 _UNREADABLE: Final = -1
-_ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
 
 class Ros2Decoder:
     """Decodes CDR messages of one type; a :class:`~chunkmill.readers.mcap.decoding.MessageDecoder`.
 
-    ``parse`` reads the definition: ``ros2msg`` text unless another is given.
+    ``parse`` reads the definition: ``ros2msg`` text unless another is given. Messages that are compressed one by one
+    are decompressed first.
     """
 
     def __init__(
@@ -48,6 +49,22 @@ class Ros2Decoder:
 
     def _decode(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, columnar: dict[int, str]) -> Decoded:
         faults: Faults = {}
+        packed = packed_rows(data, starts, ends)
+        if not len(packed):
+            return decoded_of(self._pieces(data, starts, ends, columnar, faults), self.datatype, faults)
+        unpacked = unpack(data, starts, ends, packed, faults)
+        plain = np.setdiff1d(np.arange(len(starts)), packed)
+        pieces: list[Piece] = []
+        for some in (unpacked, Unpacked(data, starts[plain], ends[plain], plain)):
+            wrong: Faults = {}
+            found = self._pieces(some.data, some.starts, some.ends, columnar, wrong)
+            pieces += [(some.rows[index], array) for index, array in found]
+            faults |= {int(some.rows[index]): why for index, why in wrong.items()}
+        return decoded_of(pieces, self.datatype, faults)
+
+    def _pieces(
+        self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, columnar: dict[int, str], faults: Faults
+    ) -> list[Piece]:
         labels = _labels(data, starts, ends, faults)
         pieces: list[Piece] = []
         for label in np.unique(labels[labels != _UNREADABLE]).tolist():
@@ -56,7 +73,7 @@ class Ros2Decoder:
                 pieces += self._columnar.read(Messages(data, starts, ends, columnar[label]), chosen, faults)
             else:
                 pieces.append(self._singly(data, starts, ends, chosen, label, faults))
-        return decoded_of(pieces, self.datatype, faults)
+        return pieces
 
     def _singly(
         self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, chosen: np.ndarray, label: int, faults: Faults
@@ -89,8 +106,6 @@ def _labels(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faul
         start, end = int(starts[index]), int(ends[index])
         if end - start < _HEADER:
             faults[index] = f"it has {end - start} bytes, fewer than the header of four"
-        elif data[start : start + _HEADER].tobytes() == _ZSTD:
-            faults[index] = "it is compressed by itself, with zstd, as rosbag2 does when told to compress messages"
         else:
             faults[index] = f"{data[start]:02x} {data[start + 1]:02x} names no encoding of CDR that can be read here"
     return labels

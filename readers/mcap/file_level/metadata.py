@@ -31,7 +31,7 @@ def metadata_chunk(file: McapFile, places: Sequence[Place]) -> Chunk | None:
     left = MAX_METADATA
     for place in places:
         left -= check_limit(place.length, left, path=file.path, offset=place.offset, what="the length of metadata")
-        record = _read(file, place)
+        record = read_metadata(file, place)
         known = merged.setdefault(record.name, {})
         for key in sorted(record.metadata.keys() & known.keys()):
             if known[key] != record.metadata[key] and (record.name, key) != _WRITTEN_TWICE:
@@ -45,7 +45,8 @@ def metadata_chunk(file: McapFile, places: Sequence[Place]) -> Chunk | None:
     )
 
 
-def _read(file: McapFile, place: Place) -> Metadata:
+def read_metadata(file: McapFile, place: Place) -> Metadata:
+    """Parse the Metadata record at ``place``. Raises ``ReadError`` when there is none."""
     check_place(file, place, METADATA)
     size = place.length - HEAD.size
     body = file.read_at(place.offset + HEAD.size, size, what="a metadata record")

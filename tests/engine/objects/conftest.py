@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,6 +15,24 @@ CREDENTIALS = {
     "AWS_SECRET_ACCESS_KEY": "loopback-secret",
     "AWS_REGION": "us-east-1",
 }
+
+
+class Disturbance(NamedTuple):
+    """An answer to a request that is not the server's. ``path`` and ``query`` must be in those of the request."""
+
+    method: str
+    answer: Any
+    path: str
+    query: str
+    after: bool
+
+    def fits(self, environ: dict[str, Any]) -> bool:
+        """Whether a request is of the kind that is disturbed."""
+        return (
+            environ["REQUEST_METHOD"].startswith(self.method)
+            and self.path in environ["PATH_INFO"]
+            and self.query in environ["QUERY_STRING"]
+        )
 
 
 @dataclass
@@ -27,19 +45,48 @@ class S3Server:
     """Counts by method."""
     log: list[str] = field(default_factory=list)
     """Method, path and range of each."""
+    disturbances: list[Disturbance] = field(default_factory=list)
+    """What the next requests that they fit are answered instead."""
+
+    def disturb(
+        self, method: str, answer: Any, *, times: int, path: str = "", query: str = "", after: bool = False
+    ) -> None:
+        """Answer the next requests of a method (any, if empty) so; ``after`` the server has done what they ask."""
+        self.disturbances += [Disturbance(method, answer, path, query, after)] * times
 
 
-class _Counting:
-    """WSGI middleware that counts requests."""
+class Reply(NamedTuple):
+    """An answer of the server."""
 
-    def __init__(self, application: Any, requests: Counter[str], log: list[str]) -> None:
-        self._application, self._requests, self._log = application, requests, log
+    status: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+class _Watched:
+    """WSGI middleware that counts requests, and disturbs some."""
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+        self.server: S3Server | None = None
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        self._requests[environ["REQUEST_METHOD"]] += 1
+        assert self.server is not None
+        self.server.requests[environ["REQUEST_METHOD"]] += 1
         parts = ("REQUEST_METHOD", "PATH_INFO", "QUERY_STRING", "HTTP_RANGE", "HTTP_X_AMZ_COPY_SOURCE_RANGE")
-        self._log.append(" ".join(environ.get(part, "") for part in parts).strip())
-        return self._application(environ, start_response)
+        self.server.log.append(" ".join(environ.get(part, "") for part in parts).strip())
+        if not self.server.disturbances or not self.server.disturbances[0].fits(environ):
+            return self._application(environ, start_response)
+        disturbance = self.server.disturbances.pop(0)
+        if disturbance.after:
+            self._reply(environ)
+        return disturbance.answer(start_response, lambda: self._reply(environ))
+
+    def _reply(self, environ: dict[str, Any]) -> Reply:
+        """What the server would have answered."""
+        heads: list[tuple[str, list[tuple[str, str]]]] = []
+        body = b"".join(self._application(environ, lambda status, headers, *_: heads.append((status, headers))))
+        return Reply(*heads[0], body)
 
 
 @pytest.fixture(scope="session")
@@ -53,9 +100,7 @@ def s3_server() -> Iterator[S3Server]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     import threading
 
-    requests: Counter[str] = Counter()
-    log: list[str] = []
-    application = _Counting(server.DomainDispatcherApplication(server.create_backend_app), requests, log)
+    application = _Watched(server.DomainDispatcherApplication(server.create_backend_app))
     http = make_server("127.0.0.1", 0, application, threaded=True)
     thread = threading.Thread(target=http.serve_forever, daemon=True)
     thread.start()
@@ -67,7 +112,8 @@ def s3_server() -> Iterator[S3Server]:
         aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
         region_name=CREDENTIALS["AWS_REGION"],
     )
-    yield S3Server(endpoint, client, requests, log)
+    application.server = S3Server(endpoint, client)
+    yield application.server
     http.shutdown()
     thread.join()
 
@@ -81,6 +127,7 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
         monkeypatch.setenv(name, value)
     s3_server.requests.clear()
     s3_server.log.clear()
+    s3_server.disturbances.clear()
     return s3_server
 
 

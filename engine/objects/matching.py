@@ -1,0 +1,91 @@
+"""The objects that a URL means: one object, all below a prefix, or those that match a pattern."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from ..errors import SourceMissingError
+from .bucket import bucket_of
+from .url import ObjectUrl
+
+
+class FoundObject(NamedTuple):
+    """An object, and its key below the prefix (of a pattern: below the part without magic) it was found in."""
+
+    url: ObjectUrl
+    below: PurePosixPath
+
+
+def is_one_object(url: ObjectUrl) -> bool:
+    """Whether ``url`` names an object, rather than a prefix or a pattern."""
+    return bool(url.key) and bucket_of(url).exists(url.key)
+
+
+def find_objects(url: ObjectUrl, suffixes: tuple[str, ...], hidden: tuple[str, ...] = (".",)) -> list[FoundObject]:
+    """All objects with one of ``suffixes`` below a prefix, or that match a pattern, in the order of their keys.
+
+    A pattern may hold ``*``, ``?``, ``[]`` and ``**``. Names that begin with one of ``hidden``, and what lies below
+    them, are left out. Raises ``SourceMissingError`` where there is none.
+    """
+    is_pattern = glob.has_magic(url.key)
+    parts = url.key.split("/") if url.key else []
+    fixed = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    root = ObjectUrl(url.scheme, url.bucket, "/".join(parts[:fixed]))
+    pattern = re.compile(_translated(parts[fixed:])) if is_pattern else None
+    wanted = (f for f in _below(root) if _is_wanted(f, suffixes, hidden))
+    found = [f for f in wanted if pattern is None or pattern.fullmatch(str(f.below))]
+    if not found:
+        raise SourceMissingError(
+            "there is no such object, or no recording below this prefix or of this pattern",
+            path=str(url),
+            hint=f"Prefixes and patterns are searched for {', '.join(suffixes)} files.",
+        )
+    return found
+
+
+def _below(root: ObjectUrl) -> Iterator[FoundObject]:
+    start = len(root.key) + 1 if root.key else 0
+    for found in bucket_of(root).list(root.key):
+        yield FoundObject(found.url, PurePosixPath(found.url.key[start:]))
+
+
+def _is_wanted(found: FoundObject, suffixes: tuple[str, ...], hidden: tuple[str, ...]) -> bool:
+    return found.url.name.lower().endswith(suffixes) and not any(p.startswith(hidden) for p in found.below.parts)
+
+
+def _translated(parts: list[str]) -> str:
+    """A pattern as a regular expression over keys.
+
+    >>> bool(re.fullmatch(_translated(["**", "*.mcap"]), "a/b/c.mcap"))
+    True
+    >>> bool(re.fullmatch(_translated(["*", "[a-c]?.mcap"]), "x/b1.mcap"))
+    True
+    >>> bool(re.fullmatch(_translated(["*.mcap"]), "x/b1.mcap"))
+    False
+    """
+    last = len(parts) - 1
+    texts = [
+        (".*" if i == last else "(?:[^/]+/)*") if part == "**" else _one(part) + ("" if i == last else "/")
+        for i, part in enumerate(parts)
+    ]
+    return "".join(texts)
+
+
+def _one(part: str) -> str:
+    pieces = re.split(r"(\*+|\?|\[!?[^\]]+\])", part)
+    return "".join(_piece(piece) for piece in pieces)
+
+
+def _piece(piece: str) -> str:
+    if piece.startswith("*"):
+        return "[^/]*"
+    if piece == "?":
+        return "[^/]"
+    if piece.startswith("[") and piece.endswith("]"):
+        inside = piece[1:-1].replace("\\", r"\\").replace("^", r"\^")
+        return f"[^/{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
+    return re.escape(piece)

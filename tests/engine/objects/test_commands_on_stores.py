@@ -1,0 +1,117 @@
+"""The command line and the readers over URLs: files, prefixes and patterns."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from chunkmill.engine.cli.command import commands
+from chunkmill.engine.errors import SourceMissingError
+from chunkmill.engine.execution.input_files import input_files
+from chunkmill.readers import McapReader, ParquetReader, RrdReader
+from click.testing import CliRunner, Result
+from conftest import S3Server
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(commands, list(arguments))
+
+
+def names(s3: S3Server, bucket: str) -> list[str]:
+    return [o["Key"] for o in s3.client.list_objects_v2(Bucket=bucket[5:]).get("Contents", [])]
+
+
+@pytest.fixture
+def logs(data: Path, bucket: str, s3: S3Server) -> str:
+    """Three recordings below a prefix, and what is none."""
+    recording = (data / "demo.mcap").read_bytes()
+    for key in ("logs/a.mcap", "logs/day 1/b.mcap", "logs/day 1/.hidden.mcap", "logs/notes.txt"):
+        s3.client.put_object(Bucket=bucket[5:], Key=key, Body=recording)
+    return f"{bucket}/logs"
+
+
+def test_convert_from_a_store_and_into_one_on_spark(logs: str, bucket: str, s3: S3Server, tmp_path: Path) -> None:
+    main = "from chunkmill.engine.cli import main; main()"
+    command = [sys.executable, "-c", main, "convert", f"{logs}/a.mcap", "-o", f"{bucket}/out/a.rrd"]
+    environment = {**os.environ, "CHUNKMILL_SCRATCH": str(tmp_path)}
+    done = subprocess.run(
+        [*command, "--executor", "spark", "--master", "local[1]"], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{logs}/a.mcap -> {bucket}/out/a.rrd: 3," in done.stderr
+    assert [s.recording_id for s in RrdReader(f"{bucket}/out/a.rrd").recordings()] == ["a"]
+    assert [n for n in names(s3, bucket) if not n.startswith("logs/")] == ["out/a.rrd"]
+
+
+def test_convert_a_prefix_keeps_the_paths_below_it(logs: str, bucket: str, s3: S3Server) -> None:
+    done = run("convert", logs, "-o", f"{bucket}/out/", "--executor", "inline", "-q")
+    assert done.exit_code == 0, done.stderr
+    assert [n for n in names(s3, bucket) if n.startswith("out/")] == ["out/a.rrd", "out/day 1/b.rrd"]
+
+
+def test_convert_a_pattern_into_a_local_folder(logs: str, tmp_path: Path) -> None:
+    done = run("convert", f"{logs}/*/*.mcap", "-o", str(tmp_path / "out"), "--executor", "inline", "-q")
+    assert done.exit_code == 0, done.stderr
+    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*.rrd")] == ["out/day 1/b.rrd"]
+
+
+def test_inspect_looks_into_objects(logs: str, bucket: str, s3: S3Server) -> None:
+    report = json.loads(run("inspect", f"{logs}/a.mcap", "--json").stdout)
+    assert (report["path"], report["format"]) == (f"{logs}/a.mcap", "mcap")
+    McapReader(f"{logs}/a.mcap").stream().write_rrd(f"{bucket}/noname", application_id="a", recording_id="r")
+    assert json.loads(run("inspect", f"{bucket}/noname", "--json").stdout)["format"] == "rrd"
+
+
+def test_what_is_missing_is_one_line(logs: str) -> None:
+    done = run("inspect", f"{logs}/none.mcap")
+    assert done.exit_code == 1
+    assert f"{logs}/none.mcap" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert run("convert", f"{logs}/none/", "-o", "out/", "--executor", "inline").exit_code == 1
+
+
+def test_readers_say_that_an_object_is_missing(bucket: str) -> None:
+    for reader in (McapReader, RrdReader, ParquetReader):
+        with pytest.raises(SourceMissingError, match=f"{bucket}/none"):
+            reader(f"{bucket}/none")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("logs", ["logs/a.mcap", "logs/day 1/b.mcap"]),
+        ("logs/a.mcap", ["logs/a.mcap"]),
+        ("logs/**/*.mcap", ["logs/a.mcap", "logs/day 1/b.mcap"]),
+        ("logs/*.mcap", ["logs/a.mcap"]),
+        ("*/day*/[a-c].mcap", ["logs/day 1/b.mcap"]),
+        ("logs/day ?/[!b].mcap", None),
+        ("other", None),
+    ],
+)
+def test_files_of_prefixes_and_patterns(pattern: str, found: list[str] | None, logs: str, bucket: str) -> None:
+    if found is None:
+        with pytest.raises(SourceMissingError):
+            input_files([f"{bucket}/{pattern}"], (".mcap",))
+    else:
+        assert input_files([f"{bucket}/{pattern}"], (".mcap",)) == [f"{bucket}/{key}" for key in found]
+
+
+def test_parquet_is_read_from_a_store_like_from_a_folder(bucket: str, s3: S3Server, tmp_path: Path) -> None:
+    for site in ("north", "south"):
+        folder = tmp_path / "set" / f"site={site}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"arm_x": [1.0, 2.0], "arm_y": [3.0, 4.0]}), folder / "a.parquet")
+        s3.client.upload_file(str(folder / "a.parquet"), bucket[5:], f"set/site={site}/a.parquet")
+    for below in ("set", "set/site=north/a.parquet", "set/*/a.parquet"):
+        there = ParquetReader(f"{bucket}/{below}").stream().to_chunks(executor="inline")
+        here = ParquetReader(tmp_path / below).stream().to_chunks(executor="inline")
+        assert [(c.entity_path, c.num_rows) for c in there] == [(c.entity_path, c.num_rows) for c in here]
+        for a, b in zip(there, here, strict=True):
+            left, right = a.to_record_batch(), b.to_record_batch()
+            assert [left.column(n) for n in left.schema.names[1:]] == [right.column(n) for n in right.schema.names[1:]]
