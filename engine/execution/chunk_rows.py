@@ -87,7 +87,7 @@ class RowWriter:
     """Makes record batches of chunk rows for one task."""
 
     def __init__(self, task: int, batch_rows: int = 4096) -> None:
-        self._task = task
+        self.task = task
         self._rows: list[dict[str, Any]] = []
         self._batch_rows = batch_rows
         self._position = 0
@@ -101,7 +101,7 @@ class RowWriter:
         self._rows.append(
             {
                 "kind": "chunk",
-                "task": self._task,
+                "task": self.task,
                 "position": self._position,
                 "chunk_id": header.chunk_id,
                 "entity_path": header.entity_path,
@@ -124,7 +124,7 @@ class RowWriter:
 
     def note(self, kind: str, data: dict[str, Any]) -> None:
         """Add a row that is no chunk."""
-        self._rows.append({"kind": kind, "task": self._task, "note": json.dumps(data)})
+        self._rows.append({"kind": kind, "task": self.task, "note": json.dumps(data)})
 
     def batch(self) -> pa.RecordBatch:
         """What was added since the last batch."""

@@ -79,8 +79,8 @@ class Folder(ABC):
         """A whole file."""
 
     @abstractmethod
-    def put(self, name: str, data: bytes) -> None:
-        """Write a whole file, durably."""
+    def put(self, name: str, data: bytes, *, durably: bool = True) -> None:
+        """Write a whole file."""
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
@@ -122,12 +122,13 @@ class LocalFolder(Folder):
         """A whole file."""
         return (self.location / name).read_bytes()
 
-    def put(self, name: str, data: bytes) -> None:
-        """Write a whole file, durably."""
+    def put(self, name: str, data: bytes, *, durably: bool = True) -> None:
+        """Write a whole file; ``durably`` waits until it is on the disk."""
         with (self.location / name).open("wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if durably:
+                file.flush()
+                os.fsync(file.fileno())
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a file under another name, and link it to its own."""
@@ -182,7 +183,7 @@ class ObjectFolder(Folder):
         """A whole object."""
         return bucket_of(self.location).get(self._key(name))
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes, *, durably: bool = True) -> None:  # noqa: ARG002 (always is)
         """Write a whole object."""
         bucket_of(self.location).put(self._key(name), data)
 

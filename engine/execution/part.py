@@ -21,6 +21,7 @@ from ..rrd import ChunkEntry, MessageWriter, StoreEntry, digests_of
 from .chunk_rows import RowWriter
 from .failures import failure_to_dict, is_transient
 from .folders import Folder, NewFile
+from .passing import Passing, passage_of, task_counts
 from .quarantine import quarantining, rows_as_bytes
 from .staging import Staging
 from .work import Work
@@ -35,6 +36,7 @@ class PartJob:
     """What a task needs beside its number: the work, the store its chunks belong to, and where parts go.
 
     ``stores`` has one entry for each task of the work. With ``digests`` every chunk row carries that of its bytes.
+    With ``passing``, tasks that only pass messages on copy them as a whole, and give no chunk rows.
     """
 
     work: Work
@@ -42,6 +44,7 @@ class PartJob:
     folder: str
     destination: str
     digests: bool = False
+    passing: Passing | None = None
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
         """Run task ``index``: write its part, give its chunk rows, close with a row of kind ``task``.
@@ -54,6 +57,15 @@ class PartJob:
             return
         name = f"{index:06d}-{secrets.token_hex(4)}"
         rows = RowWriter(index)
+        try:
+            if self._pass(index, staging.folder, name, rows):
+                yield rows.batch()
+                return
+        except Exception as error:
+            if is_transient(error):
+                raise
+            yield self._failure(index, staging, error)
+            return
         with writing(self.destination):
             part = staging.folder.new(name + PART_SUFFIX)
         try:
@@ -65,10 +77,28 @@ class PartJob:
             part.discard()
             if is_transient(error) or not isinstance(error, Exception):
                 raise
-            staging.mark_failed()
-            failure = RowWriter(index)
-            failure.note("failure", failure_to_dict(error, self.work.tasks[index].label))
-            yield failure.batch()
+            yield self._failure(index, staging, error)
+
+    def _failure(self, index: int, staging: Staging, error: Exception) -> pa.RecordBatch:
+        staging.mark_failed()
+        failure = RowWriter(index)
+        failure.note("failure", failure_to_dict(error, self.work.tasks[index].label))
+        return failure.batch()
+
+    def _pass(self, index: int, folder: Folder, name: str, rows: RowWriter) -> bool:
+        """Pass on what the task passes on, if that is all it does and it can be done without looking at chunks."""
+        passage = None if self.passing is None else passage_of(self.work, index)
+        if self.passing is None or passage is None:
+            return False
+        began, started = time.time(), time.perf_counter()
+        store = self.stores[index]
+        with measuring() as clock:
+            place = self.passing.run(index, passage, store, folder, name + PART_SUFFIX, self.destination)
+        if place is None:
+            return False
+        clock.sizes_in = passage.table.sizes.tolist()
+        self._close(rows, folder, name, task_counts(passage, store), clock, began, started, passed_to=place)
+        return True
 
     def _write(self, index: int, folder: Folder, name: str, new: NewFile, rows: RowWriter) -> Iterator[pa.RecordBatch]:
         began, started = time.time(), time.perf_counter()
@@ -104,10 +134,24 @@ class PartJob:
             rows.note("quarantine", {"file": name + QUARANTINE_SUFFIX})
         for warning in caught:
             rows.note("warning", {"category": warning.category.__name__, "text": str(warning.message)})
+        self._close(rows, folder, name, counts, clock, began, started)
+
+    def _close(
+        self,
+        rows: RowWriter,
+        folder: Folder,
+        name: str,
+        counts: dict[str, int],
+        clock: Clock,
+        began: float,
+        started: float,
+        **more: Any,
+    ) -> None:
+        """Say that the task is done: to who watches the folder, and to the driver."""
         with writing(self.destination):
-            folder.put(name + DONE_SUFFIX, json.dumps({"task": index, **counts}).encode())
+            folder.put(name + DONE_SUFFIX, json.dumps({"task": rows.task, **counts}).encode(), durably=False)
         seconds = time.perf_counter() - started
-        rows.note("task", {**counts, "seconds": seconds, "began": began, **_measured(clock)})
+        rows.note("task", {**counts, "seconds": seconds, "began": began, **_measured(clock), **more})
 
 
 def _measured(clock: Clock) -> dict[str, Any]:

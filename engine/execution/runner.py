@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
@@ -18,14 +19,15 @@ from ..errors import ReadWarning, SessionError, WriteError
 from ..locations import Location, local_path
 from ..objects import ObjectUrl
 from ..reports import RunReport
-from ..rrd import StoreEntry
+from ..rrd import Passage, StoreEntry
 from .choice import executor_name
 from .chunk_rows import Note, PartChunk, parse_rows
-from .commit import commit_rrd, commit_shards
+from .commit import RrdCommit, commit_shards
 from .failures import failure_from_dict
 from .folders import Folder
 from .inline import run_inline
 from .part import PartJob
+from .passing import Passing, passage_of, passed_parts
 from .progress import ProgressListener
 from .quarantine import settle
 from .reporting import Ran, RunStart
@@ -71,6 +73,14 @@ class JoinedWork:
             index -= len(work.tasks)
         raise IndexError(index)
 
+    def passage(self, index: int) -> Passage | None:
+        """What one task passes on, where that is all that it does."""
+        for work in self.works:
+            if index < len(work.tasks):
+                return passage_of(work, index)
+            index -= len(work.tasks)
+        raise IndexError(index)
+
     def source_paths(self) -> set[str]:
         """The files that any of the works reads."""
         return set().union(*(w.source_paths() for w in self.works))
@@ -86,11 +96,15 @@ def write_rrd(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]],
     _check_destination(destination, joined)
     tasks = joined.tasks
     stores = tuple(store for store, work in outputs for _ in work.tasks)
-    with Staging.beside(destination) as staging:
-        job = PartJob(joined, stores, staging.location, str(destination))
-        ran = Ran(tasks, *run_parts(job, staging, options))
+    with (
+        Staging.beside(destination) as staging,
+        contextlib.closing(RrdCommit(staging, destination, [s for s, _ in outputs])) as commit,
+    ):
+        job = PartJob(joined, stores, staging.location, str(destination), passing=_passing(joined, stores, commit))
+        chunks, notes = run_parts(job, staging, options)
+        ran = Ran(tasks, chunks, notes, passed_parts(joined, notes))
         committing = time.perf_counter()
-        size = commit_rrd(staging, destination, [s for s, _ in outputs], stores, ran.chunks)
+        size = commit.finish(stores, ran.chunks, ran.passed)
     return _finished(ran, destination, size, time.perf_counter() - committing, options)
 
 
@@ -109,6 +123,15 @@ def write_rrd_shards(
         committing = time.perf_counter()
         size = commit_shards(staging, destination, store, ran.chunks, shard_bytes)
     return _finished(ran, destination, size, time.perf_counter() - committing, options)
+
+
+def _passing(work: Work, stores: Sequence[StoreEntry], commit: RrdCommit) -> Passing | None:
+    """How tasks pass messages on: into regions of the one file, where that is all that any of them does."""
+    passages = [passage_of(work, i) for i in range(len(stores))]
+    if not any(passages):
+        return None
+    sizes = [p.size_in(s) for p, s in zip(passages, stores, strict=True) if p is not None]
+    return Passing(commit.reserve(sizes) if len(sizes) == len(stores) else None)
 
 
 def _finished(ran: Ran, destination: Location, size: int, commit_seconds: float, options: RunOptions) -> RunReport:
@@ -159,6 +182,7 @@ def _check_counts(tasks: Sequence[Task], chunks: Sequence[PartChunk], notes: Seq
     """Every task must have closed, once, with as many chunks as came."""
     closed = {n.task: n.data["chunks"] for n in notes if n.kind == "task"}
     came: dict[int, int] = dict.fromkeys(closed, 0)
+    came.update((n.task, n.data["chunks"]) for n in notes if n.kind == "task" and "passed_to" in n.data)
     for chunk in chunks:
         came[chunk.task] = came.get(chunk.task, 0) + 1
     if len(closed) != len(tasks) or came != closed:

@@ -77,13 +77,13 @@ class Staging:
             if isinstance(folder, LocalFolder):
                 folder.location.mkdir(parents=False)
             owner = {"host": socket.gethostname(), "pid": os.getpid(), "started": _start_time(os.getpid())}
-            folder.put(_OWNER, json.dumps(owner).encode())
+            folder.put(_OWNER, json.dumps(owner).encode(), durably=False)
         return cls(folder)
 
     def mark_failed(self) -> None:
         """Tell the tasks that have not begun that they need not."""
         try:
-            self.folder.put(_FAILED, b"")
+            self.folder.put(_FAILED, b"", durably=False)
         except (OSError, WriteError):
             return  # a full disk: the other tasks find out by themselves
 
@@ -127,9 +127,10 @@ def _runs_below(url: ObjectUrl) -> list[Folder]:
 def _is_abandoned(folder: Folder) -> bool:
     """Whether the run that made ``folder`` is known to be dead; a run on another host is left alone."""
     try:
-        if isinstance(folder, LocalFolder) and not folder.exists(_OWNER):
+        text = folder.get(_OWNER) if not isinstance(folder, LocalFolder) or folder.exists(_OWNER) else b""
+        if isinstance(folder, LocalFolder) and not text:
             return time.time() - folder.location.stat().st_mtime > _GRACE_SECONDS
-        owner = json.loads(folder.get(_OWNER))
+        owner = json.loads(text)
         if owner["host"] != socket.gethostname():
             return False
         pid = int(owner["pid"])

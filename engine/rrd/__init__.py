@@ -6,7 +6,9 @@ from .encoded_payload import EncodedPayload, FramedPayload
 from .entry import ChunkEntry
 from .file import RrdFile
 from .manifest_build import build_manifest
+from .manifest_table import ManifestTable
 from .message_writer import MessageWriter
+from .passage import Passage, divided, says_all
 from .recovery import RecoveringFile, RecoveryReport
 from .store_entry import StoreEntry
 from .writer import RrdWriter
@@ -16,7 +18,9 @@ __all__ = [
     "Compression",
     "EncodedPayload",
     "FramedPayload",
+    "ManifestTable",
     "MessageWriter",
+    "Passage",
     "RecoveringFile",
     "RecoveryReport",
     "RrdFile",
@@ -25,5 +29,7 @@ __all__ = [
     "VerifiedPayload",
     "build_manifest",
     "digests_of",
+    "divided",
     "encode_batch",
+    "says_all",
 ]

@@ -40,7 +40,9 @@ def lie_as_listed(file: PositionalFile, table: ManifestTable, store_field: bytes
     sizes = _payload_sizes(table, len(store_field))
     if sizes is None:
         return False
-    heads = _read(file, table.offsets - np.uint64(MESSAGE_HEADER_SIZE), MESSAGE_HEADER_SIZE + len(store_field) + _MOST_AFTER_STORE)
+    heads = _read(
+        file, table.offsets - np.uint64(MESSAGE_HEADER_SIZE), MESSAGE_HEADER_SIZE + len(store_field) + _MOST_AFTER_STORE
+    )
     tails = _read(file, table.offsets + table.sizes - np.uint64(TAIL_SIZE), TAIL_SIZE)
     return (
         heads is not None

@@ -71,6 +71,13 @@ class Output:
             copy_range(source, offset, size, self._fd)
         self.position += size
 
+    def skip(self, size: int) -> None:
+        """Pass over bytes that another wrote into the file."""
+        self.flush()
+        assert self._fd is not None
+        os.lseek(self._fd, size, os.SEEK_CUR)
+        self.position += size
+
     def flush(self) -> None:
         """Hand everything written so far to the operating system."""
         if self._buffer:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import ReadError, SourceMissingError
 from ..failing import writing
@@ -64,6 +66,15 @@ class Passage:
         offsets = np.uint64(start) + np.cumsum(sizes + header, dtype=np.uint64) - sizes
         return replace(columns, offsets=offsets, sizes=sizes)
 
+    def entities(self, size: int) -> list[tuple[str, int, int, int]]:
+        """Of each entity: its path, chunks, rows, and bytes of messages where all, with frames, take ``size`` bytes."""
+        codes, paths = self.table.entity_codes
+        change = (size - self.source_size) // self.chunks - MESSAGE_HEADER_SIZE if self.chunks else 0
+        counts = np.bincount(codes, minlength=len(paths))
+        rows, sizes = (_sums(codes, values, len(paths)) for values in (self.table.num_rows, self.table.sizes))
+        found = zip(paths, counts.tolist(), rows, sizes, strict=True)
+        return [(path, count, n, total + count * change) for path, count, n, total in found]
+
     def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
         """Append the messages to where the descriptor ``target`` stands, ``start`` bytes into its file.
 
@@ -90,11 +101,22 @@ class Passage:
         return (self.table.sizes.astype(np.int64) + change).astype(np.uint64)
 
 
+def _sums(codes: npt.NDArray[np.int64], values: Numbers, groups: int) -> list[int]:
+    found = np.zeros(groups, dtype=np.int64)
+    np.add.at(found, codes, values.astype(np.int64))
+    return [int(n) for n in found]
+
+
 def _lie_as_listed(source: PositionalFile, table: ManifestTable, field: bytes) -> bool:
     try:
         return lie_as_listed(source, table, field)
     except OSError:
         return False  # whoever reads it properly says what is wrong
+
+
+def says_all(table: ManifestTable) -> bool:
+    """Whether the rows say of their chunks all that another footer has to."""
+    return columns_of_table(table) is not None
 
 
 def divided(table: ManifestTable, most: int) -> list[ManifestTable]:
@@ -104,7 +126,7 @@ def divided(table: ManifestTable, most: int) -> list[ManifestTable]:
     pieces = max(-(-total // most), 2 if total > most // 8 else 1)
     cuts = np.searchsorted(ends, [total * i // pieces for i in range(1, pieces)]) + 1
     bounds = np.unique(np.clip([0, *cuts.tolist(), len(table)], 0, len(table))).tolist()
-    return [table.slice(start, stop) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [table.slice(start, stop) for start, stop in itertools.pairwise(bounds)]
 
 
-__all__ = ["Passage", "divided"]
+__all__ = ["Passage", "divided", "says_all"]
