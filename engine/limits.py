@@ -49,6 +49,9 @@ MAX_METADATA: Final = 64 * MIB
 MAX_ATTACHMENTS: Final = 1024 * MIB
 """Largest size of all attachments of one MCAP together, which become one chunk, in bytes."""
 
+MAX_INDEXED_TIMES: Final = 16 * MIB
+"""Most messages of one MCAP whose times are looked at together, to tell rates and gaps."""
+
 MAX_MESH: Final = 256 * MIB
 """Largest mesh file that a robot description may name, in bytes."""
 

@@ -12,6 +12,7 @@ from ..engine.chunk import Chunk, Component, Timeline, TimelineKind, building
 from ..engine.errors import LensError, SelectorError
 from . import scatter
 from .compiled import CompiledDerive, Selected
+from .selector import lists
 from .selector.type_names import type_name
 from .spreading import spread_components
 from .work import ChunkWork, LensOutput
@@ -77,7 +78,7 @@ class _Derived:
                 self.errors.append(error)
                 continue
             if values is not None:
-                out.append(Component(descriptor, values))
+                out.append(Component(descriptor, lists.without_hidden(values)))
         for spread, selected in self.lens.spreads:
             try:
                 column = self.work.column(self.lens, selected, f"components '{spread.prefix}*'")
@@ -156,7 +157,7 @@ class _Scattered(_Derived):
                 )
                 self.errors.append(self.work.error(message, self.lens, selected))
                 continue
-            out.append(Component(descriptor, exploded))
+            out.append(Component(descriptor, lists.without_hidden(exploded)))
         if not out:
             message = f"No component outputs were produced for target entity `{self.entity}`"
             self.errors.append(self.work.error(message, self.lens))

@@ -12,6 +12,7 @@ from ..engine.chunk import Chunk, ChunkData, Component, building, tuid
 from ..engine.errors import LensError
 from .assignment import Assignment
 from .output_mode import OutputMode
+from .selector import lists
 from .work import ChunkWork, LensOutput, Rows
 
 
@@ -96,7 +97,7 @@ def _mutate(work: ChunkWork, assignment: Assignment, columns: dict[str, Componen
         if values is None:
             del columns[mutate.component]
         else:
-            columns[mutate.component] = Component(columns[mutate.component].descriptor, values)
+            columns[mutate.component] = Component(columns[mutate.component].descriptor, lists.without_hidden(values))
 
 
 def _merge(work: ChunkWork, assignment: Assignment, columns: dict[str, Component], errors: list[LensError]) -> None:
@@ -108,4 +109,4 @@ def _merge(work: ChunkWork, assignment: Assignment, columns: dict[str, Component
                 errors.append(error)
                 continue
             if values is not None:
-                columns[descriptor.component] = Component(descriptor, values)
+                columns[descriptor.component] = Component(descriptor, lists.without_hidden(values))

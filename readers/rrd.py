@@ -7,7 +7,7 @@ import warnings
 
 from ..engine.errors import ReadError, ReadWarning, SourceMissingError, UsageError
 from ..engine.locations import Location, exists, located, reading_location
-from ..engine.rrd import RecoveringFile, RrdFile, StoreEntry
+from ..engine.rrd import RecoveringFile, RecoveryReport, RrdFile, StoreEntry
 from ..engine.store import LazyStore
 from ..engine.stream import LazyChunkStream
 from .rrd_source import RecoveringSource, RrdSource
@@ -51,6 +51,14 @@ class RrdReader:
             return LazyChunkStream.from_source(RecoveringSource(str(located(self.path)), self._chosen(store)))
         return LazyChunkStream.from_source(RrdSource(str(located(self.path)), self._chosen(store)))
 
+    def recovery_report(self, *, store: StoreEntry | None = None) -> RecoveryReport:
+        """What can be recovered of a store of a cut or damaged file, and what is lost. Reads the whole file."""
+        file = RecoveringFile(self.path)
+        report = file.report()
+        for _ in file.chunks(self._chosen(store, file.stores()), report):
+            pass
+        return report
+
     def store(self, *, store: StoreEntry | None = None) -> LazyStore:
         """One store by its manifest: length, schema and summary read no chunk; chunks are read when touched.
 
@@ -73,10 +81,10 @@ class RrdReader:
     def _stores(self) -> list[StoreEntry]:
         return RecoveringFile(self.path).stores() if self._recover else RrdFile(self.path).stores()
 
-    def _chosen(self, store: StoreEntry | None) -> StoreEntry:
+    def _chosen(self, store: StoreEntry | None, stores: list[StoreEntry] | None = None) -> StoreEntry:
         if store is not None and not isinstance(store, StoreEntry):
             raise TypeError(f"argument 'store': '{type(store).__name__}' object is not an instance of 'StoreEntry'")
-        stores = self._stores()
+        stores = self._stores() if stores is None else stores
         if store is not None:
             if store not in stores:
                 raise UsageError(f"Store {store.text} not found in RRD file", path=str(self.path))

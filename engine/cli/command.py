@@ -32,6 +32,9 @@ def commands() -> None:
 @parquet_options
 @click.option("--application-id", metavar="ID", help="Default: the RRD's own; 'chunkmill' for other formats.")
 @click.option("--recording-id", metavar="ID", help="Default: the RRD's own; the file's name for other formats.")
+@click.option(
+    "--recover", is_flag=True, help="Read what can be read of a cut or damaged MCAP or RRD, and say what can't."
+)
 @click.option("--executor", type=click.Choice(["spark", "inline"]), help="Where it runs. Default: spark.")
 @click.option("--master", metavar="URL", help="Spark master, such as 'local[4]'. Default: local[*].")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", callback=parse_conf, help="A setting for Spark.")
@@ -50,6 +53,7 @@ def convert(
     parquet: ParquetChoices,
     application_id: str | None,
     recording_id: str | None,
+    recover: bool,
     executor: str | None,
     master: str | None,
     conf: dict[str, str],
@@ -71,6 +75,7 @@ def convert(
         parquet=parquet,
         application_id=application_id,
         recording_id=recording_id,
+        recover=recover,
         executor=executor,
         master=master,
         conf=conf,

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from pathlib import Path
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 
 import click
 
 from ..errors import UsageError
-from ..reports import RunReport
-from ..units import duration, size
+from ..locations import reading_location
+from ..reports import RunReport, save_report
 from .failures import complain, exit_code, show
 from .formats import FORMAT_OF_SUFFIX, Format
 from .inputs import Job, plan_jobs
 from .options import ConvertOptions
 from .pipelines import convert_one
 from .progress import ProgressBar
+from .results import made, tell_result
 from .warning_lines import warnings_as_lines
 
 
@@ -26,17 +27,18 @@ def convert_all(arguments: Iterable[str], output: str, options: ConvertOptions) 
     Raises ``UsageError`` where the call is wrong; leaves with exit code 1 where an input failed (2 where every failure
     is one of usage).
     """
+    started = time.perf_counter()
     jobs = plan_jobs(arguments, output)
     _check(jobs, options)
-    failures: list[tuple[Job, Exception]] = []
-    reports: list[RunReport] = []
-    for job in jobs:
-        try:
-            reports.append(_convert(job, options))
-        except Exception as failure:  # noqa: BLE001 (reported below, after the other inputs)
-            failures.append((job, failure))
+    if len(jobs) == 1:
+        reports, failures = _convert_one(jobs[0], options)
+    else:
+        from .many import convert_many
+
+        reports, failures = convert_many(jobs, reading_location(output), options)
     if reports:
-        _tell(RunReport.joined(reports, output) if len(reports) > 1 else reports[0], options)
+        seconds = time.perf_counter() - started
+        _tell(RunReport.joined(reports, output, seconds) if len(jobs) > 1 else reports[0], options)
     for job, error in failures:
         show(error, debug=options.debug, path=job.source)
     if failures and len(jobs) > 1:
@@ -70,47 +72,18 @@ def _tell(report: RunReport, options: ConvertOptions) -> None:
 
         print_stats(report)
     if options.report is not None:
-        report.save(options.report)
+        save_report(report, options.report)
 
 
-def _convert(job: Job, options: ConvertOptions) -> RunReport:
-    folder = job.destination.parent
-    with (
-        _made(folder) if job.into_folder and isinstance(folder, Path) else nullcontext(),
-        warnings_as_lines(job.source),
-        ProgressBar(job.source.name, quiet=options.quiet) as bar,
-    ):
-        result = convert_one(job, options, bar)
-    if not result.chunks:
-        complain(f"{job.source}: nothing was left to write; {job.destination} is an empty recording", kind="warning")
-    if not options.quiet:
-        click.echo(_summary(job, result), err=True)
-    return result
-
-
-@contextmanager
-def _made(folder: Path) -> Iterator[None]:
-    """Make ``folder`` and what is missing above it, and take that back where nothing came to lie in it."""
-    missing = [f for f in (folder, *folder.parents) if not f.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+def _convert_one(job: Job, options: ConvertOptions) -> tuple[list[RunReport], list[tuple[Job, Exception]]]:
     try:
-        yield
-    except BaseException:
-        with suppress(OSError):
-            for made in missing:
-                made.rmdir()
-        raise
-
-
-def _summary(job: Job, result: RunReport) -> str:
-    """What became of one input.
-
-    >>> from pathlib import Path
-    >>> job = Job(Path("drive.mcap"), Path("drive.rrd"), "drive")
-    >>> _summary(job, RunReport(2, 18, 3513, 782_496, 1_204_000, 1.25))
-    'drive.mcap -> drive.rrd: 3,513 rows in 18 chunks, 782.5 kB -> 1.2 MB, 1.2 s'
-    """
-    return (
-        f"{job.source} -> {job.destination}: {result.rows:,} rows in {result.chunks:,} chunks, "
-        f"{size(result.bytes_in)} -> {size(result.bytes_out)}, {duration(result.seconds)}"
-    )
+        with (
+            made(job.destination.parent) if job.into_folder else nullcontext(),
+            warnings_as_lines(job.source),
+            ProgressBar(job.source.name, quiet=options.quiet) as bar,
+        ):
+            result = convert_one(job, options, bar)
+    except Exception as failure:  # noqa: BLE001 (reported by the caller)
+        return [], [(job, failure)]
+    tell_result(job, result, options)
+    return [result], []

@@ -11,7 +11,8 @@ from ..locations import Location, exists
 from ..objects import RemoteFile
 
 _MAGIC_SIZE = 8
-_MCAP_MAGIC = b"\x89MCAP"
+_MCAP_MAGIC = (b"\x89MCAP", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")
+"""That of the format, and those of Zstandard and LZ4, with which a whole MCAP may be compressed."""
 _PARQUET_MAGIC = (b"PAR1", b"PARE")
 _RRD_MAGIC = (b"RRF", b"RRIO")
 

@@ -39,7 +39,7 @@ def _headers(file: RrdFile, store: StoreEntry) -> Iterator[tuple[ChunkHeader, in
 
 
 def _mcap(path: Location) -> FileReport:
-    info = McapSource(str(path)).info()
+    info = McapSource(str(path)).info(timing=True)
     timeline = TimelineReport("message_log_time", TimelineKind.TIMESTAMP, info.start_time, info.end_time)
     topics = tuple(_topic(c) for c in sorted(info.channels, key=lambda c: (c.topic, c.id)))
     store = StoreReport("recording", None, None, (timeline,) if info.messages != 0 else (), topics)
@@ -52,15 +52,19 @@ def _topic(channel: ChannelInfo) -> EntityReport:
         channel.count,
         schema=channel.schema,
         encoding="/".join(e for e in (channel.message_encoding, channel.schema_encoding) if e),
+        rate=channel.rate,
+        largest_gap=channel.timing.largest_gap if channel.timing is not None else None,
     )
 
 
-def _facts(info: McapInfo) -> dict[str, str | int | bool]:
+def _facts(info: McapInfo) -> dict[str, str | float | bool]:
+    ratio = info.compression_ratio
     return {
         "profile": info.profile,
         "library": info.library,
         "chunks": info.chunks,
         "compression": ", ".join(f"{name or 'none'}" for name in sorted(info.compression)),
+        "compression_ratio": 0.0 if ratio is None else round(ratio, 2),
         "uncompressed_bytes": info.uncompressed_bytes,
         "attachments": info.attachments,
         "metadata": info.metadata,
@@ -76,7 +80,7 @@ def _parquet(path: Location) -> FileReport:
         )
         for c in info.columns
     )
-    facts: dict[str, str | int | bool] = {
+    facts: dict[str, str | float | bool] = {
         "rows": info.rows,
         "row_groups": info.row_groups,
         "created_by": info.created_by,
@@ -88,7 +92,7 @@ def _lerobot(path: Location) -> FileReport:
     dataset = LeRobotDataset(path)
     info = dataset.info
     columns = tuple(ColumnReport(f.name, f"{f.dtype}[{', '.join(map(str, f.shape))}]") for f in info.features)
-    facts: dict[str, str | int | bool] = {
+    facts: dict[str, str | float | bool] = {
         "version": info.version,
         "robot_type": info.robot_type or "",
         "fps": f"{info.fps:g}",

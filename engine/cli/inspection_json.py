@@ -67,5 +67,6 @@ def _entity(entity: EntityReport) -> dict[str, Any]:
         "static": entity.is_static,
     }
     if entity.schema is not None or entity.encoding is not None:
-        return given | {"schema": entity.schema, "encoding": entity.encoding}
+        told = {"rate": entity.rate, "largest_gap": entity.largest_gap}
+        return given | {"schema": entity.schema, "encoding": entity.encoding} | told
     return given | {"timelines": list(entity.timelines), "components": list(entity.components)}

@@ -20,7 +20,10 @@ class TimelineReport:
 
 @dataclass(frozen=True, slots=True)
 class EntityReport:
-    """One entity, or one topic of an MCAP. ``None`` stands for what the file does not say without reading it all."""
+    """One entity, or one topic of an MCAP. ``None`` stands for what the file does not say without reading it all.
+
+    ``rate`` is in messages a second, ``largest_gap`` in ns.
+    """
 
     path: str
     rows: int | None
@@ -31,6 +34,8 @@ class EntityReport:
     components: tuple[str, ...] = ()
     schema: str | None = None
     encoding: str | None = None
+    rate: float | None = None
+    largest_gap: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ class FileReport:
     format: str
     num_bytes: int
     stores: tuple[StoreReport, ...]
-    facts: dict[str, str | int | bool] = field(default_factory=dict)
+    facts: dict[str, str | float | bool] = field(default_factory=dict)
     columns: tuple[ColumnReport, ...] = ()
     notes: dict[str, str] = field(default_factory=dict)
 

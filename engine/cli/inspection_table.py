@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,6 +16,14 @@ from .inspection_report import FileReport, StoreReport, TimelineReport
 _UNKNOWN = "?"
 _PLAIN_WIDTH = 160
 _LONG = 100
+_NUMBERS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "rows": ("rows", "{:,}".format),
+    "chunks": ("chunks", "{:,}".format),
+    "num_bytes": ("bytes", size),
+    "rate": ("rate", "{:.4g} Hz".format),
+    "largest_gap": ("largest gap", lambda gap: duration(gap / 1e9)),
+}
+"""What is told of an entity in numbers: the heading, and how one is written."""
 
 
 def print_tables(report: FileReport) -> None:
@@ -45,6 +54,8 @@ def _facts(report: FileReport) -> list[str]:
         if value is True
         else f"{name.replace('_', ' ')} {value:,}"
         if isinstance(value, int)
+        else f"{name.replace('_', ' ')} {value:.2f}"
+        if isinstance(value, float)
         else f"{name} {value}"
         for name, value in report.facts.items()
         if value
@@ -121,17 +132,14 @@ def _entities(store: StoreReport) -> Table:
     table = Table("topic" if topics else "entity", what)
     for column in table.columns:
         column.overflow = "fold"
-    numbers = [name for name in ("rows", "chunks", "num_bytes") if any(_has(e, name) for e in store.entities)]
+    numbers = [name for name in _NUMBERS if any(_has(e, name) for e in store.entities)]
     for name in numbers:
-        table.add_column("bytes" if name == "num_bytes" else name, justify="right")
+        table.add_column(_NUMBERS[name][0], justify="right")
     for entity in store.entities:
         described = f"{entity.schema or _UNKNOWN} ({entity.encoding})" if topics else ", ".join(entity.components)
         path = f"{entity.path} (static)" if entity.is_static else entity.path
-        values = [getattr(entity, name) for name in numbers]
-        shown = [
-            _UNKNOWN if v is None else size(v) if name == "num_bytes" else f"{v:,}"
-            for name, v in zip(numbers, values, strict=True)
-        ]
+        values = [(getattr(entity, name), _NUMBERS[name][1]) for name in numbers]
+        shown = [_UNKNOWN if value is None else text(value) for value, text in values]
         table.add_row(escape(path), escape(described), *shown)
     return table
 

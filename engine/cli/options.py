@@ -20,6 +20,7 @@ class ConvertOptions:
     parquet: ParquetChoices = field(default_factory=ParquetChoices)
     application_id: str | None = None
     recording_id: str | None = None
+    recover: bool = False
     executor: str | None = None
     master: str | None = None
     conf: dict[str, str] = field(default_factory=dict)

@@ -25,17 +25,25 @@ def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener) -
 
     An RRD keeps all its recordings and blueprints; the filter is for recordings.
     """
-    stores = _STORES[detect_format(job.source)](job, options)
-    # Who names a Spark master or setting wants Spark, whatever the environment says.
-    wants_spark = options.master is not None or bool(options.conf)
     return write_stores(
         job.destination,
-        stores,
-        executor=options.executor or ("spark" if wants_spark else None),
+        stores_of(job, options),
+        executor=executor_of(options),
         master=options.master,
         conf=options.conf or None,
         progress=progress,
     )
+
+
+def stores_of(job: Job, options: ConvertOptions) -> Stores:
+    """The stores that one input becomes. Raises ``ChunkmillError`` where it cannot be opened."""
+    return _STORES[detect_format(job.source)](job, options)
+
+
+def executor_of(options: ConvertOptions) -> str | None:
+    """The executor that is asked for; who names a Spark master or setting wants Spark, whatever the environment."""
+    wants_spark = options.master is not None or bool(options.conf)
+    return options.executor or ("spark" if wants_spark else None)
 
 
 def _from_mcap(job: Job, options: ConvertOptions) -> Stores:
@@ -43,6 +51,7 @@ def _from_mcap(job: Job, options: ConvertOptions) -> Stores:
         job.source,
         include_topic_regex=options.topics or None,
         exclude_topic_regex=options.exclude_topics or None,
+        recover=options.recover,
     )
     return _one(reader.stream(), job, options)
 
@@ -66,7 +75,7 @@ def _one(stream: LazyChunkStream, job: Job, options: ConvertOptions) -> Stores:
 
 
 def _from_rrd(job: Job, options: ConvertOptions) -> Stores:
-    reader = RrdReader(job.source)
+    reader = RrdReader(job.source, recover=options.recover)
     recordings = reader.recordings()
     if len(recordings) > 1 and options.recording_id is not None:
         raise UsageError(

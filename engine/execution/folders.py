@@ -79,8 +79,8 @@ class Folder(ABC):
         """A whole file."""
 
     @abstractmethod
-    def put(self, name: str, data: bytes, *, durably: bool = True) -> None:
-        """Write a whole file."""
+    def put(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Write a whole file, durably unless it is of no use after a crash."""
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
@@ -122,11 +122,11 @@ class LocalFolder(Folder):
         """A whole file."""
         return (self.location / name).read_bytes()
 
-    def put(self, name: str, data: bytes, *, durably: bool = True) -> None:
-        """Write a whole file; ``durably`` waits until it is on the disk."""
+    def put(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Write a whole file, and wait until it is on the disk, unless that does not matter."""
         with (self.location / name).open("wb") as file:
             file.write(data)
-            if durably:
+            if durable:
                 file.flush()
                 os.fsync(file.fileno())
 
@@ -183,7 +183,7 @@ class ObjectFolder(Folder):
         """A whole object."""
         return bucket_of(self.location).get(self._key(name))
 
-    def put(self, name: str, data: bytes, *, durably: bool = True) -> None:  # noqa: ARG002 (always is)
+    def put(self, name: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 (an object always is)
         """Write a whole object."""
         bucket_of(self.location).put(self._key(name), data)
 

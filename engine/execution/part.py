@@ -37,6 +37,8 @@ class PartJob:
 
     ``stores`` has one entry for each task of the work. With ``digests`` every chunk row carries that of its bytes.
     With ``passing``, tasks that only pass messages on copy them as a whole, and give no chunk rows.
+    ``groups``, one for each task, says which tasks need each other: when one fails, the others of its group need not
+    begin. Without, all do.
     """
 
     work: Work
@@ -45,6 +47,7 @@ class PartJob:
     destination: str
     digests: bool = False
     passing: Passing | None = None
+    groups: tuple[int, ...] = ()
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
         """Run task ``index``: write its part, give its chunk rows, close with a row of kind ``task``.
@@ -53,7 +56,7 @@ class PartJob:
         executor tries the task once more. An unfinished part is removed either way.
         """
         staging = Staging(Folder.at(self.folder))
-        if staging.has_failed:
+        if staging.has_failed(self._group(index)):
             return
         name = f"{index:06d}-{secrets.token_hex(4)}"
         rows = RowWriter(index)
@@ -79,8 +82,11 @@ class PartJob:
                 raise
             yield self._failure(index, staging, error)
 
+    def _group(self, index: int) -> int:
+        return self.groups[index] if self.groups else 0
+
     def _failure(self, index: int, staging: Staging, error: Exception) -> pa.RecordBatch:
-        staging.mark_failed()
+        staging.mark_failed(self._group(index))
         failure = RowWriter(index)
         failure.note("failure", failure_to_dict(error, self.work.tasks[index].label))
         return failure.batch()
@@ -149,7 +155,7 @@ class PartJob:
     ) -> None:
         """Say that the task is done: to who watches the folder, and to the driver."""
         with writing(self.destination):
-            folder.put(name + DONE_SUFFIX, json.dumps({"task": rows.task, **counts}).encode(), durably=False)
+            folder.put(name + DONE_SUFFIX, json.dumps({"task": rows.task, **counts}).encode(), durable=False)
         seconds = time.perf_counter() - started
         rows.note("task", {**counts, "seconds": seconds, "began": began, **_measured(clock), **more})
 

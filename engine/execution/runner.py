@@ -9,23 +9,22 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 
-from ..chunk import Chunk
 from ..errors import ReadWarning, SessionError, WriteError
 from ..locations import Location, local_path
 from ..objects import ObjectUrl
 from ..reports import RunReport
-from ..rrd import Passage, StoreEntry
+from ..rrd import StoreEntry
 from .choice import executor_name
 from .chunk_rows import Note, PartChunk, parse_rows
 from .commit import RrdCommit, commit_shards
 from .failures import failure_from_dict
 from .folders import Folder
 from .inline import run_inline
+from .joined import JoinedWork
 from .part import PartJob
 from .passing import Passing, passage_of, passed_parts
 from .progress import ProgressListener
@@ -53,47 +52,14 @@ class RunOptions:
     start: RunStart = field(default_factory=RunStart)
 
 
-@dataclass(frozen=True)
-class JoinedWork:
-    """Several works as one, their tasks one after the other."""
-
-    works: tuple[Work, ...]
-
-    @property
-    def tasks(self) -> Sequence[Task]:
-        """The tasks of all works, numbered through."""
-        found = chain.from_iterable(w.tasks for w in self.works)
-        return [Task(i, t.label, t.size) for i, t in enumerate(found)]
-
-    def run(self, index: int) -> Iterator[Chunk]:
-        """The chunks of one task."""
-        for work in self.works:
-            if index < len(work.tasks):
-                return work.run(index)
-            index -= len(work.tasks)
-        raise IndexError(index)
-
-    def passage(self, index: int) -> Passage | None:
-        """What one task passes on, where that is all that it does."""
-        for work in self.works:
-            if index < len(work.tasks):
-                return passage_of(work, index)
-            index -= len(work.tasks)
-        raise IndexError(index)
-
-    def source_paths(self) -> set[str]:
-        """The files that any of the works reads."""
-        return set().union(*(w.source_paths() for w in self.works))
-
-
 def write_rrd(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]], options: RunOptions) -> RunReport:
     """Run works and commit their chunks as one RRD with a store for each.
 
     Raises what a task raised; then, and whenever the run is cut, nothing is left at the destination but what was
     there before.
     """
-    joined: Work = outputs[0][1] if len(outputs) == 1 else JoinedWork(tuple(w for _, w in outputs))
-    _check_destination(destination, joined)
+    joined: Work = outputs[0][1] if len(outputs) == 1 else JoinedWork([w for _, w in outputs])
+    check_destination(destination, joined)
     tasks = joined.tasks
     stores = tuple(store for store, work in outputs for _ in work.tasks)
     with (
@@ -105,7 +71,7 @@ def write_rrd(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]],
         ran = Ran(tasks, chunks, notes, passed_parts(joined, notes))
         committing = time.perf_counter()
         size = commit.finish(stores, ran.chunks, ran.passed)
-    return _finished(ran, destination, size, time.perf_counter() - committing, options)
+    return finished_report(ran, destination, size, time.perf_counter() - committing, options)
 
 
 def write_rrd_shards(
@@ -122,7 +88,7 @@ def write_rrd_shards(
         ran = Ran(tasks, *run_parts(job, staging, options))
         committing = time.perf_counter()
         size = commit_shards(staging, destination, store, ran.chunks, shard_bytes)
-    return _finished(ran, destination, size, time.perf_counter() - committing, options)
+    return finished_report(ran, destination, size, time.perf_counter() - committing, options)
 
 
 def _passing(work: Work, stores: Sequence[StoreEntry], commit: RrdCommit) -> Passing | None:
@@ -134,7 +100,10 @@ def _passing(work: Work, stores: Sequence[StoreEntry], commit: RrdCommit) -> Pas
     return Passing(commit.reserve(sizes) if len(sizes) == len(stores) else None)
 
 
-def _finished(ran: Ran, destination: Location, size: int, commit_seconds: float, options: RunOptions) -> RunReport:
+def finished_report(
+    ran: Ran, destination: Location, size: int, commit_seconds: float, options: RunOptions
+) -> RunReport:
+    """The report of a committed run, which the listener is told too."""
     result = ran.report(
         options.start,
         executor=executor_name(options.executor),
@@ -149,17 +118,22 @@ def _finished(ran: Ran, destination: Location, size: int, commit_seconds: float,
 
 def run_parts(job: PartJob, staging: Staging, options: RunOptions) -> tuple[list[PartChunk], list[Note]]:
     """Run all tasks of a job into parts; raise what failed, show what was warned of, check that none is missing."""
-    tasks = job.work.tasks
-    with watching(staging, tasks, options.progress):
-        chunks, notes = parse_rows(_batches(job, tasks, options))
+    chunks, notes = run_rows(job, staging, options)
     failures = [n for n in notes if n.kind == "failure"]
     if failures:
         raise failure_from_dict(min(failures, key=lambda n: n.task).data)
     for text, category in {n.data["text"]: n.data["category"] for n in notes if n.kind == "warning"}.items():
         warnings.warn(text, _category(category), stacklevel=3)
-    _check_counts(tasks, chunks, notes)
+    check_closed(Ran(job.work.tasks, chunks, notes))
     settle(staging, notes)
     return chunks, notes
+
+
+def run_rows(job: PartJob, staging: Staging, options: RunOptions) -> tuple[list[PartChunk], list[Note]]:
+    """Run all tasks of a job into parts, and give what they told, failures among it."""
+    tasks = job.work.tasks
+    with watching(staging, tasks, options.progress):
+        return parse_rows(_batches(job, tasks, options))
 
 
 def _batches(job: PartJob, tasks: Sequence[Task], options: RunOptions) -> Iterator[pa.RecordBatch]:
@@ -178,16 +152,17 @@ def _category(name: str) -> type[Warning]:
     return ReadWarning if name == ReadWarning.__name__ else known.get(name, UserWarning)
 
 
-def _check_counts(tasks: Sequence[Task], chunks: Sequence[PartChunk], notes: Sequence[Note]) -> None:
-    """Every task must have closed, once, with as many chunks as came."""
-    closed = {n.task: n.data["chunks"] for n in notes if n.kind == "task"}
+def check_closed(ran: Ran) -> None:
+    """Every task must have closed, once, with as many chunks as came; raises ``SessionError``."""
+    closed = {n.task: n.data["chunks"] for n in ran.notes if n.kind == "task"}
     came: dict[int, int] = dict.fromkeys(closed, 0)
-    came.update((n.task, n.data["chunks"]) for n in notes if n.kind == "task" and "passed_to" in n.data)
-    for chunk in chunks:
+    came.update((n.task, n.data["chunks"]) for n in ran.notes if n.kind == "task" and "passed_to" in n.data)
+    for chunk in ran.chunks:
         came[chunk.task] = came.get(chunk.task, 0) + 1
-    if len(closed) != len(tasks) or came != closed:
+    if len(closed) != len(ran.tasks) or came != closed:
+        missing = len(ran.tasks) - len(closed)
         raise SessionError(
-            f"{len(tasks) - len(closed)} of {len(tasks)} tasks did not report back, or not all of what they wrote",
+            f"{missing} of {len(ran.tasks)} tasks did not report back, or not all of what they wrote",
             hint="Nothing was committed; run it again.",
             transient=True,
         )
@@ -204,14 +179,15 @@ def _check_shard_folder(destination: Location) -> None:
         )
 
 
-def _check_destination(destination: Location, work: Work) -> None:
+def check_destination(destination: Location, work: Work, *, parents: bool = True) -> None:
+    """Whether an RRD can be written there: ``parents``, its folder must be there already. Raises ``WriteError``."""
     if isinstance(destination, ObjectUrl):
         if str(destination) in work.source_paths():
             raise _is_source(destination)
         return
     if destination.is_dir():
         raise WriteError("is a folder", path=str(destination), hint="Give the name of a file in it.")
-    if not destination.parent.is_dir():
+    if parents and not destination.parent.is_dir():
         raise WriteError(
             "cannot be written: No such file or directory (os error 2)",
             path=str(destination),

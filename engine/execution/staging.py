@@ -77,20 +77,19 @@ class Staging:
             if isinstance(folder, LocalFolder):
                 folder.location.mkdir(parents=False)
             owner = {"host": socket.gethostname(), "pid": os.getpid(), "started": _start_time(os.getpid())}
-            folder.put(_OWNER, json.dumps(owner).encode(), durably=False)
+            folder.put(_OWNER, json.dumps(owner).encode(), durable=False)
         return cls(folder)
 
-    def mark_failed(self) -> None:
-        """Tell the tasks that have not begun that they need not."""
+    def mark_failed(self, group: int = 0) -> None:
+        """Tell the tasks of a group that have not begun that they need not."""
         try:
-            self.folder.put(_FAILED, b"", durably=False)
+            self.folder.put(f"{_FAILED}-{group}", b"", durable=False)
         except (OSError, WriteError):
             return  # a full disk: the other tasks find out by themselves
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether a task of this run failed."""
-        return self.folder.exists(_FAILED)
+    def has_failed(self, group: int = 0) -> bool:
+        """Whether a task of this group failed."""
+        return self.folder.exists(f"{_FAILED}-{group}")
 
     def remove(self) -> None:
         """Remove the folder and all in it."""

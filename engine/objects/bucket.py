@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from ..errors import MissingExtraError, SourceMissingError
+from ..errors import MissingExtraError, SourceMissingError, UsageError
 from .failing import reading_object, writing_object
 from .url import EXTRAS, ObjectUrl
 
@@ -44,7 +44,18 @@ class Bucket:
         self.url = url
         self._library = _import("obstore", url)
         with reading_object(url.root):
-            self._store = _open_s3(url) if EXTRAS[url.scheme] == "s3" else _open_other(url)
+            self._opened = _open_s3(url) if EXTRAS[url.scheme] == "s3" else _open_other(url)
+
+    @property
+    def _store(self) -> Any:
+        """The library's store; in a forked process it would wait for ever for threads that only the parent has."""
+        if _forked:
+            raise UsageError(
+                "object stores can't be used in a process that was forked from one that used them",
+                path=str(self.url),
+                hint="Start processes with multiprocessing's method 'spawn'.",
+            )
+        return self._opened
 
     def head(self, key: str) -> ObjectInfo:
         """Size and version of an object. Raises ``SourceMissingError`` where there is none, or no such bucket."""
@@ -124,6 +135,17 @@ class Bucket:
 
 
 _open: dict[tuple[str, tuple[tuple[str, str], ...]], Bucket] = {}
+
+
+_forked: list[bool] = []
+
+
+def _note_fork() -> None:
+    if _open:
+        _forked.append(True)
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 def bucket_of(url: ObjectUrl) -> Bucket:

@@ -43,7 +43,7 @@ class RemoteFile(io.RawIOBase):
     """An object of known size and version, open for reading. Seekable, so that libraries take it for a file.
 
     Reads of neighbouring places are answered from windows, which grow from 64 KiB to 8 MiB while reading goes on from
-    one to the next; the next one is fetched meanwhile. Memory: at most three windows, whatever is read.
+    one to the next; the next one is fetched meanwhile. Memory: at most four windows, whatever is read.
 
     Every read asks for the version that was there on opening (or ``version``, if given): an object that is replaced in
     the meantime raises ``ReadError``. Raises ``SourceMissingError`` on opening where there is none.
@@ -62,6 +62,7 @@ class RemoteFile(io.RawIOBase):
         self._position = 0
         self._lock = threading.RLock()
         self._windows: list[_Window] = []
+        self._aside: _Window | None = None
         self._ahead: _Ahead | None = None
         self._step = SMALLEST_WINDOW
         self._expected = (0, 0)
@@ -117,9 +118,14 @@ class RemoteFile(io.RawIOBase):
 
     def _window_at(self, offset: int, end: int) -> _Window:
         """The window that holds ``offset``; the caller reads on to ``end``."""
-        for window in self._windows:
+        known: list[_Window] = self._windows + ([self._aside] if self._aside else [])
+        for window in known:
             if window.start <= offset < window.end:
                 return window
+        if self._looks_ahead(offset, end):
+            stop = self._bounded(offset, offset + SMALLEST_WINDOW)
+            self._aside = _Window(offset, self._fetch(offset, stop))
+            return self._aside
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead.start <= offset < ahead.end:
             window = _Window(ahead.start, ahead.data.result())
@@ -138,11 +144,19 @@ class RemoteFile(io.RawIOBase):
         self._step = min(self._step * _GROWTH, LARGEST_WINDOW) if goes_on else SMALLEST_WINDOW
         if self._is_expected(offset):
             self._step = LARGEST_WINDOW
-            if self._fetched_to <= offset < self._fetched_to + LARGEST_WINDOW:
-                offset = self._fetched_to  # what is skipped now will be asked for too
         stop = offset + max(self._step, min(end - offset, LARGEST_WINDOW))
         start = min(offset, max(0, self.size - SMALLEST_WINDOW)) if stop >= self.size else offset
         return start, self._note_fetched(offset, self._bounded(offset, stop))
+
+    def _looks_ahead(self, offset: int, end: int) -> bool:
+        """Whether a read is one from which reading comes back, as to the end of a message before its middle."""
+        goes_on_there = self._aside is not None and self._aside.start <= offset <= self._aside.end
+        return (
+            self._is_expected(offset)
+            and offset > self._fetched_to
+            and end - offset < SMALLEST_WINDOW
+            and not goes_on_there
+        )
 
     def _read_ahead(self, window: _Window, end: int) -> None:
         """Fetch what follows ``window`` in the background, if it will be asked for."""
@@ -212,7 +226,7 @@ class RemoteFile(io.RawIOBase):
     def close(self) -> None:
         """Let go of what was fetched."""
         if not self.closed:
-            self._windows, self._ahead, self._peeked = [], None, []
+            self._windows, self._aside, self._ahead, self._peeked = [], None, None, []
         super().close()
 
 

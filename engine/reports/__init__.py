@@ -2,5 +2,6 @@
 
 from .histogram import SizeHistogram
 from .report import EntityReport, RunReport, TaskReport
+from .saving import save_report
 
-__all__ = ["EntityReport", "RunReport", "SizeHistogram", "TaskReport"]
+__all__ = ["EntityReport", "RunReport", "SizeHistogram", "TaskReport", "save_report"]

@@ -6,11 +6,8 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
-from ..errors import UsageError
-from ..failing import writing
 from ..phases import PHASES
 from .histogram import SizeHistogram
 
@@ -87,8 +84,8 @@ class RunReport:
         return max(seconds) / middle if middle > 0 else 0.0
 
     @classmethod
-    def joined(cls, reports: Sequence[RunReport], destination: str) -> RunReport:
-        """Runs one after the other as one report: figures added up, tasks on one axis of time."""
+    def joined(cls, reports: Sequence[RunReport], destination: str, seconds: float) -> RunReport:
+        """Several runs, together ``seconds`` long, as one report: figures added up, tasks on one axis of time."""
         first = reports[0]
         entities: dict[str, list[int]] = {}
         for entity in (e for report in reports for e in report.entities):
@@ -103,7 +100,7 @@ class RunReport:
             rows=sum(r.rows for r in reports),
             bytes_in=sum(r.bytes_in for r in reports),
             bytes_out=sum(r.bytes_out for r in reports),
-            seconds=reports[-1].started + reports[-1].seconds - first.started,
+            seconds=seconds,
             warnings=tuple(dict.fromkeys(text for r in reports for text in r.warnings)),
             bytes_passed=sum(r.bytes_passed for r in reports),
             started=first.started,
@@ -130,23 +127,6 @@ class RunReport:
     def to_json(self) -> str:
         """The report as JSON, with ``version`` 1."""
         return json.dumps(self.to_dict(), indent=1)
-
-    def save(self, path: str | Path) -> None:
-        """Write the report: as a page that shows it where the name ends with ``.html``, else as JSON (``.json``).
-
-        Raises ``UsageError`` for another ending, ``WriteError`` where it cannot be written.
-        """
-        target = Path(path)
-        if target.suffix == ".html":
-            from .page import report_page
-
-            text = report_page(self)
-        elif target.suffix == ".json":
-            text = self.to_json()
-        else:
-            raise UsageError("a report is a .json or an .html file", path=str(path))
-        with writing(str(path)):
-            target.write_text(text, encoding="utf-8")
 
     @property
     def task_seconds(self) -> float:

@@ -145,23 +145,29 @@ def joined(pieces: Sequence[ChunkColumns], *, path: str) -> ChunkColumns:
         for key, component in piece.union.items():
             union[key] = union[key].joined(component) if key in union else component
     return ChunkColumns(
-        pa.concat_arrays([p.paths for p in pieces]),
-        pa.concat_arrays([p.ids for p in pieces]),
-        *(
-            np.concatenate([getattr(p, name) for p in pieces])
-            for name in ("is_static", "num_rows", "offsets", "sizes", "uncompressed_sizes")
-        ),
-        register.kinds,
-        {
-            key: np.concatenate(
-                [p.statics[key] + start for p, start in zip(pieces, starts, strict=False) if key in p.statics]
-            )
-            for key in dict.fromkeys(key for p in pieces for key in p.statics)
-        },
-        _joined_cells([p.timelines for p in pieces], starts),
-        _joined_cells([p.components for p in pieces], starts),
-        union,
+        paths=pa.concat_arrays([p.paths for p in pieces]),
+        ids=pa.concat_arrays([p.ids for p in pieces]),
+        is_static=np.concatenate([p.is_static for p in pieces]),
+        num_rows=np.concatenate([p.num_rows for p in pieces]),
+        offsets=np.concatenate([p.offsets for p in pieces]),
+        sizes=np.concatenate([p.sizes for p in pieces]),
+        uncompressed_sizes=np.concatenate([p.uncompressed_sizes for p in pieces]),
+        kinds=register.kinds,
+        statics=_joined_rows([p.statics for p in pieces], starts),
+        timelines=_joined_cells([p.timelines for p in pieces], starts),
+        components=_joined_cells([p.components for p in pieces], starts),
+        union=union,
     )
+
+
+def _joined_rows(
+    pieces: Sequence[dict[ComponentDescriptor, Integers]], starts: list[int]
+) -> dict[ComponentDescriptor, Integers]:
+    found: defaultdict[ComponentDescriptor, list[Integers]] = defaultdict(list)
+    for piece, start in zip(pieces, starts, strict=False):
+        for key, rows in piece.items():
+            found[key].append(rows + start)
+    return {key: np.concatenate(rows) for key, rows in found.items()}
 
 
 def _joined_cells(pieces: Sequence[dict[Any, Cells]], starts: list[int]) -> dict[Any, Cells]:

@@ -58,7 +58,7 @@ def _read(file: PositionalFile, starts: Numbers, size: int) -> _Bytes | None:
     found = np.zeros((len(starts), size), dtype=np.uint8)
     if len(starts) and int(starts.max()) + size > file.size:
         return None
-    view, handle = memoryview(found).cast("B"), file.fileno()
+    view, handle = found.data.cast("B"), file.fileno()
     for at, start in zip(range(0, found.size, size), starts.tolist(), strict=True):
         if os.preadv(handle, [view[at : at + size]], start) != size:
             return None

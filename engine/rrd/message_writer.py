@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import pyarrow as pa
 
 from ..errors import WriteError
+from ..objects.upload import SMALLEST_PART
 from ..phases import WRITE, passed_through, phase
 from .arrow_ipc import Compression, encode_batch
 from .arrow_message import message_head, message_tail, store_field
@@ -17,6 +18,9 @@ from .opening import open_positional
 from .output import Output
 from .positional import PositionalFile
 from .store_entry import StoreEntry
+
+_MANY: Final = 4 * SMALLEST_PART
+"""Payloads below this are fetched with their neighbours, and sent: all but one part's worth would be anyway."""
 
 if TYPE_CHECKING:
     from ..chunk.chunk import Chunk
@@ -83,7 +87,7 @@ class MessageWriter:
                 self._out.write(encoded.data)
             else:
                 source = self._open(encoded)
-                self._out.copy(source, encoded.offset, encoded.size, what="the payload of a chunk")
+                self._out.copy(source, encoded.offset, encoded.size, what="the payload of a chunk", many=_MANY)
             self._out.write(tail)
         passed_through(encoded.size)
         return ChunkEntry(header, offset, total, encoded.uncompressed_size)

@@ -52,9 +52,9 @@ class Output:
         with writing(self.path):
             self._write_all(memoryview(data))
 
-    def copy(self, source: PositionalFile, offset: int, size: int, *, what: str) -> None:
-        """Append ``size`` bytes of ``source``; the kernel copies them when they are many."""
-        if isinstance(self._file, Upload) and size >= SMALLEST_PART and not source.is_local:
+    def copy(self, source: PositionalFile, offset: int, size: int, *, what: str, many: int | None = None) -> None:
+        """Append ``size`` bytes of ``source``; when they are many, the kernel (or a store: ``many``) copies them."""
+        if isinstance(self._file, Upload) and size >= (many or SMALLEST_PART) and not source.is_local:
             self.flush()
             if self._file.copy(ObjectUrl.of(source.path), source.version, offset, size):
                 self.position += size

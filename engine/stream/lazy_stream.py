@@ -12,6 +12,7 @@ from ..errors import UsageError
 from ..execution.choice import executor_name
 from ..execution.chunk_frames import chunk_frame
 from ..execution.inline import inline_chunks
+from ..execution.many import Recording
 from ..execution.progress import ProgressListener
 from ..execution.quarantine import QuarantineTable
 from ..execution.reporting import RunStart
@@ -342,6 +343,18 @@ def write_stores(
     progress: ProgressListener | None = None,
 ) -> RunReport:
     """Run several streams into one RRD file, each as a store of its own; see :meth:`LazyChunkStream.write_rrd`."""
+    planned = plan_recording(path, streams, executor=executor)
+    options = RunOptions(executor, master, conf, progress, planned.start)
+    return write_rrd(planned.destination, planned.outputs, options)
+
+
+def plan_recording(
+    path: str | os.PathLike[str],
+    streams: Iterable[tuple[StoreEntry, LazyChunkStream]],
+    *,
+    executor: str | None = None,
+) -> Recording:
+    """An RRD of several streams, each a store of its own, ready to be run: sources are opened and divided here."""
     pairs = [(store, stream) for store, stream in streams]
     if not pairs:
         raise UsageError("an RRD file needs at least one store")
@@ -352,8 +365,7 @@ def write_stores(
     passing = not isinstance(destination, ObjectUrl)
     plans = [(store, stream._plan(executor, passing=passing)) for store, stream in pairs]  # noqa: SLF001 (same module)
     texts = [explain_plan(stream._node, plan) for (_, stream), (_, plan) in zip(pairs, plans, strict=True)]  # noqa: SLF001
-    options = RunOptions(executor, master, conf, progress, start.planned("\n".join(texts)))
-    return write_rrd(destination, plans, options)
+    return Recording(destination, plans, start.planned("\n".join(texts)))
 
 
 def single_tasks(stream: LazyChunkStream) -> list[Plan]:
@@ -371,4 +383,4 @@ def _spooled(source: Source[Any]) -> Source[Any]:
     return source.spooled() if isinstance(source, LocalSource) else source
 
 
-__all__ = ["LazyChunkStream", "single_tasks", "write_stores"]
+__all__ = ["LazyChunkStream", "plan_recording", "single_tasks", "write_stores"]

@@ -7,12 +7,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..blobs import blobs
 from ..image_layout import encoding_codes, image_formats, packed_sizes, without_padding
 from ..selector import lists
-from .values import member, number, texts
+from .values import member, texts, whole
 
 _MOST: Final = 2**31
 """More bytes, or rows, than an image in memory can have; the product of two such numbers is an int64."""
@@ -49,4 +48,4 @@ def _codes(images: pa.Array) -> pa.Array:
 
 
 def _sizes(images: pa.Array, name: str) -> pa.Array:
-    return pc.fill_null(number(images, name).cast(pa.uint32()), 0)
+    return whole(images, name, pa.uint32())

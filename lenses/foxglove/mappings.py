@@ -37,21 +37,20 @@ def foxglove_lenses(schema_name: str) -> tuple[DeriveLens, ...]:
 
 
 def _frame_transform(messages: str) -> DeriveLens:
-    return _transforms(DeriveLens(messages), ".")
+    return _transforms(DeriveLens(messages))
 
 
 def _frame_transforms(messages: str) -> DeriveLens:
     return _transforms(DeriveLens(messages, scatter=True, keep_empty=False), ".transforms[]")
 
 
-def _transforms(lens: DeriveLens, each: str) -> DeriveLens:
-    transform = Selector(each)
+def _transforms(lens: DeriveLens, of: str = "") -> DeriveLens:
     return (
-        _timed(lens, transform)
-        .to_component(to.TRANSLATION, transform.pipe(Selector(".translation")).pipe(values.vectors), required=True)
-        .to_component(to.QUATERNION, transform.pipe(Selector(".rotation")).pipe(values.quaternions), required=True)
-        .to_component(to.PARENT_FRAME, transform.pipe(Selector(".parent_frame_id")))
-        .to_component(to.CHILD_FRAME, transform.pipe(Selector(".child_frame_id")))
+        _timed(lens, of)
+        .to_component(to.TRANSLATION, Selector(f"{of}.translation").pipe(values.vectors), required=True)
+        .to_component(to.QUATERNION, Selector(f"{of}.rotation").pipe(values.quaternions), required=True)
+        .to_component(to.PARENT_FRAME, f"{of}.parent_frame_id")
+        .to_component(to.CHILD_FRAME, f"{of}.child_frame_id")
     )
 
 
@@ -110,7 +109,7 @@ def _point_cloud(messages: str) -> DeriveLens:
 def _camera_calibration(messages: str) -> DeriveLens:
     calibration = Selector(".")
     return (
-        _timed(DeriveLens(messages), calibration)
+        _timed(DeriveLens(messages))
         .where(calibration.pipe(values.is_calibrated), otherwise="its matrix K has not nine numbers")
         .to_component(to.PINHOLE_PROJECTION, calibration.pipe(values.projections))
         .to_component(to.PINHOLE_RESOLUTION, calibration.pipe(values.resolutions))
@@ -120,44 +119,45 @@ def _camera_calibration(messages: str) -> DeriveLens:
 
 
 def _location_fix(messages: str) -> DeriveLens:
-    return _fixes(DeriveLens(messages), ".", color=".color!", frame=".frame_id!")
+    return (
+        _timed(DeriveLens(messages))
+        .to_component(to.GEO_POSITIONS, Selector(".").pipe(values.coordinates), required=True)
+        .to_component(to.GEO_COLORS, Selector(".color!").pipe(values.colors))
+        .to_component(to.COORDINATE_FRAME, ".frame_id!")
+    )
 
 
 def _location_fixes(messages: str) -> DeriveLens:
-    return _fixes(DeriveLens(messages, scatter=True, keep_empty=False), ".fixes[]", color=".color", frame=".frame_id")
-
-
-def _fixes(lens: DeriveLens, each: str, *, color: str, frame: str) -> DeriveLens:
-    fix = Selector(each)
     return (
-        _timed(lens, fix)
-        .to_component(to.GEO_POSITIONS, fix.pipe(values.coordinates), required=True)
-        .to_component(to.GEO_COLORS, fix.pipe(Selector(color)).pipe(values.colors))
-        .to_component(to.COORDINATE_FRAME, fix.pipe(Selector(frame)))
+        _timed(DeriveLens(messages, scatter=True, keep_empty=False), ".fixes[]")
+        .to_component(to.GEO_POSITIONS, Selector(".fixes[]").pipe(values.coordinates), required=True)
+        .to_component(to.GEO_COLORS, Selector(".fixes[].color").pipe(values.colors))
+        .to_component(to.COORDINATE_FRAME, ".fixes[].frame_id")
     )
 
 
 def _log(messages: str) -> DeriveLens:
     return (
-        _timed(DeriveLens(messages), Selector("."))
+        _timed(DeriveLens(messages))
         .to_component(to.LOG_TEXT, ".message", required=True)
-        .to_component(to.LOG_LEVEL, Selector(".level").pipe(values.levels))
+        .to_component(to.LOG_LEVEL, Selector(".level").pipe(values.levels).pipe(Selector("(.)!")))
     )
 
 
 def _in_frame(messages: str) -> DeriveLens:
     """What lies in the frame of the message."""
-    return _timed(DeriveLens(messages), Selector(".")).to_component(to.COORDINATE_FRAME, ".frame_id")
+    return _timed(DeriveLens(messages)).to_component(to.COORDINATE_FRAME, ".frame_id")
 
 
 def _of_camera(messages: str) -> DeriveLens:
     """What lies in the image plane of the camera whose frame the message names."""
     frame = Selector(".frame_id").pipe(values.image_planes)
-    return _timed(DeriveLens(messages), Selector(".")).to_component(to.COORDINATE_FRAME, frame)
+    return _timed(DeriveLens(messages)).to_component(to.COORDINATE_FRAME, frame)
 
 
-def _timed(lens: DeriveLens, stamped: Selector) -> DeriveLens:
-    return lens.to_timeline("timestamp", "timestamp_ns", stamped.pipe(Selector(".timestamp")).pipe(values.stamps))
+def _timed(lens: DeriveLens, of: str = "") -> DeriveLens:
+    """At the time of the message, or of each part ``of`` it."""
+    return lens.to_timeline("timestamp", "timestamp_ns", Selector(f"{of}.timestamp").pipe(values.stamps))
 
 
 _MAPPINGS: Final = MappingProxyType[str, Callable[[str], DeriveLens]](

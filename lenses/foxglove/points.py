@@ -16,7 +16,7 @@ from ..packed_layouts import FOXGLOVE_TYPES, Alike, FieldTable, Layout
 from ..packed_points import PackedPoints
 from ..selector import lists
 from ..selector.type_names import type_name
-from .values import channel, enumerated, member, number, texts
+from .values import channel, enumerated, member, number, texts, whole
 
 _AXES: Final = ("x", "y", "z")
 _COLORS: Final = ("red", "green", "blue")
@@ -32,7 +32,7 @@ def taken_apart(clouds: pa.Array) -> pa.StructArray:
     clouds without these fields. ``readable`` is true for a cloud with positions, and for one without any data.
     """
     data = blobs(member(clouds, "data"))
-    steps = pc.fill_null(number(clouds, "point_stride").cast(pa.uint32()), 0).to_numpy()
+    steps = whole(clouds, "point_stride", pa.uint32()).to_numpy()
     groups = FieldTable(_fields(member(clouds, "fields")), steps.astype(np.int64), FOXGLOVE_TYPES).groups()
     filled = [group for group in groups if group.layout is not None and group.layout.step > 0]
     readable = np.diff(lists.offsets_of(data)) == 0

@@ -26,23 +26,6 @@ CODECS: Final = MappingProxyType(
 """Rerun's ``VideoCodec`` for the formats of ``CompressedVideo``: the four characters that MP4 has for them."""
 
 _IMAGE_PLANE: Final = "_image_plane"
-
-
-@cache
-def _level_names() -> pa.Array:
-    return pa.array(["UNKNOWN", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"])
-
-
-@cache
-def _level_codes() -> pa.Array:
-    return pa.array(range(len(_level_names())), pa.int64())
-
-
-@cache
-def _levels() -> pa.Array:
-    return pa.array([None, "DEBUG", "INFO", "WARN", "ERROR", "CRITICAL"])
-
-
 _MATRIX_FIELDS: Final = ("K", "k")
 _TRANSPOSED: Final = [0, 3, 6, 1, 4, 7, 2, 5, 8]
 
@@ -95,6 +78,21 @@ def levels(values: pa.Array) -> pa.Array:
     return _levels().take(pc.index_in(enumerated(values).cast(pa.int64()), _level_codes()))
 
 
+@cache
+def _level_names() -> pa.Array:
+    return pa.array(["UNKNOWN", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"])
+
+
+@cache
+def _level_codes() -> pa.Array:
+    return pa.array(range(len(_level_names())), pa.int64())
+
+
+@cache
+def _levels() -> pa.Array:
+    return pa.array([None, "DEBUG", "INFO", "WARN", "ERROR", "CRITICAL"])
+
+
 def vectors(values: pa.Array) -> pa.FixedSizeListArray:
     """Structs of x, y, z as vectors of float32; a coordinate that is not set is null."""
     return packed(values, ("x", "y", "z"))
@@ -139,6 +137,12 @@ def number(values: pa.Array, name: str) -> pa.Array:
     return _numbers(member(values, name), name)
 
 
+def whole(values: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
+    """A field of structs as integers of a type, 0 where it is null; else as :func:`number`."""
+    column = conversion.cast(number(values, name), kind)
+    return pc.fill_null(column, 0) if column.null_count else column
+
+
 def enumerated(values: pa.Array) -> pa.Array:
     """Enumerated values, numbers or structs that name them, as numbers. Raises :class:`SelectorError` for others."""
     return number(values, "value") if pa.types.is_struct(values.type) else _numbers(values, "enumerated values")
@@ -158,6 +162,8 @@ def member(values: pa.Array, *names: str) -> pa.Array:
     found = [name for name in names if pa.types.is_struct(kind) and len(kind.get_all_field_indices(name)) == 1]
     if not found:
         raise SelectorError(f"Invalid argument error: no field `{' or '.join(names)}` in type {type_name(kind)}")
+    if values.null_count == 0:
+        return values.field(found[0])
     return pc.struct_field(values, [found[0]])
 
 

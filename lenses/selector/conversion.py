@@ -58,7 +58,7 @@ def nanoseconds(values: pa.Array) -> pa.Array:
         whole = next((n for n in _SECONDS if n in names), None)
         rest = next((n for n in _FRACTIONS if n in names), None)
         if whole is not None and rest is not None:
-            seconds, fraction = (pc.cast(pc.struct_field(values, [n]), pa.int64()) for n in (whole, rest))
+            seconds, fraction = (cast(pc.struct_field(values, [n]), pa.int64()) for n in (whole, rest))
             return pc.add_checked(pc.multiply_checked(seconds, _billion()), fraction)
     raise SelectorError(f"Invalid argument error: no stamp of seconds and nanoseconds in type {type_name(kind)}")
 

@@ -109,6 +109,17 @@ def _reachable(values: pa.ListArray) -> tuple[pa.Array, Offsets]:
     return kept, starts
 
 
+def without_hidden(values: pa.ListArray) -> pa.ListArray:
+    """The same lists, without elements that are stored under null ones; the very same array where there are none.
+
+    They mean nothing, but some readers look at them, and refuse nulls among them.
+    """
+    if values.null_count == 0 or not _hides_elements(values, offsets_of(values)):
+        return values
+    elements, offsets = _reachable(values)
+    return list_array(elements, offsets, bitmap_of(values))
+
+
 def _hides_elements(values: pa.ListArray, offsets: Offsets) -> bool:
     """Whether a null list has elements.
 

@@ -5,5 +5,6 @@ from .reader import McapReader
 from .recovering import McapRecoveryReport
 from .source import McapSource
 from .split import McapSplit
+from .timing import ChannelTiming
 
-__all__ = ["ChannelInfo", "McapInfo", "McapReader", "McapRecoveryReport", "McapSource", "McapSplit"]
+__all__ = ["ChannelInfo", "ChannelTiming", "McapInfo", "McapReader", "McapRecoveryReport", "McapSource", "McapSplit"]

@@ -13,11 +13,15 @@ from .options import McapOptions
 from .plan import whole
 from .registry import Channel, Registry, Schema
 from .section import SectionReader
+from .timing import ChannelTiming, TimeCollector, indexed_times
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelInfo:
-    """One channel. ``count`` is its number of messages, None where the summary does not say."""
+    """One channel. ``count`` is its number of messages, None where the summary does not say.
+
+    ``timing`` tells when they came; None when that was not asked for, or nothing tells.
+    """
 
     id: int
     topic: str
@@ -25,6 +29,14 @@ class ChannelInfo:
     schema: str | None
     schema_encoding: str | None
     count: int | None
+    timing: ChannelTiming | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """Messages a second, from the first message to the last."""
+        if self.timing is None or self.count is None or self.timing.last == self.timing.first:
+            return None
+        return (self.count - 1) / ((self.timing.last - self.timing.first) / 1e9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +44,9 @@ class McapInfo:
     """What :meth:`McapSource.info` tells.
 
     Times are ns as the writer wrote them, None when there is no message or the summary does not say. ``bytes`` is the
-    size of the file, ``uncompressed_bytes`` that of the records in its chunks; ``compression`` counts chunks by
-    compression (``""`` is none). ``scanned``: there was no summary, so the whole file was read for this.
+    size of the file, ``uncompressed_bytes`` that of the records in its chunks, ``compressed_bytes`` what these take as
+    they are stored; ``compression`` counts chunks by compression (``""`` is none). ``scanned``: there was no summary,
+    so the whole file was read for this.
     """
 
     path: str
@@ -46,34 +59,42 @@ class McapInfo:
     end_time: int | None
     chunks: int
     uncompressed_bytes: int
+    compressed_bytes: int
     compression: Mapping[str, int]
     attachments: int
     metadata: int
     scanned: bool
 
+    @property
+    def compression_ratio(self) -> float | None:
+        """Uncompressed over compressed bytes of the chunks."""
+        return self.uncompressed_bytes / self.compressed_bytes if self.compressed_bytes else None
 
-def describe_file(file: McapFile) -> McapInfo:
-    """Describe an open file. Raises ``ReadError`` when it is damaged."""
+
+def describe_file(file: McapFile, *, timing: bool = False) -> McapInfo:
+    """Describe an open file, with ``timing`` that of its channels too. Raises ``ReadError`` when it is damaged."""
     layout = read_layout(file)
     summary = layout.summary
     if summary is None or not _is_complete(summary):
-        return _scan(file, layout)
+        return _scan(file, layout, timing=timing)
     statistics = summary.statistics
     counts = statistics.channel_message_counts if statistics is not None else None
     if statistics is not None and not counts and statistics.message_count:
         counts = None  # the writer left the map empty
     times = _times_of(summary)
+    timings = indexed_times(file, summary.chunks).timings(counts) if timing else {}
     return McapInfo(
         path=file.path,
         bytes=file.stored_size,
         profile=layout.profile,
         library=layout.library,
-        channels=_channels({c.id: c for c in summary.channels}, {s.id: s for s in summary.schemas}, counts),
+        channels=_channels({c.id: c for c in summary.channels}, {s.id: s for s in summary.schemas}, counts, timings),
         messages=statistics.message_count if statistics is not None else None,
         start_time=times[0],
         end_time=times[1],
         chunks=len(summary.chunks),
         uncompressed_bytes=sum(entry.uncompressed_size for entry in summary.chunks),
+        compressed_bytes=sum(entry.compressed_size for entry in summary.chunks),
         compression=dict(Counter(entry.compression for entry in summary.chunks)),
         attachments=statistics.attachment_count if statistics is not None else len(summary.attachments),
         metadata=statistics.metadata_count if statistics is not None else len(summary.metadata),
@@ -102,26 +123,29 @@ def _times_of(summary: Summary) -> tuple[int | None, int | None]:
     )
 
 
-def _scan(file: McapFile, layout: Layout) -> McapInfo:
+def _scan(file: McapFile, layout: Layout, *, timing: bool) -> McapInfo:
     """Read the file from front to end, decode nothing."""
     summary = layout.summary
     registry = Registry(file.path, *(summary[:2] if summary is not None else ()))
-    survey = Survey()
+    survey, collector = Survey(), TimeCollector()
     reader = SectionReader(file, whole(file, layout, McapOptions()), registry)
     for group in reader.groups():
         survey.add(group.found)
+        if timing:
+            collector.add_found(group.found)
     tally = reader.tally
     return McapInfo(
         path=file.path,
         bytes=file.stored_size,
         profile=layout.profile,
         library=layout.library,
-        channels=_channels(registry.channels, registry.schemas, survey.counts),
+        channels=_channels(registry.channels, registry.schemas, survey.counts, collector.timings(survey.counts)),
         messages=tally.messages,
         start_time=survey.start_time,
         end_time=survey.end_time,
         chunks=tally.chunks.total(),
         uncompressed_bytes=tally.uncompressed,
+        compressed_bytes=tally.compressed,
         compression=dict(tally.chunks),
         attachments=len(tally.attachments),
         metadata=len(tally.metadata),
@@ -130,7 +154,10 @@ def _scan(file: McapFile, layout: Layout) -> McapInfo:
 
 
 def _channels(
-    channels: Mapping[int, Channel], schemas: Mapping[int, Schema], counts: Mapping[int, int] | None
+    channels: Mapping[int, Channel],
+    schemas: Mapping[int, Schema],
+    counts: Mapping[int, int] | None,
+    timings: Mapping[int, ChannelTiming],
 ) -> tuple[ChannelInfo, ...]:
     described = []
     for channel in sorted(channels.values()):
@@ -143,6 +170,7 @@ def _channels(
                 schema.name if schema is not None else None,
                 schema.encoding if schema is not None else None,
                 None if counts is None else counts.get(channel.id, 0),
+                timings.get(channel.id),
             )
         )
     return tuple(described)

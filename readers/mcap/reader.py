@@ -123,6 +123,9 @@ class McapReader:
         """What can be recovered of a cut or damaged file, and what is lost. Reads all of it, and decodes nothing."""
         return self.source().recovery_report()
 
-    def info(self) -> McapInfo:
-        """What is in the file: channels, schemas, counts, times, compression. Messages are not decoded."""
-        return self.source().info()
+    def info(self, *, timing: bool = False) -> McapInfo:
+        """What is in the file: channels, schemas, counts, times, compression. Messages are not decoded.
+
+        With ``timing`` also the rate of each channel and its largest gap, for which the message indexes are read.
+        """
+        return self.source().info(timing=timing)

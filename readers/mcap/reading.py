@@ -49,9 +49,12 @@ class SplitReading:
     def messages(self, section: SectionReader) -> Iterator[Chunk]:
         """The messages that ``section`` finds."""
         split, times = self._split, self._options.times
+        surveys = bool(set(split.after) - {"urdf"})
+        collects = split.is_whole and "urdf" in split.after
         for group in section.groups():
-            if split.is_whole and split.after:
+            if surveys:
                 self._survey.add(group.found)
+            if collects:
                 self._descriptions.add(*group)
             if times is not None:
                 group = Group(group.arena, group.found.at(times.holds(group.found.heads["log_time"])))

@@ -100,10 +100,13 @@ class McapSource:
                 _check_counts(section, shared, split, self.path)
             yield from reading.after(section)
 
-    def info(self) -> McapInfo:
-        """What is in the file; reads its summary, and all of it only when there is none."""
+    def info(self, *, timing: bool = False) -> McapInfo:
+        """What is in the file; reads its summary, and all of it only when there is none.
+
+        With ``timing`` it also tells rates and gaps of the channels, and reads the message indexes for that.
+        """
         with McapFile(self.path) as file:
-            return describe_file(file)
+            return describe_file(file, timing=timing)
 
     def recovery_report(self) -> McapRecoveryReport:
         """What can be recovered of the file, and what is lost; reads all of it, and decodes nothing."""

@@ -44,7 +44,10 @@ def storage_type(datatype: pa.DataType) -> pa.DataType:
 
 def in_type(values: pa.Array, datatype: pa.DataType) -> pa.Array:
     """The values in the type of :func:`plain_schema`."""
-    return values if values.type == datatype else values.cast(datatype)
+    if values.type != datatype:
+        return values.cast(datatype)
+    # Maps whose entries are named differently are equal. In a file they may have the name of their column.
+    return values if str(values.type) == str(datatype) else values.view(datatype)
 
 
 def _storage_field(field: pa.Field) -> pa.Field:

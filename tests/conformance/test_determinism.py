@@ -39,7 +39,7 @@ def written(path: Path, out: Path, executor: str) -> list[Chunk]:
     stream = McapReader(path).stream().filter(content="/topic/** - /topic/1")
     result = stream.write_rrd(out, application_id="a", recording_id="r", executor=executor)
     assert result.splits > 5
-    assert result.rows == 2000
+    assert result.rows == 2000 + 2, "messages, and the schemas of two topics"
     return RrdReader(out).stream().to_chunks(executor="inline")
 
 

@@ -27,6 +27,7 @@ from chunkmill.engine.rrd.framing import (
     stream_footer,
 )
 from chunkmill.engine.stream import LazyChunkStream
+from fuzz_encodings import encoded_messages
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 from mcap.writer import CompressionType, IndexType, Writer
 from mutation import LengthField, from_varint
@@ -191,6 +192,8 @@ def mcap_sources() -> list[Source]:
         _mcap("unindexed", compression=CompressionType.ZSTD, index_types=IndexType.NONE, enable_data_crcs=True)
     )
     sources.append(_mcap("unchunked", use_chunking=False, enable_data_crcs=True))
+    sources.append(_mcap("encodings", compression=CompressionType.NONE))
+    sources.append(_mcap("encodings-lz4", compression=CompressionType.LZ4, enable_data_crcs=True))
     return sources
 
 
@@ -198,6 +201,22 @@ def _mcap(name: str, **options: object) -> Source:
     file = io.BytesIO()
     writer = Writer(file, chunk_size=2048, **options)  # type: ignore[arg-type]
     writer.start(profile="ros2", library="fuzz")
+    if name.startswith("encodings"):
+        for i, (channel, data) in enumerate(encoded_messages(writer, 63)):
+            writer.add_message(channel, log_time=10**9 + i, data=data, publish_time=10**9, sequence=i)
+    else:
+        _add_common(writer)
+    guarded_whole = bool(options.get("enable_data_crcs"))
+    if guarded_whole:
+        writer.add_attachment(1, 2, "notes.txt", "text/plain", b"attached")
+        writer.add_metadata("place", {"site": "north"})
+    writer.finish()
+    data = file.getvalue()
+    lengths, unguarded = _mcap_fields(data)
+    return Source(name, data, lengths, () if guarded_whole else unguarded, _seal_mcap)
+
+
+def _add_common(writer: Writer) -> None:
     ids = [_ros2_channel(writer), _protobuf_channel(writer), writer.register_channel("/raw", "opaque", 0, {"k": "v"})]
     chance = random.Random(3)
     for i in range(60):
@@ -207,14 +226,6 @@ def _mcap(name: str, **options: object) -> Source:
         proto = b"\x08" + bytes([i + 1]) + b"\x12\x04word" + b"\x1a\x08" + chance.randbytes(8)
         data = (ros, proto, chance.randbytes(40))[i % 3]
         writer.add_message(ids[i % 3], log_time=10**9 + i, data=data, publish_time=10**9 + i // 2, sequence=i)
-    guarded_whole = bool(options.get("enable_data_crcs"))
-    if guarded_whole:
-        writer.add_attachment(1, 2, "notes.txt", "text/plain", b"attached")
-        writer.add_metadata("place", {"site": "north"})
-    writer.finish()
-    data = file.getvalue()
-    lengths, unguarded = _mcap_fields(data)
-    return Source(name, data, lengths, () if guarded_whole else unguarded, _seal_mcap)
 
 
 def _ros2_channel(writer: Writer) -> int:

@@ -115,7 +115,7 @@ def test_log_levels() -> None:
     names = ["UNKNOWN", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL", None]
     rows = [{"level": {"name": n, "value": i}, "message": f"m{i}", "timestamp": stamp(i)} for i, n in enumerate(names)]
     (made,) = mapped("Log", rows)
-    assert made["TextLog:level"] == [[None], ["DEBUG"], ["INFO"], ["WARN"], ["ERROR"], ["CRITICAL"], [None]]
+    assert made["TextLog:level"] == [None, ["DEBUG"], ["INFO"], ["WARN"], ["ERROR"], ["CRITICAL"], None]
     assert made["TextLog:text"] == [[f"m{i}"] for i in range(7)]
     words = pa.struct({"level": pa.string(), "message": pa.string()})
     (by_name,) = mapped("Log", [{"level": "WARNING", "message": "m"}], kind=words)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentDescriptor, TimeColumn
 from chunkmill.engine.errors import LensError, SelectorError
-from chunkmill.lenses import DeriveLens, LensSet, Selector, apply_lenses
+from chunkmill.lenses import DeriveLens, LensSet, MutateLens, Selector, apply_lenses
 
 MESSAGE = "Msg:message"
 
@@ -199,3 +199,16 @@ def test_a_callable_may_refuse_values_in_its_own_words() -> None:
     lens = DeriveLens(MESSAGE).to_component("A:v", Selector(".v").pipe(refuse))
     with pytest.raises(LensError, match=r"input: `Msg:message`\): 2 values are too many"):
         apply_lenses(chunk([{"v": 1}, {"v": 2}]), lens)
+
+
+@pytest.mark.parametrize("scatter", [False, True])
+def test_nothing_is_stored_under_rows_that_are_null(scatter: bool) -> None:
+    rows = [{"v": 1}, {"v": None}, {"v": 3}]
+    lens = DeriveLens(MESSAGE, output_child="a", scatter=scatter).to_component("A:v", ".v" if scatter else ".v!")
+    (made,) = apply_lenses(chunk(rows, pa.struct({"v": pa.int64()})), lens)
+    column = made.data.components[0].values
+    assert (column.to_pylist(), len(column.values)) == ([[1], None, [3]], 2)
+    (own,) = apply_lenses(chunk(rows), DeriveLens(MESSAGE).to_component("A:v", ".v!"))
+    assert len(own.data.components[0].values.values) == 2
+    (changed,) = apply_lenses(chunk(rows), MutateLens(MESSAGE, ".v!"))
+    assert len(changed.data.components[0].values.values) == 2

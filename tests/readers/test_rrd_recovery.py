@@ -81,6 +81,17 @@ def test_a_damaged_chunk_costs_itself_alone(whole: Path, tmp_path: Path) -> None
     assert f"lost one message at byte {entry.offset:,}" in line
 
 
+@pytest.mark.parametrize("recover", [True, False])
+def test_the_report_without_the_chunks(whole: Path, tmp_path: Path, recover: bool) -> None:
+    assert RrdReader(whole, recover=recover).recovery_report().is_whole
+    path = tmp_path / "cut.rrd"
+    path.write_bytes(whole.read_bytes()[:-1000])
+    _, (line,) = recovered(path)
+    report = RrdReader(path, recover=recover).recovery_report(store=STORE)
+    assert str(report) == line
+    assert not report.is_whole
+
+
 def test_what_was_recovered_opens_with_rerun(whole: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.rrd"
     cut.write_bytes(whole.read_bytes()[:-1000])

@@ -66,6 +66,8 @@ class Ros2Decoder:
         self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, columnar: dict[int, str], faults: Faults
     ) -> list[Piece]:
         labels = _labels(data, starts, ends, faults)
+        if not self._node.fields:
+            labels = _without_content(labels, ends - starts, faults)
         pieces: list[Piece] = []
         for label in np.unique(labels[labels != _UNREADABLE]).tolist():
             chosen = np.flatnonzero(labels == label)
@@ -87,6 +89,17 @@ class Ros2Decoder:
             except CdrError as error:
                 faults[index] = str(error)
         return np.array(good, np.int64), pa.array(values, self.datatype)
+
+
+def _without_content(labels: np.ndarray, lengths: np.ndarray, faults: Faults) -> np.ndarray:
+    """Of a type without fields, messages have a byte and padding: with more, the definition is not theirs. Recorders
+    that do not find a definition leave an empty one.
+    """
+    labels = labels.astype(np.int64)
+    for index in np.flatnonzero((labels != _UNREADABLE) & (lengths > 2 * _HEADER)).tolist():
+        labels[index] = _UNREADABLE
+        faults[index] = f"it holds {lengths[index]} bytes, and its definition has no fields"
+    return labels
 
 
 def _labels(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> np.ndarray:

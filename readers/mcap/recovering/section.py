@@ -9,6 +9,7 @@ import numpy as np
 
 from ....engine.bounded import check_expansion
 from ....engine.errors import ReadError
+from ....engine.limits import MIB
 from ..file import McapFile
 from ..file_level.metadata import read_metadata
 from ..records import (
@@ -124,8 +125,9 @@ class RecoveringSection(SectionReader):
         try:
             body = self._file.read_up_to(at + HEAD.size, min(left, CHUNK_HEAD_MAX))
             head = parse_chunk_head(body, length, path=self._file.path, offset=at)
-            size = max(0, min(head.size, left - head.data_at))
-            check_expansion(size, head.uncompressed_size, path=self._file.path, offset=at, what="a chunk")
+            check_expansion(head.size, head.uncompressed_size, path=self._file.path, offset=at, what="a chunk")
+            most = head.uncompressed_size + head.uncompressed_size // 64 + MIB
+            size = max(0, min(head.size, left - head.data_at, most))
             data_at = at + HEAD.size + head.data_at
             data = self._file.read_at(data_at, size, what="a chunk")
         except ReadError:

@@ -16,12 +16,13 @@ def run(*arguments: object) -> Result:
 
 
 def rows(path: Path) -> dict[str, int]:
-    """Rows by entity of the first recording of an RRD."""
+    """Rows with a time by entity of the first recording of an RRD."""
     from chunkmill.readers import RrdReader
 
     counts: dict[str, int] = {}
     for chunk in RrdReader(path).stream().to_chunks(executor="inline"):
-        counts[chunk.entity_path] = counts.get(chunk.entity_path, 0) + chunk.num_rows
+        if not chunk.is_static:
+            counts[chunk.entity_path] = counts.get(chunk.entity_path, 0) + chunk.num_rows
     return counts
 
 
@@ -31,6 +32,21 @@ def test_an_mcap_becomes_an_rrd(data: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "rows in" in result.stderr
     assert rows(out)["/nissan/gps/duro/imu"] == 1556
+
+
+def test_a_cut_recording_is_refused_or_recovered(data: Path, tmp_path: Path) -> None:
+    whole = tmp_path / "whole.rrd"
+    run("convert", data / "demo.mcap", "-o", whole, "-q")
+    for name, given in (("cut.mcap", data / "demo.mcap"), ("cut.rrd", whole)):
+        cut, out = tmp_path / name, tmp_path / "out.rrd"
+        cut.write_bytes(given.read_bytes()[: given.stat().st_size * 2 // 3])
+        assert run("convert", cut, "-o", out).exit_code == 1
+        assert not out.exists()
+        result = run("convert", cut, "-o", out, "--recover")
+        assert result.exit_code == 0, result.output
+        assert "warning:" in result.stderr and "recovered" in result.stderr
+        assert 0 < sum(rows(out).values()) < 3513
+        out.unlink()
 
 
 def test_ids_are_the_files_name_or_what_is_asked_for(data: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from chunkmill.engine.cli.command import commands
 from click.testing import CliRunner, Result
 
@@ -32,13 +33,31 @@ def test_an_mcap_as_json(data: Path) -> None:
     assert {t["name"]: t["type"] for t in recording["timelines"]}["message_log_time"] == "timestamp"
 
 
+def test_rates_gaps_and_compression_of_an_mcap(data: Path, tmp_path: Path) -> None:
+    (recording,) = inspected(data / "demo.mcap")["recordings"]
+    imu = next(e for e in recording["entities"] if e["path"] == "/nissan/gps/duro/imu")
+    assert imu["rate"] == pytest.approx(99.3, abs=0.5)
+    assert 10**7 < imu["largest_gap"] < 10**8
+    table = run("inspect", data / "demo.mcap").stdout
+    for word in ("rate", "largest gap", " Hz", "compression none", "compression ratio 1.00"):
+        assert word in table
+
+
+def test_an_mcap_that_is_compressed_as_a_whole(data: Path, tmp_path: Path) -> None:
+    wrapped = tmp_path / "demo.mcap.zstd"
+    wrapped.write_bytes(zstandard.compress((data / "demo.mcap").read_bytes()))
+    report = inspected(wrapped)
+    assert (report["format"], report["bytes"]) == ("mcap", wrapped.stat().st_size)
+    assert report["recordings"] == inspected(data / "demo.mcap")["recordings"]
+
+
 def test_what_convert_wrote_as_json(data: Path, tmp_path: Path) -> None:
     run("convert", data / "demo.mcap", "-o", tmp_path / "demo.rrd", "-q")
     report = inspected(tmp_path / "demo.rrd")
     (recording,) = report["recordings"]
     assert (recording["application_id"], recording["recording_id"]) == ("chunkmill", "demo")
     imu = next(e for e in recording["entities"] if e["path"] == "/nissan/gps/duro/imu")
-    assert imu["rows"] == 1556
+    assert imu["rows"] == 1556 + 2, "messages, and the static rows of its schema and of the names of its series"
     assert imu["bytes"] > 0
     assert "message_log_time" in imu["timelines"]
     before = inspected(data / "demo.mcap")["recordings"][0]["timelines"]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import time
 import traceback
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from chunkmill.engine.errors import ReadError, WriteError
+from chunkmill.engine.errors import ReadError, UsageError, WriteError
 from chunkmill.engine.execution.failures import failure_to_dict, is_transient
 from chunkmill.engine.objects import ObjectUrl, RemoteFile, bucket, bucket_of, upload_to
 from chunkmill.engine.store import ChunkStore
@@ -17,8 +19,10 @@ from chunkmill.engine.stream import LazyChunkStream
 from conftest import CREDENTIALS, Reply, S3Server
 from test_outputs_in_stores import blob, content, names, scalars, unfinished
 
-MIB = 1024 * 1024
+MIB = 10 * 1024  # parts are as much smaller
 DATA = random.Random(9).randbytes(3 * MIB)
+
+pytestmark = pytest.mark.usefixtures("small_parts")
 
 Answer = Callable[[Any, Callable[[], Reply]], list[bytes]]
 
@@ -171,3 +175,20 @@ def test_missing_credentials_are_said(monkeypatch: pytest.MonkeyPatch, s3: S3Ser
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     with pytest.raises(ReadError, match="no credentials were found"):
         RemoteFile("s3://fleet/a.mcap")
+
+
+def test_a_forked_process_says_that_it_cannot(url: str) -> None:
+    """It would hang: the library's threads are those of the parent."""
+    with RemoteFile(url) as file:
+        file.pread(0, 10)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            refused = 0
+            for call in (lambda: file.pread(len(DATA) // 2, 10), lambda: RemoteFile(url)):
+                try:
+                    call()
+                except UsageError as error:
+                    refused += "spawn" in str(error)
+            os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2

@@ -18,10 +18,12 @@ from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
 from conftest import S3Server
 
+pytestmark = pytest.mark.usefixtures("small_parts")
+
 RNG = np.random.default_rng(4)
 
 
-def blob(number: int, size: int = 300_000) -> Chunk:
+def blob(number: int, size: int = 100_000) -> Chunk:
     """A chunk that does not compress."""
     column = ComponentColumn("x", [RNG.integers(0, 256, size, np.uint8).tobytes()])
     return Chunk.from_columns(f"/blob/{number}", [TimeColumn("frame", sequence=[number])], [column])
@@ -43,7 +45,8 @@ def unfinished(s3: S3Server, bucket: str) -> list[str]:
 def content(chunks: Iterator[Chunk]) -> list[tuple[str, dict]]:
     """What chunks hold, but for the ids that every run makes anew."""
     batches = [(c.entity_path, c.to_record_batch()) for c in chunks]
-    return sorted((entity, {n: b.column(n) for n in b.schema.names if "RowId" not in n}) for entity, b in batches)
+    found = [(entity, {n: b.column(n) for n in b.schema.names if "RowId" not in n}) for entity, b in batches]
+    return sorted(found, key=lambda f: (f[0], str(f[1])))
 
 
 def write(stream: LazyChunkStream, to: str | Path, **options: object) -> None:
@@ -62,15 +65,15 @@ def test_an_rrd_in_a_store_is_that_of_a_file_system(data: Path, bucket: str, s3:
 
 
 def test_parts_are_joined_inside_the_store(bucket: str, s3: S3Server, tmp_path: Path) -> None:
-    write(LazyChunkStream.from_iter(blob(i, 2_400_000) for i in range(6)), tmp_path / "a.rrd")
+    write(LazyChunkStream.from_iter(blob(i, 100_000) for i in range(10)), tmp_path / "a.rrd")
     write(RrdReader(tmp_path / "a.rrd").stream(), f"{bucket}/a.rrd")
     s3.log.clear()
     write(RrdReader(f"{bucket}/a.rrd").stream(), f"{bucket}/b.rrd")
     size = (tmp_path / "a.rrd").stat().st_size
     reads = [line.rpartition("=")[2].split("-") for line in s3.log if line.startswith("GET") and "bytes=" in line]
     fetched = sum(int(stop) - int(start) + 1 for start, stop in reads)
-    assert size < fetched < size + 6_500_000, "all of the source, and of the part no more than its beginning"
-    assert len(reads) <= 8
+    assert size < fetched < size + 100_000, "all of the source, and of the part no more than its beginning"
+    assert len(reads) <= 25  # windows of 80 kB, in all of 1 MB
     assert content(RrdReader(f"{bucket}/b.rrd").stream().to_chunks()) == content(
         RrdReader(tmp_path / "a.rrd").stream().to_chunks()
     )
@@ -117,7 +120,7 @@ def test_an_rrd_is_not_written_onto_its_source(bucket: str) -> None:
 
 def test_shards_appear_under_a_prefix(bucket: str, s3: S3Server) -> None:
     chunks = [blob(i) for i in range(5)]
-    write(LazyChunkStream.from_iter(chunks), f"{bucket}/shards", shards=True, shard_bytes=700_000)
+    write(LazyChunkStream.from_iter(chunks), f"{bucket}/shards", shards=True, shard_bytes=240_000)
     assert names(s3, bucket) == [f"shards/shard-{i:05d}.rrd" for i in range(3)]
     found = [c for i in range(3) for c in RrdReader(f"{bucket}/shards/shard-{i:05d}.rrd").stream().to_chunks()]
     assert content(found) == content(chunks)
@@ -137,7 +140,7 @@ def test_no_shard_stays_when_one_cannot_be_finished(bucket: str, s3: S3Server, m
 
     monkeypatch.setattr(S3Upload, "finish", failing)
     with pytest.raises(WriteError, match="507"):
-        write(LazyChunkStream.from_iter(blob(i) for i in range(5)), f"{bucket}/s", shards=True, shard_bytes=700_000)
+        write(LazyChunkStream.from_iter(blob(i) for i in range(5)), f"{bucket}/s", shards=True, shard_bytes=240_000)
     assert names(s3, bucket) == []
     assert unfinished(s3, bucket) == []
 
@@ -196,9 +199,9 @@ class TestKept:
         self, bucket: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(collecting, "is_small", lambda _: False)
-        chunks = [blob(i, 300_000) for i in range(5)]
+        chunks = [blob(i, 100_000) for i in range(5)]
         stream = LazyChunkStream.from_iter(chunks)
-        store = stream.collect(into=f"{bucket}/large", optimize=OptimizationProfile.LIVE, shard_bytes=1_000_000)
+        store = stream.collect(into=f"{bucket}/large", optimize=OptimizationProfile.LIVE, shard_bytes=350_000)
         assert content(iter(store)) == content(chunks)
         assert len([n for n in names(s3, bucket) if n.endswith(".rrd")]) == 2
         assert not [n for n in names(s3, bucket) if "staging" in n]

@@ -9,11 +9,13 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.errors import ReadError, SourceMissingError, error_from_dict
 from chunkmill.engine.objects import ObjectUrl, RemoteFile, bucket_of
-from chunkmill.engine.objects.remote_file import LARGEST_WINDOW, SMALLEST_WINDOW
 from conftest import S3Server
 
-MIB = 1024 * 1024
-DATA = random.Random(7).randbytes(24 * MIB)
+MIB = 10 * 1024  # windows are as much smaller
+LARGEST_WINDOW, SMALLEST_WINDOW = 8 * MIB, 4 * 1024
+DATA = random.Random(7).randbytes(40 * MIB)
+
+pytestmark = pytest.mark.usefixtures("small_parts")
 
 
 @pytest.fixture
@@ -21,13 +23,14 @@ def large(s3: S3Server, bucket: str) -> str:
     url = f"{bucket}/large.bin"
     s3.client.put_object(Bucket=bucket[5:], Key="large.bin", Body=DATA)
     s3.requests.clear()
+    s3.log.clear()
     return url
 
 
 def test_reading_on_takes_few_large_requests(large: str, s3: S3Server) -> None:
     with RemoteFile(large) as file:
-        for offset in range(0, len(DATA), 100_000):
-            assert file.pread(offset, 100_000) == DATA[offset : offset + 100_000]
+        for offset in range(0, len(DATA), 1000):
+            assert file.pread(offset, 1000) == DATA[offset : offset + 1000]
     assert s3.requests["HEAD"] == 1
     assert s3.requests["GET"] <= 4 + len(DATA) // LARGEST_WINDOW + 1
 
@@ -39,9 +42,20 @@ def test_an_expected_range_is_fetched_in_large_requests_and_not_beyond(large: st
         original = file._fetch
         file._fetch = lambda a, b: (fetched.append((a, b)), original(a, b))[1]
         file.expect(start, stop)
-        data = b"".join(file.pread(offset, 4096) for offset in range(start, stop, 4096))
+        data = b"".join(file.pread(offset, 512) for offset in range(start, stop, 512))
     assert data == DATA[start:stop]
     assert sorted(fetched) == [(start, start + 8 * MIB), (start + 8 * MIB, stop)]
+
+
+def test_a_look_ahead_costs_little_and_disturbs_nothing(large: str, s3: S3Server) -> None:
+    with RemoteFile(large) as file:
+        file.expect(0, len(DATA))
+        file.pread(0, 100)
+        assert file.pread(30 * MIB, 10) == DATA[30 * MIB : 30 * MIB + 10]
+        assert b"".join(file.pread(at, 500) for at in range(0, 20 * MIB, 500))[: 20 * MIB] == DATA[: 20 * MIB]
+    sizes = [int(b) - int(a) + 1 for a, _, b in (line.rpartition("=")[2].partition("-") for line in s3.log[1:])]
+    assert sorted(sizes)[0] == SMALLEST_WINDOW
+    assert sum(sizes) <= len(DATA) + SMALLEST_WINDOW
 
 
 def test_reading_here_and_there_fetches_little(large: str, s3: S3Server) -> None:
@@ -49,7 +63,7 @@ def test_reading_here_and_there_fetches_little(large: str, s3: S3Server) -> None
         for offset in random.Random(1).sample(range(len(DATA) - 100), 20):
             assert file.pread(offset, 100) == DATA[offset : offset + 100]
         assert file._step == SMALLEST_WINDOW
-    assert s3.requests["GET"] <= 20
+    assert s3.requests["GET"] <= 25
 
 
 def test_many_small_places_are_fetched_at_once(large: str, s3: S3Server) -> None:

@@ -7,12 +7,14 @@ import random
 import pytest
 from chunkmill.engine.errors import ReadError, WriteError
 from chunkmill.engine.objects import ObjectUrl, Upload, bucket_of, upload_to
-from chunkmill.engine.objects.s3_upload import PART
 from chunkmill.engine.objects.stream_upload import StreamUpload
-from conftest import S3Server
+from conftest import CREDENTIALS, S3Server
 
-MIB = 1024 * 1024
+MIB = 10 * 1024  # parts are as much smaller
+PART = 8 * MIB
 DATA = random.Random(5).randbytes(18 * MIB)
+
+pytestmark = pytest.mark.usefixtures("small_parts")
 
 
 def whole(s3: S3Server, url: str) -> bytes:
@@ -112,3 +114,18 @@ def test_a_bucket_that_is_missing_is_named(size: int, s3: S3Server) -> None:
 
     with pytest.raises(WriteError, match=r"s3://nowhere-at-all/out.bin: cannot be written: there is no such bucket"):
         write()
+
+
+def test_real_parts_are_large_enough_for_s3(bucket: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": s3.endpoint}.items():
+        monkeypatch.setenv(name, value)
+    data = random.Random(6).randbytes(8 * 1024 * 1024)
+    source = ObjectUrl.of(f"{bucket}/source.bin")
+    bucket_of(source).put(source.key, data)
+    upload = upload_to(ObjectUrl.of(f"{bucket}/joined.bin"))
+    upload.write(b"head")
+    for begin, end in [(0, 100), (100, len(data)), (0, len(data))]:
+        upload.copy(source, None, begin, end - begin)
+    upload.finish()
+    assert whole(s3, f"{bucket}/joined.bin") == b"head" + data + data

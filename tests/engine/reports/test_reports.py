@@ -12,7 +12,7 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import UsageError, WriteError
 from chunkmill.engine.phases import DECODE, OPERATE, PHASES, READ, measuring, phase, timed
-from chunkmill.engine.reports import EntityReport, RunReport, SizeHistogram, TaskReport
+from chunkmill.engine.reports import EntityReport, RunReport, SizeHistogram, TaskReport, save_report
 from chunkmill.engine.reports.charts import timeline
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
@@ -76,7 +76,7 @@ def test_spark_reports_the_same_counts(converted: tuple[RunReport, Path], data: 
 
 def test_a_kept_json_says_the_same(converted: tuple[RunReport, Path], tmp_path: Path) -> None:
     report, _ = converted
-    report.save(tmp_path / "run.json")
+    save_report(report, tmp_path / "run.json")
     kept = json.loads((tmp_path / "run.json").read_text())
     assert kept["version"] == 1
     assert (kept["rows"], kept["chunks"], kept["bytes_out"]) == (report.rows, report.chunks, report.bytes_out)
@@ -87,9 +87,9 @@ def test_a_kept_json_says_the_same(converted: tuple[RunReport, Path], tmp_path: 
 def test_a_report_is_json_or_html_and_says_where_it_cannot_be_written(tmp_path: Path) -> None:
     report = RunReport(0, 0, 0, 0, 0, 0.0)
     with pytest.raises(UsageError, match=r"a \.json or an \.html file"):
-        report.save(tmp_path / "run.txt")
+        save_report(report, tmp_path / "run.txt")
     with pytest.raises(WriteError, match="No such file or directory"):
-        report.save(tmp_path / "none" / "run.json")
+        save_report(report, tmp_path / "none" / "run.json")
 
 
 def task(index: int, start: float, seconds: float, **phases: float) -> TaskReport:
@@ -106,7 +106,7 @@ def test_reports_of_several_runs_add_up() -> None:
         entities=[EntityReport("/b", 1, 4, 150), EntityReport("/a", 1, 1, 50)], sizes_out=SizeHistogram({4: 1, 9: 1}),
         warnings=("w", "v"),
     )  # fmt: skip
-    both = RunReport.joined([one, two], "out")
+    both = RunReport.joined([one, two], "out", 4.0)
     assert (both.splits, both.chunks, both.rows, both.bytes_in, both.bytes_out, both.seconds) == (2, 3, 25, 150, 290, 4)
     assert both.phases == pytest.approx({"plan": 0.3, "read": 1.0, "commit": 0.3})
     assert [(t.index, t.start) for t in both.tasks] == [(0, 0.5), (1, 3.25)]
@@ -153,7 +153,7 @@ def page_of(tmp_path: Path) -> Path:
         for path, n in (("/a/<b>", 10), ("/large", 5000))
     ]
     report = LazyChunkStream.from_iter(chunks).write_rrd(tmp_path / "page.rrd", **IDS)
-    report.save(tmp_path / "run.html")
+    save_report(report, tmp_path / "run.html")
     return tmp_path / "run.html"
 
 

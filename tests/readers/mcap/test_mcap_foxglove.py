@@ -224,12 +224,28 @@ uint32 nanosec
 """
 
 
-def test_foxglove_messages_of_ros_are_mapped_like_protobuf(tmp_path: Path) -> None:
+IDL_VIDEO = b"""module foxglove {
+  struct Time { uint32 sec; uint32 nsec; };
+  struct CompressedVideo { Time timestamp; string frame_id; sequence<uint8> data; string format; };
+};
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding", "text"),
+    [
+        ("foxglove_msgs/msg/CompressedVideo", "ros2msg", ROS2_VIDEO),
+        ("foxglove::CompressedVideo", "omgidl", IDL_VIDEO),
+    ],
+)
+def test_foxglove_messages_in_cdr_are_mapped_like_protobuf(
+    tmp_path: Path, name: str, encoding: str, text: bytes
+) -> None:
     cdr = (
         b"\0\1\0\0" + struct.pack("<iI", 3, 4) + struct.pack("<I4s", 4, b"cam\0") + struct.pack("<I4s", 4, b"\1\2\3\4")
     )
     cdr += struct.pack("<I5s", 5, b"h264\0")
-    records = [schema(1, "foxglove_msgs/msg/CompressedVideo", "ros2msg", ROS2_VIDEO), channel(1, "/v", "cdr", 1)]
+    records = [schema(1, name, encoding, text), channel(1, "/v", "cdr", 1)]
     path = written(tmp_path, mcap([chunk_of([*records, message(1, 0, cdr)])]))
     (made,) = chunks_of(path)
     assert {x.descriptor.component: x.values.to_pylist() for x in made.data.components} == {
@@ -239,4 +255,13 @@ def test_foxglove_messages_of_ros_are_mapped_like_protobuf(tmp_path: Path) -> No
     }
     assert {t.name: t.ticks.tolist() for t in made.data.timelines}["timestamp"] == [3 * 10**9 + 4]
     ((names, _),) = shown(chunks_of(path, decoders=["ros2_reflection", "ros2msg"]))
-    assert names == ["foxglove_msgs.msg.CompressedVideo:message"]
+    assert names == [f"{name.replace('::', '.').replace('/', '.')}:message"]
+
+
+def test_poses_in_flatbuffers_are_mapped_like_protobuf(shared_data: Path) -> None:
+    chunks = chunks_of(shared_data / "mcap" / "derived" / "flatbuffer_pose_in_frame.mcap")
+    assert sum(c.num_rows for c in chunks) == 7524
+    assert {tuple(names) for names, _ in shown(chunks)} == {
+        ("CoordinateFrame:frame", "InstancePoses3D:quaternions", "InstancePoses3D:translations")
+    }
+    assert all("timestamp" in times for _, times in shown(chunks))

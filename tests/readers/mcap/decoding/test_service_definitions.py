@@ -100,3 +100,11 @@ def test_an_event_is_decoded() -> None:
 def test_refused(name: str, text: bytes, words: str) -> None:
     with pytest.raises(SchemaError, match=words):
         parse_ros2(name, text)
+
+
+def test_a_definition_that_was_left_empty_loses_nothing() -> None:
+    decoder = ros2_decoder("p/action/Fib_FeedbackMessage", b"")
+    decoded = decoder.decode(*join([b"\0\1\0\0\0", b"\0\1\0\0" + bytes(20), b"\0\1\0\0\0\0\0\0", b"\0\7"]))
+    assert decoded.bad.tolist() == [1, 3]
+    assert "no fields" in decoded.reasons[0]
+    assert decoded.values.to_pylist() == [{}, {}]

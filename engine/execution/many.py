@@ -1,0 +1,159 @@
+"""Many recordings written by few stages: each is committed, or fails, by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ..errors import SessionError
+from ..failing import writing
+from ..locations import Location
+from ..reports import RunReport
+from ..rrd import StoreEntry
+from .chunk_rows import Note, PartChunk
+from .commit import commit_rrd
+from .failures import failure_from_dict
+from .folders import Folder
+from .joined import JoinedWork
+from .part import PartJob
+from .quarantine import settle
+from .reporting import Ran, RunStart
+from .runner import RunOptions, check_closed, check_destination, finished_report, run_rows
+from .staging import Staging
+from .work import Task, Work
+
+STAGE_TASKS: Final = 256
+"""Tasks of one stage: what is committed together when a run is cut is lost together too."""
+
+STAGE_BYTES: Final = 4 << 30
+"""Source bytes of one stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One RRD to be written: its name, and its stores with the work that gives each its chunks."""
+
+    destination: Location
+    outputs: Sequence[tuple[StoreEntry, Work]]
+    start: RunStart = field(default_factory=RunStart)
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks."""
+        return sum(len(work.tasks) for _, work in self.outputs)
+
+    @property
+    def size(self) -> int:
+        """Source bytes."""
+        return sum(task.size for _, work in self.outputs for task in work.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the recording ``index``: a report, or the error for which nothing was written."""
+
+    index: int
+    report: RunReport | None = None
+    error: Exception | None = None
+
+
+def write_recordings(recordings: Iterable[Recording], folder: Location, options: RunOptions) -> Iterator[Outcome]:
+    """Write recordings below ``folder``, a stage for every 256 tasks or 4 GiB of them, in order.
+
+    Guarantee: a recording appears whole or not at all, and one that fails leaves the others alone. Outcomes come when
+    a stage is done, its recordings committed. A failure of Spark itself (a worker that was killed too often) is tried
+    again with each recording of the stage in a stage of its own.
+    """
+    stage: list[tuple[int, Recording]] = []
+    for index, recording in enumerate(recordings):
+        try:
+            check_destination(recording.destination, JoinedWork([w for _, w in recording.outputs]), parents=False)
+        except Exception as error:  # noqa: BLE001 (an outcome of its own)
+            yield Outcome(index, error=error)
+            continue
+        stage.append((index, recording))
+        if sum(r.tasks for _, r in stage) >= STAGE_TASKS or sum(r.size for _, r in stage) >= STAGE_BYTES:
+            yield from _run(stage, folder, options)
+            stage = []
+    yield from _run(stage, folder, options)
+
+
+def _run(stage: Sequence[tuple[int, Recording]], folder: Location, options: RunOptions) -> Iterator[Outcome]:
+    if not stage:
+        return
+    try:
+        yield from _Stage(stage, folder, options).run()
+    except SessionError as error:
+        if len(stage) == 1:
+            yield Outcome(stage[0][0], error=error)
+            return
+        for one in stage:
+            yield from _run([one], folder, options)
+
+
+class _Stage:
+    """Recordings in one stage; ``owners`` is the position of each task's recording in the stage."""
+
+    def __init__(self, stage: Sequence[tuple[int, Recording]], folder: Location, options: RunOptions) -> None:
+        self._stage = stage
+        self._folder = folder
+        self._options = options
+        self._work = JoinedWork([work for _, recording in stage for _, work in recording.outputs])
+        self._owners = tuple(at for at, (_, recording) in enumerate(stage) for _ in range(recording.tasks))
+        self._stores = tuple(s for _, r in stage for s, work in r.outputs for _ in work.tasks)
+
+    def run(self) -> Iterator[Outcome]:
+        with writing(str(self._folder)):
+            Folder.at(self._folder).make()
+        with Staging.beside(self._folder / "recordings") as staging:
+            job = PartJob(
+                self._work,
+                self._stores,
+                staging.location,
+                str(self._folder),
+                groups=self._owners,
+            )
+            chunks, notes = run_rows(job, staging, self._options)
+            ran = self._by_recording(chunks, notes)
+            outcomes = [self._commit(at, ran[at], staging) for at in range(len(self._stage))]
+        yield from outcomes
+
+    def _commit(self, at: int, ran: Ran, staging: Staging) -> Outcome:
+        index, recording = self._stage[at]
+        try:
+            failures = [n for n in ran.notes if n.kind == "failure"]
+            if failures:
+                raise failure_from_dict(min(failures, key=lambda n: n.task).data)
+            check_closed(ran)
+            settle(staging, ran.notes)
+            committing = time.perf_counter()
+            with writing(str(recording.destination)):
+                Folder.at(recording.destination.parent).make()
+            stores = [store for store, _ in recording.outputs]
+            size = commit_rrd(staging, recording.destination, stores, self._stores, ran.chunks)
+        except SessionError:
+            raise
+        except Exception as error:  # noqa: BLE001 (an outcome of its own)
+            return Outcome(index, error=error)
+        options = replace(self._options, start=recording.start, progress=None)
+        report = finished_report(ran, recording.destination, size, time.perf_counter() - committing, options)
+        return Outcome(index, _own(report))
+
+    def _by_recording(self, chunks: Iterable[PartChunk], notes: Iterable[Note]) -> list[Ran]:
+        """What came of each recording's tasks."""
+        found: list[tuple[list[Task], list[PartChunk], list[Note]]] = [([], [], []) for _ in self._stage]
+        for task in self._work.tasks:
+            found[self._owners[task.index]][0].append(task)
+        for chunk in chunks:
+            found[self._owners[chunk.task]][1].append(chunk)
+        for note in notes:
+            found[self._owners[note.task]][2].append(note)
+        return [Ran(*parts) for parts in found]
+
+
+def _own(report: RunReport) -> RunReport:
+    """The report with the time that was spent on this recording, without what it waited for the others."""
+    phases = {**report.phases, "start": 0.0}
+    return replace(report, phases=phases, seconds=sum(phases.values()))
