@@ -87,7 +87,7 @@ class HeaderBuilder:
         if not count:
             return NO_ROWS
         before = self._components.get(row)
-        if before:
+        if before and len(before[-1][1]) > position:
             known = before[-1][1][position]
             if known.num_rows == count and known.start == start and known.end == end:
                 return known
@@ -98,7 +98,7 @@ class HeaderBuilder:
 
     def _shared(self, row: int, found: list[ComponentRange]) -> tuple[ComponentRange, ...]:
         before = self._components.get(row)
-        if before and all(map(is_, before[-1][1], found)):
+        if before and len(before[-1][1]) == len(found) and all(map(is_, before[-1][1], found)):
             return before[-1][1]
         return tuple(found)
 
