@@ -10,7 +10,7 @@ from ..locations import Location
 from ..objects import ObjectUrl
 from ..rrd import RrdWriter, StoreEntry
 from .chunk_rows import PartChunk
-from .folders import OPEN_SUFFIX, Folder, NewFile, sync_folder
+from .folders import OPEN_SUFFIX, Folder, NewFile, replace_file, sync_folder
 from .passing import PassedPart, Regions
 from .shards import Shard, numbered_names, write_shards
 from .staging import Staging
@@ -69,8 +69,8 @@ class RrdCommit:
                 whole.discard()
                 raise
             if not isinstance(self._destination, ObjectUrl):
-                (self._staging.local / (_COMMIT_NAME if in_place else _STITCHED_NAME)).replace(self._destination)
-                sync_folder(self._destination.parent)
+                name = _COMMIT_NAME if in_place else _STITCHED_NAME
+                replace_file(self._staging.local / name, self._destination)
         return writer.position
 
     def close(self) -> None:

@@ -40,29 +40,48 @@ def lie_as_listed(file: PositionalFile, table: ManifestTable, store_field: bytes
     sizes = _payload_sizes(table, len(store_field))
     if sizes is None:
         return False
-    heads = _read(
-        file, table.offsets - np.uint64(MESSAGE_HEADER_SIZE), MESSAGE_HEADER_SIZE + len(store_field) + _MOST_AFTER_STORE
-    )
-    tails = _read(file, table.offsets + table.sizes - np.uint64(TAIL_SIZE), TAIL_SIZE)
+    head_size = MESSAGE_HEADER_SIZE + len(store_field) + _MOST_AFTER_STORE
+    found = _read(file, table.offsets - np.uint64(MESSAGE_HEADER_SIZE), table.offsets + table.sizes, head_size)
+    if found is None:
+        return False
+    heads, tails = found
     return (
-        heads is not None
-        and tails is not None
-        and _frames_fit(heads, table, store_field)
+        _frames_fit(heads, table, store_field)
         and bool(np.array_equal(tails, _expected_tails(table)))
         and _fields_fit(heads[:, MESSAGE_HEADER_SIZE + len(store_field) :], table, sizes)
     )
 
 
-def _read(file: PositionalFile, starts: Numbers, size: int) -> _Bytes | None:
-    """``size`` bytes from each of ``starts``, a row each; None where the file ends before."""
-    found = np.zeros((len(starts), size), dtype=np.uint8)
-    if len(starts) and int(starts.max()) + size > file.size:
+def _read(file: PositionalFile, starts: Numbers, stops: Numbers, head_size: int) -> tuple[_Bytes, _Bytes] | None:
+    """The bytes that messages begin and end with, a row each; None where the file ends before.
+
+    What lies side by side is read by one call.
+    """
+    heads = np.zeros((len(starts), head_size), dtype=np.uint8)
+    tails = np.zeros((len(starts), TAIL_SIZE), dtype=np.uint8)
+    if len(starts) and int(starts.max()) + head_size > file.size:
         return None
-    view, handle = found.data.cast("B"), file.fileno()
-    for at, start in zip(range(0, found.size, size), starts.tolist(), strict=True):
-        if os.preadv(handle, [view[at : at + size]], start) != size:
+    begin, end, handle = heads.data.cast("B"), tails.data.cast("B"), file.fileno()
+    before: memoryview | None = None
+    position, at, tail_at = -1, 0, 0
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        head = begin[at : at + head_size]
+        if before is None:
+            if os.preadv(handle, [head], start) != head_size:
+                return None
+        elif start == position:
+            if os.preadv(handle, [before, head], start - TAIL_SIZE) != TAIL_SIZE + head_size:
+                return None
+        elif (
+            os.preadv(handle, [before], position - TAIL_SIZE) != TAIL_SIZE
+            or os.preadv(handle, [head], start) != head_size
+        ):
             return None
-    return found
+        before, position = end[tail_at : tail_at + TAIL_SIZE], stop
+        at, tail_at = at + head_size, tail_at + TAIL_SIZE
+    if before is not None and os.preadv(handle, [before], position - TAIL_SIZE) != TAIL_SIZE:
+        return None
+    return heads, tails
 
 
 def _frames_fit(heads: _Bytes, table: ManifestTable, store_field: bytes) -> bool:
