@@ -12,7 +12,7 @@ import pytest
 from chunkmill.readers import ParquetReader
 from conftest import Duel
 
-peer = pytest.importorskip("rerun.chunk")
+peer = pytest.importorskip("rerun.experimental")
 
 ROWS = 1_000_000
 

@@ -1,10 +1,34 @@
-"""Readers: recordings as streams of chunks."""
+"""Readers: recordings as streams of chunks.
 
-from .lerobot import LeRobotDataset
-from .mcap import McapReader
-from .parquet import ColumnRule, ParquetReader
-from .protocols import IndexedReader, StreamingReader
-from .rrd import RrdReader
+The names below are loaded when they are first used, so that a program that reads one format does not load the others.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .lerobot import LeRobotDataset
+    from .mcap import McapReader
+    from .parquet import ColumnRule, ParquetReader
+    from .protocols import IndexedReader, StreamingReader
+    from .rrd import RrdReader
+
+_HOMES = {
+    ".lerobot": ("LeRobotDataset",),
+    ".mcap": ("McapReader",),
+    ".parquet": (
+        "ColumnRule",
+        "ParquetReader",
+    ),
+    ".protocols": (
+        "IndexedReader",
+        "StreamingReader",
+    ),
+    ".rrd": ("RrdReader",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ColumnRule",
@@ -15,3 +39,13 @@ __all__ = [
     "RrdReader",
     "StreamingReader",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME_OF[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

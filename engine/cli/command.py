@@ -85,19 +85,24 @@ def convert(
         quiet=quiet,
     )
     with reported(debug=debug):
-        _start_spark_ahead(options)
+        if not _start_spark_ahead(options):
+            from .lean import leave_pandas_out
+
+            leave_pandas_out()
         from .conversion import convert_all
 
         convert_all(inputs, output, options)
 
 
-def _start_spark_ahead(options: ConvertOptions) -> None:
-    """Let Spark's JVM boot while readers are imported and the inputs are looked at."""
+def _start_spark_ahead(options: ConvertOptions) -> bool:
+    """Let Spark's JVM boot, where it is wanted, while readers are imported and the inputs are looked at."""
     from ..execution.choice import executor_name
     from ..execution.session import start_ahead
 
-    if executor_name(options.executor) == "spark":
+    wanted = executor_name(options.executor) == "spark"
+    if wanted:
         start_ahead(options.master, options.conf)
+    return wanted
 
 
 @commands.command()

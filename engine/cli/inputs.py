@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 
-from ...readers.lerobot import LeRobotDataset, is_dataset
+from ... import readers
+from ...readers.lerobot import is_dataset
 from ..errors import SourceMissingError, UsageError
 from ..execution.folders import Folder
 from ..locations import Location, reading_location
@@ -108,7 +109,7 @@ def _in_folder(folder: Path) -> Iterator[Input]:
     empty = True
     for here, folders, files in os.walk(folder):
         if is_dataset(Path(here)):
-            episodes = LeRobotDataset(here).episodes()
+            episodes = readers.LeRobotDataset(here).episodes()
             yield from (Input(Path(here), Path(here).relative_to(folder) / e.recording_id, e.index) for e in episodes)
             empty = empty and not episodes
             folders.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...readers import LeRobotDataset, ParquetReader
+from ... import readers
 from ...readers.mcap import ChannelInfo, McapInfo, McapSource
 from ..chunk.header import ChunkHeader, TimelineKind
 from ..locations import Location
@@ -73,7 +73,7 @@ def _facts(info: McapInfo) -> dict[str, str | float | bool]:
 
 
 def _parquet(path: Location) -> FileReport:
-    (info,) = ParquetReader(path).info()
+    (info,) = readers.ParquetReader(path).info()
     columns = tuple(
         ColumnReport(
             c.name, c.type, c.nullable, c.values, c.bytes, c.uncompressed_bytes, c.encodings, c.compression, c.is_index
@@ -89,7 +89,7 @@ def _parquet(path: Location) -> FileReport:
 
 
 def _lerobot(path: Location) -> FileReport:
-    dataset = LeRobotDataset(path)
+    dataset = readers.LeRobotDataset(path)
     info = dataset.info
     columns = tuple(ColumnReport(f.name, f"{f.dtype}[{', '.join(map(str, f.shape))}]") for f in info.features)
     facts: dict[str, str | float | bool] = {

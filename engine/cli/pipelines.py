@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 
-from ...readers import LeRobotDataset, McapReader, ParquetReader, RrdReader
+from ... import readers
 from ..errors import ReadError, UsageError
 from ..execution.progress import ProgressListener
 from ..reports import RunReport
@@ -47,7 +48,7 @@ def executor_of(options: ConvertOptions) -> str | None:
 
 
 def _from_mcap(job: Job, options: ConvertOptions) -> Stores:
-    reader = McapReader(
+    reader = readers.McapReader(
         job.source,
         include_topic_regex=options.topics or None,
         exclude_topic_regex=options.exclude_topics or None,
@@ -57,7 +58,7 @@ def _from_mcap(job: Job, options: ConvertOptions) -> Stores:
 
 
 def _from_parquet(job: Job, options: ConvertOptions) -> Stores:
-    return _one(ParquetReader(job.source, **options.parquet.arguments()).stream(), job, options)
+    return _one(readers.ParquetReader(job.source, **options.parquet.arguments()).stream(), job, options)
 
 
 def _from_lerobot(job: Job, options: ConvertOptions) -> Stores:
@@ -65,8 +66,10 @@ def _from_lerobot(job: Job, options: ConvertOptions) -> Stores:
     return _one(episode.stream(), job, options)
 
 
-_dataset = lru_cache(maxsize=1)(LeRobotDataset)
-"""The dataset that the episodes of a run are of; what its ``meta`` says is read once."""
+@lru_cache(maxsize=1)
+def _dataset(path: Path) -> readers.LeRobotDataset:
+    """The dataset that the episodes of a run are of; what its ``meta`` says is read once."""
+    return readers.LeRobotDataset(path)
 
 
 def _one(stream: LazyChunkStream, job: Job, options: ConvertOptions) -> Stores:
@@ -75,7 +78,7 @@ def _one(stream: LazyChunkStream, job: Job, options: ConvertOptions) -> Stores:
 
 
 def _from_rrd(job: Job, options: ConvertOptions) -> Stores:
-    reader = RrdReader(job.source, recover=options.recover)
+    reader = readers.RrdReader(job.source, recover=options.recover)
     recordings = reader.recordings()
     if len(recordings) > 1 and options.recording_id is not None:
         raise UsageError(

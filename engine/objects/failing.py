@@ -15,10 +15,12 @@ from ..errors import ChunkmillError, ReadError, SourceMissingError, WriteError
 
 _CODE = re.compile(r"<Code>(\w+)</Code>|error \((\w+)\)|x-ms-error-code: (\w+)")
 _STATUS = re.compile(r"status code: (\d{3})|HTTPStatusCode[^0-9]{1,4}(\d{3})")
+_SECRET = re.compile(r"key|token|secret|signature|credential", re.IGNORECASE)
 _ADDRESS = re.compile(r"\w+://\S+")
 
 _DENIED: Final = "Check the credentials (environment, profile or role) and what they may do in this bucket."
 _TRY_AGAIN: Final = "The store or the way to it is disturbed; run it again."
+_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
 _NOTHING_LEFT: Final = "Nothing was left there."
 
 
@@ -43,7 +45,7 @@ def reading_object(url: str, offset: int | None = None) -> Iterator[None]:
         reason = _reason(error)
         if isinstance(error, FileNotFoundError):
             raise SourceMissingError("there is no such object", path=url, hint="Check the URL.") from None
-        kind = SourceMissingError if _code(error) == "NoSuchBucket" else ReadError
+        kind = SourceMissingError if _code(error) in _NO_BUCKET else ReadError
         raise kind(reason.text, path=url, offset=offset, hint=reason.hint, transient=reason.transient) from None
 
 
@@ -100,7 +102,7 @@ def _reason(error: BaseException) -> _Reason:
     name, code, status = type(error).__name__, _code(error), _status(error)
     if isinstance(error, ObjectChangedError) or name == "PreconditionError" or code == "PreconditionFailed":
         return _Reason("the object was changed while it was read", "Another program writes to it; run it again.")
-    if code == "NoSuchBucket":
+    if code in _NO_BUCKET:
         return _Reason("there is no such bucket", "Check the bucket's name, and the endpoint.")
     if name in ("PermissionDeniedError", "UnauthenticatedError") or status in (401, 403):
         return _Reason(f"access denied ({code or status or 'no valid credentials'})", _DENIED)
@@ -116,6 +118,8 @@ def _reason(error: BaseException) -> _Reason:
 
 
 def _first_line(error: BaseException) -> str:
-    """What a library says that never got an answer, without addresses (a signature may be part of one)."""
+    """What a library says that never got an answer, unless that is about something secret (or quotes it)."""
     line = next(iter(str(error).splitlines()), "") or type(error).__name__
+    if _SECRET.search(line):
+        return "the credentials or settings in the environment are not valid"
     return _ADDRESS.sub("…", line)[:300]

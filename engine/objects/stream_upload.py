@@ -28,7 +28,8 @@ class StreamUpload(Upload):
         view = memoryview(data).cast("B")
         with writing_object(str(self.url)):
             for begin in range(0, len(view), _PART):
-                self._writer.write(view[begin : begin + _PART])
+                # The library holds on to what it is given, and the caller's buffer changes.
+                self._writer.write(bytes(view[begin : begin + _PART]))
         return len(view)
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""``rcl_interfaces/Log``: its levels as Rerun's words and colours."""
+"""``rcl_interfaces/Log`` and ``rosgraph_msgs/Log``: their levels as Rerun's words and colours."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ LEVELS: Final = {
 }
 """The levels of ``rcl_interfaces/Log``, by Rerun's words and colours (RGBA); 50 is FATAL there."""
 
+_ROS_1: Final = {1: 10, 2: 20, 4: 30, 8: 40, 16: 50}
+
 
 @cache
 def _codes() -> pa.Array:
@@ -34,6 +36,12 @@ def _colours() -> pa.Array:
 
 
 _OTHER: Final = ("UNKNOWN", 0x808080FF)
+
+
+def of_ros_1(codes: pa.Array) -> pa.Array:
+    """The levels of ``rosgraph_msgs/Log`` as those of ROS 2; null for others."""
+    places = pc.index_in(codes.cast(pa.int64()), pa.array(list(_ROS_1), pa.int64()))
+    return pa.array(list(_ROS_1.values()), pa.int64()).take(places)
 
 
 def levels(codes: pa.Array) -> pa.Array:

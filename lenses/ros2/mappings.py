@@ -51,6 +51,7 @@ DECLARATIONS: Final[Mapping[str, _Declaration]] = MappingProxyType(
         "geometry_msgs/PoseStamped": messages.pose_stamped,
         "nav_msgs/OccupancyGrid": messages.occupancy_grid,
         "rcl_interfaces/Log": messages.log,
+        "rosgraph_msgs/Log": messages.log_of_ros_1,
     }
 )
 """By type, named as in ROS 1 (``sensor_msgs/Imu``), which ROS 2 calls ``sensor_msgs/msg/Imu``."""

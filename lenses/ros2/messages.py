@@ -65,13 +65,20 @@ def numbers(message: str) -> DeriveLens:
 
 def log(message: str) -> DeriveLens:
     """``rcl_interfaces/Log``: a line of a log; where in the code it comes from beside it."""
-    level, kind = Selector(".level"), "rcl_interfaces.msg.Log"
+    return _line(at_stamp(DeriveLens(message), ".stamp"), Selector(".level"))
+
+
+def log_of_ros_1(message: str) -> DeriveLens:
+    """``rosgraph_msgs/Log``, likewise."""
+    return _line(at_stamp(DeriveLens(message)), Selector(".level").pipe(logs.of_ros_1))
+
+
+def _line(log: DeriveLens, level: Selector) -> DeriveLens:
     lens = (
-        at_stamp(DeriveLens(message), ".stamp")
-        .to_component(to.LOG_TEXT, Selector(".").pipe(logs.lines))
+        log.to_component(to.LOG_TEXT, Selector(".").pipe(logs.lines))
         .to_component(to.LOG_LEVEL, level.pipe(logs.levels))
         .to_component(to.LOG_COLOR, level.pipe(logs.colours))
     )
     for field in ("file", "function", "line"):
-        lens = lens.to_component(own_component(kind, field, prefix=False), f".{field}")
+        lens = lens.to_component(own_component("rcl_interfaces.msg.Log", field, prefix=False), f".{field}")
     return lens

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...engine.errors import SourceMissingError, UsageError
-from .metadata import INFO, DatasetInfo, EpisodeInfo, read_metadata
+from .detection import INFO, is_dataset
+from .metadata import DatasetInfo, EpisodeInfo, read_metadata
 from .source import EpisodeSource
 
 if TYPE_CHECKING:
@@ -97,8 +98,3 @@ class LeRobotEpisode:
         from ...engine.stream import LazyChunkStream
 
         return LazyChunkStream.from_source(self.source())
-
-
-def is_dataset(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder is a LeRobot dataset, by its ``meta/info.json``."""
-    return (Path(path) / INFO).is_file()

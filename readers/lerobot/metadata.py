@@ -16,8 +16,9 @@ from ...engine.bounded import check_limit
 from ...engine.errors import ReadError, SourceMissingError, UnsupportedError
 from ...engine.limits import MAX_SCHEMA_BYTES
 from ..parquet.file import ParquetFile
+from ..parquet.reading import read_columns
+from .detection import INFO
 
-INFO: Final = "meta/info.json"
 _HINT: Final = "The dataset is damaged or incomplete; copy it again."
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)(?::0?(\d{1,2})d)?\}")
 _MOST_CHUNKS: Final = 1_000_000
@@ -150,7 +151,7 @@ def _rows(path: Path, wanted: Any) -> Iterator[dict[str, Any]]:
     """The rows of a small Parquet file as dictionaries."""
     with ParquetFile(str(path)) as file:
         columns = [i for i, name in enumerate(file.schema.names) if wanted(name)]
-        for batch in file.batches(range(len(file.footer.row_groups)), columns, 1024):
+        for _, batch in read_columns(file, range(len(file.footer.row_groups)), columns, rows=1024):
             values = {file.schema.names[i]: array.to_pylist() for i, array in batch.items()}
             for row in zip(*values.values(), strict=True):
                 yield dict(zip(values, row, strict=True))

@@ -17,7 +17,7 @@ from ...engine.errors import ReadError, ReadWarning
 from ...engine.stream.source import Split
 from ..parquet.expressions import one_each
 from ..parquet.file import ParquetFile
-from ..parquet.plan import batch_rows
+from ..parquet.reading import read_columns
 from .features import NAMES, TEXT, entity_of, feature_column
 from .metadata import DatasetInfo, EpisodeInfo
 
@@ -121,8 +121,7 @@ class EpisodeSource:
         groups = [g for g in range(len(file.footer.row_groups)) if _may_hold(file, g, self.episode.index)]
         if not groups:
             return
-        most = batch_rows(file, groups, file.leaves(columns))
-        for batch in file.batches(groups, columns, most):
+        for _, batch in read_columns(file, groups, columns):
             arrays = {columns[i]: array for i, array in batch.items()}
             if _EPISODE in arrays:
                 mine = pc.fill_null(pc.equal(arrays[_EPISODE], self.episode.index), False)

@@ -35,8 +35,10 @@ class McapReader:
         Added to every timestamp, saturating; without effect on durations.
     decoders
         Identifiers of the decoders to use, of :meth:`available_decoders`; all of them by default. ``ros2_reflection``
-        and ``protobuf`` give each message as a struct, ``raw`` takes the channels that no other decoder claims. A
-        message, or a whole channel, that its decoder cannot read comes out raw, with a ``ReadWarning``.
+        gives messages of ROS 2 (CDR with ``ros2msg``, ``ros2idl`` or ``omgidl``) and ROS 1 as structs, ``protobuf``
+        those of protobuf, FlatBuffers, and JSON and CBOR with or without a JSON Schema; ``raw`` takes the channels that
+        no other decoder claims. A message, or a whole channel, that its decoder cannot read comes out raw, with a
+        ``ReadWarning``.
     include_topic_regex
         Only topics in which one of these RE2 patterns is found are read. Not anchored.
     exclude_topic_regex

@@ -10,13 +10,17 @@ from ...engine.errors import ReadError
 from ...engine.limits import FREE_CELLS, FREE_EXPANSION, MAX_VALUES_PER_BYTE
 from .file import ParquetFile
 from .footer import DAMAGED_HINT
-from .pages import check_column, column_start, damaged_page
+from .pages import Expanded, check_column, column_start, damaged_page
 
 _WIDTH = 8
 
 
-def check_row_groups(file: ParquetFile, row_groups: Sequence[int], leaves: Sequence[int]) -> None:
-    """Refuse row groups whose footer or page headers claim what cannot be. Raises ``ReadError``."""
+def check_row_groups(file: ParquetFile, row_groups: Sequence[int], leaves: Sequence[int]) -> Expanded:
+    """Refuse row groups whose footer or page headers claim what cannot be; says what they may become.
+
+    Raises ``ReadError``.
+    """
+    size = dictionary = 0
     for group in row_groups:
         rows, columns = file.footer.row_groups[group]
         for leaf in leaves:
@@ -32,7 +36,10 @@ def check_row_groups(file: ParquetFile, row_groups: Sequence[int], leaves: Seque
                     offset=file.footer_at,
                     hint=DAMAGED_HINT,
                 )
-            check_column(file, group, leaf)
+            expanded = check_column(file, group, leaf)
+            size += expanded.size
+            dictionary = max(dictionary, expanded.dictionary)
+    return Expanded(size, dictionary)
 
 
 def check_cells(file: ParquetFile, rows: int, leaves: Sequence[int], columns: int) -> None:

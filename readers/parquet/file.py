@@ -28,14 +28,15 @@ CUT_HINT: Final = "The file is cut short or damaged; copy it again."
 class ParquetFile:
     """An open file of known schema. Use it as a context manager.
 
-    ``footer_at`` is where its footer begins, and everything else has to end.
+    ``footer_at`` is where its footer begins, and everything else has to end; ``version`` is that of an object in a
+    store.
 
     Raises ``ReadError`` where the footer is damaged, ``UnsupportedError`` where the file is encrypted.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, version: str | None = None) -> None:
         self.path = path
-        self._input = open_input(path)
+        self._input, self.version = open_input(path, version)
         try:
             with self.translated():
                 self.size = int(self._input.size())

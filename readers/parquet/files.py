@@ -22,10 +22,14 @@ _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 class DataFile(NamedTuple):
-    """One file of a dataset, and what the names of its folders (``key=value``) say of all its rows."""
+    """One file of a dataset, and what the names of its folders (``key=value``) say of all its rows.
+
+    ``version`` is that of an object in a store, once it was looked at.
+    """
 
     path: str
     partitions: tuple[tuple[str, str | None], ...] = ()
+    version: str | None = None
 
     @property
     def name(self) -> str:

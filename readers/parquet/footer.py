@@ -18,6 +18,9 @@ DAMAGED_HINT: Final = "The file is damaged; copy it again."
 MAX_DEPTH: Final = 4 * MAX_NESTING
 """Deepest schema; a list takes up to three levels of it, a map too."""
 
+_WIDTHS: Final = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+"""Bytes of a value by physical type: boolean, int32, int64, int96, float, double."""
+
 _SCHEMA, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY = 2, 4, 5, 6
 _NUM_CHILDREN = 5
 
@@ -36,6 +39,11 @@ class StoredColumn(NamedTuple):
     dictionary_offset: int | None
     lowest: bytes | None
     highest: bytes | None
+
+    @property
+    def value_bytes(self) -> int:
+        """About the bytes of its values, once they are read, as far as the footer tells."""
+        return max(self.uncompressed, _WIDTHS.get(self.physical_type, 0) * self.values, 1)
 
     @property
     def start(self) -> int:

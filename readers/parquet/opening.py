@@ -10,12 +10,16 @@ from ...engine.errors import ReadError, SourceMissingError
 from ...engine.objects import RemoteFile, is_url
 
 
-def open_input(path: str) -> pa.NativeFile:
-    """The bytes of ``path``, or of an object in a store, as a seekable file of known size. Raises ``ReadError``."""
+def open_input(path: str, version: str | None = None) -> tuple[pa.NativeFile, str | None]:
+    """The bytes of ``path`` as a seekable file of known size, and their version where they are an object in a store.
+
+    Raises ``ReadError``, also where an object has another version than the given one.
+    """
     if is_url(path):
-        return pa.PythonFile(RemoteFile(path), mode="r")
+        remote = RemoteFile(path, version)
+        return pa.PythonFile(remote, mode="r"), remote.version
     try:
-        return pa.OSFile(path, "rb")
+        return pa.OSFile(path, "rb"), None
     except FileNotFoundError as error:
         raise SourceMissingError(
             f"Parquet file not found: {path}", path=path, hint="Check the spelling of the path."

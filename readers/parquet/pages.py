@@ -24,6 +24,8 @@ _PADDING: Final = 100  # parquet-mr before 1.2.9 leaves the header of the dictio
 _TYPE, _UNCOMPRESSED, _COMPRESSED, _CRC = 1, 2, 3, 4
 _HEADERS: Final = (5, 7, 8)
 _DICTIONARY_PAGE: Final = 2
+_BYTE_ARRAY: Final = 6
+_USUAL_DICTIONARY: Final = 2 * MIB  # writers end them at 1 MiB
 
 
 class Page(NamedTuple):
@@ -52,10 +54,25 @@ class _Bytes:
         return self._whole[offset - self._begin : offset - self._begin + size]
 
 
-def check_column(file: ParquetFile, row_group: int, leaf: int) -> None:
+class Expanded(NamedTuple):
+    """What a column may become: about the bytes of its values, and those of a dictionary of texts that is unusual."""
+
+    size: int
+    dictionary: int
+
+
+def check_column(file: ParquetFile, row_group: int, leaf: int) -> Expanded:
     """Look at every page header of a stored column. Raises ``ReadError`` where they are not those of honest pages."""
     begin, end, column = _extent(file, row_group, leaf)
-    found = sum(page.values for page in _pages(file, begin, end, column) if not page.is_dictionary)
+    found = dictionary = 0
+    size = column.value_bytes
+    for page in _pages(file, begin, end, column):
+        if page.is_dictionary:
+            if column.physical_type == _BYTE_ARRAY and page.uncompressed > _USUAL_DICTIONARY:
+                dictionary = max(dictionary, page.uncompressed)
+            size = max(size, column.values * page.uncompressed // max(page.values, 1))
+        else:
+            found += page.values
     if found < column.values:
         raise ReadError(
             f"Parquet error: {_place(column, row_group)} has {found:,} values and the footer counts {column.values:,}",
@@ -63,6 +80,7 @@ def check_column(file: ParquetFile, row_group: int, leaf: int) -> None:
             offset=begin,
             hint=DAMAGED_HINT,
         )
+    return Expanded(size, dictionary)
 
 
 def damaged_page(file: ParquetFile, row_group: int, leaf: int) -> ReadError | None:

@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final
 
-from ...engine.limits import MIB, SPLIT_BYTES
+from ...engine.limits import SPLIT_BYTES
 from ...engine.stream.source import Split
 from .file import ParquetFile
-from .footer import StoredColumn
 from .layout import Output
-
-BATCH_BYTES: Final = 32 * MIB
-"""Values that are read together."""
-
-BATCH_ROWS: Final = 65_536
-"""Most rows that are read together, and most rows of a chunk."""
-
-_WIDTHS: Final = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
-"""Bytes of a value by physical type: boolean, int32, int64, int96, float, double."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +32,7 @@ class ParquetSplit(Split):
 def value_bytes(file: ParquetFile, row_group: int, leaves: Iterable[int]) -> int:
     """About the bytes of the values of stored columns in one row group, once they are read."""
     columns = file.footer.row_groups[row_group].columns
-    return sum(_column_bytes(columns[leaf]) for leaf in leaves)
-
-
-def batch_rows(file: ParquetFile, row_groups: Sequence[int], leaves: Sequence[int]) -> int:
-    """How many rows to read at once."""
-    rows = sum(file.footer.row_groups[i].rows for i in row_groups)
-    size = sum(value_bytes(file, i, leaves) for i in row_groups)
-    return max(1, min(BATCH_ROWS, rows * BATCH_BYTES // max(size, 1)))
+    return sum(columns[leaf].value_bytes for leaf in leaves)
 
 
 def plan_file(
@@ -119,7 +101,3 @@ def _parts(
         part.append(i)
         filled += need
     return [*parts, tuple(part)]
-
-
-def _column_bytes(column: StoredColumn) -> int:
-    return max(column.uncompressed, _WIDTHS.get(column.physical_type, 0) * column.values, 1)

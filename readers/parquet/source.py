@@ -10,14 +10,15 @@ import pyarrow as pa
 
 from ...engine.chunk import Chunk
 from ...engine.errors import ReadError
-from .damage import check_cells, check_row_groups, placed
+from .damage import check_cells
 from .emit import BatchOutput, properties_chunk, series_chunk, static_chunk
 from .file import ParquetFile
 from .files import DataFile, find_files, partition_schema, partition_values
 from .info import ParquetInfo, describe_file
 from .layout import Layout, compile_layout
 from .options import ParquetOptions
-from .plan import ParquetSplit, batch_rows, plan_file
+from .plan import ParquetSplit, plan_file
+from .reading import read_columns
 from .static_columns import StaticColumns, warn_of_incomparable
 
 PROPERTIES = "/__properties"
@@ -73,7 +74,7 @@ class ParquetSource:
 
     def splits(self) -> Sequence[ParquetSplit]:
         """Runs of row groups; reads the footers of all files, and of static columns the first row."""
-        files = tuple(find_files(self.path))
+        files = find_files(self.path)
         extra = partition_schema(files)
         known: dict[pa.Schema, Layout] = {}
         layouts: list[Layout] = []
@@ -82,6 +83,7 @@ class ParquetSource:
         rows = 0
         for number, data in enumerate(files):
             with ParquetFile(data.path) as file:
+                files[number] = data._replace(version=file.version)
                 schema = _full_schema(file.schema, extra)
                 if schema not in known:
                     _check_types(schema, known, data.path)
@@ -99,7 +101,7 @@ class ParquetSource:
         if len(files) > 1:
             splits = [_named(split, files[split.file], self.path) for split in splits]
         splits[-1] = replace(splits[-1], ends=rows > 0)
-        self._shared = _Shared(files, tuple(layouts), first)
+        self._shared = _Shared(tuple(files), tuple(layouts), first)
         return splits
 
     def read(self, split: ParquetSplit) -> Iterator[Chunk]:
@@ -108,7 +110,7 @@ class ParquetSource:
             self.splits()
         assert self._shared is not None
         data, layout = self._shared.files[split.file], self._shared.layouts[split.file]
-        with ParquetFile(data.path) as file:
+        with ParquetFile(data.path, data.version) as file:
             if _full_schema(file.schema, pa.schema(list(layout.schema)[len(file.schema) :])) != layout.schema:
                 raise ReadError(
                     "Parquet error: the file changed while it was read", path=data.path, hint="Read it again."
@@ -220,34 +222,10 @@ def _batches(
     """Lengths and columns of batches of rows, those that the folders' names add included."""
     stored = [c for c in columns if c < len(file.schema)]
     added = [c for c in columns if c >= len(file.schema)]
-    leaves = file.leaves(stored)
-    check_row_groups(file, groups, leaves)
-    most = rows or batch_rows(file, groups, leaves)
-    batches = _stored_batches(file, groups, stored, most)
-    while True:
-        with placed(file, groups, leaves):
-            length, arrays = next(batches, (0, {}))
-        if not length:
-            return
+    for length, arrays in read_columns(file, groups, stored, rows=rows):
         for position in added:
             arrays[position] = partition_values(data, schema.field(position), length)
         yield length, arrays
-
-
-def _stored_batches(
-    file: ParquetFile, groups: Sequence[int], stored: Sequence[int], most: int
-) -> Iterator[tuple[int, dict[int, pa.Array]]]:
-    if stored:
-        for arrays in file.batches(groups, stored, most):
-            length = len(next(iter(arrays.values())))
-            if length:
-                yield length, arrays
-        return
-    left = sum(file.footer.row_groups[i].rows for i in groups)
-    while left:
-        length = min(left, most)
-        yield length, {}
-        left -= length
 
 
 def _named(split: ParquetSplit, data: DataFile, root: str) -> ParquetSplit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pyarrow as pa
@@ -287,6 +288,19 @@ def test_log() -> None:
     assert times(found) == [i * 1_000_000_000 + 1 for i in range(7)]
 
 
+def test_log_of_ros_1() -> None:
+    fields = {field.name: field.type for field in LOG if field.name not in ("stamp", "level")}
+    kind = message({"level": pa.int8(), **fields})
+    row = {"name": "/node", "msg": "hi", "file": "f.cpp", "function": "fn", "line": 7}
+    rows = [{"header": header(i), "level": level, **row} for i, level in enumerate([1, 2, 4, 8, 16, 3])]
+    cells = columns(found := mapped("rosgraph_msgs/Log", kind, rows))
+    assert cells["TextLog:level"] == [["DEBUG"], ["INFO"], ["WARN"], ["ERROR"], ["CRITICAL"], ["UNKNOWN"]]
+    assert cells["TextLog:color"][3:] == [[0xFF0000FF], [0x8B0000FF], [0x808080FF]]
+    assert cells["TextLog:text"] == [["[/node] hi"]] * 6
+    assert cells["line"] == [[7]] * 6
+    assert times(found)[:2] == [5, 1_000_000_005]
+
+
 @pytest.mark.parametrize("name", sorted([*DECLARATIONS, *TRANSFORMS]))
 def test_messages_of_another_make_fail_as_a_whole_and_are_lost_nowhere(name: str) -> None:
     kind = pa.struct({"unlike": pa.int32()})
@@ -295,6 +309,12 @@ def test_messages_of_another_make_fail_as_a_whole_and_are_lost_nowhere(name: str
     assert all(lens.strict for lens in lenses)
     with pytest.raises(LensError, match=r"there is no such field|KeyError"):
         mapped(name, kind, [{"unlike": 1}])
+
+
+@pytest.mark.parametrize("name", sorted([*DECLARATIONS, *TRANSFORMS]))
+def test_mappings_travel_to_workers(name: str) -> None:
+    lenses = ros2_lenses(name, "/t")
+    assert pickle.loads(pickle.dumps(lenses)) == lenses
 
 
 def test_four_types_need_the_reflection() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -14,10 +15,11 @@ from ....engine.limits import MAX_NESTING
 from .decoded import Decoded, check_batch, decoded_of
 from .json_schema import parse_json_schema
 from .json_types import MisfitError, as_text
-from .value_columns import Parser, build_column, too_many
+from .value_columns import Parser, build_column, messages_of
 
 _ARGUMENTS: Final = {24: 1, 25: 2, 26: 4, 27: 8}
 _INDEFINITE: Final = 31
+_MAP: Final = 5
 _READ_BY_TAG: Final = (0, 1, 4, 5, 30, 35, 36, 37, 52, 54, 100, 258, 260, 261, 1004, 43000)
 """Tags of which the library makes objects of Python: dates, fractions, expressions, addresses."""
 
@@ -42,10 +44,8 @@ class CborDecoder:
         """See :meth:`MessageDecoder.decode`."""
         check_batch(starts, ends)
         faults: dict[int, str] = {}
-        if too_many(self._node, len(starts), faults):
-            return decoded_of([], self.datatype, faults)
-        messages = [data[start:end].data for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-        return decoded_of([build_column(self._node, messages, 0, PARSE_CBOR, faults)], self.datatype, faults)
+        messages = messages_of(data, starts, ends, self._node, PARSE_CBOR, faults)
+        return decoded_of([build_column(self._node, messages, PARSE_CBOR, faults)], self.datatype, faults)
 
 
 def _untagged(value: Any, _: bool) -> Any:
@@ -97,15 +97,23 @@ def _text(message: bytes) -> str:
 
 
 def _count(message: bytes, most: int) -> int:
-    """How many items the message has, as far as it is CBOR; stops counting past ``most``."""
-    place, count = 0, 0
-    while place < len(message) and count <= most:
+    """How many items the message has; stops counting past ``most``."""
+    return sum(1 for _ in islice(_majors(message), most + 1))
+
+
+def _count_objects(message: bytes) -> int:
+    return sum(1 for major in _majors(message) if major == _MAP)
+
+
+def _majors(message: bytes) -> Iterator[int]:
+    """The major types of its items, in order, as far as it is CBOR."""
+    place = 0
+    while place < len(message):
         major, info = message[place] >> 5, message[place] & 31
         size = _ARGUMENTS.get(info, 0)
         argument = int.from_bytes(message[place + 1 : place + 1 + size], "big") if size else info
         place += 1 + size + (argument if major in (2, 3) and info != _INDEFINITE else 0)
-        count += 1
-    return count
+        yield major
 
 
-PARSE_CBOR: Final = Parser(_parse, _text, _count)
+PARSE_CBOR: Final = Parser(_parse, _text, _count, _count_objects)

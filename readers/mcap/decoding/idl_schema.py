@@ -8,11 +8,13 @@ from ....engine.limits import MAX_NESTING, MAX_SCHEMA_FIELDS
 from .decoded import SchemaError
 from .idl_text import Declaration, Name, StructDecl, Type, candidates, read_idl
 from .message_types import PRIMITIVES, TIME, Node, Sequence, Struct, Text
-from .ros_types import LARGEST, fixed_array
+from .ros_interfaces import KNOWN, Fields, event_of, generated_around
+from .ros_types import LARGEST, fixed_array, known
 
 _BUILTINS: Final[dict[Name, Struct]] = {
     ("builtin_interfaces", "msg", "Time"): TIME,
     ("builtin_interfaces", "msg", "Duration"): Struct("builtin_interfaces/Duration", TIME.fields),
+    **{(name.split("/")[0], "msg", name.split("/")[1]): known(name) for name in KNOWN},
 }
 
 
@@ -20,14 +22,16 @@ def parse_idl(schema_name: str, schema_data: bytes) -> Struct:
     """The struct that ``schema_data`` declares for ``schema_name``, ``pkg/msg/Type`` or ``pkg::msg::Type``.
 
     Modules, structs (with a base), typedefs, sequences and strings with their bounds, arrays, constants, enums (their
-    number, int32) and bitmasks are read, annotations skipped. Unions, maps, ``wchar``, ``long double``, and members
-    that are optional or of a mutable struct raise :class:`SchemaError`: these lie otherwise in a message.
+    number, int32) and bitmasks are read, annotations skipped. Messages that ROS generates around the parts of a service
+    or action are known by name. Unions, maps, ``wchar``, ``long double``, and members that are optional or of a mutable
+    struct raise :class:`SchemaError`: these lie otherwise in a message.
 
     >>> text = b"module my { typedef double Three[3]; struct Point { Three at; string<8> name; }; };"
     >>> parse_idl("my/Point", text).arrow
     StructType(struct<at: list<item: double>, name: string>)
     """
     declared = read_idl(schema_name, schema_data)
+    _generate(declared)
     name = tuple(part for part in schema_name.replace("/", "::").split("::") if part)
     if name not in declared:
         same = [full for full in declared if name and full[-1] == name[-1]]
@@ -38,6 +42,31 @@ def parse_idl(schema_name: str, schema_data: bytes) -> Struct:
     if not isinstance(node, Struct):
         raise SchemaError(f"{schema_name} is not a struct")
     return node
+
+
+def _generate(declared: dict[Name, Declaration]) -> None:
+    """Declare what ROS generates around the parts of services and actions, which their IDL lacks."""
+    for name in list(declared):
+        if name[-1].endswith("_Feedback"):
+            action = name[-1].removesuffix("_Feedback")
+            for suffix, fields in generated_around(action).items():
+                _declare(declared, (*name[:-1], action + suffix), fields)
+    for name in list(declared):
+        if name[-1].endswith("_Request"):
+            service = name[-1].removesuffix("_Request")
+            _declare(declared, (*name[:-1], f"{service}_Event"), event_of(service))
+
+
+def _declare(declared: dict[Name, Declaration], name: Name, fields: Fields) -> None:
+    scope = name[:-1]
+    members = [(field, _type_of(kind, array)) for field, kind, array in fields]
+    declared.setdefault(name, StructDecl(scope, members=members))
+
+
+def _type_of(kind: str, array: str | None) -> Type:
+    package, _, rest = kind.partition("/")
+    single = Type(kind) if kind in PRIMITIVES else Type("name", name=(package, "msg", rest) if rest else (kind,))
+    return single if array is None else Type("sequence", element=single)
 
 
 class _Resolver:

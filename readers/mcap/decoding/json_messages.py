@@ -15,7 +15,7 @@ from ....engine.chunk.descriptor import ComponentDescriptor
 from .decoded import Decoded, check_batch, decoded_of
 from .json_schema import parse_json_schema
 from .json_types import MisfitError, unwired, wired
-from .value_columns import Parser, build_column, too_many
+from .value_columns import Messages, Parser, build_column, messages_of
 
 _OPEN: Final = b'{"m":'
 _CLOSE: Final = b"}\n"
@@ -44,36 +44,32 @@ class JsonDecoder:
         """See :meth:`MessageDecoder.decode`."""
         check_batch(starts, ends)
         faults: dict[int, str] = {}
-        if too_many(self._node, len(starts), faults):
-            return decoded_of([], self.datatype, faults)
-        messages = [data[start:end].data for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-        if self._node.by_column and len(starts):
-            pieces = list(self._columnar(messages, 0, faults))
+        messages = messages_of(data, starts, ends, self._node, PARSE_JSON, faults)
+        if self._node.by_column and messages:
+            pieces = list(self._columnar(messages, faults))
         else:
-            pieces = [build_column(self._node, messages, 0, PARSE_JSON, faults)]
+            pieces = [build_column(self._node, messages, PARSE_JSON, faults)]
         return decoded_of(pieces, self.datatype, faults)
 
     def decode_plain(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
         """The same, one message at a time: the reference."""
         faults: dict[int, str] = {}
-        messages = [data[start:end].data for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-        return decoded_of([build_column(self._node, messages, 0, PARSE_JSON, faults)], self.datatype, faults)
+        messages = messages_of(data, starts, ends, self._node, PARSE_JSON, faults)
+        return decoded_of([build_column(self._node, messages, PARSE_JSON, faults)], self.datatype, faults)
 
-    def _columnar(
-        self, messages: list[memoryview], first: int, faults: dict[int, str]
-    ) -> Iterator[tuple[np.ndarray, pa.Array]]:
-        """Read ``messages``, the first of which has the index ``first``; halve them where something is odd."""
+    def _columnar(self, messages: Messages, faults: dict[int, str]) -> Iterator[tuple[np.ndarray, pa.Array]]:
+        """Read ``messages``; halve them where something is odd."""
         try:
-            values = self._read(messages)
+            values = self._read([message for _, message in messages])
         except ValueError:  # what Arrow complains of, and wrong base64
             if len(messages) <= _FEW:
-                yield build_column(self._node, messages, first, PARSE_JSON, faults)
+                yield build_column(self._node, messages, PARSE_JSON, faults)
                 return
             half = len(messages) // 2
-            yield from self._columnar(messages[:half], first, faults)
-            yield from self._columnar(messages[half:], first + half, faults)
+            yield from self._columnar(messages[:half], faults)
+            yield from self._columnar(messages[half:], faults)
             return
-        yield np.arange(first, first + len(messages)), values
+        yield np.array([index for index, _ in messages]), values
 
     def _read(self, messages: list[memoryview]) -> pa.Array:
         """Read all by Arrow's reader of JSON lines. Raises ``ValueError``.
@@ -117,26 +113,41 @@ def _finite(text: str) -> float:
     return value
 
 
-def _parse(message: bytes) -> Any:
+def _text(message: bytes) -> str:
     try:
-        return json.loads(message.decode("utf-8"), object_pairs_hook=_unique, parse_float=_finite)
-    except MisfitError:
-        raise
+        return message.decode("utf-8")
     except UnicodeDecodeError:
         raise MisfitError("it is not UTF-8") from None
+
+
+def _parse(message: bytes) -> Any:
+    return _loaded(_text(message), object_pairs_hook=_unique, parse_float=_finite)
+
+
+def _loaded(text: str, **hooks: Any) -> Any:
+    try:
+        return json.loads(text, **hooks)
+    except MisfitError:
+        raise
     except RecursionError:
         raise MisfitError("it is nested too deeply") from None
     except ValueError as error:
         raise MisfitError(f"it is not JSON: {str(error)[:120]}") from None
 
 
-def _as_it_is(message: bytes) -> Any:
-    _parse(message)
-    return message.decode("utf-8")
+def _as_it_is(message: bytes) -> str:
+    """The text itself, if it is JSON: what stands there twice, or is large, stays as it is."""
+    text = _text(message)
+    _loaded(text)
+    return text
 
 
 def _count(message: bytes, _: int) -> int:
     return 1 + sum(map(message.count, (b",", b"[", b"{")))
 
 
-PARSE_JSON: Final = Parser(_parse, _as_it_is, _count)
+def _count_objects(message: bytes) -> int:
+    return message.count(b"{")
+
+
+PARSE_JSON: Final = Parser(_parse, _as_it_is, _count, _count_objects)

@@ -42,6 +42,11 @@ class Leaf:
         return 1
 
     @property
+    def widest(self) -> int:
+        """No object has any field."""
+        return 0
+
+    @property
     def by_column(self) -> bool:
         """Whether Arrow's own JSON reader can read it."""
         return self.kind != "any"
@@ -62,6 +67,11 @@ class ListOf:
     def leaves(self) -> int:
         """As many columns as one element has."""
         return self.element.leaves
+
+    @property
+    def widest(self) -> int:
+        """See :attr:`Record.widest`."""
+        return self.element.widest
 
     @property
     def by_column(self) -> bool:
@@ -91,6 +101,11 @@ class Record:
     def leaves(self) -> int:
         """How many leaf columns it has, at least 1."""
         return sum(node.leaves for _, node in self.fields) + 1
+
+    @cached_property
+    def widest(self) -> int:
+        """The most columns that an object within has, or it itself."""
+        return self.leaves
 
     @cached_property
     def by_column(self) -> bool:

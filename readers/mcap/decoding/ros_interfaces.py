@@ -11,7 +11,7 @@ from typing import Final
 from .decoded import SchemaError
 from .ros_text import Definition
 
-_Fields = list[tuple[str, str, str | None]]
+Fields = list[tuple[str, str, str | None]]
 
 _SERVICE: Final = ("_Request", "_Response")
 _ROS1_SERVICE: Final = ("Request", "Response")
@@ -63,27 +63,35 @@ def messages_of(base: str, parts: list[Definition]) -> dict[str, Definition]:
         ros1 = {f"{base}{suffix}": part for suffix, part in zip(_ROS1_SERVICE, parts, strict=True)}
         return _named({**ros1, **own, **_event(base)})
     own = {f"{base}{suffix}": part for suffix, part in zip(_ACTION, parts, strict=True)}
+    own |= {f"{base}{suffix}": Definition("", fields) for suffix, fields in generated_around(base).items()}
+    for service in _GENERATED_SERVICES:
+        own |= _event(base + service)
+    return _named(own)
+
+
+def generated_around(base: str) -> dict[str, Fields]:
+    """What carries the parts of the action ``base``, by suffix of the name."""
     goal_id = ("goal_id", "unique_identifier_msgs/UUID", None)
-    generated: dict[str, _Fields] = {
+    return {
         "_FeedbackMessage": [goal_id, ("feedback", f"{base}_Feedback", None)],
         "_SendGoal_Request": [goal_id, ("goal", f"{base}_Goal", None)],
         "_SendGoal_Response": [("accepted", "bool", None), ("stamp", "builtin_interfaces/Time", None)],
         "_GetResult_Request": [goal_id],
         "_GetResult_Response": [("status", "int8", None), ("result", f"{base}_Result", None)],
     }
-    own |= {f"{base}{suffix}": Definition("", fields) for suffix, fields in generated.items()}
-    for service in _GENERATED_SERVICES:
-        own |= _event(base + service)
-    return _named(own)
 
 
-def _event(base: str) -> dict[str, Definition]:
-    fields: _Fields = [
+def event_of(base: str) -> Fields:
+    """What tells of a call of the service ``base``."""
+    return [
         ("info", "service_msgs/ServiceEventInfo", None),
         ("request", f"{base}_Request", "[<=1]"),
         ("response", f"{base}_Response", "[<=1]"),
     ]
-    return {f"{base}_Event": Definition("", fields)}
+
+
+def _event(base: str) -> dict[str, Definition]:
+    return {f"{base}_Event": Definition("", event_of(base))}
 
 
 def _named(definitions: dict[str, Definition]) -> dict[str, Definition]:

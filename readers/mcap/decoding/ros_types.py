@@ -85,6 +85,13 @@ def _check_parts(name: str, parts: list[Definition]) -> None:
         raise SchemaError(f"{name} has {len(parts)} parts: a service has two, an action three")
 
 
+def known(name: str) -> Struct:
+    """One of the types that every service or action uses."""
+    node = Resolver(KNOWN, ROS2).resolve(KNOWN[name])
+    assert isinstance(node, Struct)
+    return node
+
+
 class Resolver:
     """Turns definitions into types, each once; counts what they expand to."""
 

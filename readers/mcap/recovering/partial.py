@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import lz4.frame
@@ -15,14 +16,14 @@ from ..registry import Registry
 _STEP: Final = 64 * 1024
 
 
-def decompress_beginning(head: ChunkHead, data: bytes) -> bytes:
+def decompress_beginning(head: ChunkHead, data: bytes) -> bytearray:
     """The records of a chunk as far as its data decompresses, at most as many bytes as it declares."""
     most = min(head.uncompressed_size, MAX_CHUNK_UNCOMPRESSED, max(FREE_EXPANSION, len(data) * MAX_COMPRESSION_RATIO))
     if head.compression == "zstd":
         return _zstd(data, most)
     if head.compression == "lz4":
         return _lz4(data, most)
-    return data[:most] if head.compression == "" else b""
+    return bytearray(data[:most]) if head.compression == "" else bytearray()
 
 
 class Saved(NamedTuple):
@@ -33,7 +34,7 @@ class Saved(NamedTuple):
     stop: str | None
 
 
-def whole_records(records: bytes, registry: Registry, *, offset: int) -> Saved:
+def whole_records(records: bytearray, registry: Registry, *, offset: int) -> Saved:
     """The messages in ``records`` up to the first record that is not whole, or is none.
 
     Channels and schemas go to ``registry``.
@@ -51,7 +52,7 @@ def whole_records(records: bytes, registry: Registry, *, offset: int) -> Saved:
             offsets.append(at)
         elif opcode in (SCHEMA, CHANNEL):
             try:
-                registry.add(opcode, records[body : body + length], offset=offset)
+                registry.add(opcode, bytes(records[body : body + length]), offset=offset)
             except ReadError as error:
                 return Saved(offsets, at, error.message)
         elif opcode < 0x80:
@@ -60,30 +61,25 @@ def whole_records(records: bytes, registry: Registry, *, offset: int) -> Saved:
     return Saved(offsets, at, None)
 
 
-def _zstd(data: bytes, most: int) -> bytes:
-    parts, left = [], most
-    try:
-        with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-            while left and (part := stream.read(min(_STEP, left))):
-                parts.append(part)
-                left -= len(part)
-    except (OSError, RuntimeError):
-        pass
-    return b"".join(parts)
+def _zstd(data: bytes, most: int) -> bytearray:
+    records = bytearray()
+    with suppress(OSError, RuntimeError), pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+        while len(records) < most and (part := stream.read(min(_STEP, most - len(records)))):
+            records += part
+    return records
 
 
-def _lz4(data: bytes, most: int) -> bytes:
-    parts, left = [], most
+def _lz4(data: bytes, most: int) -> bytearray:
+    records = bytearray()
     decompressor = lz4.frame.LZ4FrameDecompressor()
-    try:
+    with suppress(RuntimeError, EOFError):
         for begin in range(0, len(data), _STEP):
-            part = decompressor.decompress(data[begin : begin + _STEP], max_length=left)
-            while part:
-                parts.append(part)
-                left -= len(part)
-                part = b"" if decompressor.needs_input or not left else decompressor.decompress(b"", max_length=left)
-            if decompressor.eof or not left:
+            piece: bytes = data[begin : begin + _STEP]
+            while len(records) < most and (
+                part := decompressor.decompress(piece, max_length=min(_STEP, most - len(records)))
+            ):
+                records += part
+                piece = b""
+            if decompressor.eof or len(records) == most:
                 break
-    except (RuntimeError, EOFError):
-        pass
-    return b"".join(parts)
+    return records

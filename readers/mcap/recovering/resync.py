@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
@@ -29,10 +30,11 @@ from ..records import (
 )
 from ..registry import Registry
 
-_WINDOW: Final = 4 * MIB
+_SMALLEST_WINDOW: Final = 4096
+_LARGEST_WINDOW: Final = 4 * MIB
 _CHAIN: Final = 3
-_MOST_TRIES: Final = 200_000
-"""Most places that are looked at closely in one file; behind that the search gives up."""
+_MOST_TRIES: Final = 100_000
+"""Most places and windows that are looked at in one file; behind that only chunks of the index are found."""
 
 
 class Resync:
@@ -53,20 +55,35 @@ class Resync:
 
         Up to byte ``only_chunks_until`` records of other kinds are not looked for.
         """
-        known = next((o for o in self._index if o >= at and self._is_chunk(o)), self._end)
-        for begin in range(at, known, _WINDOW):
-            window = self._file.read_up_to(begin, min(_WINDOW, known - begin) + HEAD.size)
+        known = self._next_indexed(at)
+        begin, window_size = at, _SMALLEST_WINDOW
+        while begin < known and self._tries > 0:
+            size = min(window_size, known - begin)
+            window = self._file.read_up_to(begin, size + HEAD.size)
             for place in _places(np.frombuffer(window, np.uint8), self._end - begin):
-                if begin + place >= known:
+                if place >= size or self._tries == 0:
                     break
-                if self._tries == 0:
-                    return known if known < self._end else None
                 if begin + place < only_chunks_until and window[place] != CHUNK:
                     continue
                 self._tries -= 1
                 if self.is_believable(begin + place):
                     return begin + place
+            self._tries -= 1
+            begin += size
+            window_size = min(4 * window_size, _LARGEST_WINDOW)
         return known if known < self._end else None
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether so much was tried that places are passed over without a closer look."""
+        return self._tries <= 0
+
+    def _next_indexed(self, at: int) -> int:
+        """Where the next chunk of the index begins; the end where there is none."""
+        for offset in self._index[bisect_left(self._index, at) :]:
+            if self._is_chunk(offset):
+                return offset
+        return self._end
 
     def is_believable(self, at: int) -> bool:
         """Whether records begin at ``at``: one chunk, or a few records in a row, or the end of the file."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....engine.bounded import check_expansion
 from ....engine.errors import ReadError
-from ....engine.limits import MIB
+from ....engine.limits import MAX_CHUNK_UNCOMPRESSED, MIB
 from ..file import McapFile
 from ..file_level.metadata import read_metadata
 from ..records import (
@@ -39,11 +39,15 @@ from .resync import Resync
 _OF_SUMMARY: Final = frozenset({CHUNK_INDEX, ATTACHMENT_INDEX, STATISTICS, METADATA_INDEX, SUMMARY_OFFSET, FOOTER})
 
 
+_EFFORT: Final = 20
+"""How many times the size of a file its broken chunks may make us read and decompress, besides one large chunk."""
+
+
 class _Broken(NamedTuple):
     """A damaged chunk: its first records, and where its data begins and ends in the file."""
 
     head: ChunkHead
-    records: bytes
+    records: bytearray
     data_at: int
     end: int
 
@@ -68,6 +72,8 @@ class RecoveringSection(SectionReader):
         self._report = report
         self._resync = Resync(file, registry, split.end, index)
         self._is_over = False
+        self._gave_up = False
+        self._effort = MAX_CHUNK_UNCOMPRESSED + _EFFORT * file.size
 
     def groups(self) -> Iterator[Group]:
         """The messages that could be read, in groups of about ``GROUP_BYTES``, in file order."""
@@ -92,12 +98,12 @@ class RecoveringSection(SectionReader):
         """Keep what is left of the record at ``at``, and go on behind it."""
         self._is_over = False
         self._after_chunk = False
+        yield from self._flush()
         broken = self._broken_chunk(at)
         begin, inside = at + 1, at
         if broken is None or not broken.records:
             self._report.lost(at, error.message)
         else:
-            yield from self._flush()
             kept = yield from self._saved(broken, at, error)
             begin = broken.data_at + kept if broken.head.compression == "" else begin
         if broken is not None and broken.head.compression:
@@ -105,6 +111,13 @@ class RecoveringSection(SectionReader):
         after = self._end_of(at) or self._resync.next_record(begin, only_chunks_until=inside) or self._cursor.end
         if broken is None or not broken.records:
             self._report.lost_bytes += after - at
+        if self._effort <= 0:
+            self._report.lost(after, "there is too much damage to go on")
+            self._report.lost_bytes += self._cursor.end - after
+            after = self._cursor.end
+        elif self._resync.gave_up and not self._gave_up:
+            self._gave_up = True
+            self._report.lost(at, "there are too many damaged places to look for records behind each of them")
         self._cursor.at = after
 
     def _end_of(self, at: int) -> int | None:
@@ -132,7 +145,9 @@ class RecoveringSection(SectionReader):
             data = self._file.read_at(data_at, size, what="a chunk")
         except ReadError:
             return None
-        return _Broken(head, decompress_beginning(head, data), data_at, data_at + size)
+        records = decompress_beginning(head, data)
+        self._effort -= 2 * size + head.uncompressed_size
+        return _Broken(head, records, data_at, data_at + size)
 
     def _saved(self, broken: _Broken, at: int, error: ReadError) -> Generator[Group, None, int]:
         """The messages among the first records of a damaged chunk; returns how many bytes of records were whole."""
@@ -165,7 +180,7 @@ class RecoveringSection(SectionReader):
             yield from self._known(arena, found, blocks[0].offset)
 
     def _broken(self, arena: np.ndarray, block: Block, error: ReadError) -> Found:
-        saved = whole_records(arena[block.begin : block.end].tobytes(), self._registry, offset=block.offset)
+        saved = whole_records(bytearray(arena[block.begin : block.end]), self._registry, offset=block.offset)
         self._report.doubted(
             block.offset, f"{saved.stop or error.message}; {len(saved.offsets):,} messages of the chunk were kept"
         )

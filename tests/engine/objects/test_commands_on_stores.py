@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine.cli.command import commands
-from chunkmill.engine.errors import SourceMissingError
+from chunkmill.engine.errors import ReadError, SourceMissingError
 from chunkmill.engine.execution.input_files import input_files
 from chunkmill.readers import McapReader, ParquetReader, RrdReader
 from click.testing import CliRunner, Result
@@ -115,3 +116,22 @@ def test_parquet_is_read_from_a_store_like_from_a_folder(bucket: str, s3: S3Serv
         for a, b in zip(there, here, strict=True):
             left, right = a.to_record_batch(), b.to_record_batch()
             assert [left.column(n) for n in left.schema.names[1:]] == [right.column(n) for n in right.schema.names[1:]]
+
+
+@pytest.mark.parametrize("suffix", ["mcap", "rrd", "parquet"])
+def test_an_object_that_is_replaced_after_planning_is_noticed(
+    suffix: str, data: Path, bucket: str, s3: S3Server, tmp_path: Path
+) -> None:
+    key, url = f"a.{suffix}", f"{bucket}/a.{suffix}"
+    McapReader(data / "demo.mcap").stream().write_rrd(
+        tmp_path / "a.rrd", application_id="a", recording_id="r", executor="inline"
+    )
+    pq.write_table(pa.table({"arm_x": [1.0, 2.0]}), tmp_path / "a.parquet")
+    original = (data / "demo.mcap" if suffix == "mcap" else tmp_path / key).read_bytes()
+    s3.client.put_object(Bucket=bucket[5:], Key=key, Body=original)
+    reader = {"mcap": McapReader, "rrd": RrdReader, "parquet": ParquetReader}[suffix](url)
+    plan = reader.stream()._plan("inline")
+    copy = pickle.loads(pickle.dumps(plan))
+    s3.client.put_object(Bucket=bucket[5:], Key=key, Body=original + b" ")
+    with pytest.raises(ReadError, match=rf"a\.{suffix}: the object was changed while it was read"):
+        [chunk.to_record_batch() for task in copy.tasks for chunk in copy.run(task.index)]

@@ -192,3 +192,11 @@ def test_a_forked_process_says_that_it_cannot(url: str) -> None:
                     refused += "spawn" in str(error)
             os._exit(refused)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+
+
+def test_settings_that_are_wrong_are_said_without_quoting_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "fleet")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "not~a~key")
+    with pytest.raises(ReadError, match=r"az://logs.*: the store cannot be used: the credentials or settings"):
+        bucket_of(ObjectUrl.of("az://logs"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -258,6 +259,26 @@ class TestDamage:
         chunks, (line,) = recovered(written(tmp_path, mcap([*DEFINITIONS, *parts])))
         assert len(times(chunks)) == 1100
         assert line.endswith("and 997 places more")
+
+    def test_more_places_than_can_be_looked_at(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("chunkmill.readers.mcap.recovering.resync._MOST_TRIES", 20)
+        runs = runs_of("zstd")
+        junk = [b"\0" + b"".join(message(1, 1000 + 3 * t + k) for k in range(3)) for t in range(50)]
+        data = recording([*runs[:3], b"".join(junk), *runs[3:]])
+        chunks, (line,) = recovered(written(tmp_path, data))
+        found = times(chunks)
+        assert [t for t in found if t < 1000] == list(range(60))
+        assert 9 < sum(t >= 1000 for t in found) < 100
+        assert "there are too many damaged places" in str(report_on(tmp_path / "x.mcap").damaged)
+        assert "places more" in line
+
+    def test_many_damaged_places_take_little_time(self, tmp_path: Path) -> None:
+        junk = b"".join(b"\0" * (t % 3 == 0) + message(1, t) for t in range(9000))
+        path = written(tmp_path, mcap([*DEFINITIONS, junk]))
+        begin = time.monotonic()
+        chunks, _ = recovered(path)
+        assert times(chunks) == list(range(9000))
+        assert time.monotonic() - begin < 10
 
 
 class TestWhatStaysAnError:

@@ -144,3 +144,17 @@ class TestThrift:
             Cursor(b"\x1c" * 5000).skip(12)
         with pytest.raises(ThriftError, match="no type 14"):
             Cursor(b"\x1e").skip(12)
+
+
+def test_long_texts_in_a_dictionary_make_small_batches(tmp_path: Path) -> None:
+    from chunkmill.readers.parquet.reading import BATCH_BYTES, read_columns
+
+    texts = pa.array([str(i) * 20_000 for i in range(10)]).dictionary_encode()
+    rows = pa.DictionaryArray.from_arrays(pa.array(np.arange(20_000) % 10, pa.int32()), texts.dictionary)
+    path = written(tmp_path / "x.parquet", pa.table({"t": rows}), store_schema=False)
+    assert path.stat().st_size < 100_000  # and 400 MB of text
+    with ParquetFile(str(path)) as file:
+        batches = read_columns(file, [0], [0])
+        length, batch = next(batches)
+        assert batch[0].nbytes <= 1.5 * BATCH_BYTES
+        assert length + sum(n for n, _ in batches) == 20_000

@@ -16,6 +16,7 @@ from chunkmill.readers import ColumnRule, ParquetReader
 from chunkmill.readers.parquet import plan
 from chunkmill.readers.parquet.emit import CHUNK_BYTES
 from chunkmill.readers.parquet.file import ParquetFile
+from chunkmill.readers.parquet.reading import BATCH_ROWS
 from comparison import cells
 from parquet_making import chunks, column, data
 
@@ -90,8 +91,9 @@ def test_chunks_are_of_a_sensible_size(tmp_path: Path) -> None:
     pq.write_table(pa.table({f"g_{i}": noise for i in range(8)}), tmp_path / "x.parquet")
     found = [c for c in chunks(tmp_path / "x.parquet") if not c.is_static]
     sizes = [sum(v.values.nbytes for v in c.data.components) for c in found]
-    assert max(sizes) < 1.6 * CHUNK_BYTES and max(c.num_rows for c in found) <= plan.BATCH_ROWS
+    assert max(sizes) < 1.6 * CHUNK_BYTES and max(c.num_rows for c in found) <= BATCH_ROWS
     assert sum(c.num_rows for c in found) == 300_000
+    assert len(found) <= 10
     ticks = np.concatenate([c.data.timelines[0].ticks for c in found])
     assert (ticks == np.arange(300_000)).all()
 

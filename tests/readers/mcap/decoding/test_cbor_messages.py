@@ -107,6 +107,15 @@ def test_what_a_schema_declares_otherwise_is_bad() -> None:
     assert decoded.values.to_pylist() == [{"i": 1, "s": None}]
 
 
+def test_maps_with_few_of_many_properties_take_no_memory() -> None:
+    fields = {f"f{i}": {"type": "integer"} for i in range(200)}
+    schema = json.dumps({"properties": {"l": {"items": {"properties": fields}}}}).encode()
+    bomb = b"\xa1\x61l\x9a\x00\x04\x00\x00" + b"\xa0" * (1 << 18)
+    decoded = cbor_decoder("T", schema).decode(*join([cbor2.dumps({"l": [{}, {"f1": 2}]}), bomb]))
+    assert decoded.bad.tolist() == [1]
+    assert "fewer properties" in decoded.reasons[0]
+
+
 def test_many_small_values_take_no_memory() -> None:
     bomb = b"\x9a\x00\x80\x00\x00" + b"\x80" * (1 << 23)
     data = np.frombuffer(bomb, np.uint8)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from cdr_writer import join
 from chunkmill.readers.mcap.decoding import SchemaError, ros1_decoder, ros2_decoder
+from chunkmill.readers.mcap.decoding.idl_schema import parse_idl
 from chunkmill.readers.mcap.decoding.ros2_schema import parse_ros2
 
 ADD = b"int64 a\nint64 b\n---\nint64 sum\n"
@@ -63,6 +64,27 @@ def test_actions(head: bytes, suffix: str, kind: pa.DataType) -> None:
 def test_services_of_ros1() -> None:
     assert ros1_decoder("example/AddRequest", ADD).datatype == REQUEST
     assert ros1_decoder("example/AddResponse", ADD).datatype == RESPONSE
+
+
+IDL = b"""
+module example {
+  module srv { struct Add_Request { int64 a; int64 b; }; struct Add_Response { int64 sum; }; };
+  module action {
+    struct Fib_Goal { int32 order; };
+    struct Fib_Result { sequence<int32> sequence_; };
+    struct Fib_Feedback { sequence<int32> partial; };
+  };
+};
+"""
+
+
+def test_idl_names_the_parts_only() -> None:
+    feedback = pa.struct([("goal_id", UUID), ("feedback", FEEDBACK)])
+    assert parse_idl("example/srv/Add_Event", IDL).arrow == event(REQUEST, RESPONSE)
+    assert parse_idl("example/srv/Add_Response", IDL).arrow == RESPONSE
+    assert parse_idl("example/action/Fib_FeedbackMessage", IDL).arrow == feedback
+    accepted = pa.struct([("accepted", pa.bool_()), ("stamp", TIME)])
+    assert parse_idl("example/action/Fib_SendGoal_Event", IDL).arrow == event(SEND, accepted)
 
 
 def test_types_that_a_service_uses_are_found_behind_it() -> None:
