@@ -92,7 +92,7 @@ class RrdSource:
 
     def passage(self, split: RrdSplit) -> Passage | None:
         """The messages of a split that :meth:`passing` gave."""
-        return Passage(self.path, self.store, split.listed) if isinstance(split.listed, ManifestTable) else None
+        return Passage(split.listed, self.path, self.store) if isinstance(split.listed, ManifestTable) else None
 
     def read(self, split: RrdSplit) -> Iterator[Chunk]:
         """The chunks of a split, undecoded where the footer tells their headers."""

@@ -117,17 +117,6 @@ def _in_order(chunks: Sequence[PartChunk], passed: Sequence[PassedPart]) -> Iter
     yield from (part for _, part in sorted(parts, key=lambda pair: pair[0]))
 
 
-def commit_rrd(
-    staging: Staging,
-    destination: Location,
-    stores: Sequence[StoreEntry],
-    store_of_task: Sequence[StoreEntry],
-    chunks: Sequence[PartChunk],
-) -> int:
-    """Stitch the parts of a run, in order, into one RRD; see :class:`RrdCommit`. Gives its size in bytes."""
-    return RrdCommit(staging, destination, stores).finish(store_of_task, chunks, ())
-
-
 def commit_shards(
     staging: Staging, destination: Location, store: StoreEntry, chunks: Sequence[PartChunk], shard_bytes: int
 ) -> int:

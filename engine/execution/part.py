@@ -17,7 +17,7 @@ import pyarrow as pa
 from ..failing import writing
 from ..phases import ENCODE, WRITE, Clock, measuring, phase
 from ..reports import SizeHistogram
-from ..rrd import ChunkEntry, MessageWriter, StoreEntry, digests_of
+from ..rrd import ChunkEntry, MessageWriter, StoreEntry, digests_of, listing_of
 from .chunk_rows import RowWriter
 from .failures import failure_to_dict, is_transient
 from .folders import Folder, NewFile
@@ -29,6 +29,7 @@ from .work import Work
 PART_SUFFIX = ".part"
 DONE_SUFFIX = ".done"
 QUARANTINE_SUFFIX = ".quarantine"
+_MOST_LISTED = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class PartJob:
     """What a task needs beside its number: the work, the store its chunks belong to, and where parts go.
 
     ``stores`` has one entry for each task of the work. With ``digests`` every chunk row carries that of its bytes.
-    With ``passing``, tasks that only pass messages on copy them as a whole, and give no chunk rows.
+    With ``passing``, tasks that only pass messages on copy them as a whole, and where a footer can say all there is to
+    say of the chunks of a task, one row does it for all of them.
     ``groups``, one for each task, says which tasks need each other: when one fails, the others of its group need not
     begin. Without, all do.
     """
@@ -123,17 +125,21 @@ class PartJob:
                     entry = writer.append(chunk)
                 counts["chunks"] += 1
                 counts["rows"] += entry.header.num_rows
-                if self.digests:
-                    entries.append(entry)
-                else:
-                    yield from rows.add(entry, part)
+                entries.append(entry)
+                if not self.digests and len(entries) >= (_MOST_LISTED if self.passing else 1):
+                    yield from _rows_of(entries, rows, part)
             with phase(WRITE):
                 writer.flush()
                 with writing(self.destination):
                     new.finish()
             counts["bytes"] = writer.position
-        for entry, digest in zip(entries, digests_of(folder.place(part), entries), strict=True):
-            yield from rows.add(entry, part, digest)
+        if self.digests:
+            for entry, digest in zip(entries, digests_of(folder.place(part), entries), strict=True):
+                yield from rows.add(entry, part, digest)
+        elif entries and len(entries) == counts["chunks"] and (table := listing_of(entries)) is not None:
+            rows.listing(table, part)
+        else:
+            yield from _rows_of(entries, rows, part)
         if quarantined:
             with writing(self.destination):
                 folder.put(name + QUARANTINE_SUFFIX, rows_as_bytes(quarantined))
@@ -158,6 +164,13 @@ class PartJob:
             folder.put(name + DONE_SUFFIX, json.dumps({"task": rows.task, **counts}).encode(), durable=False)
         seconds = time.perf_counter() - started
         rows.note("task", {**counts, "seconds": seconds, "began": began, **_measured(clock), **more})
+
+
+def _rows_of(entries: list[ChunkEntry], rows: RowWriter, part: str) -> Iterator[pa.RecordBatch]:
+    """Add a row for each entry; none is left."""
+    for entry in entries:
+        yield from rows.add(entry, part)
+    entries.clear()
 
 
 def _measured(clock: Clock) -> dict[str, Any]:

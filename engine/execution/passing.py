@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ..failing import writing
-from ..rrd import Passage, StoreEntry
+from ..rrd import Listed, Passage, StoreEntry
 from .chunk_rows import Note
 from .folders import Folder
 from .work import Work
@@ -53,13 +53,13 @@ class Regions:
 
 @dataclass(frozen=True, slots=True)
 class PassedPart:
-    """What a task passed on: to ``size`` bytes of a file in the staging folder, from ``start``."""
+    """What a task wrote or passed on: to ``size`` bytes of a file in the staging folder, from ``start``."""
 
     task: int
     file: str
     start: int
     size: int
-    passage: Passage
+    passage: Listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +98,15 @@ class Passing:
 
 
 def passed_parts(work: Work, notes: Sequence[Note]) -> list[PassedPart]:
-    """What tasks passed on, from the notes they closed with."""
+    """What tasks wrote and did not give a row for each chunk of, by their notes."""
     return list(_passed_parts(work, notes))
 
 
 def _passed_parts(work: Work, notes: Sequence[Note]) -> Iterator[PassedPart]:
     for note in notes:
+        if note.kind == "listing":
+            listed = Listed(note.data["table"])
+            yield PassedPart(note.task, note.data["part"], 0, listed.framed_size, listed)
         place = note.data.get("passed_to") if note.kind == "task" else None
         if place is not None:
             passage = passage_of(work, note.task)

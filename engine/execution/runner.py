@@ -91,13 +91,11 @@ def write_rrd_shards(
     return finished_report(ran, destination, size, time.perf_counter() - committing, options)
 
 
-def _passing(work: Work, stores: Sequence[StoreEntry], commit: RrdCommit) -> Passing | None:
+def _passing(work: Work, stores: Sequence[StoreEntry], commit: RrdCommit) -> Passing:
     """How tasks pass messages on: into regions of the one file, where that is all that any of them does."""
     passages = [passage_of(work, i) for i in range(len(stores))]
-    if not any(passages):
-        return None
     sizes = [p.size_in(s) for p, s in zip(passages, stores, strict=True) if p is not None]
-    return Passing(commit.reserve(sizes) if len(sizes) == len(stores) else None)
+    return Passing(commit.reserve(sizes) if sizes and len(sizes) == len(stores) else None)
 
 
 def finished_report(
@@ -157,6 +155,7 @@ def check_closed(ran: Ran) -> None:
     closed = {n.task: n.data["chunks"] for n in ran.notes if n.kind == "task"}
     came: dict[int, int] = dict.fromkeys(closed, 0)
     came.update((n.task, n.data["chunks"]) for n in ran.notes if n.kind == "task" and "passed_to" in n.data)
+    came.update((n.task, len(n.data["table"])) for n in ran.notes if n.kind == "listing")
     for chunk in ran.chunks:
         came[chunk.task] = came.get(chunk.task, 0) + 1
     if len(closed) != len(ran.tasks) or came != closed:

@@ -5,6 +5,7 @@ from .digest import VerifiedPayload, digests_of
 from .encoded_payload import EncodedPayload, FramedPayload
 from .entry import ChunkEntry
 from .file import RrdFile
+from .listing import Listed, listing_of
 from .manifest_build import build_manifest
 from .manifest_table import ManifestTable
 from .message_writer import MessageWriter
@@ -18,6 +19,7 @@ __all__ = [
     "Compression",
     "EncodedPayload",
     "FramedPayload",
+    "Listed",
     "ManifestTable",
     "MessageWriter",
     "Passage",
@@ -31,5 +33,6 @@ __all__ = [
     "digests_of",
     "divided",
     "encode_batch",
+    "listing_of",
     "says_all",
 ]

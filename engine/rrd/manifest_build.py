@@ -37,7 +37,7 @@ def manifest_of(store: StoreEntry, chunks: ChunkColumns, *, path: str) -> bytes:
     columns = ManifestColumns(chunks, union.descriptors)
     batch = columns.record_batch(detailed=columns.detail_bytes <= _MAX_DETAIL)
     _check_names(batch.schema, path)
-    schema = _schema_stream(union.schema)
+    schema = schema_stream(union.schema)
     data = _batch_stream(batch, path)
     manifest = RrdManifest(store_id=store.to_message())
     manifest.sorbet_schema.arrow_schema = schema
@@ -66,7 +66,8 @@ def _check_names(schema: pa.Schema, path: str) -> None:
             )
 
 
-def _schema_stream(schema: pa.Schema) -> bytes:
+def schema_stream(schema: pa.Schema) -> bytes:
+    """A union schema as a footer holds it: an Arrow IPC stream of nothing else."""
     sink = pa.BufferOutputStream()
     pa.ipc.new_stream(sink, schema).close()
     return bytes(sink.getvalue().to_pybytes())

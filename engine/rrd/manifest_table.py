@@ -143,11 +143,20 @@ class ManifestTable:
         return np.asarray(nulls_as_zero(self.fixed(name)), dtype=np.uint64)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        return ManifestTable.from_stream, (self.to_stream(), self.schema)
+
+    def to_stream(self) -> bytes:
+        """The rows as an Arrow IPC stream."""
         sink = pa.BufferOutputStream()
         batch = self.batch.select(self._told())
         with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
             writer.write_batch(batch)
-        return _restored, (sink.getvalue().to_pybytes(), self.schema)
+        return bytes(sink.getvalue().to_pybytes())
+
+    @classmethod
+    def from_stream(cls, stream: bytes, schema: bytes) -> ManifestTable:
+        """The rows that :meth:`to_stream` wrote, with their union schema."""
+        return cls(pa.ipc.open_stream(pa.py_buffer(stream)).read_next_batch(), schema)
 
     def _told(self) -> list[int]:
         """The columns without those of components that no row has."""
@@ -157,7 +166,3 @@ class ManifestTable:
             if start.null_count == len(start):
                 silent |= {detail.start, detail.end, detail.num_rows}
         return [i for i in range(self.batch.num_columns) if i not in silent]
-
-
-def _restored(stream: bytes, schema: bytes) -> ManifestTable:
-    return ManifestTable(pa.ipc.open_stream(pa.py_buffer(stream)).read_next_batch(), schema)

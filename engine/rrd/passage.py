@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import ReadError, SourceMissingError
 from ..failing import writing
@@ -15,6 +13,7 @@ from ..phases import READ, WRITE, passed_through, phase
 from .arrow_message import store_field
 from .chunk_columns import ChunkColumns
 from .framing import MESSAGE_HEADER_SIZE
+from .listing import Listed
 from .manifest_table import ManifestTable, Numbers
 from .message_copy import MessageCopier
 from .message_layout import lie_as_listed
@@ -24,7 +23,7 @@ from .taken_columns import columns_of_table
 
 
 @dataclass(frozen=True)
-class Passage:
+class Passage(Listed):
     """Some messages of the local file ``path``, in its order, with what its footer says of them.
 
     They belong to ``store`` there. Small, and pickles.
@@ -32,22 +31,6 @@ class Passage:
 
     path: str
     store: StoreEntry
-    table: ManifestTable
-
-    @property
-    def chunks(self) -> int:
-        """Number of messages."""
-        return len(self.table)
-
-    @cached_property
-    def rows(self) -> int:
-        """Rows of their chunks."""
-        return int(self.table.num_rows.sum())
-
-    @cached_property
-    def source_size(self) -> int:
-        """Bytes of the messages where they lie."""
-        return int(self.table.sizes.sum())
 
     def size_in(self, store: StoreEntry) -> int:
         """Bytes that they take, with their frame headers, once they belong to ``store``."""
@@ -58,22 +41,7 @@ class Passage:
 
         None where the source's footer does not say enough.
         """
-        columns = columns_of_table(self.table)
-        if columns is None:
-            return None
-        sizes = self._sizes_in(store)
-        header = np.uint64(MESSAGE_HEADER_SIZE)
-        offsets = np.uint64(start) + np.cumsum(sizes + header, dtype=np.uint64) - sizes
-        return replace(columns, offsets=offsets, sizes=sizes)
-
-    def entities(self, size: int) -> list[tuple[str, int, int, int]]:
-        """Of each entity: its path, chunks, rows, and bytes of messages where all, with frames, take ``size`` bytes."""
-        codes, paths = self.table.entity_codes
-        change = (size - self.source_size) // self.chunks - MESSAGE_HEADER_SIZE if self.chunks else 0
-        counts = np.bincount(codes, minlength=len(paths))
-        rows, sizes = (_sums(codes, values, len(paths)) for values in (self.table.num_rows, self.table.sizes))
-        found = zip(paths, counts.tolist(), rows, sizes, strict=True)
-        return [(path, count, n, total + count * change) for path, count, n, total in found]
+        return self._columns(start, self._sizes_in(store))
 
     def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
         """Append the messages to where the descriptor ``target`` stands, ``start`` bytes into its file.
@@ -99,12 +67,6 @@ class Passage:
     def _sizes_in(self, store: StoreEntry) -> Numbers:
         change = len(store_field(store.to_message())) - len(store_field(self.store.to_message()))
         return (self.table.sizes.astype(np.int64) + change).astype(np.uint64)
-
-
-def _sums(codes: npt.NDArray[np.int64], values: Numbers, groups: int) -> list[int]:
-    found = np.zeros(groups, dtype=np.int64)
-    np.add.at(found, codes, values.astype(np.int64))
-    return [int(n) for n in found]
 
 
 def _lie_as_listed(source: PositionalFile, table: ManifestTable, field: bytes) -> bool:
