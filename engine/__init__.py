@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from .errors import ChunkmillError, PipelineError, ReadError, ReadWarning, SessionError, UsageError, WriteError
     from .execution.session import get_session, stop_session
+    from .reports import RunReport, save_report
     from .rrd import StoreEntry
     from .store import ChunkStore, LazyStore, OptimizationProfile, StoreVersion
     from .stream import ContentFilter, LazyChunkStream, write_stores
@@ -49,6 +50,7 @@ _HOMES = {
         "WriteError",
     ),
     ".execution.session": ("get_session", "stop_session"),
+    ".reports": ("RunReport", "save_report"),
     ".rrd": ("StoreEntry",),
     ".store": ("ChunkStore", "LazyStore", "OptimizationProfile", "StoreVersion"),
     ".stream": ("ContentFilter", "LazyChunkStream", "write_stores"),
@@ -73,6 +75,7 @@ __all__ = [
     "PipelineError",
     "ReadError",
     "ReadWarning",
+    "RunReport",
     "Schema",
     "SessionError",
     "StoreEntry",
@@ -82,6 +85,7 @@ __all__ = [
     "ViewerClient",
     "WriteError",
     "get_session",
+    "save_report",
     "send_chunks",
     "stop_session",
     "write_stores",

@@ -7,17 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from places import DATA, SHARED_DATA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-REPOSITORY = Path(__file__).resolve().parent.parent
-
-DATA = REPOSITORY / "tests" / "data"
-"""The recordings that are part of the repository; ``tests/data/README.md`` lists them."""
-
-SHARED_DATA = Path(os.environ.get("CHUNKMILL_TEST_DATA") or REPOSITORY.parent / "shared" / "data")
-"""The wide collection of recordings; not part of the repository, so it may be missing."""
 
 os.environ.setdefault("CHUNKMILL_EXECUTOR", "inline")
 

@@ -74,8 +74,16 @@ class Folder(ABC):
         """Whether the folder is there, or a file in it."""
 
     @abstractmethod
-    def entries(self) -> Iterator[Entry]:
-        """The files right in the folder."""
+    def names(self) -> Iterator[str]:
+        """The names of the files right in the folder, in no order."""
+
+    @abstractmethod
+    def size(self, name: str) -> int:
+        """The size of a file, in bytes."""
+
+    def entries(self) -> list[Entry]:
+        """The files right in the folder, sorted."""
+        return sorted(Entry(name, self.size(name)) for name in self.names())
 
     @abstractmethod
     def get(self, name: str) -> bytes:
@@ -116,10 +124,14 @@ class LocalFolder(Folder):
         """Whether the folder is there, or a file in it."""
         return self.location.is_dir() if name is None else (self.location / name).exists()
 
-    def entries(self) -> Iterator[Entry]:
-        """The files right in the folder, sorted."""
+    def names(self) -> Iterator[str]:
+        """The names of the files right in the folder, in no order."""
         with os.scandir(self.location) as found:
-            yield from sorted(Entry(f.name, f.stat().st_size) for f in found if f.is_file())
+            yield from (f.name for f in found if f.is_file())
+
+    def size(self, name: str) -> int:
+        """The size of a file, in bytes."""
+        return (self.location / name).stat().st_size
 
     def get(self, name: str) -> bytes:
         """A whole file."""
@@ -168,7 +180,7 @@ class ObjectFolder(Folder):
 
     def make(self) -> None:
         """Nothing: there are no folders in a store. What is in its way, or no bucket, is found out here."""
-        next(self.entries(), None)
+        next(self._listed(), None)
 
     def exists(self, name: str | None = None) -> bool:
         """Whether there is any object below, or one of a name."""
@@ -176,8 +188,19 @@ class ObjectFolder(Folder):
             return next(bucket_of(self.location).list(self.location.key), None) is not None
         return bucket_of(self.location).exists(self._key(name))
 
-    def entries(self) -> Iterator[Entry]:
-        """The objects right below the prefix, sorted."""
+    def names(self) -> Iterator[str]:
+        """The names of the objects right below the prefix."""
+        return (entry.name for entry in self._listed())
+
+    def size(self, name: str) -> int:
+        """The size of an object, in bytes."""
+        return bucket_of(self.location).head(self._key(name)).size
+
+    def entries(self) -> list[Entry]:
+        """The objects right below the prefix, sorted, by one listing."""
+        return sorted(self._listed())
+
+    def _listed(self) -> Iterator[Entry]:
         for found in bucket_of(self.location).list(self.location.key):
             if found.url.parent == self.location:
                 yield Entry(found.url.name, found.size)

@@ -55,12 +55,12 @@ class _Watch:
         """Count the parts and tell the listener."""
         open_bytes = 0
         try:
-            for name, size in self._staging.folder.entries():
+            for name in self._staging.folder.names():
                 if name.endswith(DONE_SUFFIX):
                     if name not in self._done:
                         self._done[name] = json.loads(self._staging.folder.get(name) or b"{}")
                 elif name.endswith(PART_SUFFIX + OPEN_SUFFIX):
-                    open_bytes += size
+                    open_bytes += self._staging.folder.size(name)
         except (OSError, ValueError, ReadError):
             return  # a file came or went while we looked; the next look sees it
         done = [d for d in self._done.values() if d]

@@ -96,7 +96,7 @@ class KeptFolder:
             raise SourceMissingError(
                 "no store is kept here", path=str(self.path), hint="Make one with stream.collect(into=…)."
             )
-        return sorted(e.name for e in self._versions.entries() if _NAME.fullmatch(e.name))
+        return sorted(name for name in self._versions.names() if _NAME.fullmatch(name))
 
     def chunks(self, version: StoreVersion) -> list[Chunk]:
         """The chunks of a version, undecoded, in its order."""

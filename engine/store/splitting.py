@@ -52,7 +52,29 @@ def _runs(data: ChunkData, sizes: RowSizes, start: int, end: int, settings: Sett
         yield start, end
         return
     for first in range(start, end, step):
-        yield from _runs(data, sizes, first, min(first + step, end), settings)
+        last = min(first + step, end)
+        if last - first > 1 and 0 < settings.max_bytes < sizes.bytes(first, last):
+            break  # rows differ in size: pieces of as many rows would leave crumbs
+    else:
+        for first in range(start, end, step):
+            yield from _runs(data, sizes, first, min(first + step, end), settings)
+        return
+    while start < end:
+        last = _fill(sizes, start, end, settings.max_bytes)
+        yield from _runs(data, sizes, start, last, settings)
+        start = last
+
+
+def _fill(sizes: RowSizes, start: int, end: int, most: int) -> int:
+    """The end of the longest run of rows from ``start`` on that has at most ``most`` bytes; of one row at least."""
+    low, high = start + 1, end
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sizes.bytes(start, middle) <= most:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _ascends(data: ChunkData, start: int, end: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from ...engine.limits import MIB
-from .damage import check_row_groups, placed
+from .damage import check_cells, check_row_groups, placed
 from .file import ParquetFile
 
 BATCH_BYTES: Final = 32 * MIB
@@ -34,6 +34,7 @@ def read_columns(
     if not columns:
         yield from ((min(BATCH_ROWS, total - at), {}) for at in range(0, total, BATCH_ROWS))
         return
+    check_cells(file, total, leaves, 1)
     size, dictionary = check_row_groups(file, row_groups, leaves)
     most = rows or max(1, min(BATCH_ROWS, total * BATCH_BYTES // max(size, 1), _MOST_EXPANDED // max(dictionary, 1)))
     batches = file.batches(row_groups, columns, most)

@@ -15,9 +15,9 @@ from chunkmill.engine.chunk import parse_entity_path
 from chunkmill.engine.cli import main
 from chunkmill.readers import RrdReader
 from comparison import rerun_store, rerun_verify
-from conftest import DATA, SHARED_DATA
 from mcap.exceptions import McapError
 from mcap.reader import make_reader
+from places import DATA, SHARED_DATA
 
 
 def recordings() -> list[Path]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.errors import ReadError, ReadWarning
-from conftest import REPOSITORY, SHARED_DATA
 from golden_content import Difference, Documented, compared, content, documented, load_tool
+from places import REPOSITORY, SHARED_DATA
 
 SHARED = SHARED_DATA.parent
 GOLDEN = SHARED / "golden" / "content" / "0.33.1"

@@ -11,7 +11,7 @@ from chunkmill.engine.errors import UnsupportedError
 from chunkmill.engine.stream import write_stores
 from chunkmill.readers import RrdReader
 from comparison import cells, rerun_chunks, rerun_verify
-from conftest import DATA, SHARED_DATA
+from places import DATA, SHARED_DATA
 
 OLD = {
     "rerun__example.4bb525.rrd": "0.12",

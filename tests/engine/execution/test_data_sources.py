@@ -139,7 +139,7 @@ def test_filters_are_pushed_down_where_the_session_has_it_on(spark: SparkSession
     for condition, holds in (
         (f"entity_path in ('{first}', '/a -{first}', 'x')", lambda c: c.entity_path == first),
         (f"is_static = false and entity_path <=> '{last}'", lambda c: c.entity_path == last and not c.is_static),
-        (f"entity_path like '{first[:3]}%' and is_static", lambda c: c.entity_path[:3] == first[:3] and c.is_static),
+        (f"entity_path like '{last[:3]}%' and is_static", lambda c: c.entity_path[:3] == last[:3] and c.is_static),
     ):
         found = sorted((r.entity_path, r.is_static) for r in frame.where(condition).collect())
         assert found == sorted((c.entity_path, c.is_static) for c in chunks if holds(c)), condition

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
+from places import REPOSITORY
 
 SCRIPT = REPOSITORY / "benchmarks" / "scale.py"
 

@@ -17,7 +17,7 @@ from chunkmill.engine.errors import ReadError, SourceMissingError
 from chunkmill.engine.execution.input_files import input_files
 from chunkmill.readers import McapReader, ParquetReader, RrdReader
 from click.testing import CliRunner, Result
-from conftest import S3Server
+from s3_server import S3Server
 
 
 def run(*arguments: str) -> Result:

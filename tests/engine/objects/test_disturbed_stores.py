@@ -16,7 +16,7 @@ from chunkmill.engine.execution.failures import failure_to_dict, is_transient
 from chunkmill.engine.objects import ObjectUrl, RemoteFile, bucket, bucket_of, upload_to
 from chunkmill.engine.store import ChunkStore
 from chunkmill.engine.stream import LazyChunkStream
-from conftest import CREDENTIALS, Reply, S3Server
+from s3_server import CREDENTIALS, Reply, S3Server
 from test_outputs_in_stores import blob, content, names, scalars, unfinished
 
 MIB = 10 * 1024  # parts are as much smaller

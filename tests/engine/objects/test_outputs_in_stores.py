@@ -16,7 +16,7 @@ from chunkmill.engine.store import ChunkStore, OptimizationProfile, collecting
 from chunkmill.engine.store.kept import KeptFolder
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
-from conftest import S3Server
+from s3_server import S3Server
 
 pytestmark = pytest.mark.usefixtures("small_parts")
 

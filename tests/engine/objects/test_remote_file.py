@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.errors import ReadError, SourceMissingError, error_from_dict
 from chunkmill.engine.objects import ObjectUrl, RemoteFile, bucket_of
-from conftest import S3Server
+from s3_server import S3Server
 
 MIB = 10 * 1024  # windows are as much smaller
 LARGEST_WINDOW, SMALLEST_WINDOW = 8 * MIB, 4 * 1024

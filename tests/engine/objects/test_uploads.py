@@ -8,7 +8,7 @@ import pytest
 from chunkmill.engine.errors import ReadError, WriteError
 from chunkmill.engine.objects import ObjectUrl, Upload, bucket_of, upload_to
 from chunkmill.engine.objects.stream_upload import StreamUpload
-from conftest import CREDENTIALS, S3Server
+from s3_server import CREDENTIALS, S3Server
 
 MIB = 10 * 1024  # parts are as much smaller
 PART = 8 * MIB

@@ -27,7 +27,7 @@ def _split(times, **thresholds):
         (range(10_000), {}, [4096, 4096, 1808]),
         (range(10_000), {"max_rows": 3000}, [3000, 3000, 3000, 1000]),
         ([5, *range(2999)], {}, [1024, 1024, 952]),
-        (range(1000), {"max_bytes": 10_000}, [238, 5, 27] * 3 + [190]),
+        (range(1000), {"max_bytes": 10_000}, [236, 236, 236, 236, 56]),
         (range(1000), {"max_bytes": 0, "max_rows": 0, "max_rows_if_unsorted": 0}, [1000]),
         (range(3), {"max_bytes": 1}, [1, 1, 1]),
         ([7], {"max_bytes": 1, "max_rows": 1}, [1]),

@@ -11,8 +11,8 @@ import pytest
 import zstandard
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.errors import ReadWarning
-from conftest import SHARED_DATA
 from mcap_bytes import channel, chunks_of, mcap, message, schema, written
+from places import SHARED_DATA
 
 FLAT_SCHEMA = bytes.fromhex(
     """

@@ -14,7 +14,7 @@ from chunkmill.engine.errors import ReadWarning
 from chunkmill.lenses import DeriveLens, Selector
 from chunkmill.readers.mcap.mapping import Mapping
 from chunkmill.readers.mcap.options import McapOptions
-from conftest import SHARED_DATA
+from places import SHARED_DATA
 
 from tests.readers.mcap.mcap_bytes import channel, chunk_of, chunks_of, mcap, message, schema, written
 

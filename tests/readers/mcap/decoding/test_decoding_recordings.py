@@ -15,10 +15,10 @@ from chunkmill.readers.mcap.decoding import SchemaError
 from chunkmill.readers.mcap.decoding.protobuf import ProtobufDecoder
 from chunkmill.readers.mcap.decoding.ros1 import Ros1Decoder
 from chunkmill.readers.mcap.decoding.ros2 import Ros2Decoder
-from conftest import DATA, SHARED_DATA
 from mcap.records import Channel, Message, Schema
 from mcap.stream_reader import StreamReader
 from mcap_ros2._dynamic import generate_dynamic
+from places import DATA, SHARED_DATA
 from ros1_plain import rosbag_plain
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 

@@ -18,11 +18,11 @@ from chunkmill.readers.mcap.decoding.flatbuffer_types import (
     FlatText,
     FlatVector,
 )
-from conftest import SHARED_DATA
 from flatbuffer_writer import message, schema_of, table_values, tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcap.reader import make_reader
+from places import SHARED_DATA
 
 PROPERTY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
