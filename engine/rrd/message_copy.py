@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from ..errors import ReadError
-from .copying import copy_range
+from .copying import copy_range, start_writing_back
 from .framing import MESSAGE_HEADER_SIZE, MessageKind, message_header
 from .manifest_table import Numbers
 from .positional import PositionalFile
@@ -94,12 +94,6 @@ class MessageCopier:
         if self._position - self._flushed >= _FLUSH_BYTES:
             start_writing_back(self._target, self._flushed, self._position - self._flushed)
             self._flushed = self._position
-
-
-def start_writing_back(handle: int, offset: int, size: int) -> None:
-    """Let the operating system begin to write what lies in its cache of a file, without waiting for it."""
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(handle, offset, size, os.POSIX_FADV_DONTNEED)
 
 
 def _runs(offsets: Numbers, sizes: Numbers) -> Iterator[tuple[int, int]]:

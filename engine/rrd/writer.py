@@ -134,6 +134,7 @@ class RrdWriter:
             length = part.size - offset if size is None else size
             shift = self._out.position - offset
             self._out.copy(part, offset, length, what="a part")
+            self._out.write_back()
         moved = [replace(e, offset=e.offset + shift) for e in entries]
         opened.entries += moved
         return moved
@@ -145,6 +146,7 @@ class RrdWriter:
         opened = self._opened_store(store)
         with open_positional(part_path, NEVER_CHANGES) as part:
             self._out.copy(part, offset, size, what="a part")
+            self._out.write_back()
         opened.add(chunks, self.path)
 
     def adopt(self, store: StoreEntry, chunks: ChunkColumns, size: int) -> None:
