@@ -32,7 +32,7 @@ class RrdReader:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, recover: bool = False) -> None:
-        self.path: Location = reading_location(path)
+        self.path: Location = reading_location(str(path))
         self._recover = recover
         if not exists(self.path):
             raise SourceMissingError(f"RRD file not found: {self.path}")
