@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.errors import WriteError
+from chunkmill.engine.execution.passing import Regions
+from chunkmill.engine.execution.progress import ProgressState
+from chunkmill.engine.reports import RunReport
 from chunkmill.engine.rrd import MessageWriter, Passage, RrdFile, StoreEntry
 from chunkmill.engine.stream import LazyChunkStream, write_stores
 from chunkmill.readers import RrdReader, rrd_source
@@ -140,6 +144,8 @@ def test_no_chunk_is_made(source: Path, tmp_path: Path, monkeypatch: pytest.Monk
     stream = RrdReader(source).stream().filter(content="/**")
     report = stream.write_rrd(tmp_path / "out.rrd", application_id="a", recording_id="b", executor="inline")
     assert (report.chunks, report.bytes_passed) == (7, report.bytes_in)
+    assert report.sizes_in.chunks == report.sizes_out.chunks == 7
+    assert report.tasks[0].phases["read"] > 0 < report.tasks[0].phases["write"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.rrd", "source.rrd"]
 
 
@@ -159,6 +165,42 @@ def test_a_task_that_can_pass_nothing_on_does_it_chunk_by_chunk(
     assert ours == expected
     assert len(calls) > 2
     assert sorted(p.name for p in tmp_path.iterdir()) == ["by_chunk.rrd", "passed.rrd", "source.rrd"]
+
+
+def test_tasks_on_another_machine_write_parts_of_their_own(
+    source: Path, tmp_path: Path, passed: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rrd_source, "_PASSED_BYTES", 300_000)
+    of = Regions.of
+    monkeypatch.setattr(Regions, "of", lambda *given: replace(of(*given), host="elsewhere"))
+    ours, expected = both_ways(tmp_path, lambda: [(TARGET, RrdReader(source).stream())])
+    assert ours == expected
+    assert len(passed) > 2
+    assert all(passed)
+
+
+class Listener:
+    """Keeps what it is told last."""
+
+    def started(self, total_splits: int, total_bytes: int) -> None:
+        self.total = total_splits, total_bytes
+
+    def advanced(self, done: ProgressState) -> None:
+        self.done = done
+
+    def finished(self, result: RunReport) -> None:
+        self.result = result
+
+
+def test_progress(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rrd_source, "_PASSED_BYTES", 300_000)
+    listener = Listener()
+    stream = RrdReader(source).stream()
+    stream.write_rrd(tmp_path / "out.rrd", application_id="a", recording_id="b", executor="inline", progress=listener)
+    done = listener.done
+    assert (done.splits_done, done.bytes_done) == listener.total
+    assert (done.splits_done, done.chunks) == (listener.result.splits, 7)
+    assert 0 < done.bytes_written < listener.result.bytes_out
 
 
 @pytest.mark.usefixtures("spark")
