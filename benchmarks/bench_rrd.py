@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
+from chunkmill.engine.store import OptimizationProfile
 from chunkmill.engine.stream import LazyChunkStream
+from chunkmill.lenses import MutateLens, Selector
 from chunkmill.readers import RrdReader
 from conftest import MB, Duel
 
@@ -80,3 +83,42 @@ def test_passing(
 
     duel.name = f"rrd_{pipeline.__name__}{'' if recording_id == 'bench' else '_as_another'}"
     duel.run(benchmark, ours, theirs, bar=bar)
+
+
+def double(values: Any) -> Any:
+    """A function of the user's, on a whole column."""
+    return pc.multiply(values, 2.0)
+
+
+def test_lens(benchmark: Any, duel: Duel, recording: Path, tmp_path: Path) -> None:
+    """Guards chunks that are decoded, changed and encoded anew, beside others that are forwarded."""
+
+    def ours() -> None:
+        lens = MutateLens("Scalars:scalars", Selector(".").pipe(double))
+        RrdReader(recording).stream().lenses([lens], output_mode="forward_unmatched").write_rrd(
+            tmp_path / "ours.rrd", application_id="bench", recording_id="bench", executor="spark"
+        )
+
+    def theirs() -> None:
+        lens = peer.MutateLens("Scalars:scalars", peer.Selector(".").pipe(double))
+        peer.RrdReader(recording).stream().lenses([lens], output_mode="forward_unmatched").write_rrd(
+            tmp_path / "theirs.rrd", application_id="bench", recording_id="bench"
+        )
+
+    duel.name = "rrd_lens_on_all_scalars"
+    duel.run(benchmark, ours, theirs, bar=0.9)
+
+
+def test_optimized(benchmark: Any, duel: Duel, recording: Path, tmp_path: Path) -> None:
+    """Guards compaction for object stores."""
+
+    def ours() -> None:
+        store = RrdReader(recording).stream().collect(optimize=OptimizationProfile.OBJECT_STORE, executor="spark")
+        store.write_rrd(tmp_path / "ours.rrd", application_id="bench", recording_id="bench")
+
+    def theirs() -> None:
+        store = peer.RrdReader(recording).stream().collect(optimize=peer.OptimizationProfile.OBJECT_STORE)
+        store.stream().write_rrd(tmp_path / "theirs.rrd", application_id="bench", recording_id="bench")
+
+    duel.name = "rrd_optimized_for_object_stores"
+    duel.run(benchmark, ours, theirs, bar=0.8)
