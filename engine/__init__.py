@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from .errors import ChunkmillError, PipelineError, ReadError, ReadWarning, SessionError, UsageError, WriteError
     from .execution.session import get_session, stop_session
+    from .pipelines import Pipeline, load_pipeline
     from .reports import RunReport, save_report
     from .rrd import StoreEntry
     from .store import ChunkStore, LazyStore, OptimizationProfile, StoreVersion
@@ -50,6 +51,7 @@ _HOMES = {
         "WriteError",
     ),
     ".execution.session": ("get_session", "stop_session"),
+    ".pipelines": ("Pipeline", "load_pipeline"),
     ".reports": ("RunReport", "save_report"),
     ".rrd": ("StoreEntry",),
     ".store": ("ChunkStore", "LazyStore", "OptimizationProfile", "StoreVersion"),
@@ -72,6 +74,7 @@ __all__ = [
     "LazyChunkStream",
     "LazyStore",
     "OptimizationProfile",
+    "Pipeline",
     "PipelineError",
     "ReadError",
     "ReadWarning",
@@ -85,6 +88,7 @@ __all__ = [
     "ViewerClient",
     "WriteError",
     "get_session",
+    "load_pipeline",
     "save_report",
     "send_chunks",
     "stop_session",

@@ -117,7 +117,7 @@ class NoSpaceError(WriteError):
 
 
 class PipelineError(ChunkmillError, RuntimeError):
-    """A function that the user gave to the pipeline raised."""
+    """A function that the user gave to the pipeline raised, or a pipeline's file is not what it has to be."""
 
     code = "chunkmill.pipeline"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from ..locations import reading_location
@@ -29,6 +31,11 @@ def commands() -> None:
 @click.option(
     "--exclude-topics", multiple=True, metavar="REGEX", callback=check_regex, help="Topics of an MCAP to leave out."
 )
+@click.option(
+    "--pipeline",
+    metavar="FILE.py[:NAME]",
+    help="A function of a Python file that each recording's stream goes through.",
+)
 @parquet_options
 @click.option("--application-id", metavar="ID", help="Default: the RRD's own; 'chunkmill' for other formats.")
 @click.option("--recording-id", metavar="ID", help="Default: the RRD's own; the file's name for other formats.")
@@ -50,6 +57,7 @@ def convert(
     content: tuple[str, ...],
     topics: tuple[str, ...],
     exclude_topics: tuple[str, ...],
+    pipeline: str | None,
     parquet: ParquetChoices,
     application_id: str | None,
     recording_id: str | None,
@@ -85,7 +93,12 @@ def convert(
         quiet=quiet,
     )
     with reported(debug=debug):
-        if not _start_spark_ahead(options):
+        starts_spark = _start_spark_ahead(options)
+        if pipeline is not None:
+            from ..pipelines import load_pipeline
+
+            options = replace(options, pipeline=load_pipeline(pipeline))
+        elif not starts_spark:
             from .lean import leave_pandas_out
 
             leave_pandas_out()

@@ -39,6 +39,8 @@ def convert_all(arguments: Iterable[str], output: str, options: ConvertOptions) 
     if reports:
         seconds = time.perf_counter() - started
         _tell(RunReport.joined(reports, output, seconds) if len(jobs) > 1 else reports[0], options)
+    if options.pipeline is not None:
+        failures = [(job, options.pipeline.explained(error)) for job, error in failures]
     for job, error in failures:
         show(error, debug=options.debug, path=job.source)
     if failures and len(jobs) > 1:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import click
 
 from .parquet_options import ParquetChoices
+
+if TYPE_CHECKING:
+    from ..pipelines import Pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,7 @@ class ConvertOptions:
     content: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     exclude_topics: tuple[str, ...] = ()
+    pipeline: Pipeline | None = None
     parquet: ParquetChoices = field(default_factory=ParquetChoices)
     application_id: str | None = None
     recording_id: str | None = None

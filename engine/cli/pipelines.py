@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ... import readers
 from ..errors import ReadError, UsageError
+from ..execution.choice import executor_name
 from ..execution.progress import ProgressListener
 from ..reports import RunReport
 from ..rrd import StoreEntry
@@ -24,7 +25,7 @@ Stores = list[tuple[StoreEntry, LazyChunkStream]]
 def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener) -> RunReport:
     """Convert one input on the executor that is asked for. Raises ``ChunkmillError``; then nothing is written.
 
-    An RRD keeps all its recordings and blueprints; the filter is for recordings.
+    An RRD keeps all its recordings and blueprints; the filter and the pipeline are for recordings.
     """
     return write_stores(
         job.destination,
@@ -74,7 +75,7 @@ def _dataset(path: Path) -> readers.LeRobotDataset:
 
 def _one(stream: LazyChunkStream, job: Job, options: ConvertOptions) -> Stores:
     store = StoreEntry("recording", options.application_id or APPLICATION_ID, options.recording_id or job.name)
-    return [(store, _filtered(stream, options))]
+    return [(store, _piped(stream, options))]
 
 
 def _from_rrd(job: Job, options: ConvertOptions) -> Stores:
@@ -90,7 +91,7 @@ def _from_rrd(job: Job, options: ConvertOptions) -> Stores:
     for store in recordings:
         application_id = options.application_id or store.application_id
         renamed = StoreEntry("recording", application_id, options.recording_id or store.recording_id)
-        stores.append((renamed, _filtered(reader.stream(store=store), options)))
+        stores.append((renamed, _piped(reader.stream(store=store), options)))
     for store in reader.blueprints():
         # A viewer finds a blueprint by the application id of its recording.
         renamed = StoreEntry("blueprint", options.application_id or store.application_id, store.recording_id)
@@ -108,5 +109,13 @@ _STORES = {
 }
 
 
-def _filtered(stream: LazyChunkStream, options: ConvertOptions) -> LazyChunkStream:
-    return stream.filter(content=list(options.content)) if options.content else stream
+def _piped(stream: LazyChunkStream, options: ConvertOptions) -> LazyChunkStream:
+    """The stream through the filter and the pipeline that were asked for."""
+    if options.content:
+        stream = stream.filter(content=list(options.content))
+    if options.pipeline is None:
+        return stream
+    made = options.pipeline.apply(stream)
+    if executor_name(executor_of(options)) == "spark":
+        options.pipeline.check_travels(made)
+    return made

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import pyarrow as pa
 
 from ..errors import SessionError
+from .by_value import register_by_value
 from .chunk_rows import SPARK_SCHEMA
 from .gateway import was_interrupted
 from .part import PartJob
@@ -40,6 +41,7 @@ def run_spark(spark: SparkSession, job: PartJob, tasks: Sequence[Task]) -> Itera
 
 def stage_of(spark: SparkSession, job: Job, tasks: int, schema: str) -> DataFrame:
     """One ``mapInArrow`` stage that runs ``job`` for the numbers up to ``tasks``, one in each Spark task."""
+    register_by_value()
     numbers = spark.range(0, tasks, 1, max(tasks, 1))
     return numbers.mapInArrow(functools.partial(run_tasks, job), _parsed(schema))
 

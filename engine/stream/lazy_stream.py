@@ -368,6 +368,11 @@ def plan_recording(
     return Recording(destination, plans, start.planned("\n".join(texts)))
 
 
+def sink_of(stream: LazyChunkStream) -> Node:
+    """The last node of what a stream stands for. Raises ``ValueError`` where the stream has been consumed."""
+    return stream._live_node()  # noqa: SLF001 (same module)
+
+
 def single_tasks(stream: LazyChunkStream) -> list[Plan]:
     """The tasks of a stream, each as a plan of its own, which carries what that task needs and no more."""
     plan = stream._plan("spark")  # noqa: SLF001 (same module)
@@ -383,4 +388,4 @@ def _spooled(source: Source[Any]) -> Source[Any]:
     return source.spooled() if isinstance(source, LocalSource) else source
 
 
-__all__ = ["LazyChunkStream", "plan_recording", "single_tasks", "write_stores"]
+__all__ = ["LazyChunkStream", "plan_recording", "single_tasks", "sink_of", "write_stores"]

@@ -205,6 +205,20 @@ def upstreams_of(node: Node) -> tuple[Node, ...]:
     return (node.upstream,)
 
 
+def nodes_of(sink: Node) -> tuple[Node, ...]:
+    """Every node that feeds ``sink``, and it itself, each once: what feeds before what is fed."""
+    order: dict[Node, None] = {}
+
+    def visit(node: Node) -> None:
+        if node not in order:
+            for upstream in upstreams_of(node):
+                visit(upstream)
+            order[node] = None
+
+    visit(sink)
+    return tuple(order)
+
+
 def _leading_selections(source: SourceNode, consumers: dict[Node, list[Node]]) -> tuple[Operator, ...]:
     """The filters and drops that stand directly behind a source, before anything that could change an entity path."""
     found: list[Operator] = []

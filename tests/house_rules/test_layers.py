@@ -28,9 +28,10 @@ MAY_IMPORT = {
     "engine.stream": ("engine.chunk", "engine.rrd", "engine.reports", "engine.execution"),
     "engine.store": ("engine.chunk", "engine.rrd", "engine.reports", "engine.execution", "engine.stream"),
     "engine.viewer": CORE,
+    "engine.pipelines": ("engine.execution", "engine.stream"),
     "lenses": ("engine.chunk", "engine.stream"),
     "readers": (*CORE, "lenses"),
-    "engine.cli": (*CORE, "lenses", "readers"),
+    "engine.cli": (*CORE, "engine.pipelines", "lenses", "readers"),
 }
 
 # Where a library may be imported at all.

@@ -1,0 +1,121 @@
+"""A Python file as a module of its own, whose code can be sent to workers that do not have the file."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import itertools
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from ..errors import PipelineError
+from ..execution.by_value import send_by_value
+from .pipeline import described
+from .places import OwnCode
+
+_numbers = itertools.count(1)
+
+
+class _SourceLoader(SourceFileLoader):
+    """Compiles the file as it stands: bytecode kept from a moment ago may be of an older text."""
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
+def load_file(path: Path) -> ModuleType:
+    """Run the file at the absolute ``path`` and give its module, under a name that no other has.
+
+    While it runs, its folder stands first on ``sys.path``, as for a script. Modules that it imports from there become
+    its own: another pipeline, or this one loaded again, imports them anew. Functions and classes of all of them travel
+    to workers with their code.
+
+    Raises ``PipelineError``, with the user's own line, where running it fails.
+    """
+    name = f"chunkmill_pipeline_{next(_numbers)}_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}"
+    loader = _SourceLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        with _folder_first(path.parent):
+            _refuse_clashes(path)
+            loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        if isinstance(error, PipelineError):
+            raise
+        raise _load_error(path, error) from error
+    send_by_value(module)
+    return module
+
+
+def _load_error(path: Path, error: BaseException) -> PipelineError:
+    place = OwnCode(path, siblings=True).place_in(error)
+    said = error.msg if isinstance(error, SyntaxError) else described(error)
+    if isinstance(error, SyntaxError):
+        said = f"{type(error).__name__}: {said}"
+    hint = None
+    if isinstance(error, ModuleNotFoundError):
+        hint = f"Install {error.name}, or put it beside the file."
+    elif isinstance(error, ImportError) and "relative import" in str(error):
+        hint = "A pipeline's file is no part of a package: import modules beside it by their name, without dots."
+    if place is None:
+        return PipelineError(f"the file cannot be loaded: {said}", path=str(path), hint=hint)
+    return PipelineError(f"line {place.line}: the pipeline cannot be loaded: {said}", path=place.file, hint=hint)
+
+
+@contextmanager
+def _folder_first(folder: Path) -> Iterator[None]:
+    """Import from ``folder`` first; what was imported from it leaves ``sys.modules`` again."""
+    before = dict(sys.modules)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        new = {n.partition(".")[0] for n in sys.modules if n not in before}
+        siblings = {name for name in new if _lies_in(sys.modules.get(name), folder)}
+        for name in [n for n in sys.modules if n not in before and n.partition(".")[0] in siblings]:
+            del sys.modules[name]
+
+
+def _lies_in(module: ModuleType | None, folder: Path) -> bool:
+    """Whether a top-level module is a file, or a folder, directly in ``folder``."""
+    if module is None or module.__name__.startswith("chunkmill"):
+        return False
+    places = list(getattr(module, "__path__", ())) or [getattr(module, "__file__", None) or ""]
+    return any(Path(place).parent == folder for place in places if place)
+
+
+def _refuse_clashes(path: Path) -> None:
+    """Python gives a module that is loaded already, whatever lies beside the file: say so instead of using it."""
+    tree = ast.parse(path.read_bytes(), str(path))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names = [node.module]
+        else:
+            continue
+        for name in {n.partition(".")[0] for n in names}:
+            loaded = sys.modules.get(name)
+            if loaded is None or _lies_in(loaded, path.parent):
+                continue
+            if (path.parent / f"{name}.py").is_file() or (path.parent / name / "__init__.py").is_file():
+                raise PipelineError(
+                    f"line {node.lineno}: there is a module {name!r} beside the file, and another of that name is "
+                    f"loaded already ({getattr(loaded, '__file__', None) or 'built in'})",
+                    path=str(path),
+                    hint="Give the one beside the file a name of its own.",
+                )
