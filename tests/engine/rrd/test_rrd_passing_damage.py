@@ -188,7 +188,7 @@ def test_a_source_that_is_replaced_after_the_plan(tmp_path: Path, monkeypatch: p
         return found
 
     monkeypatch.setattr(rrd_source.RrdSource, "passing", planned)
-    with pytest.raises(ReadError, match="should lie here"):
+    with pytest.raises(ReadError):
         RrdReader(path).stream().write_rrd(
             tmp_path / "out.rrd", application_id="a", recording_id="b", executor="inline"
         )
