@@ -8,7 +8,7 @@ import click
 
 from ..locations import reading_location
 from .failures import reported
-from .options import ConvertOptions, check_regex, check_report, parse_conf
+from .options import ConvertOptions, check_regex, check_report, check_svg, parse_conf
 from .parquet_options import ParquetChoices, parquet_options
 
 
@@ -116,6 +116,22 @@ def _start_spark_ahead(options: ConvertOptions) -> bool:
     if wanted:
         start_ahead(options.master, options.conf)
     return wanted
+
+
+@commands.command()
+@click.argument("pipeline", metavar="FILE.py[:NAME]")
+@click.argument("input", required=False, metavar="[INPUT]")
+@click.option("--svg", metavar="FILE.svg", callback=check_svg, help="Draw the plan, too.")
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+def check(pipeline: str, input: str | None, svg: str | None, debug: bool) -> None:  # noqa: A002 (its name in the help)
+    """Check that a pipeline is fit to run, and show its plan, for INPUT where one is given. Nothing is run.
+
+    FILE.py defines the function `pipeline` (or NAME), which takes the stream of a recording and returns one.
+    """
+    with reported(debug=debug):
+        from .checking import check_pipeline
+
+        check_pipeline(pipeline, input, svg)
 
 
 @commands.command()

@@ -52,6 +52,13 @@ def check_report(_context: click.Context, _option: click.Parameter, value: str |
     return value
 
 
+def check_svg(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """Refuse a name that says another kind of picture."""
+    if value is not None and not value.endswith(".svg"):
+        raise click.BadParameter(f"{value!r} does not end with .svg")
+    return value
+
+
 def parse_conf(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """Turn ``key=value`` words into a mapping; the last of two equal keys wins."""
     conf = {}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .operators import Drop, Filter
-from .plan import BranchNode, MergeNode, Node, OperatorNode, Plan, SourceNode, SplitNode, upstreams_of
+from .placeholder import PlaceholderSource
+from .plan import MergeNode, Node, OperatorNode, Plan, SourceNode, SplitNode, nodes_of, upstreams_of
 
 
 def explain_plan(sink: Node, plan: Plan) -> str:
@@ -14,7 +15,8 @@ def explain_plan(sink: Node, plan: Plan) -> str:
     sizes = [sum(s.size for at, s in plan.splits if at == i) for i in range(len(plan.sources))]
     lines = [f"Pipeline: {len(plan.sources)} source(s), {len(plan.splits)} split(s), 1 stage"]
     for source, count, size in zip(plan.sources, splits, sizes, strict=True):
-        lines.append(f"  source {source.describe()}: {count} split(s), {size:,} bytes")
+        found = "not named yet" if isinstance(source, PlaceholderSource) else f"{count} split(s), {size:,} bytes"
+        lines.append(f"  source {source.describe()}: {found}")
     lines.append("  stage (mapInArrow: split number in, chunk rows out)")
     lines += [f"    {line}" for line in _tree(sink, 0)]
     lines.append(f"  payloads: {_decoding(sink)}")
@@ -49,13 +51,12 @@ def _decoding(sink: Node) -> str:
 
 def _touching(node: Node) -> Iterator[str]:
     """The operators that look into payloads."""
+    return (_line(one) for one in nodes_of(node) if decodes(one))
+
+
+def decodes(node: Node) -> bool:
+    """Whether a node looks into payloads, or only at headers."""
     if isinstance(node, OperatorNode):
         operator = node.operator
-        if not isinstance(operator, (Filter, Drop)) or operator.selection.components is not None:
-            yield operator.describe()
-    elif isinstance(node, SplitNode) and node.selection.components is not None:
-        yield _line(node)
-    elif isinstance(node, BranchNode):
-        pass
-    for upstream in upstreams_of(node):
-        yield from _touching(upstream)
+        return not isinstance(operator, (Filter, Drop)) or operator.selection.components is not None
+    return isinstance(node, SplitNode) and node.selection.components is not None

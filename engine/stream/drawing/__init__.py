@@ -1,0 +1,5 @@
+"""Plans as pictures."""
+
+from .svg import draw_plan
+
+__all__ = ["draw_plan"]
