@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from enum import IntEnum
 from typing import Final
 
@@ -11,12 +12,21 @@ import pyarrow_hotfix  # noqa: F401  (refuses extension types that would run cod
 
 from ..bounded import check_expansion, check_limit
 from ..errors import ReadError, UnsupportedError, WriteError
-from ..limits import MAX_CHUNK_UNCOMPRESSED
+from ..limits import MAX_CHUNK_UNCOMPRESSED, MIB
 from .ipc_bounds import read_batch
 
 _LZ4_MAX_RATIO: Final = 255
 _LZ4_SLACK: Final = 64
 _HINT: Final = "The file is damaged; copy it again, or read it with recover=True."
+_END_SIZE: Final = 64
+"""Room for the end of an Arrow IPC stream, and for what its messages are padded with."""
+
+_MOST_KEPT: Final = 64 * MIB
+"""Largest buffer that is kept to be used again."""
+
+_ACCELERATION: Final = 2
+"""Of LZ4: on recordings of robots a fifth faster than 1, and two percent larger."""
+
 _ARROW_ERRORS: Final = (pa.ArrowException, OSError, MemoryError, ValueError, KeyError, OverflowError, StopIteration)
 
 
@@ -30,21 +40,64 @@ class Compression(IntEnum):
 
 def encode_batch(batch: pa.RecordBatch, compression: Compression = Compression.LZ4) -> tuple[pa.Buffer | bytes, int]:
     """The payload that holds ``batch``, and its uncompressed size. Raises :class:`WriteError` above 1 GiB."""
+    room = pa.ipc.get_record_batch_size(batch) + batch.schema.serialize().size + _END_SIZE
+    _check_size(room)
+    fits = compression == Compression.LZ4 and not any(map(_has_dictionary, batch.schema.types))
+    stream = _in_kept(batch, room) if fits else _in_new(batch)
+    _check_size(stream.size)
+    return (compress(stream) if compression == Compression.LZ4 else stream), stream.size
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_CHUNK_UNCOMPRESSED + _END_SIZE:
+        raise WriteError(
+            f"a chunk of {size:,} bytes is larger than the {MAX_CHUNK_UNCOMPRESSED:,} that a chunk may have",
+            hint="Split it into chunks of fewer rows.",
+        )
+
+
+def _has_dictionary(datatype: pa.DataType) -> bool:
+    """Whether values of the type are partly in dictionaries, which are messages of their own."""
+    if pa.types.is_dictionary(datatype):
+        return True
+    return any(_has_dictionary(datatype.field(i).type) for i in range(datatype.num_fields))
+
+
+def _in_kept(batch: pa.RecordBatch, room: int) -> pa.Buffer:
+    """The IPC stream of a batch in the buffer that is used again for the next one."""
+    buffer = _room(room)
+    sink = pa.FixedSizeBufferWriter(buffer)
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return buffer.slice(0, sink.tell())
+
+
+def _in_new(batch: pa.RecordBatch) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    stream = sink.getvalue()
-    if stream.size > MAX_CHUNK_UNCOMPRESSED:
-        raise WriteError(
-            f"a chunk of {stream.size:,} bytes is larger than the {MAX_CHUNK_UNCOMPRESSED:,} that a chunk may have",
-            hint="Split it into chunks of fewer rows.",
-        )
-    return (compress(stream) if compression == Compression.LZ4 else stream), stream.size
+    return sink.getvalue()
+
+
+class _Kept(threading.local):
+    buffer: pa.Buffer | None = None
+
+
+_kept = _Kept()
+
+
+def _room(size: int) -> pa.Buffer:
+    """A buffer that is used again and again: memory that is new each time costs more than what is done in it."""
+    buffer = _kept.buffer
+    if buffer is None or buffer.size < size:
+        buffer = pa.allocate_buffer(size + size // 4)
+        _kept.buffer = buffer if buffer.size <= _MOST_KEPT else None
+    return buffer
 
 
 def compress(data: pa.Buffer | bytes) -> bytes:
     """``data`` as one LZ4 block without a size before it."""
-    return bytes(lz4.block.compress(data, store_size=False))
+    return bytes(lz4.block.compress(data, store_size=False, acceleration=_ACCELERATION))
 
 
 def check_compression(number: int, *, path: str, offset: int | None) -> Compression:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
 import pyarrow as pa
+from zlib_ng.zlib_ng import crc32
 
 from ...engine.bounded import check_expansion, check_limit
 from ...engine.errors import ReadError, UnsupportedError
@@ -41,7 +40,7 @@ def decompress(head: ChunkHead, data: bytes, *, path: str, offset: int) -> np.nd
 
 def check_crc(head: ChunkHead, records: np.ndarray, *, path: str, offset: int) -> None:
     """Compare the CRC-32 of a chunk's records with the one it declares, if it declares one."""
-    if head.crc and zlib.crc32(records.data) != head.crc:
+    if head.crc and crc32(records.data) != head.crc:
         raise ReadError("the CRC of a chunk does not match its data", path=path, offset=offset, hint=DAMAGED_HINT)
 
 

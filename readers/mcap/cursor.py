@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import Final
+
+from zlib_ng.zlib_ng import crc32
 
 from ...engine.limits import MIB
 from .file import McapFile
@@ -62,5 +63,5 @@ class Cursor:
 
     def _passed(self, data: bytes | memoryview) -> None:
         if self._checksum:
-            self.crc = zlib.crc32(data, self.crc)
+            self.crc = crc32(data, self.crc)
         self.at += len(data)

@@ -113,7 +113,7 @@ class McapReader:
     def stream(self) -> LazyChunkStream:
         """A lazy stream of the file's chunks; each call reads the file anew.
 
-        Order: what the summary tells of the file; messages as in the file by pieces of about 16 MiB, within these by
+        Order: what the summary tells of the file; messages as in the file by pieces of about 32 MiB, within these by
         channel, then by log time; what only reading tells of the file; robots. The same for every run, whatever the
         number of cores.
         """

@@ -39,7 +39,7 @@ from .registry import Registry
 from .scan import Block, Bytes, Found, find_messages, walk
 from .split import McapSplit
 
-GROUP_BYTES: Final = 16 * MIB
+GROUP_BYTES: Final = 32 * MIB
 """Decompressed records that are looked at together."""
 
 _WINDOWS: Final = (16 * 1024, 8 * MIB)

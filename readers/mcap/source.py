@@ -36,7 +36,7 @@ class McapSource:
     """The chunks of one MCAP file.
 
     Guarantee: every message of a selected topic (and time) is one row, once. Order: chunks of the file level as far as
-    the summary tells them; messages by split, within it by groups of MCAP chunks of about 16 MiB, within these by
+    the summary tells them; messages by split, within it by groups of MCAP chunks of about 32 MiB, within these by
     channel id, then by log time; what of the file level only reading tells; robots. The same for every run over the
     same bytes.
     """
