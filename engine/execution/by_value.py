@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import Any
 
 from ..errors import PipelineError
+
+_TRAVELS = "What a function refers to travels with it. Make such a thing inside the function, where it is used."
+_GOES_ROUND = (
+    "Modules that refer to each other in a circle cannot travel: in a package beside the pipeline's file, write "
+    "`from .other import name` instead of `import package.other`."
+)
 
 _waiting: list[ModuleType] = []
 
@@ -25,7 +32,9 @@ def register_by_value() -> None:
     from pyspark import cloudpickle
 
     while _waiting:
-        cloudpickle.register_pickle_by_value(_waiting.pop())  # type: ignore[no-untyped-call]
+        module = _waiting.pop()
+        if sys.modules.get(module.__name__) is module:  # else it travels by value as it is
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def check_travels(thing: Any, name: str) -> None:
@@ -39,5 +48,5 @@ def check_travels(thing: Any, name: str) -> None:
         said = " ".join(str(error).split())
         raise PipelineError(
             f"{name} cannot be sent to Spark's workers: {type(error).__name__}: {said}",
-            hint="What a function refers to travels with it. Make such a thing inside the function, where it is used.",
+            hint=_GOES_ROUND if "recursion" in said else _TRAVELS,
         ) from error

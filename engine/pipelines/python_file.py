@@ -48,7 +48,7 @@ def load_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         with _folder_first(path.parent):
-            _refuse_clashes(path)
+            _look_at_imports(path)
             loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
@@ -83,23 +83,27 @@ def _folder_first(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.path.remove(str(folder))
         new = {n.partition(".")[0] for n in sys.modules if n not in before}
         siblings = {name for name in new if _lies_in(sys.modules.get(name), folder)}
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
         for name in [n for n in sys.modules if n not in before and n.partition(".")[0] in siblings]:
             del sys.modules[name]
 
 
 def _lies_in(module: ModuleType | None, folder: Path) -> bool:
     """Whether a top-level module is a file, or a folder, directly in ``folder``."""
-    if module is None or module.__name__.startswith("chunkmill"):
+    if module is None or module.__name__ == "chunkmill":
         return False
     places = list(getattr(module, "__path__", ())) or [getattr(module, "__file__", None) or ""]
     return any(Path(place).parent == folder for place in places if place)
 
 
-def _refuse_clashes(path: Path) -> None:
-    """Python gives a module that is loaded already, whatever lies beside the file: say so instead of using it."""
+def _look_at_imports(path: Path) -> None:
+    """Python gives a module that is loaded already, whatever lies beside the file.
+
+    One of the file's folder travels by value like the others; one from elsewhere is refused instead of being used.
+    """
     tree = ast.parse(path.read_bytes(), str(path))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -110,9 +114,11 @@ def _refuse_clashes(path: Path) -> None:
             continue
         for name in {n.partition(".")[0] for n in names}:
             loaded = sys.modules.get(name)
-            if loaded is None or _lies_in(loaded, path.parent):
+            if loaded is None:
                 continue
-            if (path.parent / f"{name}.py").is_file() or (path.parent / name / "__init__.py").is_file():
+            if _lies_in(loaded, path.parent):
+                send_by_value(loaded)
+            elif (path.parent / f"{name}.py").is_file() or (path.parent / name / "__init__.py").is_file():
                 raise PipelineError(
                     f"line {node.lineno}: there is a module {name!r} beside the file, and another of that name is "
                     f"loaded already ({getattr(loaded, '__file__', None) or 'built in'})",

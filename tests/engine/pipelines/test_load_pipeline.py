@@ -141,7 +141,7 @@ BROKEN = {
     "exit": ("import sys\nsys.exit(3)\n", "line 2: the pipeline cannot be loaded: SystemExit: 3"),
     "library": ("import json\n\n\njson.loads('{')\n", "line 4: the pipeline cannot be loaded: JSONDecodeError"),
     "relative": ("from . import calibration\n", "line 1: .*without dots"),
-    "zero": ("x = 1\0", "SyntaxError"),
+    "zero": ("x = 1\0", "null byte"),
 }
 
 

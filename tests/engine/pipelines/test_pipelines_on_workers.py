@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -96,6 +97,40 @@ def test_a_fresh_process_without_the_folder_can_run_what_was_packed(path: Path, 
     path.unlink()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "['/left/a'] False", done.stderr
+
+
+def test_a_module_beside_the_file_that_the_program_has_imported_itself_travels_too(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from chunkmill.engine.execution.by_value import register_by_value
+    from pyspark import cloudpickle
+
+    monkeypatch.syspath_prepend(str(path.parent))
+    own = importlib.import_module("calibration")
+    assert b"with_entity_path" not in cloudpickle.dumps(own.moved)
+    assert load_pipeline(path).function.__globals__["calibration"] is own
+    register_by_value()
+    assert b"with_entity_path" in cloudpickle.dumps(own.moved)
+    cloudpickle.unregister_pickle_by_value(own)
+    del sys.modules["calibration"]
+
+
+def test_a_package_that_imports_itself_by_name_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").write_text("")
+    (tmp_path / "parts" / "other.py").write_text("def same(chunk):\n    return chunk\n")
+    (tmp_path / "pipeline.py").write_text("from parts.one import f\ndef pipeline(s):\n    return s.map(f)\n")
+    for text, travels in (
+        ("import parts.other\ndef f(chunk):\n    return parts.other.same(chunk)\n", False),
+        ("from . import other\ndef f(chunk):\n    return other.same(chunk)  #\n", True),
+    ):
+        (tmp_path / "parts" / "one.py").write_text(text)
+        loaded = load_pipeline(tmp_path / "pipeline.py")
+        if travels:
+            loaded.check_travels(loaded.apply(stream()))
+            continue
+        with pytest.raises(PipelineError, match=r"write `from \.other import name` instead"):
+            loaded.check_travels(loaded.apply(stream()))
 
 
 def test_what_cannot_travel_is_refused_by_name(tmp_path: Path) -> None:
