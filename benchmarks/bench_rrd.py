@@ -1,4 +1,7 @@
-"""RRD to RRD through a filter: chunks nobody touched are copied, not decoded."""
+"""RRD to RRD: chunks that nobody looks into are copied, not decoded.
+
+The recording of the stated ratios has 400 MB: ``CHUNKMILL_BENCH_MB=400``.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
+from chunkmill.engine.store import OptimizationProfile
 from chunkmill.engine.stream import LazyChunkStream
+from chunkmill.lenses import MutateLens, Selector
 from chunkmill.readers import RrdReader
 from conftest import MB, Duel
 
@@ -18,10 +24,10 @@ peer = pytest.importorskip("rerun.chunk")
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An RRD of about ``MB`` megabytes: scalars in 40 entities, images in 4, with a footer."""
+    """An RRD of about ``MB`` megabytes: chunks of 1,000 scalars in 40 entities, images in 4, with a footer."""
     random = np.random.default_rng(3)
     path = tmp_path_factory.mktemp("rrd") / "recording.rrd"
-    images = max(4, MB * 1_000_000 // 230_400 // 2)
+    images = MB * 4
 
     def chunks() -> Any:
         for i in range(MB * 10):
@@ -38,24 +44,81 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("what", "selection"),
-    [("keep_robot", {"content": "/robot/**"}), ("drop_one_camera", {"content": "/** -/camera_0/**"})],
-)
-def test_filter(
-    what: str, selection: dict[str, Any], benchmark: Any, duel: Duel, recording: Path, tmp_path: Path
+def keep_robot(stream: Any, _: Any) -> Any:
+    return stream.filter(content="/robot/**")
+
+
+def drop_one_camera(stream: Any, _: Any) -> Any:
+    return stream.drop(content="/camera_0/**")
+
+
+def split_and_merge(stream: Any, kind: Any) -> Any:
+    robot, cameras = stream.split(content="/robot/**")
+    return kind.merge(robot, cameras.drop(content="/camera_0/**"))
+
+
+def rename(stream: Any, _: Any) -> Any:
+    return stream
+
+
+CASES = [(keep_robot, 0.8), (drop_one_camera, 0.6), (split_and_merge, 0.6), (rename, None)]
+
+
+@pytest.mark.parametrize("recording_id", ["bench", "another"])
+@pytest.mark.parametrize(("pipeline", "bar"), CASES, ids=[p.__name__ for p, _ in CASES])
+def test_passing(
+    pipeline: Any, bar: float | None, recording_id: str, benchmark: Any, duel: Duel, recording: Path, tmp_path: Path
 ) -> None:
-    """Guards the pass-through of untouched chunks."""
+    """Guards the pass-through of chunks that nobody looks into, into the same recording and into another."""
 
     def ours() -> None:
-        RrdReader(recording).stream().filter(**selection).write_rrd(
+        pipeline(RrdReader(recording).stream(), LazyChunkStream).write_rrd(
+            tmp_path / "ours.rrd", application_id="bench", recording_id=recording_id, executor="spark"
+        )
+
+    def theirs() -> None:
+        pipeline(peer.RrdReader(recording).stream(), peer.LazyChunkStream).write_rrd(
+            tmp_path / "theirs.rrd", application_id="bench", recording_id=recording_id
+        )
+
+    duel.name = f"rrd_{pipeline.__name__}{'' if recording_id == 'bench' else '_as_another'}"
+    duel.run(benchmark, ours, theirs, bar=bar)
+
+
+def double(values: Any) -> Any:
+    """A function of the user's, on a whole column."""
+    return pc.multiply(values, 2.0)
+
+
+def test_lens(benchmark: Any, duel: Duel, recording: Path, tmp_path: Path) -> None:
+    """Guards chunks that are decoded, changed and encoded anew, beside others that are forwarded."""
+
+    def ours() -> None:
+        lens = MutateLens("Scalars:scalars", Selector(".").pipe(double))
+        RrdReader(recording).stream().lenses([lens], output_mode="forward_unmatched").write_rrd(
             tmp_path / "ours.rrd", application_id="bench", recording_id="bench", executor="spark"
         )
 
     def theirs() -> None:
-        peer.RrdReader(recording).stream().filter(**selection).write_rrd(
+        lens = peer.MutateLens("Scalars:scalars", peer.Selector(".").pipe(double))
+        peer.RrdReader(recording).stream().lenses([lens], output_mode="forward_unmatched").write_rrd(
             tmp_path / "theirs.rrd", application_id="bench", recording_id="bench"
         )
 
-    duel.name = f"rrd_{what}"
-    duel.run(benchmark, ours, theirs, bar=1.0)
+    duel.name = "rrd_lens_on_all_scalars"
+    duel.run(benchmark, ours, theirs, bar=0.9)
+
+
+def test_optimized(benchmark: Any, duel: Duel, recording: Path, tmp_path: Path) -> None:
+    """Guards compaction for object stores."""
+
+    def ours() -> None:
+        store = RrdReader(recording).stream().collect(optimize=OptimizationProfile.OBJECT_STORE, executor="spark")
+        store.write_rrd(tmp_path / "ours.rrd", application_id="bench", recording_id="bench")
+
+    def theirs() -> None:
+        store = peer.RrdReader(recording).stream().collect(optimize=peer.OptimizationProfile.OBJECT_STORE)
+        store.stream().write_rrd(tmp_path / "theirs.rrd", application_id="bench", recording_id="bench")
+
+    duel.name = "rrd_optimized_for_object_stores"
+    duel.run(benchmark, ours, theirs, bar=0.8)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
 
-from ..engine.chunk import Chunk
 from ..engine.errors import ReadError, ReadWarning, SourceMissingError, UsageError
 from ..engine.locations import Location, exists, located, reading_location
-from ..engine.rrd import ChunkEntry, RecoveringFile, RecoveryReport, RrdFile, StoreEntry
+from ..engine.rrd import RecoveringFile, RecoveryReport, RrdFile, StoreEntry
 from ..engine.store import LazyStore
-from ..engine.stream import LazyChunkStream, Split
+from ..engine.stream import LazyChunkStream
+from .rrd_source import RecoveringSource, RrdSource
 
 
 class RrdReader:
@@ -110,89 +107,3 @@ class RrdReader:
 
     def __repr__(self) -> str:
         return f"RrdReader({self.path})"
-
-
-@dataclass(frozen=True, slots=True)
-class RrdSplit(Split):
-    """Chunks of a store: some entries of its manifest, or all by scanning.
-
-    ``version`` is that of an object in a store: what is read must still be it.
-    """
-
-    entries: tuple[ChunkEntry, ...] | None
-    version: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RrdSource:
-    """The chunks of one store of an RRD file.
-
-    Order: that of the file. Restart: each split can be read again by itself. With a footer a split is a run of
-    manifest entries, without one the whole file.
-    """
-
-    path: str
-    store: StoreEntry
-    wanted: Callable[[str], bool] | None = None
-
-    def describe(self) -> str:
-        """One line for the plan."""
-        return f"RrdReader({Path(self.path).name}, {self.store.text})"
-
-    def paths(self) -> Sequence[str]:
-        """The file that is read."""
-        return [self.path]
-
-    def narrowed(self, wanted: Callable[[str], bool]) -> RrdSource:
-        """The same store without the entities for which ``wanted`` is false: with a footer they are never read."""
-        return replace(self, wanted=wanted)
-
-    def splits(self) -> Sequence[RrdSplit]:
-        """Runs of manifest entries of about 64 MiB uncompressed, or one split for a file without a footer."""
-        name = Path(self.path).name
-        file = RrdFile(self.path)
-        runs = file.split_entries(self.store)
-        if runs is None:
-            return [RrdSplit(name, file.size, None, file.object_version)]
-        if self.wanted is not None:
-            kept = ([e for e in run if self.wanted(e.header.entity_path)] for run in runs)
-            runs = [run for run in kept if run]
-        total = len(runs)
-        return [
-            RrdSplit(f"{name} [{i + 1}/{total}]", sum(e.size for e in run), tuple(run), file.object_version)
-            for i, run in enumerate(runs)
-        ]
-
-    def read(self, split: RrdSplit) -> Iterator[Chunk]:
-        """The chunks of a split, undecoded where the footer tells their headers."""
-        for chunk in RrdFile(self.path, split.version).chunks(self.store, split.entries):
-            if self.wanted is None or self.wanted(chunk.entity_path):
-                yield chunk
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveringSource:
-    """The whole chunks of one store of a cut or damaged file, in one split; warns of what was lost at its end."""
-
-    path: str
-    store: StoreEntry
-
-    def describe(self) -> str:
-        """One line for the plan."""
-        return f"RrdReader({Path(self.path).name}, {self.store.text}, recover=True)"
-
-    def paths(self) -> Sequence[str]:
-        """The file that is read."""
-        return [self.path]
-
-    def splits(self) -> Sequence[Split]:
-        """The whole file."""
-        return [Split(Path(self.path).name, RecoveringFile(self.path).report().size)]
-
-    def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
-        """Every chunk that is whole."""
-        file = RecoveringFile(self.path)
-        report = file.report()
-        yield from file.chunks(self.store, report)
-        if not report.is_whole:
-            warnings.warn(str(report), ReadWarning, stacklevel=2)

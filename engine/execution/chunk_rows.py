@@ -1,7 +1,8 @@
 """Chunk rows: what a task tells the driver of each chunk it wrote. Headers and places, never a payload.
 
-A row of kind ``chunk`` describes one chunk; ``task`` closes a task, with its counts; ``failure`` says why a task
-stopped; ``warning`` is to be shown to the user. The last three carry JSON in ``note``.
+A row of kind ``chunk`` describes one chunk, ``listing`` all of a task, one behind the other; ``task`` closes a task,
+with its counts; ``failure`` says why a task stopped; ``warning`` is to be shown to the user. The last three carry JSON
+in ``note``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..chunk import ChunkHeader, ComponentDescriptor, ComponentHeader, ComponentRange, TimelineHeader, TimelineKind
-from ..rrd import ChunkEntry
+from ..rrd import ChunkEntry, ManifestTable
 
 _RANGE = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("num_rows", pa.int64())])
 TIMELINE_TYPE = pa.struct([("name", pa.string()), ("kind", pa.string()), ("start", pa.int64()), ("end", pa.int64())])
@@ -51,7 +52,8 @@ SCHEMA = pa.schema(
 )
 """``types`` is an Arrow IPC schema with the component columns' types, given once for each distinct set of a task;
 later rows name the position of that row in ``types_of``. ``offset`` is that of the message in ``part``; ``digest``
-the 16 bytes of XXH3-128 of the ``size`` bytes there, for what goes into a kept store."""
+the 16 bytes of XXH3-128 of the ``size`` bytes there, for what goes into a kept store. A row of kind ``listing`` has
+rows of a manifest in ``digest``, as an Arrow IPC stream, and their union schema in ``types``."""
 
 SPARK_SCHEMA = (
     "kind string, task int, position bigint, chunk_id binary, entity_path string, num_rows bigint, is_static boolean, "
@@ -76,7 +78,7 @@ class PartChunk:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A row that is no chunk: ``kind`` is ``task``, ``failure`` or ``warning``."""
+    """A row that is no chunk: ``kind`` is ``listing``, ``task``, ``failure``, ``warning`` or ``quarantine``."""
 
     kind: str
     task: int
@@ -87,7 +89,7 @@ class RowWriter:
     """Makes record batches of chunk rows for one task."""
 
     def __init__(self, task: int, batch_rows: int = 4096) -> None:
-        self._task = task
+        self.task = task
         self._rows: list[dict[str, Any]] = []
         self._batch_rows = batch_rows
         self._position = 0
@@ -101,7 +103,7 @@ class RowWriter:
         self._rows.append(
             {
                 "kind": "chunk",
-                "task": self._task,
+                "task": self.task,
                 "position": self._position,
                 "chunk_id": header.chunk_id,
                 "entity_path": header.entity_path,
@@ -122,9 +124,22 @@ class RowWriter:
         if len(self._rows) >= self._batch_rows:
             yield self.batch()
 
+    def listing(self, table: ManifestTable, part: str) -> None:
+        """Add one row for all chunks of the task, which lie in ``part``, instead of one for each."""
+        self._rows.append(
+            {
+                "kind": "listing",
+                "task": self.task,
+                "types": table.schema,
+                "digest": table.to_stream(),
+                "part": part,
+                "note": "{}",
+            }
+        )
+
     def note(self, kind: str, data: dict[str, Any]) -> None:
         """Add a row that is no chunk."""
-        self._rows.append({"kind": kind, "task": self._task, "note": json.dumps(data)})
+        self._rows.append({"kind": kind, "task": self.task, "note": json.dumps(data)})
 
     def batch(self) -> pa.RecordBatch:
         """What was added since the last batch."""
@@ -153,13 +168,16 @@ def parse_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[PartChunk], list
     types: dict[tuple[int, int], tuple[pa.DataType, ...]] = {}
     rows = [row for batch in batches for row in batch.to_pylist()]
     for row in rows:
-        if row["types"] is not None:
+        if row["kind"] == "chunk" and row["types"] is not None:
             types[row["task"], row["position"]] = types_from_bytes(row["types"])
     for row in rows:
         if row["kind"] == "chunk":
             header = header_of_row(row, types[row["task"], row["types_of"]])
             entry = ChunkEntry(header, row["offset"], row["size"], row["uncompressed_size"])
             chunks.append(PartChunk(row["task"], row["position"], row["part"], entry, row["digest"]))
+        elif row["kind"] == "listing":
+            table = ManifestTable.from_stream(row["digest"], row["types"])
+            notes.append(Note("listing", row["task"], {"part": row["part"], "table": table}))
         else:
             notes.append(Note(row["kind"], row["task"], json.loads(row["note"])))
     chunks.sort(key=lambda c: (c.task, c.position))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,8 @@ from ..objects import ObjectUrl, Upload, bucket_of, clear_uploads, upload_to
 
 OPEN_SUFFIX = ".open"
 """What the name of a local file ends with while it is written."""
+
+_LARGE_FILE = 32 << 20
 
 
 class Entry(NamedTuple):
@@ -275,6 +278,25 @@ class _NewObject(NewFile):
         if self._upload is not None:
             self._upload.abort()
             self._upload = None
+
+
+def replace_file(new: Path, target: Path) -> None:
+    """Rename ``new`` to ``target``, durably. The space of a large file that was there is given back in the background.
+
+    A file's pages and blocks go when the last who has it open closes it; for a gigabyte that takes a while.
+    """
+    try:
+        before = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        before = -1
+    try:
+        new.replace(target)
+        sync_folder(target.parent)
+    finally:
+        if before >= 0 and os.fstat(before).st_size > _LARGE_FILE:
+            threading.Thread(target=os.close, args=(before,), name="chunkmill-close", daemon=True).start()
+        elif before >= 0:
+            os.close(before)
 
 
 def sync_folder(folder: Path) -> None:

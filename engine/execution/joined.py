@@ -8,6 +8,8 @@ from itertools import accumulate, chain
 from typing import Any
 
 from ..chunk import Chunk
+from ..rrd import Passage
+from .passing import passage_of
 from .work import Task, Work
 
 
@@ -37,6 +39,11 @@ class JoinedWork:
         """The chunks of one task."""
         at = self.work_of(index)
         return self._work(at).run(index - (self._ends[at - 1] if at else 0))
+
+    def passage(self, index: int) -> Passage | None:
+        """What one task passes on, where that is all that it does."""
+        at = self.work_of(index)
+        return passage_of(self._work(at), index - (self._ends[at - 1] if at else 0))
 
     def source_paths(self) -> set[str]:
         """The files that any of the works reads."""

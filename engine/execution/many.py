@@ -13,11 +13,12 @@ from ..locations import Location
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from .chunk_rows import Note, PartChunk
-from .commit import commit_rrd
+from .commit import RrdCommit
 from .failures import failure_from_dict
 from .folders import Folder
 from .joined import JoinedWork
 from .part import PartJob
+from .passing import Passing, passed_parts
 from .quarantine import settle
 from .reporting import Ran, RunStart
 from .runner import RunOptions, check_closed, check_destination, finished_report, run_rows
@@ -114,6 +115,7 @@ class _Stage:
                 staging.location,
                 str(self._folder),
                 groups=self._owners,
+                passing=Passing(),
             )
             chunks, notes = run_rows(job, staging, self._options)
             ran = self._by_recording(chunks, notes)
@@ -132,7 +134,8 @@ class _Stage:
             with writing(str(recording.destination)):
                 Folder.at(recording.destination.parent).make()
             stores = [store for store, _ in recording.outputs]
-            size = commit_rrd(staging, recording.destination, stores, self._stores, ran.chunks)
+            commit = RrdCommit(staging, recording.destination, stores)
+            size = commit.finish(self._stores, ran.chunks, ran.passed)
         except SessionError:
             raise
         except Exception as error:  # noqa: BLE001 (an outcome of its own)
@@ -150,7 +153,7 @@ class _Stage:
             found[self._owners[chunk.task]][1].append(chunk)
         for note in notes:
             found[self._owners[note.task]][2].append(note)
-        return [Ran(*parts) for parts in found]
+        return [Ran(*parts, passed_parts(self._work, parts[2])) for parts in found]
 
 
 def _own(report: RunReport) -> RunReport:

@@ -17,10 +17,11 @@ import pyarrow as pa
 from ..failing import writing
 from ..phases import ENCODE, WRITE, Clock, measuring, phase
 from ..reports import SizeHistogram
-from ..rrd import ChunkEntry, MessageWriter, StoreEntry, digests_of
+from ..rrd import ChunkEntry, MessageWriter, StoreEntry, digests_of, listing_of
 from .chunk_rows import RowWriter
 from .failures import failure_to_dict, is_transient
 from .folders import Folder, NewFile
+from .passing import Passing, passage_of, task_counts
 from .quarantine import quarantining, rows_as_bytes
 from .staging import Staging
 from .work import Work
@@ -28,6 +29,7 @@ from .work import Work
 PART_SUFFIX = ".part"
 DONE_SUFFIX = ".done"
 QUARANTINE_SUFFIX = ".quarantine"
+_MOST_LISTED = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class PartJob:
     """What a task needs beside its number: the work, the store its chunks belong to, and where parts go.
 
     ``stores`` has one entry for each task of the work. With ``digests`` every chunk row carries that of its bytes.
+    With ``passing``, tasks that only pass messages on copy them as a whole, and where a footer can say all there is to
+    say of the chunks of a task, one row does it for all of them.
     ``groups``, one for each task, says which tasks need each other: when one fails, the others of its group need not
     begin. Without, all do.
     """
@@ -44,6 +48,7 @@ class PartJob:
     folder: str
     destination: str
     digests: bool = False
+    passing: Passing | None = None
     groups: tuple[int, ...] = ()
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
@@ -53,11 +58,19 @@ class PartJob:
         executor tries the task once more. An unfinished part is removed either way.
         """
         staging = Staging(Folder.at(self.folder))
-        group = self.groups[index] if self.groups else 0
-        if staging.has_failed(group):
+        if staging.has_failed(self._group(index)):
             return
         name = f"{index:06d}-{secrets.token_hex(4)}"
         rows = RowWriter(index)
+        try:
+            if self._pass(index, staging.folder, name, rows):
+                yield rows.batch()
+                return
+        except Exception as error:
+            if is_transient(error):
+                raise
+            yield self._failure(index, staging, error)
+            return
         with writing(self.destination):
             part = staging.folder.new(name + PART_SUFFIX)
         try:
@@ -69,10 +82,31 @@ class PartJob:
             part.discard()
             if is_transient(error) or not isinstance(error, Exception):
                 raise
-            staging.mark_failed(group)
-            failure = RowWriter(index)
-            failure.note("failure", failure_to_dict(error, self.work.tasks[index].label))
-            yield failure.batch()
+            yield self._failure(index, staging, error)
+
+    def _group(self, index: int) -> int:
+        return self.groups[index] if self.groups else 0
+
+    def _failure(self, index: int, staging: Staging, error: Exception) -> pa.RecordBatch:
+        staging.mark_failed(self._group(index))
+        failure = RowWriter(index)
+        failure.note("failure", failure_to_dict(error, self.work.tasks[index].label))
+        return failure.batch()
+
+    def _pass(self, index: int, folder: Folder, name: str, rows: RowWriter) -> bool:
+        """Pass on what the task passes on, if that is all it does and it can be done without looking at chunks."""
+        passage = None if self.passing is None else passage_of(self.work, index)
+        if self.passing is None or passage is None:
+            return False
+        began, started = time.time(), time.perf_counter()
+        store = self.stores[index]
+        with measuring() as clock:
+            place = self.passing.run(index, passage, store, folder, name + PART_SUFFIX, self.destination)
+        if place is None:
+            return False
+        clock.sizes_in = passage.table.sizes.tolist()
+        self._close(rows, folder, name, task_counts(passage, store), clock, began, started, passed_to=place)
+        return True
 
     def _write(self, index: int, folder: Folder, name: str, new: NewFile, rows: RowWriter) -> Iterator[pa.RecordBatch]:
         began, started = time.time(), time.perf_counter()
@@ -91,27 +125,52 @@ class PartJob:
                     entry = writer.append(chunk)
                 counts["chunks"] += 1
                 counts["rows"] += entry.header.num_rows
-                if self.digests:
-                    entries.append(entry)
-                else:
-                    yield from rows.add(entry, part)
+                entries.append(entry)
+                if not self.digests and len(entries) >= (_MOST_LISTED if self.passing else 1):
+                    yield from _rows_of(entries, rows, part)
             with phase(WRITE):
                 writer.flush()
                 with writing(self.destination):
                     new.finish()
             counts["bytes"] = writer.position
-        for entry, digest in zip(entries, digests_of(folder.place(part), entries), strict=True):
-            yield from rows.add(entry, part, digest)
+        if self.digests:
+            for entry, digest in zip(entries, digests_of(folder.place(part), entries), strict=True):
+                yield from rows.add(entry, part, digest)
+        elif entries and len(entries) == counts["chunks"] and (table := listing_of(entries)) is not None:
+            rows.listing(table, part)
+        else:
+            yield from _rows_of(entries, rows, part)
         if quarantined:
             with writing(self.destination):
                 folder.put(name + QUARANTINE_SUFFIX, rows_as_bytes(quarantined))
             rows.note("quarantine", {"file": name + QUARANTINE_SUFFIX})
         for warning in caught:
             rows.note("warning", {"category": warning.category.__name__, "text": str(warning.message)})
+        self._close(rows, folder, name, counts, clock, began, started)
+
+    def _close(
+        self,
+        rows: RowWriter,
+        folder: Folder,
+        name: str,
+        counts: dict[str, int],
+        clock: Clock,
+        began: float,
+        started: float,
+        **more: Any,
+    ) -> None:
+        """Say that the task is done: to who watches the folder, and to the driver."""
         with writing(self.destination):
-            folder.put(name + DONE_SUFFIX, json.dumps({"task": index, **counts}).encode(), durable=False)
+            folder.put(name + DONE_SUFFIX, json.dumps({"task": rows.task, **counts}).encode(), durable=False)
         seconds = time.perf_counter() - started
-        rows.note("task", {**counts, "seconds": seconds, "began": began, **_measured(clock)})
+        rows.note("task", {**counts, "seconds": seconds, "began": began, **_measured(clock), **more})
+
+
+def _rows_of(entries: list[ChunkEntry], rows: RowWriter, part: str) -> Iterator[pa.RecordBatch]:
+    """Add a row for each entry; none is left."""
+    for entry in entries:
+        yield from rows.add(entry, part)
+    entries.clear()
 
 
 def _measured(clock: Clock) -> dict[str, Any]:

@@ -6,10 +6,12 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from ..phases import PHASES
 from ..reports import EntityReport, RunReport, SizeHistogram, TaskReport
 from .chunk_rows import Note, PartChunk
+from .passing import PassedPart
 from .work import Task
 
 
@@ -34,6 +36,7 @@ class Ran:
     tasks: Sequence[Task]
     chunks: Sequence[PartChunk]
     notes: Sequence[Note]
+    passed: Sequence[PassedPart] = ()
 
     def report(
         self, start: RunStart, *, executor: str, destination: str, bytes_out: int, commit_seconds: float
@@ -50,8 +53,8 @@ class Ran:
         phases["commit"] = commit_seconds
         return RunReport(
             splits=len(self.tasks),
-            chunks=len(self.chunks),
-            rows=sum(c.entry.header.num_rows for c in self.chunks),
+            chunks=len(self.chunks) + sum(p.passage.chunks for p in self.passed),
+            rows=sum(c.entry.header.num_rows for c in self.chunks) + sum(p.passage.rows for p in self.passed),
             bytes_in=sum(t.size for t in self.tasks),
             bytes_out=bytes_out,
             seconds=time.perf_counter() - start.clock,
@@ -63,9 +66,14 @@ class Ran:
             plan=start.plan,
             phases=phases,
             tasks=tasks,
-            entities=_entities(self.chunks),
+            entities=_entities(self.chunks, self.passed),
             sizes_in=SizeHistogram.sum(_histogram(n.data["sizes_in"]) for n in closed.values()),
-            sizes_out=SizeHistogram.of(c.entry.uncompressed_size for c in self.chunks),
+            sizes_out=SizeHistogram.of(
+                chain(
+                    (c.entry.uncompressed_size for c in self.chunks),
+                    *(p.passage.table.uncompressed_sizes.tolist() for p in self.passed),
+                )
+            ),
         )
 
 
@@ -86,7 +94,7 @@ def _task(task: Task, note: Note, start: RunStart) -> TaskReport:
     )
 
 
-def _entities(chunks: Sequence[PartChunk]) -> list[EntityReport]:
+def _entities(chunks: Sequence[PartChunk], passed: Sequence[PassedPart]) -> list[EntityReport]:
     """By entity, the largest first."""
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for chunk in chunks:
@@ -94,6 +102,9 @@ def _entities(chunks: Sequence[PartChunk]) -> list[EntityReport]:
         counts[0] += 1
         counts[1] += chunk.entry.header.num_rows
         counts[2] += chunk.entry.size
+    for part in passed:
+        for path, *more in part.passage.entities(part.size):
+            found[path] = [known + n for known, n in zip(found[path], more, strict=True)]
     reports = [EntityReport(path, *counts) for path, counts in found.items()]
     return sorted(reports, key=lambda e: (-e.bytes, e.entity_path))
 

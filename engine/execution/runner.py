@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
@@ -19,12 +20,13 @@ from ..reports import RunReport
 from ..rrd import StoreEntry
 from .choice import executor_name
 from .chunk_rows import Note, PartChunk, parse_rows
-from .commit import commit_rrd, commit_shards
+from .commit import RrdCommit, commit_shards
 from .failures import failure_from_dict
 from .folders import Folder
 from .inline import run_inline
 from .joined import JoinedWork
 from .part import PartJob
+from .passing import Passing, passage_of, passed_parts
 from .progress import ProgressListener
 from .quarantine import settle
 from .reporting import Ran, RunStart
@@ -60,11 +62,15 @@ def write_rrd(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]],
     check_destination(destination, joined)
     tasks = joined.tasks
     stores = tuple(store for store, work in outputs for _ in work.tasks)
-    with Staging.beside(destination) as staging:
-        job = PartJob(joined, stores, staging.location, str(destination))
-        ran = Ran(tasks, *run_parts(job, staging, options))
+    with (
+        Staging.beside(destination) as staging,
+        contextlib.closing(RrdCommit(staging, destination, [s for s, _ in outputs])) as commit,
+    ):
+        job = PartJob(joined, stores, staging.location, str(destination), passing=_passing(joined, stores, commit))
+        chunks, notes = run_parts(job, staging, options)
+        ran = Ran(tasks, chunks, notes, passed_parts(joined, notes))
         committing = time.perf_counter()
-        size = commit_rrd(staging, destination, [s for s, _ in outputs], stores, ran.chunks)
+        size = commit.finish(stores, ran.chunks, ran.passed)
     return finished_report(ran, destination, size, time.perf_counter() - committing, options)
 
 
@@ -83,6 +89,13 @@ def write_rrd_shards(
         committing = time.perf_counter()
         size = commit_shards(staging, destination, store, ran.chunks, shard_bytes)
     return finished_report(ran, destination, size, time.perf_counter() - committing, options)
+
+
+def _passing(work: Work, stores: Sequence[StoreEntry], commit: RrdCommit) -> Passing:
+    """How tasks pass messages on: into regions of the one file, where that is all that any of them does."""
+    passages = [passage_of(work, i) for i in range(len(stores))]
+    sizes = [p.size_in(s) for p, s in zip(passages, stores, strict=True) if p is not None]
+    return Passing(commit.reserve(sizes) if sizes and len(sizes) == len(stores) else None)
 
 
 def finished_report(
@@ -141,6 +154,8 @@ def check_closed(ran: Ran) -> None:
     """Every task must have closed, once, with as many chunks as came; raises ``SessionError``."""
     closed = {n.task: n.data["chunks"] for n in ran.notes if n.kind == "task"}
     came: dict[int, int] = dict.fromkeys(closed, 0)
+    came.update((n.task, n.data["chunks"]) for n in ran.notes if n.kind == "task" and "passed_to" in n.data)
+    came.update((n.task, len(n.data["table"])) for n in ran.notes if n.kind == "listing")
     for chunk in ran.chunks:
         came[chunk.task] = came.get(chunk.task, 0) + 1
     if len(closed) != len(ran.tasks) or came != closed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from .work import Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _TAG = "chunkmill"
 
@@ -41,7 +42,16 @@ def run_spark(spark: SparkSession, job: PartJob, tasks: Sequence[Task]) -> Itera
 def stage_of(spark: SparkSession, job: Job, tasks: int, schema: str) -> DataFrame:
     """One ``mapInArrow`` stage that runs ``job`` for the numbers up to ``tasks``, one in each Spark task."""
     register_by_value()
-    return spark.range(0, tasks, 1, max(tasks, 1)).mapInArrow(functools.partial(run_tasks, job), schema)
+    numbers = spark.range(0, tasks, 1, max(tasks, 1))
+    return numbers.mapInArrow(functools.partial(run_tasks, job), _parsed(schema))
+
+
+@functools.cache
+def _parsed(schema: str) -> StructType:
+    """A schema as Spark's type; the JVM parses it, which is a round trip each time."""
+    from pyspark.sql.types import StructType
+
+    return cast("StructType", StructType.fromDDL(schema))
 
 
 def rows_of(spark: SparkSession, stage: DataFrame) -> Iterator[pa.RecordBatch]:

@@ -126,9 +126,10 @@ def _runs_below(url: ObjectUrl) -> list[Folder]:
 def _is_abandoned(folder: Folder) -> bool:
     """Whether the run that made ``folder`` is known to be dead; a run on another host is left alone."""
     try:
-        if isinstance(folder, LocalFolder) and not folder.exists(_OWNER):
+        text = folder.get(_OWNER) if not isinstance(folder, LocalFolder) or folder.exists(_OWNER) else b""
+        if isinstance(folder, LocalFolder) and not text:
             return time.time() - folder.location.stat().st_mtime > _GRACE_SECONDS
-        owner = json.loads(folder.get(_OWNER))
+        owner = json.loads(text)
         if owner["host"] != socket.gethostname():
             return False
         pid = int(owner["pid"])

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ..errors import ReadError
-from .folders import ObjectFolder
-from .part import DONE_SUFFIX, PART_SUFFIX, QUARANTINE_SUFFIX
+from .folders import OPEN_SUFFIX, ObjectFolder
+from .part import DONE_SUFFIX, PART_SUFFIX
 from .progress import ProgressListener, ProgressState
 from .staging import Staging
 from .work import Task
@@ -59,7 +59,7 @@ class _Watch:
                 if name.endswith(DONE_SUFFIX):
                     if name not in self._done:
                         self._done[name] = json.loads(self._staging.folder.get(name) or b"{}")
-                elif not name.endswith((PART_SUFFIX, QUARANTINE_SUFFIX)):
+                elif name.endswith(PART_SUFFIX + OPEN_SUFFIX):
                     open_bytes += self._staging.folder.size(name)
         except (OSError, ValueError, ReadError):
             return  # a file came or went while we looked; the next look sees it

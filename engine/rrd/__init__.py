@@ -5,8 +5,11 @@ from .digest import VerifiedPayload, digests_of
 from .encoded_payload import EncodedPayload, FramedPayload
 from .entry import ChunkEntry
 from .file import RrdFile
+from .listing import Listed, listing_of
 from .manifest_build import build_manifest
+from .manifest_table import ManifestTable
 from .message_writer import MessageWriter
+from .passage import Passage, divided, says_all
 from .recovery import RecoveringFile, RecoveryReport
 from .store_entry import StoreEntry
 from .writer import RrdWriter
@@ -16,7 +19,10 @@ __all__ = [
     "Compression",
     "EncodedPayload",
     "FramedPayload",
+    "Listed",
+    "ManifestTable",
     "MessageWriter",
+    "Passage",
     "RecoveringFile",
     "RecoveryReport",
     "RrdFile",
@@ -25,5 +31,8 @@ __all__ = [
     "VerifiedPayload",
     "build_manifest",
     "digests_of",
+    "divided",
     "encode_batch",
+    "listing_of",
+    "says_all",
 ]

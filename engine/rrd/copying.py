@@ -61,3 +61,9 @@ def copy_range(source: PositionalFile, offset: int, size: int, target: int) -> N
             ways.pop()
         offset += done
         size -= done
+
+
+def start_writing_back(handle: int, offset: int, size: int) -> None:
+    """Let the operating system begin to write what lies in its cache of a file, without waiting for it."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(handle, offset, size, os.POSIX_FADV_DONTNEED)

@@ -17,6 +17,7 @@ from .entry import ChunkEntry
 from .framing import STREAM_HEADER_SIZE, MessageKind, Version
 from .index import FileIndex, read_index, unlisted_messages
 from .legacy import AnnouncedStores, decoded_chunk, scan_stores, store_of
+from .manifest_table import ManifestTable
 from .opening import open_positional
 from .scan import Message, scan
 from .store_entry import StoreEntry
@@ -61,17 +62,17 @@ class RrdFile:
     @property
     def has_footer(self) -> bool:
         """Whether a footer lists the chunks; without one the file must be walked through."""
-        return self._known.entries is not None
+        return self._known.tables is not None
 
     def stores(self) -> list[StoreEntry]:
         """Recordings, then blueprints, by application id and recording id.
 
         From the footer where there is one (a store without chunks is not in it), else from the heads of all messages.
         """
-        entries = self._known.entries
-        if entries is None:
+        tables = self._known.tables
+        if tables is None:
             return list(self._announcements.stores)
-        return sorted(entries, key=lambda s: s.sort_key)
+        return sorted(tables, key=lambda s: s.sort_key)
 
     def entries(self, store: StoreEntry) -> list[ChunkEntry] | None:
         """The chunks of ``store`` as the footer lists them; None without a footer.
@@ -79,8 +80,19 @@ class RrdFile:
         An entry whose header has no components is one that the footer does not say enough of.
         """
         self._check(store)
-        entries = self._known.entries
-        return None if entries is None else list(entries[store])
+        tables = self._known.tables
+        return None if tables is None else [entry for table in tables[store] for entry in table.entries()]
+
+    def listing(self, store: StoreEntry) -> ManifestTable | None:
+        """All chunks of ``store`` as columns, in the order of the file.
+
+        None where a footer does not list them all in one manifest, or lists one of them twice: see :meth:`entries`.
+        """
+        self._check(store)
+        tables = (self._known.tables or {}).get(store, ())
+        if len(tables) != 1 or self._unlisted(store):
+            return None
+        return tables[0].ordered()
 
     def silent_columns(self, store: StoreEntry) -> list[ChunkHeader]:
         """The components of ``store`` that the footer names without a chunk of theirs, each in a header of its own.
@@ -88,12 +100,11 @@ class RrdFile:
         They hold nothing but nulls, and which chunks have them only the chunks know.
         """
         self._check(store)
-        listed = (self._known.entries or {}).get(store, ())
-        told = {(e.header.entity_path, c.descriptor) for e in listed for c in e.header.components}
+        told = {(e.header.entity_path, c.descriptor) for e in self.entries(store) or () for c in e.header.components}
         return [
             ChunkHeader(b"", entity, 0, False, (), (ComponentHeader(known.descriptor, known.datatype, (), True),))
-            for union in self._known.unions.get(store, ())
-            for (entity, _), known in union.components.items()
+            for table in (self._known.tables or {}).get(store, ())
+            for (entity, _), known in table.union.components.items()
             if known is not None and (entity, known.descriptor) not in told
         ]
 
@@ -113,10 +124,11 @@ class RrdFile:
             yield from map(self._lazy, in_order)
             return
         self._check(store)
-        if self._known.entries is None:
+        listed = self.entries(store)
+        if listed is None:
             yield from self._walked(store)
             return
-        found: dict[int, ChunkEntry | Message] = {e.offset: e for e in self._known.entries[store]}
+        found: dict[int, ChunkEntry | Message] = {e.offset: e for e in listed}
         found.update((m.offset, m) for m in self._unlisted(store))
         for _, item in sorted(found.items(), key=lambda pair: pair[0]):
             yield self._lazy(item) if isinstance(item, ChunkEntry) else decoded_chunk(self.path, item, self._version)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from ..errors import ReadError, ReadWarning
-from .entry import ChunkEntry
 from .footer import Footer, read_footer
-from .framing import STREAM_HEADER_SIZE, MessageKind, Version, parse_stream_header
-from .manifest_layout import UnionSchema
+from .framing import MESSAGE_HEADER_SIZE, STREAM_HEADER_SIZE, MessageKind, Version, parse_stream_header
 from .manifest_parse import OutdatedManifestError, parse_manifest
+from .manifest_table import ManifestTable
 from .positional import PositionalFile
 from .scan import Message, message_at
 from .store_entry import StoreEntry, from_message
@@ -21,17 +22,15 @@ _FIRST_WITH_FOOTERS: Final = Version(0, 28, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class FileIndex:
-    """``entries`` holds each store's chunks, as the footer lists them; None without a usable footer.
+    """``tables`` holds each store's chunks, as the footer's manifests list them; None without a usable footer.
 
-    All messages lie before ``messages_end``. ``unions`` holds the union schemas that the footer has of each store,
-    ``object_version`` the version of an object in a store.
+    All messages lie before ``messages_end``. ``object_version`` is the version of an object in a store.
     """
 
     version: Version
     size: int
     messages_end: int
-    entries: dict[StoreEntry, list[ChunkEntry]] | None
-    unions: dict[StoreEntry, list[UnionSchema]] = field(default_factory=dict)
+    tables: dict[StoreEntry, list[ManifestTable]] | None
     object_version: str | None = None
 
 
@@ -43,11 +42,11 @@ def read_index(file: PositionalFile) -> FileIndex:
     if footer is None:
         return FileIndex(version, file.size, file.size, None, object_version=file.version)
     try:
-        entries, unions = _parse_manifests(file, footer)
+        tables = _parse_manifests(file, footer)
     except OutdatedManifestError:
         return _without_footer(file, version, footer)
-    index = FileIndex(version, file.size, footer.messages_end, entries, unions, file.version)
-    if not entries and (unlisted := unlisted_messages(file, index)):
+    index = FileIndex(version, file.size, footer.messages_end, tables, file.version)
+    if not tables and (unlisted := unlisted_messages(file, index)):
         warnings.warn(
             f"{file.path}: its footer lists none of the {len(unlisted)} chunks in it; the file is read without it",
             ReadWarning,
@@ -57,17 +56,13 @@ def read_index(file: PositionalFile) -> FileIndex:
     return index
 
 
-def _parse_manifests(
-    file: PositionalFile, footer: Footer
-) -> tuple[dict[StoreEntry, list[ChunkEntry]], dict[StoreEntry, list[UnionSchema]]]:
-    entries: dict[StoreEntry, list[ChunkEntry]] = {}
-    unions: dict[StoreEntry, list[UnionSchema]] = {}
+def _parse_manifests(file: PositionalFile, footer: Footer) -> dict[StoreEntry, list[ManifestTable]]:
+    tables: dict[StoreEntry, list[ManifestTable]] = {}
     for manifest in footer.manifests:
-        found, union = parse_manifest(manifest, path=file.path, offset=footer.start, messages_end=footer.messages_end)
+        found = parse_manifest(manifest, path=file.path, offset=footer.start, messages_end=footer.messages_end)
         store = from_message(manifest.store_id, {}, path=file.path, offset=footer.start)
-        entries.setdefault(store, []).extend(found)
-        unions.setdefault(store, []).append(union)
-    return entries, unions
+        tables.setdefault(store, []).append(found)
+    return tables
 
 
 def _without_footer(file: PositionalFile, version: Version, footer: Footer) -> FileIndex:
@@ -93,8 +88,7 @@ def unlisted_messages(file: PositionalFile, index: FileIndex) -> list[Message]:
     """
     unlisted: list[Message] = []
     position = STREAM_HEADER_SIZE
-    spans = {(e.offset - 16, e.offset + e.size) for entries in (index.entries or {}).values() for e in entries}
-    for start, stop in [*sorted(spans), (index.messages_end, index.messages_end)]:
+    for stop, start in _gaps(index):
         while position < start:
             message = message_at(file, position, index.messages_end)
             if message.kind == MessageKind.ARROW_MSG:
@@ -102,10 +96,27 @@ def unlisted_messages(file: PositionalFile, index: FileIndex) -> list[Message]:
             position = message.offset + message.size
         if position != start:
             raise ReadError(
-                f"the footer places a chunk at byte {start + 16:,}, where none begins",
+                f"the footer places a chunk at byte {start + MESSAGE_HEADER_SIZE:,}, where none begins",
                 path=file.path,
                 offset=start,
                 hint="The file was changed after it was written, or its writer is faulty; read it with recover=True.",
             )
         position = stop
     return unlisted
+
+
+def _gaps(index: FileIndex) -> list[tuple[int, int]]:
+    """Each place where listed messages do not lie one behind the other, in the order of the file.
+
+    Given as where the next listed messages end (up to the next such place) and where they begin.
+    """
+    listed = [table for tables in (index.tables or {}).values() for table in tables]
+    starts = np.concatenate([np.empty(0, np.uint64), *(t.offsets for t in listed)]) - np.uint64(MESSAGE_HEADER_SIZE)
+    stops = np.concatenate([np.empty(0, np.uint64), *(t.offsets + t.sizes for t in listed)])
+    spans = np.unique(np.stack([starts, stops], axis=1), axis=0) if len(starts) else np.empty((0, 2), np.uint64)
+    begins = np.ones(len(spans), dtype=bool)
+    begins[1:] = spans[1:, 0] != spans[:-1, 1]
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(spans))[: len(first)] - 1
+    runs = list(zip(spans[last, 1].tolist(), spans[first, 0].tolist(), strict=True))
+    return [*runs, (index.messages_end, index.messages_end)]

@@ -11,11 +11,11 @@ import pyarrow as pa
 from ..errors import WriteError
 from ..limits import MAX_CHUNK_UNCOMPRESSED, MAX_FOOTER, MIB
 from .arrow_ipc import Compression, compress
+from .chunk_columns import ChunkColumns, columns_of_entries
 from .entry import ChunkEntry
 from .manifest_columns import ManifestColumns
 from .messages import ENCODER_VERSION_V0, RrdManifest
 from .store_entry import StoreEntry
-from .timelines import TimelineRegister
 from .union_schema import union_fields
 
 _END_OF_STREAM_SIZE: Final = 8
@@ -23,19 +23,21 @@ _MAX_DETAIL: Final = 512 * MIB
 
 
 def build_manifest(store: StoreEntry, entries: Sequence[ChunkEntry], *, path: str = "the recording") -> bytes:
-    """The serialised ``RrdManifest`` that lists ``entries``, in their order.
+    """The serialised ``RrdManifest`` that lists ``entries``, in their order; see :func:`manifest_of`."""
+    return manifest_of(store, columns_of_entries(entries, path=path), path=path)
+
+
+def manifest_of(store: StoreEntry, chunks: ChunkColumns, *, path: str) -> bytes:
+    """The serialised ``RrdManifest`` that lists ``chunks``.
 
     Where the ranges of every component on every timeline would take more than half a gibibyte they are left out;
     readers then look into the chunks. Raises :class:`WriteError` for timelines that one manifest can't tell apart.
     """
-    register = TimelineRegister(path)
-    for entry in entries:
-        register.add(entry.header.timelines)
-    union = union_fields((e.header for e in entries), register.kinds)
-    columns = ManifestColumns(entries, union.descriptors)
-    batch = columns.record_batch(register.kinds, detailed=columns.detail_bytes <= _MAX_DETAIL)
+    union = union_fields(chunks.union, chunks.kinds)
+    columns = ManifestColumns(chunks, union.descriptors)
+    batch = columns.record_batch(detailed=columns.detail_bytes <= _MAX_DETAIL)
     _check_names(batch.schema, path)
-    schema = _schema_stream(union.schema)
+    schema = schema_stream(union.schema)
     data = _batch_stream(batch, path)
     manifest = RrdManifest(store_id=store.to_message())
     manifest.sorbet_schema.arrow_schema = schema
@@ -64,7 +66,8 @@ def _check_names(schema: pa.Schema, path: str) -> None:
             )
 
 
-def _schema_stream(schema: pa.Schema) -> bytes:
+def schema_stream(schema: pa.Schema) -> bytes:
+    """A union schema as a footer holds it: an Arrow IPC stream of nothing else."""
     sink = pa.BufferOutputStream()
     pa.ipc.new_stream(sink, schema).close()
     return bytes(sink.getvalue().to_pybytes())

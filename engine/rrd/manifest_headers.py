@@ -44,7 +44,7 @@ class HeaderBuilder:
         present: dict[str, _Mask] = {}
         for name in sorted(layout.timelines, key=str.encode):
             start, end = (self._batch.column(p) for p in layout.timelines[name])
-            present[name] = _valid(start)
+            present[name] = valid(start)
             kind = self._union.timelines[name]
             rows = np.flatnonzero(present[name])
             for row, low, high in zip(rows.tolist(), _ticks(start, rows), _ticks(end, rows), strict=True):
@@ -87,7 +87,7 @@ class HeaderBuilder:
         if not count:
             return NO_ROWS
         before = self._components.get(row)
-        if before:
+        if before and len(before[-1][1]) > position:
             known = before[-1][1][position]
             if known.num_rows == count and known.start == start and known.end == end:
                 return known
@@ -98,16 +98,14 @@ class HeaderBuilder:
 
     def _shared(self, row: int, found: list[ComponentRange]) -> tuple[ComponentRange, ...]:
         before = self._components.get(row)
-        if before and all(map(is_, before[-1][1], found)):
+        if before and len(before[-1][1]) == len(found) and all(map(is_, before[-1][1], found)):
             return before[-1][1]
         return tuple(found)
 
     def _hits(self, detail: DetailColumns, has_timeline: _Mask) -> _Mask:
         """The rows where a component has values on a timeline."""
-        ranged = _valid(self._batch.column(detail.start))
         counted = nulls_as_zero(self._batch.column(detail.num_rows)) > 0
-        if np.any(counted & ~ranged) or np.any(counted & ~has_timeline):
-            raise LayoutError(f"{detail.descriptor} has rows on {detail.timeline!r} but no range")
+        ranged = valid(self._batch.column(detail.start))
         return np.asarray(ranged & has_timeline & (counted | self._is_bare))
 
     def header(self, row: int, entity_path: str, chunk_id: bytes, is_static: bool, num_rows: int) -> ChunkHeader:
@@ -137,12 +135,21 @@ class HeaderBuilder:
         return known
 
 
+def check_ranges(batch: pa.RecordBatch, layout: Layout) -> None:
+    """Raise :class:`LayoutError` where a component is said to have rows on a timeline, but no range there."""
+    for detail in layout.details or ():
+        counted = nulls_as_zero(batch.column(detail.num_rows)) > 0
+        has_timeline = valid(batch.column(layout.timelines[detail.timeline][0]))
+        if np.any(counted & ~(valid(batch.column(detail.start)) & has_timeline)):
+            raise LayoutError(f"{detail.descriptor} has rows on {detail.timeline!r} but no range")
+
+
 def nulls_as_zero(column: pa.Array) -> npt.NDArray[Any]:
     """The values of a numeric or boolean column, zero where it is null."""
     return np.asarray((column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False))
 
 
-def _valid(column: pa.Array) -> _Mask:
+def valid(column: pa.Array) -> _Mask:
     """Where ``column`` is not null."""
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
 

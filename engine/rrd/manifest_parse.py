@@ -8,16 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..chunk.entity_path import parse_entity_path
 from ..chunk.header import TimelineKind
 from ..errors import ReadError, UnsupportedError
 from . import messages
 from .arrow_ipc import check_compression, decode_batch, decode_schema, decompress
 from .column_names import FIXED
-from .entry import ChunkEntry
 from .framing import MESSAGE_HEADER_SIZE, STREAM_HEADER_SIZE
-from .manifest_headers import HeaderBuilder, nulls_as_zero
-from .manifest_layout import Layout, LayoutError, UnionSchema, lay_out, read_union_schema
+from .manifest_headers import check_ranges
+from .manifest_layout import Layout, LayoutError, UnionSchema
+from .manifest_table import ManifestTable
 
 _WHAT: Final = "the manifest in the footer"
 _HINT: Final = "The footer is damaged, or its writer is; read the file with recover=True to go without it."
@@ -30,17 +29,14 @@ class OutdatedManifestError(Exception):
     """A manifest of the first drafts, which did not count rows: good for nothing, and no damage."""
 
 
-def parse_manifest(manifest: Any, *, path: str, offset: int, messages_end: int) -> tuple[list[ChunkEntry], UnionSchema]:
-    """The entries of a protobuf ``RrdManifest``, in its order, and the union schema beside them.
+def parse_manifest(manifest: Any, *, path: str, offset: int, messages_end: int) -> ManifestTable:
+    """The rows of a protobuf ``RrdManifest``, in its order.
 
-    ``messages_end`` is where the file's messages end. The header of a chunk without rows, and of one whose
-    components the manifest does not tell, has no components: look into the chunk for them. Raises
-    :class:`ReadError`; :class:`OutdatedManifestError` where the row counts are missing.
+    ``messages_end`` is where the file's messages end. Raises :class:`ReadError`; :class:`OutdatedManifestError` where
+    the row counts are missing.
     """
     _check_message(manifest, path, offset)
-    schema = decode_schema(
-        manifest.sorbet_schema.arrow_schema, path=path, offset=offset, what="the schema in the footer"
-    )
+    decode_schema(manifest.sorbet_schema.arrow_schema, path=path, offset=offset, what="the schema in the footer")
     part = manifest.data
     compression = check_compression(part.compression, path=path, offset=offset)
     stream = decompress(part.payload, compression, part.uncompressed_size, path=path, offset=offset, what=_WHAT)
@@ -48,12 +44,14 @@ def parse_manifest(manifest: Any, *, path: str, offset: int, messages_end: int) 
     if "chunk_num_rows" not in batch.schema.names:
         raise OutdatedManifestError
     try:
-        union = read_union_schema(schema)
-        layout = lay_out(batch.schema, union)
-        _check_columns(batch, layout, union)
-        return _entries(batch, layout, union, messages_end), union
+        table = ManifestTable(batch, bytes(manifest.sorbet_schema.arrow_schema))
+        _check_columns(batch, table.layout, table.union)
+        _check_spans(table.offsets, table.sizes, messages_end)
+        check_ranges(batch, table.layout)
+        table.entity_codes  # noqa: B018 (raises for a path that is none)
     except ValueError as error:
         _fail(str(error), path, offset, error)
+    return table
 
 
 def _check_message(manifest: Any, path: str, offset: int) -> None:
@@ -105,20 +103,6 @@ def _check_type(batch: pa.RecordBatch, position: int, datatype: pa.DataType) -> 
     found = batch.schema.field(position)
     if found.type != datatype:
         raise LayoutError(f"the column {found.name!r} is {found.type}, not {datatype}")
-
-
-def _entries(batch: pa.RecordBatch, layout: Layout, union: UnionSchema, messages_end: int) -> list[ChunkEntry]:
-    path, ids, static, rows, offsets, sizes, uncompressed = (batch.column(layout.fixed[n]) for n in FIXED)
-    _check_spans(nulls_as_zero(offsets), nulls_as_zero(sizes), messages_end)
-    canonical = {p: parse_entity_path(p) for p in path.unique().to_pylist()}
-    builder = HeaderBuilder(batch, layout, union)
-    columns = (path, ids, static, rows, offsets, sizes, uncompressed)
-    return [
-        ChunkEntry(builder.header(i, canonical[p], chunk_id, is_static, n), offset, size, expanded)
-        for i, (p, chunk_id, is_static, n, offset, size, expanded) in enumerate(
-            zip(*(c.to_pylist() for c in columns), strict=True)
-        )
-    ]
 
 
 def _check_spans(offsets: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint64], messages_end: int) -> None:

@@ -12,28 +12,30 @@ from ..failing import writing
 from ..objects import ObjectUrl, Upload
 from ..objects.remote_file import LARGEST_WINDOW
 from ..objects.upload import SMALLEST_PART
-from .copying import copy_range
+from .copying import copy_range, start_writing_back
 from .positional import PositionalFile
 
-_BUFFER_SIZE: Final = 1 << 20
+_MOST_HELD: Final = 1 << 20
+_MOST_PIECES: Final = 512
 _KERNEL_COPY_SIZE: Final = 1 << 18
 
 
 class Output:
-    """Appends to ``file`` (or an upload) from where it stands, through a buffer.
+    """Appends to ``file`` (or an upload) from where it stands, many pieces at a time.
 
-    ``position`` counts the bytes since then.
+    ``position`` counts the bytes since then. Pieces are held until then, not copied: they must not be changed.
 
     Failures are raised as ``NoSpaceError`` or ``WriteError`` that name ``path``.
     """
 
-    __slots__ = ("_buffer", "_fd", "_file", "path", "position")
+    __slots__ = ("_fd", "_file", "_held", "_pieces", "_sent", "path", "position")
 
     def __init__(self, file: BinaryIO, path: str) -> None:
         self.path = path
         self.position = 0
         self._file = file
-        self._buffer = bytearray()
+        self._pieces: list[memoryview] = []
+        self._held = self._sent = 0
         self._fd: int | None
         try:
             file.flush()
@@ -41,16 +43,14 @@ class Output:
         except (io.UnsupportedOperation, AttributeError):
             self._fd = None
 
-    def write(self, data: bytes | bytearray | pa.Buffer) -> None:
-        """Append ``data``; what is large goes out without another copy."""
-        size = data.size if isinstance(data, pa.Buffer) else len(data)
-        self.position += size
-        if size + len(self._buffer) <= _BUFFER_SIZE:
-            self._buffer += memoryview(data)
-            return
-        self.flush()
-        with writing(self.path):
-            self._write_all(memoryview(data))
+    def write(self, data: bytes | pa.Buffer) -> None:
+        """Append ``data``."""
+        piece = memoryview(data)
+        self.position += len(piece)
+        self._held += len(piece)
+        self._pieces.append(piece)
+        if self._held >= _MOST_HELD or len(self._pieces) >= _MOST_PIECES:
+            self.flush()
 
     def copy(self, source: PositionalFile, offset: int, size: int, *, what: str, many: int | None = None) -> None:
         """Append ``size`` bytes of ``source``; when they are many, the kernel (or a store: ``many``) copies them."""
@@ -60,7 +60,7 @@ class Output:
                 self.position += size
                 return
         if self._fd is None or size < _KERNEL_COPY_SIZE or not source.is_local:
-            most = _BUFFER_SIZE if source.is_local else LARGEST_WINDOW
+            most = _MOST_HELD if source.is_local else LARGEST_WINDOW
             while size > 0:
                 piece = min(size, most)
                 self.write(source.read(offset, piece, what=what))
@@ -71,12 +71,34 @@ class Output:
             copy_range(source, offset, size, self._fd)
         self.position += size
 
+    def skip(self, size: int) -> None:
+        """Pass over bytes that another wrote into the file."""
+        self.flush()
+        assert self._fd is not None
+        os.lseek(self._fd, size, os.SEEK_CUR)
+        self.position += size
+
     def flush(self) -> None:
         """Hand everything written so far to the operating system."""
-        if self._buffer:
-            with writing(self.path), memoryview(self._buffer) as view:
-                self._write_all(view)
-            self._buffer.clear()
+        if not self._pieces:
+            return
+        pieces, self._pieces, size, self._held = self._pieces, [], self._held, 0
+        with writing(self.path):
+            if self._fd is None:
+                self._file.write(b"".join(pieces) if len(pieces) > 1 else pieces[0])
+                return
+            done = os.writev(self._fd, pieces)
+            if done < size:
+                rest = memoryview(b"".join(pieces))[done:]
+                while rest:
+                    rest = rest[os.write(self._fd, rest) :]
+
+    def write_back(self) -> None:
+        """Let the operating system begin to bring to the disk what was written, so that :meth:`sync` takes less."""
+        if self._fd is not None:
+            self.flush()
+            size, self._sent = self.position - self._sent, self.position
+            start_writing_back(self._fd, os.lseek(self._fd, 0, os.SEEK_CUR) - size, size)
 
     def sync(self) -> None:
         """Flush, and wait until the bytes are on the disk."""
@@ -84,11 +106,3 @@ class Output:
         if self._fd is not None:
             with writing(self.path):
                 os.fsync(self._fd)
-
-    def _write_all(self, data: memoryview) -> None:
-        if self._fd is None:
-            self._file.write(data)
-            return
-        done = 0
-        while done < len(data):
-            done += os.write(self._fd, data[done:])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..chunk.header import TimelineHeader, TimelineKind
 from ..errors import WriteError
 from .column_names import START, column_name
@@ -18,24 +20,30 @@ class TimelineRegister:
     def add(self, timelines: tuple[TimelineHeader, ...]) -> None:
         """Take note of a chunk's timelines. Raises :class:`WriteError` for two that one manifest can't tell apart."""
         for timeline in timelines:
-            known = self.kinds.get(timeline.name)
-            if known is None:
-                self._add_new(timeline)
-            elif known is not timeline.kind:
-                raise WriteError(
-                    f"the timeline {timeline.name!r} is a {known.value} in one chunk and a {timeline.kind.value} in "
-                    "another; one recording can't hold both",
-                    path=self._path,
-                    hint="Rename one of them, or write them into two recordings.",
-                )
+            if self.kinds.get(timeline.name) is not timeline.kind:
+                self._add_other(timeline.name, timeline.kind)
 
-    def _add_new(self, timeline: TimelineHeader) -> None:
-        column = column_name(timeline.name, None, START)
-        other = self._by_column.setdefault(column, timeline.name)
-        if other != timeline.name:
+    def add_kinds(self, kinds: Mapping[str, TimelineKind]) -> None:
+        """Like :meth:`add`, for the timelines of many chunks."""
+        for name, kind in kinds.items():
+            if self.kinds.get(name) is not kind:
+                self._add_other(name, kind)
+
+    def _add_other(self, name: str, kind: TimelineKind) -> None:
+        known = self.kinds.get(name)
+        if known is not None:
             raise WriteError(
-                f"the timelines {other!r} and {timeline.name!r} share the column {column!r} in the file's footer",
+                f"the timeline {name!r} is a {known.value} in one chunk and a {kind.value} in "
+                "another; one recording can't hold both",
+                path=self._path,
+                hint="Rename one of them, or write them into two recordings.",
+            )
+        column = column_name(name, None, START)
+        other = self._by_column.setdefault(column, name)
+        if other != name:
+            raise WriteError(
+                f"the timelines {other!r} and {name!r} share the column {column!r} in the file's footer",
                 path=self._path,
                 hint="Rename one of them: space, comma, point, hyphen, backslash and underscore count as the same.",
             )
-        self.kinds[timeline.name] = timeline.kind
+        self.kinds[name] = kind

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from ..chunk.descriptor import ComponentDescriptor
-from ..chunk.header import ChunkHeader, TimelineKind
+from ..chunk.header import TimelineKind
+from .chunk_columns import UnionComponent
 from .column_names import ROW_ID, sorbet_name
 
 CLEAR_ARCHETYPE: Final = "rerun.archetypes.Clear"
@@ -20,16 +20,6 @@ _ROW_ID_METADATA: Final = {
 }
 
 
-@dataclass(slots=True)
-class _Component:
-    """One component of one entity; the first chunk says its descriptor and type."""
-
-    descriptor: ComponentDescriptor
-    datatype: pa.DataType
-    is_static: bool
-    is_empty: bool
-
-
 class UnionFields(NamedTuple):
     """The union schema, and the descriptors that it names."""
 
@@ -37,27 +27,14 @@ class UnionFields(NamedTuple):
     descriptors: frozenset[ComponentDescriptor]
 
 
-def union_fields(headers: Iterable[ChunkHeader], timelines: dict[str, TimelineKind]) -> UnionFields:
-    """The schema over all ``headers``, fields in the order of their names after row id and timelines.
-
-    Readers want a component of an entity once. Where chunks disagree about its type or descriptor, the first one
-    has its way in the schema; the chunks themselves keep theirs.
-    """
-    components: dict[tuple[str, str], _Component] = {}
-    for header in headers:
-        for component in header.components:
-            key = (header.entity_path, component.descriptor.component)
-            known = components.get(key)
-            if known is None:
-                components[key] = _Component(
-                    component.descriptor, component.datatype, header.is_static, component.is_empty is True
-                )
-            else:
-                known.is_static |= header.is_static
-                known.is_empty &= component.is_empty is True
+def union_fields(
+    components: Mapping[tuple[str, str], UnionComponent], timelines: Mapping[str, TimelineKind]
+) -> UnionFields:
+    """The schema of ``components``, by entity path and component; in the order of names after row id and timelines."""
     fields = [pa.field(ROW_ID, pa.binary(16), nullable=False, metadata=_ROW_ID_METADATA)]
     fields += [_index_field(name, timelines[name]) for name in sorted(timelines, key=str.encode)]
-    fields += sorted((_component_field(path, c) for (path, _), c in components.items()), key=lambda f: f.name)
+    named = ((_component_field(path, components[path, name]), path) for path, name in components)
+    fields += [field for field, _ in sorted(named, key=lambda pair: (pair[0].name, pair[1]))]
     return UnionFields(pa.schema(fields), frozenset(c.descriptor for c in components.values()))
 
 
@@ -65,7 +42,7 @@ def _index_field(name: str, kind: TimelineKind) -> pa.Field:
     return pa.field(name, kind.arrow_type, metadata={"rerun:kind": "index", "rerun:index_name": name})
 
 
-def _component_field(entity_path: str, component: _Component) -> pa.Field:
+def _component_field(entity_path: str, component: UnionComponent) -> pa.Field:
     descriptor = component.descriptor
     metadata = {"rerun:entity_path": entity_path, **descriptor_metadata(descriptor), "rerun:kind": "data"}
     if component.is_static:

@@ -13,9 +13,10 @@ from ..chunk import tuid
 from ..errors import UsageError, WriteError
 from ..failing import writing
 from .arrow_ipc import Compression
+from .chunk_columns import ChunkColumns, columns_of_entries, joined
 from .entry import ChunkEntry
 from .framing import WRITTEN_VERSION, MessageKind, message_header, stream_footer, stream_header
-from .manifest_build import build_manifest
+from .manifest_build import manifest_of
 from .message_writer import MessageWriter
 from .messages import SOURCE_OTHER, RrdFooter, SetStoreInfo, tuid_message
 from .opening import NEVER_CHANGES, open_positional
@@ -32,6 +33,19 @@ class _OpenStore:
     writer: MessageWriter
     timelines: TimelineRegister
     entries: list[ChunkEntry] = field(default_factory=list)
+    columns: list[ChunkColumns] = field(default_factory=list)
+
+    def add(self, columns: ChunkColumns, path: str) -> None:
+        """Chunks behind those that are there, as columns."""
+        self.timelines.add_kinds(columns.kinds)
+        self.gather(path)
+        self.columns.append(columns)
+
+    def gather(self, path: str) -> None:
+        """Make columns of the entries that came last."""
+        if self.entries:
+            self.columns.append(columns_of_entries(self.entries, path=path))
+            self.entries = []
 
 
 class RrdWriter:
@@ -120,16 +134,37 @@ class RrdWriter:
             length = part.size - offset if size is None else size
             shift = self._out.position - offset
             self._out.copy(part, offset, length, what="a part")
+            self._out.write_back()
         moved = [replace(e, offset=e.offset + shift) for e in entries]
         opened.entries += moved
         return moved
 
+    def append_passed(
+        self, store: StoreEntry, part_path: str | PathLike[str], chunks: ChunkColumns, offset: int, size: int
+    ) -> None:
+        """Like :meth:`append_part`, for ``chunks`` whose offsets are already those in this file."""
+        opened = self._opened_store(store)
+        with open_positional(part_path, NEVER_CHANGES) as part:
+            self._out.copy(part, offset, size, what="a part")
+            self._out.write_back()
+        opened.add(chunks, self.path)
+
+    def adopt(self, store: StoreEntry, chunks: ChunkColumns, size: int) -> None:
+        """Take the next ``size`` bytes, which another wrote into the file, as the framed messages of ``chunks``."""
+        opened = self._opened_store(store)
+        self._out.skip(size)
+        opened.add(chunks, self.path)
+
+    def flush(self) -> None:
+        """Hand everything written so far to the operating system."""
+        self._out.flush()
+
     def finish(self) -> None:
         """Write the footer, and wait until everything is on the disk."""
         manifests = b"".join(
-            _manifest_field(build_manifest(store, opened.entries, path=self.path))
+            _manifest_field(manifest)
             for store, opened in self._stores.items()
-            if opened.entries
+            if (manifest := _manifest(store, opened, self.path)) is not None
         )
         self._frame(MessageKind.END, manifests)
         self._out.write(stream_footer(self._out.position - len(manifests), manifests))
@@ -160,6 +195,13 @@ class RrdWriter:
             return self._stores[store]
         except KeyError:
             raise UsageError(f"{store.text} was not begun", hint="Call begin_store first.") from None
+
+
+def _manifest(store: StoreEntry, opened: _OpenStore, path: str) -> bytes | None:
+    """The manifest of a store; None for one without chunks."""
+    opened.gather(path)
+    pieces = [columns for columns in opened.columns if len(columns)]
+    return manifest_of(store, joined(pieces, path=path), path=path) if pieces else None
 
 
 def _manifest_field(manifest: bytes) -> bytes:

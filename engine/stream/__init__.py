@@ -2,6 +2,7 @@
 
 from .content_filter import ContentFilter
 from .lazy_stream import LazyChunkStream, write_stores
+from .operators import Outline
 from .source import Source, Split
 
-__all__ = ["ContentFilter", "LazyChunkStream", "Source", "Split", "write_stores"]
+__all__ = ["ContentFilter", "LazyChunkStream", "Outline", "Source", "Split", "write_stores"]

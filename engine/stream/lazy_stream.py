@@ -20,6 +20,7 @@ from ..execution.runner import RunOptions, write_rrd, write_rrd_shards
 from ..execution.scratch import collect_chunks
 from ..execution.shards import SHARD_BYTES
 from ..locations import local_path, located
+from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from .content_filter import content_filter
@@ -319,11 +320,11 @@ class LazyChunkStream:
             raise ValueError(_CONSUMED)
         return self._node
 
-    def _plan(self, executor: str | None) -> Plan:
+    def _plan(self, executor: str | None, *, passing: bool = False) -> Plan:
         node = self._live_node()
         if executor_name(executor) == "inline":
-            return compile_plan(node)
-        return compile_plan(node, _spooled)
+            return compile_plan(node, passing=passing)
+        return compile_plan(node, _spooled, passing=passing)
 
     def _planned(self, start: RunStart, plan: Plan) -> RunStart:
         return start.planned(explain_plan(self._node, plan))
@@ -361,7 +362,8 @@ def plan_recording(
         stream._live_node()  # noqa: SLF001 (same module)
     destination = located(path)
     start = RunStart()
-    plans = [(store, stream._plan(executor)) for store, stream in pairs]  # noqa: SLF001 (same module)
+    passing = not isinstance(destination, ObjectUrl)
+    plans = [(store, stream._plan(executor, passing=passing)) for store, stream in pairs]  # noqa: SLF001 (same module)
     texts = [explain_plan(stream._node, plan) for (_, stream), (_, plan) in zip(pairs, plans, strict=True)]  # noqa: SLF001
     return Recording(destination, plans, start.planned("\n".join(texts)))
 

@@ -5,7 +5,7 @@ Each takes a chunk and gives the chunks that come of it, in order. Chaining them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,6 +24,15 @@ class Operator(Protocol):
     def describe(self) -> str:
         """One line for the plan."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """As much of a chunk as selecting whole chunks needs."""
+
+    entity_path: str
+    is_static: bool
+    timeline_names: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +67,7 @@ class Selection:
         names = None if components is None else frozenset(descriptor_of(c).component for c in components)
         return cls(content, has_timeline, is_static, names)
 
-    def matches(self, chunk: Chunk) -> bool:
+    def matches(self, chunk: Chunk | Outline) -> bool:
         """Whether the chunk predicates hold."""
         if self.content is not None and not self.content.matches(chunk.entity_path):
             return False

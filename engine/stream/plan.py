@@ -11,7 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 from ..chunk import Chunk
 from ..execution.work import Task
 from ..phases import OPERATE, READ, came_in, is_measuring, timed
-from .operators import Drop, Filter, Operator, Selection
+from ..rrd import Passage
+from .operators import Drop, Filter, Operator, Outline, Selection
 from .source import Source, Split
 
 _log = logging.getLogger("chunkmill")
@@ -23,6 +24,19 @@ class NarrowingSource(Protocol):
 
     def narrowed(self, wanted: Callable[[str], bool]) -> Source[Any]:
         """The same source without the entities (canonical paths) for which ``wanted`` is false."""
+        ...
+
+
+@runtime_checkable
+class PassingSource(Protocol):
+    """A source whose chunks, where nothing looks into them, can go on as the messages that they are."""
+
+    def passing(self, keeps: Callable[[Outline], bool]) -> Sequence[Split] | None:
+        """Splits of only those chunks for which ``keeps`` is true, in order; None where it can't be told of all."""
+        ...
+
+    def passage(self, split: Any) -> Passage | None:
+        """The messages of a split that :meth:`passing` gave."""
         ...
 
 
@@ -94,12 +108,14 @@ class Plan:
     """A pipeline ready to run: its tasks, and the function that each runs.
 
     ``sources`` are in the order of the output; ``consumers`` maps the index of a node to those fed by it, the sink
-    being the node without consumers. A plan pickles, and is what a Spark task gets.
+    being the node without consumers. ``passing`` are the indexes of sources whose splits only pass on what lies in
+    them. A plan pickles, and is what a Spark task gets.
     """
 
     sources: tuple[Source[Any], ...]
     chains: tuple[Callable[[Chunk], Iterator[Chunk]], ...]
     splits: tuple[tuple[int, Split], ...] = field(default=())
+    passing: frozenset[int] = frozenset()
 
     @property
     def tasks(self) -> Sequence[Task]:
@@ -116,13 +132,24 @@ class Plan:
                 came_in(chunk.byte_size)
             yield from timed(chain(chunk), OPERATE)
 
+    def passage(self, index: int) -> Passage | None:
+        """What task ``index`` passes on, where that is all that it does."""
+        at, split = self.splits[index]
+        source = self.sources[at]
+        return source.passage(split) if at in self.passing and isinstance(source, PassingSource) else None
+
     def source_paths(self) -> set[str]:
         """The files that the sources read, where they say so."""
         return {p for s in self.sources for p in getattr(s, "paths", lambda: ())()}
 
 
-def compile_plan(sink: Node, replace_source: Callable[[Source[Any]], Source[Any]] | None = None) -> Plan:
-    """Fuse everything between the sources and ``sink``, and divide the sources into splits."""
+def compile_plan(
+    sink: Node, replace_source: Callable[[Source[Any]], Source[Any]] | None = None, *, passing: bool = False
+) -> Plan:
+    """Fuse everything between the sources and ``sink``, and divide the sources into splits.
+
+    With ``passing``, sources of which nothing but whole chunks is selected pass them on where they can.
+    """
     consumers: dict[Node, list[Node]] = defaultdict(list)
     sources: list[SourceNode] = []
     _collect(sink, consumers, sources, set())
@@ -132,15 +159,27 @@ def compile_plan(sink: Node, replace_source: Callable[[Source[Any]], Source[Any]
             "The split has been optimized into a filter/drop operation."
         )
     read: list[Source[Any]] = []
-    for node in sources:
+    splits: list[tuple[int, Split]] = []
+    passed: set[int] = set()
+    chains = tuple(_Chain(_number(node, consumers, sink)) for node in sources)
+    for i, (node, fused) in enumerate(zip(sources, chains, strict=True)):
         source = node.source if replace_source is None else replace_source(node.source)
         head = _leading_selections(node, consumers)
         if head and isinstance(source, NarrowingSource):
             source = source.narrowed(_Kept(head))
         read.append(source)
-    chains = tuple(_Chain(_number(node, consumers, sink)) for node in sources)
-    splits = tuple((i, split) for i, source in enumerate(read) for split in source.splits())
-    return Plan(tuple(read), chains, splits)
+        found = _passed_splits(source, fused) if passing else None
+        if found is not None:
+            passed.add(i)
+        splits += [(i, split) for split in (source.splits() if found is None else found)]
+    return Plan(tuple(read), chains, tuple(splits), frozenset(passed))
+
+
+def _passed_splits(source: Source[Any], chain: _Chain) -> Sequence[Split] | None:
+    """The splits of a source whose chunks only pass through ``chain``; None where more is done to them."""
+    if not isinstance(source, PassingSource) or not chain.selects_whole_chunks:
+        return None
+    return source.passing(chain.keeps)
 
 
 def _collect(node: Node, consumers: dict[Node, list[Node]], sources: list[SourceNode], seen: set[Node]) -> None:
@@ -202,6 +241,13 @@ class _Step:
     feeds_rest: tuple[int, ...]
     is_sink: bool
 
+    @property
+    def selects_whole_chunks(self) -> bool:
+        """Whether chunks come out as they came in, or not at all."""
+        if self.operator is None:
+            return self.selection is None or self.selection.components is None
+        return isinstance(self.operator, (Filter, Drop)) and self.operator.selection.components is None
+
 
 def _number(source: SourceNode, consumers: dict[Node, list[Node]], sink: Node) -> tuple[_Step, ...]:
     """The part of the graph behind ``source`` as numbered steps, so that it pickles small."""
@@ -237,6 +283,29 @@ class _Chain:
 
     def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
         return self._flow(0, chunk)
+
+    @property
+    def selects_whole_chunks(self) -> bool:
+        """Whether no step looks into a chunk, or can give one twice."""
+        fed = [at for step in self.steps for at in (*step.feeds, *step.feeds_rest)]
+        return len(fed) == len(set(fed)) and all(step.selects_whole_chunks for step in self.steps)
+
+    def keeps(self, outline: Outline) -> bool:
+        """Whether a chunk comes out, where :attr:`selects_whole_chunks`."""
+        return self._keeps(0, outline)
+
+    def _keeps(self, at: int, outline: Outline) -> bool:
+        step = self.steps[at]
+        if step.selection is not None:
+            fed = step.feeds if step.selection.matches(outline) else step.feeds_rest
+        elif isinstance(step.operator, (Filter, Drop)):
+            matches = step.operator.selection.matches(outline)
+            if matches is isinstance(step.operator, Drop):
+                return False
+            fed = step.feeds
+        else:
+            fed = step.feeds
+        return step.is_sink or any(self._keeps(i, outline) for i in fed)
 
     def _flow(self, at: int, chunk: Chunk) -> Iterator[Chunk]:
         step = self.steps[at]

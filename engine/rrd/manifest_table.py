@@ -1,0 +1,168 @@
+"""The chunks of a store as columns: rows of a footer's manifest, checked, without an object for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..chunk.entity_path import parse_entity_path
+from .column_names import FIXED
+from .entry import ChunkEntry
+from .manifest_headers import HeaderBuilder, nulls_as_zero, valid
+from .manifest_layout import Layout, UnionSchema, lay_out, read_union_schema
+
+Rows = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
+
+_PATH, _ID, _STATIC, _ROWS, _OFFSET, _SIZE, _UNCOMPRESSED = FIXED
+
+
+@dataclass(frozen=True)
+class ManifestTable:
+    """Rows of one manifest. It pickles as Arrow IPC, without the columns that say nothing of its rows.
+
+    ``batch`` was checked against ``schema``, the recording's union schema (as it is stored, an IPC stream).
+    """
+
+    batch: pa.RecordBatch
+    schema: bytes
+
+    @cached_property
+    def union(self) -> UnionSchema:
+        """The union schema, taken apart."""
+        return read_union_schema(pa.ipc.open_stream(pa.py_buffer(self.schema)).schema)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Which column means what."""
+        return lay_out(self.batch.schema, self.union)
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    @cached_property
+    def offsets(self) -> Numbers:
+        """Where the messages lie, in bytes from the start of the stream."""
+        return self._numbers(_OFFSET)
+
+    @cached_property
+    def sizes(self) -> Numbers:
+        """The messages' lengths in bytes."""
+        return self._numbers(_SIZE)
+
+    @cached_property
+    def uncompressed_sizes(self) -> Numbers:
+        """The lengths of the Arrow IPC streams in them."""
+        return self._numbers(_UNCOMPRESSED)
+
+    @cached_property
+    def num_rows(self) -> Numbers:
+        """Rows of each chunk."""
+        return self._numbers(_ROWS)
+
+    @cached_property
+    def chunk_ids(self) -> npt.NDArray[np.uint8]:
+        """The chunks' ids, shape (n, 16)."""
+        ids = self.fixed(_ID)
+        found = np.frombuffer(ids.buffers()[1], np.uint8).reshape(-1, 16)
+        return found[ids.offset : ids.offset + len(ids)]
+
+    @cached_property
+    def is_static(self) -> Mask:
+        """Which chunks are static."""
+        return np.asarray(nulls_as_zero(self.fixed(_STATIC)), dtype=bool)
+
+    @cached_property
+    def entity_codes(self) -> tuple[npt.NDArray[np.int64], list[str]]:
+        """For each row a number, and for each number its entity path, canonical."""
+        encoded = self.fixed(_PATH).dictionary_encode()
+        codes = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+        return codes, [parse_entity_path(p) for p in encoded.dictionary.to_pylist()]
+
+    def timelines_present(self) -> dict[str, Mask]:
+        """For each timeline, sorted by its bytes, which rows have it."""
+        names = sorted(self.layout.timelines, key=str.encode)
+        return {name: valid(self.batch.column(self.layout.timelines[name][0])) for name in names}
+
+    def fixed(self, name: str) -> pa.Array:
+        """One of the columns that every manifest has."""
+        return self.batch.column(self.batch.schema.get_field_index(name))
+
+    def take(self, rows: Rows) -> ManifestTable:
+        """Some of the rows, in that order."""
+        if len(rows) == len(self) and bool(np.all(rows == np.arange(len(rows)))):
+            return self
+        return ManifestTable(self.batch.take(pa.array(rows)), self.schema)
+
+    def entries(self) -> list[ChunkEntry]:
+        """An entry for each row, in order. One that the manifest does not say enough of has no components."""
+        codes, paths = self.entity_codes
+        builder = HeaderBuilder(self.batch, self.layout, self.union)
+        ids = self.fixed(_ID).to_pylist()
+        columns = (codes, self.is_static, self.num_rows, self.offsets, self.sizes, self.uncompressed_sizes)
+        return [
+            ChunkEntry(builder.header(i, paths[code], ids[i], is_static, num_rows), offset, size, expanded)
+            for i, (code, is_static, num_rows, offset, size, expanded) in enumerate(
+                zip(*(c.tolist() for c in columns), strict=True)
+            )
+        ]
+
+    def ordered(self) -> ManifestTable | None:
+        """The rows in the order of the file; None where two name the same byte."""
+        order = np.argsort(self.offsets, kind="stable").astype(np.int64)
+        ends = (self.offsets + self.sizes)[order]
+        if bool(np.any(self.offsets[order][1:] < ends[:-1])):
+            return None
+        return self.take(order)
+
+    def runs(self, run_bytes: int) -> list[ManifestTable]:
+        """The rows in runs, each of them as short as it can be with at least ``run_bytes`` uncompressed bytes."""
+        ends = np.cumsum(np.maximum(self.uncompressed_sizes, self.sizes))
+        found: list[ManifestTable] = []
+        start = 0
+        while start < len(self):
+            before = int(ends[start - 1]) if start else 0
+            stop = min(int(np.searchsorted(ends, before + run_bytes)) + 1, len(self))
+            found.append(self.slice(start, stop))
+            start = stop
+        return found
+
+    def slice(self, start: int, stop: int) -> ManifestTable:
+        """The rows from ``start`` to before ``stop``."""
+        if start == 0 and stop == len(self):
+            return self
+        return ManifestTable(self.batch.slice(start, stop - start), self.schema)
+
+    def _numbers(self, name: str) -> Numbers:
+        return np.asarray(nulls_as_zero(self.fixed(name)), dtype=np.uint64)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ManifestTable.from_stream, (self.to_stream(), self.schema)
+
+    def to_stream(self) -> bytes:
+        """The rows as an Arrow IPC stream."""
+        sink = pa.BufferOutputStream()
+        batch = self.batch.select(self._told())
+        with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+            writer.write_batch(batch)
+        return bytes(sink.getvalue().to_pybytes())
+
+    @classmethod
+    def from_stream(cls, stream: bytes, schema: bytes) -> ManifestTable:
+        """The rows that :meth:`to_stream` wrote, with their union schema."""
+        return cls(pa.ipc.open_stream(pa.py_buffer(stream)).read_next_batch(), schema)
+
+    def _told(self) -> list[int]:
+        """The columns without those of components that no row has."""
+        silent = {p for p in self.layout.statics.values() if not self.batch.column(p).true_count}
+        for detail in self.layout.details or ():
+            start = self.batch.column(detail.start)
+            if start.null_count == len(start):
+                silent |= {detail.start, detail.end, detail.num_rows}
+        return [i for i in range(self.batch.num_columns) if i not in silent]

@@ -1,0 +1,115 @@
+"""Copying whole messages into a file, each with another store in its head."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from ..errors import ReadError
+from .copying import copy_range, start_writing_back
+from .framing import MESSAGE_HEADER_SIZE, MessageKind, message_header
+from .manifest_table import Numbers
+from .positional import PositionalFile
+
+_WINDOW: Final = 1 << 19
+_KERNEL_SIZE: Final = 1 << 20
+_MOST_PIECES: Final = 1000
+_FLUSH_BYTES: Final = 8 << 20
+
+
+class MessageCopier:
+    """Appends messages of ``source`` to where the descriptor ``target`` stands.
+
+    Small ones go through a buffer that stays in the processor's cache, as that is faster than one call of the kernel
+    for each; large ones are copied by the kernel. What was written is sent on to the disk early, so that there is
+    little to wait for at the end.
+    """
+
+    def __init__(self, source: PositionalFile, target: int, start: int) -> None:
+        self._source = source
+        self._target = target
+        self._buffer = bytearray(_WINDOW)
+        self._view = memoryview(self._buffer)
+        self._filled = 0
+        self._pieces: list[bytes | memoryview] = []
+        self._position = self._flushed = start
+
+    def copy(self, offsets: Numbers, sizes: Numbers, old_field: bytes, new_field: bytes) -> None:
+        """Copy messages (ascending, with their frame headers), with ``new_field`` where each begins with ``old_field``.
+
+        Raises :class:`ReadError` where the source ends before, and ``OSError`` as the target does.
+        """
+        if old_field == new_field:
+            for start, stop in _runs(offsets, sizes):
+                self._copy(start, stop)
+        else:
+            skipped = len(old_field)
+            for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):
+                size_now = size - skipped + len(new_field)
+                self._write(message_header(MessageKind.ARROW_MSG, size_now) + new_field)
+                self._copy(offset + skipped, offset + size)
+        self._flush()
+
+    def _write(self, data: bytes) -> None:
+        if len(self._pieces) >= _MOST_PIECES:
+            self._flush()
+        self._pieces.append(data)
+
+    def _copy(self, start: int, stop: int) -> None:
+        if stop - start >= _KERNEL_SIZE:
+            self._flush()
+            copy_range(self._source, start, stop - start, self._target)
+            self._wrote(stop - start)
+            return
+        while start < stop:
+            if self._filled == _WINDOW or len(self._pieces) >= _MOST_PIECES:
+                self._flush()
+            size = min(stop - start, _WINDOW - self._filled)
+            piece = self._view[self._filled : self._filled + size]
+            done = os.preadv(self._source.fileno(), [piece], start)
+            if done == 0:
+                raise _shrank(self._source.path, start)
+            self._pieces.append(piece[:done])
+            self._filled += done
+            start += done
+
+    def _flush(self) -> None:
+        pieces, self._pieces = self._pieces, []
+        total = sum(map(len, pieces))
+        done = os.writev(self._target, pieces) if pieces else 0
+        self._wrote(done)
+        if done < total:
+            rest = memoryview(b"".join(pieces))[done:]
+            while rest:
+                done = os.write(self._target, rest)
+                self._wrote(done)
+                rest = rest[done:]
+        self._filled = 0
+
+    def _wrote(self, size: int) -> None:
+        self._position += size
+        if self._position - self._flushed >= _FLUSH_BYTES:
+            start_writing_back(self._target, self._flushed, self._position - self._flushed)
+            self._flushed = self._position
+
+
+def _runs(offsets: Numbers, sizes: Numbers) -> Iterator[tuple[int, int]]:
+    """The byte ranges of messages that lie one behind the other, with their frame headers."""
+    starts, stops = offsets - np.uint64(MESSAGE_HEADER_SIZE), offsets + sizes
+    begins = np.ones(len(starts), dtype=bool)
+    begins[1:] = starts[1:] != stops[:-1]
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(starts))[: len(first)] - 1
+    yield from zip(starts[first].tolist(), stops[last].tolist(), strict=True)
+
+
+def _shrank(path: str, offset: int) -> ReadError:
+    return ReadError(
+        "the file shrank while it was copied",
+        path=path,
+        offset=offset,
+        hint="Another program writes to it; run again when that is done.",
+    )

@@ -1,0 +1,94 @@
+"""Messages that go from one file into another as they are, but for the store they name."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import ReadError, SourceMissingError
+from ..failing import writing
+from ..phases import READ, WRITE, passed_through, phase
+from .arrow_message import store_field
+from .chunk_columns import ChunkColumns
+from .framing import MESSAGE_HEADER_SIZE
+from .listing import Listed
+from .manifest_table import ManifestTable, Numbers
+from .message_copy import MessageCopier
+from .message_layout import lie_as_listed
+from .positional import PositionalFile
+from .store_entry import StoreEntry
+from .taken_columns import columns_of_table
+
+
+@dataclass(frozen=True)
+class Passage(Listed):
+    """Some messages of the local file ``path``, in its order, with what its footer says of them.
+
+    They belong to ``store`` there. Small, and pickles.
+    """
+
+    path: str
+    store: StoreEntry
+
+    def size_in(self, store: StoreEntry) -> int:
+        """Bytes that they take, with their frame headers, once they belong to ``store``."""
+        return int(self._sizes_in(store).sum()) + MESSAGE_HEADER_SIZE * self.chunks
+
+    def columns(self, store: StoreEntry, start: int) -> ChunkColumns | None:
+        """What a footer says of them in a file where they lie from byte ``start`` on and belong to ``store``.
+
+        None where the source's footer does not say enough.
+        """
+        return self._columns(start, self._sizes_in(store))
+
+    def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
+        """Append the messages to where the descriptor ``target`` stands, ``start`` bytes into its file.
+
+        False where they do not lie in the file as its footer has them, or can't be copied without being parsed; then
+        nothing is written. Raises :class:`ReadError` where the source ends before, :class:`WriteError` for
+        ``destination``.
+        """
+        before, after = (store_field(s.to_message()) for s in (self.store, store))
+        try:
+            source = PositionalFile(self.path)
+        except (ReadError, SourceMissingError):
+            return False
+        with source:
+            with phase(READ):
+                if not _lie_as_listed(source, self.table, before):
+                    return False
+            with phase(WRITE), writing(destination):
+                MessageCopier(source, target, start).copy(self.table.offsets, self.table.sizes, before, after)
+        passed_through(self.source_size)
+        return True
+
+    def _sizes_in(self, store: StoreEntry) -> Numbers:
+        change = len(store_field(store.to_message())) - len(store_field(self.store.to_message()))
+        return (self.table.sizes.astype(np.int64) + change).astype(np.uint64)
+
+
+def _lie_as_listed(source: PositionalFile, table: ManifestTable, field: bytes) -> bool:
+    try:
+        return lie_as_listed(source, table, field)
+    except OSError:
+        return False  # whoever reads it properly says what is wrong
+
+
+def says_all(table: ManifestTable) -> bool:
+    """Whether the rows say of their chunks all that another footer has to."""
+    return columns_of_table(table) is not None
+
+
+def divided(table: ManifestTable, most: int) -> list[ManifestTable]:
+    """The rows in runs of about equal size, of no more than about ``most`` bytes of messages each."""
+    ends = np.cumsum(table.sizes)
+    total = int(ends[-1]) if len(ends) else 0
+    pieces = max(-(-total // most), 2 if total > most // 8 else 1)
+    cuts = np.searchsorted(ends, [total * i // pieces for i in range(1, pieces)]) + 1
+    bounds = np.unique(np.clip([0, *cuts.tolist(), len(table)], 0, len(table))).tolist()
+    return [table.slice(start, stop) for start, stop in itertools.pairwise(bounds)]
+
+
+__all__ = ["Passage", "divided", "says_all"]

@@ -1,0 +1,155 @@
+"""The chunks of one store of an RRD as the source of a stream: divided into splits, read by tasks, or passed on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ..engine.chunk import Chunk
+from ..engine.errors import ReadWarning
+from ..engine.limits import MIB, SPLIT_BYTES
+from ..engine.objects import is_url
+from ..engine.rrd import ChunkEntry, ManifestTable, Passage, RecoveringFile, RrdFile, StoreEntry, divided, says_all
+from ..engine.stream import Outline, Split
+
+_PASSED_BYTES: Final = 256 * MIB
+"""How much a task passes on: that takes a tenth of a second, and a task some hundredths before it begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class RrdSplit(Split):
+    """Chunks of a store: some rows or entries of its manifest, or all by scanning.
+
+    ``version`` is that of an object in a store: what is read must still be it.
+    """
+
+    listed: ManifestTable | tuple[ChunkEntry, ...] | None
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RrdSource:
+    """The chunks of one store of an RRD file.
+
+    Order: that of the file. Restart: each split can be read again by itself. With a footer a split is a run of
+    manifest entries, without one the whole file.
+    """
+
+    path: str
+    store: StoreEntry
+    wanted: Callable[[str], bool] | None = None
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return f"RrdReader({Path(self.path).name}, {self.store.text})"
+
+    def paths(self) -> Sequence[str]:
+        """The file that is read."""
+        return [self.path]
+
+    def narrowed(self, wanted: Callable[[str], bool]) -> RrdSource:
+        """The same store without the entities for which ``wanted`` is false: with a footer they are never read."""
+        return replace(self, wanted=wanted)
+
+    def splits(self) -> Sequence[RrdSplit]:
+        """Runs of manifest entries of about 64 MiB uncompressed, or one split for a file without a footer."""
+        file = RrdFile(self.path)
+        table = file.listing(self.store)
+        if table is not None:
+            if self.wanted is not None:
+                codes, paths = table.entity_codes
+                table = table.take(np.flatnonzero(np.array([self.wanted(p) for p in paths], dtype=bool)[codes]))
+            return self._of_tables(table.runs(SPLIT_BYTES), file)
+        runs = file.split_entries(self.store)
+        if runs is None:
+            return [RrdSplit(Path(self.path).name, file.size, None, file.object_version)]
+        if self.wanted is not None:
+            kept = ([e for e in run if self.wanted(e.header.entity_path)] for run in runs)
+            runs = [run for run in kept if run]
+        return [
+            RrdSplit(label, sum(e.size for e in run), tuple(run), file.object_version)
+            for label, run in zip(self._labels(len(runs)), runs, strict=True)
+        ]
+
+    def passing(self, keeps: Callable[[Outline], bool]) -> Sequence[RrdSplit] | None:
+        """Splits of the chunks for which ``keeps`` is true, whose messages can be passed on undecoded.
+
+        None where the file has no footer that says all of them, and for an object in a store.
+        """
+        if is_url(self.path):
+            return None
+        file = RrdFile(self.path)
+        table = file.listing(self.store)
+        if table is None:
+            return None
+        table = table.take(_kept(table, keeps))
+        return self._of_tables(divided(table, _PASSED_BYTES), file) if says_all(table) else None
+
+    def passage(self, split: RrdSplit) -> Passage | None:
+        """The messages of a split that :meth:`passing` gave."""
+        return Passage(split.listed, self.path, self.store) if isinstance(split.listed, ManifestTable) else None
+
+    def read(self, split: RrdSplit) -> Iterator[Chunk]:
+        """The chunks of a split, undecoded where the footer tells their headers."""
+        entries = split.listed.entries() if isinstance(split.listed, ManifestTable) else split.listed
+        for chunk in RrdFile(self.path, split.version).chunks(self.store, entries):
+            if self.wanted is None or self.wanted(chunk.entity_path):
+                yield chunk
+
+    def _of_tables(self, tables: Sequence[ManifestTable], file: RrdFile) -> list[RrdSplit]:
+        labels = self._labels(len(tables))
+        return [
+            RrdSplit(label, int(table.sizes.sum()), table, file.object_version)
+            for label, table in zip(labels, tables, strict=True)
+        ]
+
+    def _labels(self, count: int) -> list[str]:
+        return [f"{Path(self.path).name} [{i + 1}/{count}]" for i in range(count)]
+
+
+def _kept(table: ManifestTable, keeps: Callable[[Outline], bool]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The rows for which ``keeps`` is true; it is asked once for all that are alike."""
+    codes, paths = table.entity_codes
+    present = table.timelines_present()
+    kind = codes * 2 + table.is_static
+    for has_timeline in present.values():
+        kind = np.unique(kind * 2 + has_timeline, return_inverse=True)[1]
+    _, first, which = np.unique(kind, return_index=True, return_inverse=True)
+    verdicts = [
+        keeps(Outline(paths[codes[row]], bool(table.is_static[row]), [n for n, has in present.items() if has[row]]))
+        for row in first.tolist()
+    ]
+    return np.flatnonzero(np.array(verdicts, dtype=bool)[which])
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveringSource:
+    """The whole chunks of one store of a cut or damaged file, in one split; warns of what was lost at its end."""
+
+    path: str
+    store: StoreEntry
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return f"RrdReader({Path(self.path).name}, {self.store.text}, recover=True)"
+
+    def paths(self) -> Sequence[str]:
+        """The file that is read."""
+        return [self.path]
+
+    def splits(self) -> Sequence[Split]:
+        """The whole file."""
+        return [Split(Path(self.path).name, RecoveringFile(self.path).report().size)]
+
+    def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
+        """Every chunk that is whole."""
+        file = RecoveringFile(self.path)
+        report = file.report()
+        yield from file.chunks(self.store, report)
+        if not report.is_whole:
+            warnings.warn(str(report), ReadWarning, stacklevel=2)
