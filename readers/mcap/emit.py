@@ -24,8 +24,11 @@ from .records import HEAD, MESSAGE_FIXED
 from .registry import Channel
 from .scan import Bytes, Found, Ints
 
-CHUNK_BYTES: Final = 2 * MIB
-"""Message data that one chunk should hold; a single larger message makes a larger chunk."""
+CHUNK_BYTES: Final = 15 * MIB // 8
+"""Message data that one chunk should hold; a single larger message makes a larger chunk.
+
+A little less than the 2 MiB to which stores are compacted, so that what decoding adds does not have them cut again.
+"""
 
 CHUNK_ROWS: Final = 65_536
 """Most rows of one chunk."""
