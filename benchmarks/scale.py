@@ -111,8 +111,8 @@ def standalone(work: Path) -> Iterator[str]:
     deploy = "org.apache.spark.deploy"
     master = ["spark-class", f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
     worker = ["spark-class", f"{deploy}.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
-    with _running(master, work / "master.log"):
-        _wait_for(port)
+    with _running(master, work / "master.log") as process:
+        _wait_for(port, process)
         first = [*worker, "--work-dir", str(work / "worker-1"), "--webui-port", "0", url]
         second = [*worker, "--work-dir", str(work / "worker-2"), "--webui-port", "0", url]
         with _running(first, work / "worker-1.log"), _running(second, work / "worker-2.log"):
@@ -129,19 +129,24 @@ def connect(work: Path) -> Iterator[str]:
     conf = {"spark.connect.grpc.binding.port": port, "spark.connect.grpc.binding.address": "127.0.0.1"}
     settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
     command = ["spark-submit", "--class", server, "--master", "local[2]", "--conf", "spark.ui.enabled=false", *settings]
-    with _running(command, work / "connect.log"):
-        _wait_for(port)
+    with _running(command, work / "connect.log") as process:
+        _wait_for(port, process)
         yield f"sc://127.0.0.1:{port}"
 
 
 @contextmanager
-def _running(command: list[str], log: Path) -> Iterator[None]:
-    """A program of pip's pyspark, for as long as the block runs."""
+def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program of pip's pyspark, on the Java that chunkmill finds, for as long as the block runs."""
     import pyspark
+    from chunkmill.engine.execution.java import find_java
+    from chunkmill.engine.execution.scripted_session import launchable
 
     home = Path(pyspark.__file__).parent
+    java = log.with_suffix(".java")
+    shutil.rmtree(java, ignore_errors=True)
     environment = {
         **os.environ,
+        "JAVA_HOME": str(launchable(find_java(), java)),
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_NO_DAEMONIZE": "1",
@@ -151,7 +156,7 @@ def _running(command: list[str], log: Path) -> Iterator[None]:
         words = [str(home / "bin" / command[0]), *command[1:]]
         process = subprocess.Popen(words, env=environment, stdout=out, stderr=out, cwd=log.parent)
         try:
-            yield
+            yield process
         finally:
             process.terminate()
             try:
@@ -168,9 +173,9 @@ def _free_port() -> int:
         return port
 
 
-def _wait_for(port: int) -> None:
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + _PATIENCE
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and process.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
