@@ -14,14 +14,13 @@ from ..reports import RunReport
 from ..rrd import StoreEntry
 from .chunk_rows import Note, PartChunk
 from .commit import RrdCommit
-from .failures import failure_from_dict
 from .folders import Folder
 from .joined import JoinedWork
 from .part import PartJob
 from .passing import Passing, passed_parts
 from .quarantine import settle
 from .reporting import Ran, RunStart
-from .runner import RunOptions, check_closed, check_destination, finished_report, run_rows
+from .runner import RunOptions, check_closed, check_destination, finished_report, raise_failure, run_rows
 from .staging import Staging
 from .work import Task, Work
 
@@ -68,6 +67,7 @@ def write_recordings(recordings: Iterable[Recording], folder: Location, options:
     again with each recording of the stage in a stage of its own.
     """
     stage: list[tuple[int, Recording]] = []
+    tasks = size = 0
     for index, recording in enumerate(recordings):
         try:
             check_destination(recording.destination, JoinedWork([w for _, w in recording.outputs]), parents=False)
@@ -75,9 +75,11 @@ def write_recordings(recordings: Iterable[Recording], folder: Location, options:
             yield Outcome(index, error=error)
             continue
         stage.append((index, recording))
-        if sum(r.tasks for _, r in stage) >= STAGE_TASKS or sum(r.size for _, r in stage) >= STAGE_BYTES:
+        tasks += recording.tasks
+        size += recording.size
+        if tasks >= STAGE_TASKS or size >= STAGE_BYTES:
             yield from _run(stage, folder, options)
-            stage = []
+            stage, tasks, size = [], 0, 0
     yield from _run(stage, folder, options)
 
 
@@ -125,9 +127,7 @@ class _Stage:
     def _commit(self, at: int, ran: Ran, staging: Staging) -> Outcome:
         index, recording = self._stage[at]
         try:
-            failures = [n for n in ran.notes if n.kind == "failure"]
-            if failures:
-                raise failure_from_dict(min(failures, key=lambda n: n.task).data)
+            raise_failure(ran.notes)
             check_closed(ran)
             settle(staging, ran.notes)
             committing = time.perf_counter()

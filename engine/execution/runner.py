@@ -117,14 +117,19 @@ def finished_report(
 def run_parts(job: PartJob, staging: Staging, options: RunOptions) -> tuple[list[PartChunk], list[Note]]:
     """Run all tasks of a job into parts; raise what failed, show what was warned of, check that none is missing."""
     chunks, notes = run_rows(job, staging, options)
-    failures = [n for n in notes if n.kind == "failure"]
-    if failures:
-        raise failure_from_dict(min(failures, key=lambda n: n.task).data)
+    raise_failure(notes)
     for text, category in {n.data["text"]: n.data["category"] for n in notes if n.kind == "warning"}.items():
         warnings.warn(text, _category(category), stacklevel=3)
     check_closed(Ran(job.work.tasks, chunks, notes))
     settle(staging, notes)
     return chunks, notes
+
+
+def raise_failure(notes: Sequence[Note]) -> None:
+    """Raise what the first task that failed raised, if any did."""
+    failures = [n for n in notes if n.kind == "failure"]
+    if failures:
+        raise failure_from_dict(min(failures, key=lambda n: n.task).data)
 
 
 def run_rows(job: PartJob, staging: Staging, options: RunOptions) -> tuple[list[PartChunk], list[Note]]:
