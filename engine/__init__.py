@@ -5,8 +5,9 @@ The names below are loaded when they are first used, so that a program that need
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .chunk import (
@@ -58,7 +59,6 @@ _HOMES = {
     ".stream": ("ContentFilter", "LazyChunkStream", "write_stores"),
     ".viewer": ("ViewerClient", "send_chunks"),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Chunk",
@@ -95,12 +95,4 @@ __all__ = [
     "write_stores",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME_OF[name], __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -5,8 +5,9 @@ The names below are loaded when they are first used, so that a program that read
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .lerobot import LeRobotDataset
@@ -28,7 +29,6 @@ _HOMES = {
     ),
     ".rrd": ("RrdReader",),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ColumnRule",
@@ -40,12 +40,4 @@ __all__ = [
     "StreamingReader",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME_OF[name], __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

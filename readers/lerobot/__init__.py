@@ -5,8 +5,9 @@ The names below are loaded when they are first used, so that a program that read
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ...engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .dataset import LeRobotDataset, LeRobotEpisode
@@ -21,7 +22,6 @@ _HOMES = {
     ".detection": ("is_dataset",),
     ".source": ("EpisodeSource",),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "EpisodeSource",
@@ -30,12 +30,4 @@ __all__ = [
     "is_dataset",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME_OF[name], __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -12,6 +12,7 @@ FOUNDATION = (
     "engine.limits",
     "engine.bounded",
     "engine.failing",
+    "engine.lazy_names",
     "engine.locations",
     "engine.objects",
     "engine.phases",
