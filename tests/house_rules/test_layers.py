@@ -12,6 +12,7 @@ FOUNDATION = (
     "engine.limits",
     "engine.bounded",
     "engine.failing",
+    "engine.faults",
     "engine.lazy_names",
     "engine.locations",
     "engine.objects",
@@ -32,7 +33,17 @@ MAY_IMPORT = {
     "engine.pipelines": ("engine.execution", "engine.stream"),
     "lenses": ("engine.chunk", "engine.stream"),
     "readers": (*CORE, "lenses"),
-    "engine.cli": (*CORE, "engine.pipelines", "lenses", "readers"),
+    "engine.recordings": CORE,
+    "engine.ingest": (*CORE, "engine.pipelines", "engine.recordings", "engine.inputs", "lenses", "readers"),
+    "engine.cli": (
+        *CORE,
+        "engine.pipelines",
+        "engine.recordings",
+        "engine.inputs",
+        "engine.ingest",
+        "lenses",
+        "readers",
+    ),
 }
 
 # Where a library may be imported at all.

@@ -1,0 +1,98 @@
+"""Fault points: the named places at which a durable step may be cut, for tests that cut it there.
+
+``reach("version.publish")`` does nothing, unless the environment variable ``CHUNKMILL_FAULTS`` plans something for
+that point: ``POINT:KIND[:NTH]``, several with commas. Kinds: ``kill`` (SIGKILL to this process), ``exception``
+(a ``RuntimeError``), ``enospc`` (an ``OSError`` as of a full disk), ``torn`` (the file that was just written is cut to
+half its length, then SIGKILL), ``stop`` (SIGTERM, then on). The plan fires at the ``NTH`` time (default 1) that any
+process of the run reaches the point; how often it was reached is counted in the folder ``CHUNKMILL_FAULTS_LOG``, where
+every point that was reached leaves a file of its name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+PLAN: Final = "CHUNKMILL_FAULTS"
+LOG: Final = "CHUNKMILL_FAULTS_LOG"
+
+POINTS: Final[Mapping[str, str]] = {
+    "part.write": "a task has written its part, which is not synced and has no name yet",
+    "part.rename": "a task's part has its name",
+    "shard.write": "a shard is written and synced, and has no name yet",
+    "shard.rename": "a shard lies in the store's folder, and nothing names it",
+    "manifest.write": "the manifest of a batch is there",
+    "table.write": "the table of a batch's recordings is there",
+    "version.draft": "a version is written under another name",
+    "version.publish": "a version has its number, its folder is not synced",
+    "version.done": "a version is there for good",
+    "rrd.write": "an RRD is written and synced, and has no name yet",
+    "rrd.rename": "an RRD has its name",
+    "landing.write": "an entry of the landing log is written under another name",
+    "landing.append": "an entry of the landing log has its number",
+    "landing.compact": "old entries of the landing log lie in one file too, and are not removed yet",
+    "batch.begin": "a batch has begun",
+    "batch.run": "the tasks of a batch have run, nothing is committed",
+    "batch.quarantine": "failures of a batch are in the quarantine table, its version is not there",
+    "batch.commit": "the version of a batch is there, the query does not know it",
+    "query.commit": "the inline executor has noted a batch as done",
+    "source.dispose": "a source file was archived or deleted, others of its batch not yet",
+    "staging.remove": "a run is over, its staging folder is about to go",
+    "lease.take": "the lease on a store is taken",
+    "compact.run": "compaction has written its shards, nothing names them",
+    "compact.commit": "the version of a compaction is there",
+    "vacuum.versions": "vacuum has removed old versions, not yet what only they named",
+    "vacuum.files": "vacuum has removed some files",
+}
+"""Every point, and what is true when it is reached."""
+
+
+def reach(point: str, written: str | os.PathLike[str] | None = None) -> None:
+    """A durable step is at ``point``; ``written`` is the file that a torn write would cut."""
+    plan = os.environ.get(PLAN)
+    log = os.environ.get(LOG)
+    if plan is None and log is None:
+        return
+    if point not in POINTS:
+        raise LookupError(f"there is no fault point {point!r}")
+    count = _count(point, log)
+    for item in (plan or "").split(","):
+        name, _, rest = item.partition(":")
+        kind, _, nth = rest.partition(":")
+        if name == point and count == int(nth or 1):
+            _fail(point, kind, written)
+
+
+def _count(point: str, log: str | None) -> int:
+    """How often the point has been reached, this time included; over all processes where there is a log."""
+    if log is None:
+        _here[point] = _here.get(point, 0) + 1
+        return _here[point]
+    handle = os.open(Path(log) / point, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(handle, b".")
+        return os.fstat(handle).st_size
+    finally:
+        os.close(handle)
+
+
+_here: dict[str, int] = {}
+
+
+def _fail(point: str, kind: str, written: str | os.PathLike[str] | None) -> None:
+    if kind == "exception":
+        raise RuntimeError(f"planned failure at {point}")
+    if kind == "enospc":
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(written) if written else point)
+    if kind == "stop":
+        os.kill(os.getpid(), signal.SIGTERM)
+        return
+    if kind == "torn" and written is not None and Path(written).is_file():
+        os.truncate(written, Path(written).stat().st_size // 2)
+    elif kind not in ("kill", "torn"):
+        raise ValueError(f"{point}: there is no kind of fault {kind!r}")
+    os.kill(os.getpid(), signal.SIGKILL)

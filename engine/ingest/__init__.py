@@ -1,0 +1,5 @@
+"""Landing folders into recordings, continuously and exactly once."""
+
+from .files import BatchResult, FileResult, IngestListener, LandedFile, Outcome
+
+__all__ = ["BatchResult", "FileResult", "IngestListener", "LandedFile", "Outcome"]

@@ -1,0 +1,3 @@
+"""A kept store of many recordings, with versions."""
+
+__all__: list[str] = []
