@@ -9,10 +9,10 @@ from contextlib import nullcontext
 import click
 
 from ..errors import UsageError
+from ..inputs.formats import FORMAT_OF_SUFFIX, Format
 from ..locations import reading_location
 from ..reports import RunReport, save_report
 from .failures import complain, exit_code, show
-from .formats import FORMAT_OF_SUFFIX, Format
 from .inputs import Job, plan_jobs
 from .options import ConvertOptions
 from .pipelines import convert_one

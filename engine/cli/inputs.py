@@ -12,10 +12,10 @@ from ... import readers
 from ...readers.lerobot import is_dataset
 from ..errors import SourceMissingError, UsageError
 from ..execution.folders import Folder
+from ..inputs.formats import FORMAT_OF_SUFFIX, Format
 from ..locations import Location, reading_location
 from ..objects import ObjectUrl
 from ..objects.matching import find_objects, is_one_object
-from .formats import FORMAT_OF_SUFFIX, Format
 
 _KINDS = ", ".join(sorted(FORMAT_OF_SUFFIX))
 

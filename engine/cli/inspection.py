@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from ... import readers
 from ...readers.mcap import ChannelInfo, McapInfo, McapSource
 from ..chunk.header import ChunkHeader, TimelineKind
+from ..inputs.formats import Format, detect_format
 from ..locations import Location
 from ..rrd import EncodedPayload, FramedPayload, RrdFile, StoreEntry
-from .formats import Format, detect_format
 from .inspection_report import ColumnReport, EntityReport, FileReport, StoreReport, TimelineReport, summarise_store
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from ..errors import ReadError, WriteError
+from ..faults import reach
 from ..locations import Location, located
 from ..objects import ObjectUrl, Upload, bucket_of, clear_uploads, upload_to
 
@@ -90,12 +91,19 @@ class Folder(ABC):
         """A whole file."""
 
     @abstractmethod
+    def get_range(self, name: str, offset: int, size: int) -> bytes:
+        """Bytes of a file; fewer where it ends before."""
+
+    @abstractmethod
     def put(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Write a whole file, durably unless it is of no use after a crash."""
 
     @abstractmethod
-    def create(self, name: str, data: bytes) -> bool:
-        """Write a whole file, durably and in one step, unless there is one; False where there is."""
+    def create(self, name: str, data: bytes, points: tuple[str, str] | None = None) -> bool:
+        """Write a whole file, durably and in one step, unless there is one; False where there is.
+
+        ``points`` are the fault points (:mod:`..faults`) of its draft and of its appearance.
+        """
 
     @abstractmethod
     def new(self, name: str) -> NewFile:
@@ -137,6 +145,12 @@ class LocalFolder(Folder):
         """A whole file."""
         return (self.location / name).read_bytes()
 
+    def get_range(self, name: str, offset: int, size: int) -> bytes:
+        """Bytes of a file; fewer where it ends before."""
+        with (self.location / name).open("rb") as file:
+            file.seek(offset)
+            return file.read(size)
+
     def put(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Write a whole file, and wait until it is on the disk, unless that does not matter."""
         with (self.location / name).open("wb") as file:
@@ -145,12 +159,16 @@ class LocalFolder(Folder):
                 file.flush()
                 os.fsync(file.fileno())
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, points: tuple[str, str] | None = None) -> bool:
         """Write a file under another name, and link it to its own."""
         draft = f".{uuid.uuid4().hex}.draft"
         try:
             self.put(draft, data)
+            if points:
+                reach(points[0], self.location / draft)
             os.link(self.location / draft, self.location / name)
+            if points:
+                reach(points[1])
             sync_folder(self.location)
         except FileExistsError:
             return False
@@ -209,13 +227,22 @@ class ObjectFolder(Folder):
         """A whole object."""
         return bucket_of(self.location).get(self._key(name))
 
+    def get_range(self, name: str, offset: int, size: int) -> bytes:
+        """Bytes of an object; fewer where it ends before."""
+        return bytes(bucket_of(self.location).read(self._key(name), offset, offset + size, None))
+
     def put(self, name: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 (an object always is)
         """Write a whole object."""
         bucket_of(self.location).put(self._key(name), data)
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, points: tuple[str, str] | None = None) -> bool:
         """Write an object on the condition that there is none of its name."""
-        return bucket_of(self.location).create(self._key(name), data)
+        if points:
+            reach(points[0])
+        made = bucket_of(self.location).create(self._key(name), data)
+        if points:
+            reach(points[1])
+        return made
 
     def new(self, name: str) -> NewFile:
         """An upload."""

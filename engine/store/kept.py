@@ -14,34 +14,27 @@ file holds a digest of itself and one of its manifest, the manifest one of each 
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
-
-import pyarrow as pa
 
 from ..chunk import Chunk
-from ..errors import ReadError, SourceMissingError, UnsupportedError, WriteError
-from ..execution.chunk_rows import SCHEMA, PartChunk, RowWriter, parse_rows
+from ..errors import ReadError, WriteError
+from ..execution.chunk_rows import PartChunk
 from ..execution.folders import Folder, LocalFolder, sync_folder
 from ..execution.shards import unique_names, write_shards
 from ..execution.staging import Staging
 from ..failing import writing
 from ..locations import located
 from ..rrd import StoreEntry
-from ..rrd.digest import VerifiedPayload, digest_of
-from ..rrd.opening import NEVER_CHANGES
+from ..rrd.digest import digest_of
+from .chunk_manifest import MANIFEST_ERRORS, kept_chunk, manifest_bytes, parse_manifest
+from .version_files import RESTORE, VersionFiles, name_of, unreadable
 
-FORMAT = 1
 _VERSIONS, _MANIFESTS, _SHARDS = "versions", "manifests", "shards"
-_NAME: Final = re.compile(r"\d{8,}\.json")
-_RESTORE: Final = "The store was damaged; restore the file from a copy, or open another version."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,41 +64,30 @@ class KeptFolder:
         self.path = located(path)
         folder = Folder.at(self.path)
         self._versions, self._manifests, self._shards = (folder.sub(n) for n in (_VERSIONS, _MANIFESTS, _SHARDS))
+        self._files = VersionFiles(self._versions, str(self.path), "Make one with stream.collect(into=…).")
 
     # --- reading
 
     def versions(self) -> list[StoreVersion]:
         """All versions, oldest first."""
-        return [self._version(name) for name in self._version_names()]
+        return [self._version(number) for number in self._files.numbers()]
 
     def version(self, number: int | None = None) -> StoreVersion:
         """The version ``number``, by default the newest."""
-        names = self._version_names()
-        name = names[-1] if number is None and names else _version_name(number or 0)
-        if name in names:
-            return self._version(name)
-        have = ", ".join(str(_number_of(n)) for n in names) or "none"
-        raise SourceMissingError(f"there is no version {number}", path=str(self.path), hint=f"There are: {have}.")
+        return self._version(self._files.chosen(number))
 
     def newest_number(self) -> int:
         """The number of the newest version, 0 where there is none."""
-        return max((_number_of(name) for name in self._version_names(may_be_new=True)), default=0)
-
-    def _version_names(self, *, may_be_new: bool = False) -> list[str]:
-        if not may_be_new and not self._versions.exists():
-            raise SourceMissingError(
-                "no store is kept here", path=str(self.path), hint="Make one with stream.collect(into=…)."
-            )
-        return sorted(name for name in self._versions.names() if _NAME.fullmatch(name))
+        return self._files.newest()
 
     def chunks(self, version: StoreVersion) -> list[Chunk]:
         """The chunks of a version, undecoded, in its order."""
         path = self._manifests.place(version.manifest)
         try:
-            found = _parse_manifest(self._manifests.get(version.manifest), version.manifest_digest)
-        except (OSError, pa.ArrowException, ValueError, TypeError, KeyError) as error:
+            found = parse_manifest(self._manifests.get(version.manifest), version.manifest_digest)
+        except MANIFEST_ERRORS as error:
             raise ReadError(
-                f"the manifest of version {version.number} cannot be read: {error}", path=path, hint=_RESTORE
+                f"the manifest of version {version.number} cannot be read: {error}", path=path, hint=RESTORE
             ) from error
         if len(found) != version.chunks:
             raise ReadError(
@@ -113,31 +95,14 @@ class KeptFolder:
                 path=path,
                 hint="Restore the file from a copy.",
             )
-        return [self._chunk(c) for c in found]
+        return [kept_chunk(c, self._shards) for c in found]
 
-    def _version(self, name: str) -> StoreVersion:
-        place = self._versions.place(name)
+    def _version(self, number: int) -> StoreVersion:
+        data = self._files.read(number)
         try:
-            data = json.loads(self._versions.get(name))
-            if data.pop("digest", None) != _digest_of_version(data):
-                raise ValueError("it is not what was written: its digest differs")
-            if data.pop("format", None) != FORMAT:
-                raise UnsupportedError(
-                    "this version has a format that is not known here",
-                    path=place,
-                    hint="It was written by a newer release; read it with that.",
-                )
             return StoreVersion(**data)
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise ReadError(f"this version cannot be read: {error}", path=place, hint=_RESTORE) from error
-
-    def _chunk(self, found: PartChunk) -> Chunk:
-        entry = found.entry
-        shard = self._shards.place(found.part)
-        payload = VerifiedPayload(
-            shard, entry.offset, entry.size, entry.header.chunk_id, found.digest or b"", version=NEVER_CHANGES
-        )
-        return Chunk.lazy(entry.header, payload)
+        except TypeError as error:
+            raise unreadable(error, self._versions.place(name_of(number))) from error
 
     # --- writing
 
@@ -185,7 +150,7 @@ class KeptFolder:
         failure nobody knows whether it came before or after the version appeared, so nothing is removed.
         """
         manifest = f"{uuid.uuid4().hex}.arrow"
-        data = _manifest(chunks)
+        data = manifest_bytes(chunks)
         with writing(str(self.path)):
             self._manifests.put(manifest, data)
         version = StoreVersion(
@@ -199,7 +164,7 @@ class KeptFolder:
             manifest=manifest,
             manifest_digest=digest_of(data).hex(),
         )
-        if not self._publish(version):
+        if not self._files.publish(version.number, asdict(version)):
             with writing(str(self.path)):
                 self._manifests.delete([manifest])
                 self._shards.delete({c.part for c in chunks})
@@ -210,13 +175,6 @@ class KeptFolder:
                 transient=True,
             )
         return version
-
-    def _publish(self, version: StoreVersion) -> bool:
-        """Put the version file there if no other has its number: the one step that makes it visible."""
-        data = {"format": FORMAT, **asdict(version)}
-        text = json.dumps({**data, "digest": _digest_of_version(data)})
-        with writing(str(self.path)):
-            return self._versions.create(_version_name(version.number), text.encode())
 
     def vacuum(self, keep: int = 1) -> int:
         """Remove what no version but the newest ``keep`` needs. Gives the number of bytes freed.
@@ -229,7 +187,7 @@ class KeptFolder:
         manifests = {v.manifest for v in kept}
         shards = {getattr(c.payload, "path", "") for v in kept for c in self.chunks(v)}
         with writing(str(self.path)):
-            self._versions.delete(_version_name(v.number) for v in versions[: len(versions) - len(kept)])
+            self._files.delete([v.number for v in versions[: len(versions) - len(kept)]])
             freed = _delete(self._manifests, lambda name: name not in manifests)
             freed += _delete(self._shards, lambda name: self._shards.place(name) not in shards)
             freed += _delete(self._versions, lambda name: name.startswith("."))
@@ -241,38 +199,3 @@ def _delete(folder: Folder, is_doomed: Callable[[str], bool]) -> int:
     doomed = [entry for entry in folder.entries() if is_doomed(entry.name)]
     folder.delete(entry.name for entry in doomed)
     return sum(entry.size for entry in doomed)
-
-
-def _version_name(number: int) -> str:
-    return f"{number:08d}.json"
-
-
-def _number_of(name: str) -> int:
-    return int(name.partition(".")[0])
-
-
-def _digest_of_version(data: dict[str, Any]) -> str:
-    """The digest of what a version file says, its own digest left out."""
-    return digest_of(json.dumps(data, sort_keys=True).encode()).hex()
-
-
-def _parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
-    """The chunks of a manifest, verified before Arrow looks at a byte of it."""
-    if digest_of(data).hex() != digest:
-        raise ValueError("it is not what was written: its digest differs")
-    batches = pa.ipc.open_file(pa.py_buffer(data)).read_all().to_batches()
-    for batch in batches:
-        batch.validate(full=True)
-    return parse_rows(batches)[0]
-
-
-def _manifest(chunks: Sequence[PartChunk]) -> bytes:
-    """The manifest of a version."""
-    rows = RowWriter(0)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, SCHEMA) as out:
-        for chunk in chunks:
-            for batch in rows.add(chunk.entry, chunk.part, chunk.digest):
-                out.write_batch(batch)
-        out.write_batch(rows.batch())
-    return bytes(sink.getvalue().to_pybytes())

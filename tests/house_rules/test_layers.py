@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "lenses": ("engine.chunk", "engine.stream"),
     "readers": (*CORE, "lenses"),
     "engine.recordings": CORE,
+    "engine.inputs": (*CORE, "engine.pipelines", "lenses", "readers"),
     "engine.ingest": (*CORE, "engine.pipelines", "engine.recordings", "engine.inputs", "lenses", "readers"),
     "engine.cli": (
         *CORE,

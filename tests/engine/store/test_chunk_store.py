@@ -13,6 +13,7 @@ from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SourceMissingError, UnsupportedError, WriteError
 from chunkmill.engine.store import ChunkStore, OptimizationProfile, collecting
 from chunkmill.engine.store.kept import KeptFolder
+from chunkmill.engine.store.version_files import VersionFiles
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
 from comparison import rerun_chunks, rerun_verify
@@ -158,14 +159,14 @@ class TestKept:
         assert kept.version() == version
         assert len(ChunkStore.open(folder)) == version.chunks
 
-    @pytest.mark.parametrize("crash", ["_publish", "commit"])
+    @pytest.mark.parametrize(("crashing", "crash"), [(VersionFiles, "publish"), (KeptFolder, "commit")])
     def test_a_crash_before_the_commit_shows_nothing(
-        self, crash: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+        self, crashing: type, crash: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(*args: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(KeptFolder, crash, fail)
+        monkeypatch.setattr(crashing, crash, fail)
         with pytest.raises(KeyboardInterrupt):
             LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder)
         monkeypatch.undo()
@@ -202,7 +203,7 @@ class TestKept:
         assert caught.value.path == str(manifest) and caught.value.hint
 
     def test_a_version_of_a_newer_release_is_named(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("chunkmill.engine.store.kept.FORMAT", 2)
+        monkeypatch.setattr("chunkmill.engine.store.version_files.FORMAT", 2)
         LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder.with_name("newer"))
         monkeypatch.undo()
         with pytest.raises(UnsupportedError, match="newer release"):

@@ -1,0 +1,48 @@
+"""Manifests of kept chunks: their rows (header, shard, place, digest) as an Arrow file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from ..chunk import Chunk
+from ..execution.chunk_rows import SCHEMA, PartChunk, RowWriter, parse_rows
+from ..execution.folders import Folder
+from ..rrd.digest import VerifiedPayload, digest_of
+from ..rrd.opening import NEVER_CHANGES
+
+MANIFEST_ERRORS = (OSError, pa.ArrowException, ValueError, TypeError, KeyError)
+"""What reading a damaged manifest may raise."""
+
+
+def manifest_bytes(chunks: Sequence[PartChunk]) -> bytes:
+    """A manifest."""
+    rows = RowWriter(0)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, SCHEMA) as out:
+        for chunk in chunks:
+            for batch in rows.add(chunk.entry, chunk.part, chunk.digest):
+                out.write_batch(batch)
+        out.write_batch(rows.batch())
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
+    """The chunks of a manifest, verified before Arrow looks at a byte of it."""
+    if digest_of(data).hex() != digest:
+        raise ValueError("it is not what was written: its digest differs")
+    batches = pa.ipc.open_file(pa.py_buffer(data)).read_all().to_batches()
+    for batch in batches:
+        batch.validate(full=True)
+    return parse_rows(batches)[0]
+
+
+def kept_chunk(found: PartChunk, shards: Folder) -> Chunk:
+    """A chunk of a manifest, undecoded; its bytes are verified when they are read."""
+    entry = found.entry
+    place = shards.place(found.part)
+    payload = VerifiedPayload(
+        place, entry.offset, entry.size, entry.header.chunk_id, found.digest or b"", version=NEVER_CHANGES
+    )
+    return Chunk.lazy(entry.header, payload)
