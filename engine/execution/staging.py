@@ -8,9 +8,7 @@ away by the next one onto the same destination.
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import socket
 import time
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +18,7 @@ from ..failing import writing
 from ..locations import Location
 from ..objects import ObjectUrl, bucket_of
 from .folders import Folder, LocalFolder, ObjectFolder
+from .processes import is_gone, this_process
 
 _MARK = ".chunkmill-"
 _OWNER = "owner.json"
@@ -76,8 +75,7 @@ class Staging:
         with writing(str(destination)):
             if isinstance(folder, LocalFolder):
                 folder.location.mkdir(parents=False)
-            owner = {"host": socket.gethostname(), "pid": os.getpid(), "started": _start_time(os.getpid())}
-            folder.put(_OWNER, json.dumps(owner).encode(), durable=False)
+            folder.put(_OWNER, json.dumps(this_process()).encode(), durable=False)
         return cls(folder)
 
     def mark_failed(self, group: int = 0) -> None:
@@ -108,14 +106,6 @@ def _escaped(name: str) -> str:
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
 
-def _start_time(pid: int) -> str | None:
-    """When a process started, to tell it from a later one with the same number; None where that is not known."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return None
-
-
 def _runs_below(url: ObjectUrl) -> list[Folder]:
     """The staging folders of a destination in a store: one level below ``url``."""
     depth = len(url.key) + 1
@@ -129,13 +119,6 @@ def _is_abandoned(folder: Folder) -> bool:
         text = folder.get(_OWNER) if not isinstance(folder, LocalFolder) or folder.exists(_OWNER) else b""
         if isinstance(folder, LocalFolder) and not text:
             return time.time() - folder.location.stat().st_mtime > _GRACE_SECONDS
-        owner = json.loads(text)
-        if owner["host"] != socket.gethostname():
-            return False
-        pid = int(owner["pid"])
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, ValueError, KeyError, ReadError):
+        return is_gone(json.loads(text))
+    except (OSError, ValueError, KeyError, TypeError, ReadError):
         return False
-    return bool(owner.get("started") != _start_time(pid))

@@ -1,0 +1,301 @@
+"""One writer at a time: the lease on a store.
+
+::
+
+    store/lease/00000007.json     who writes, since when, renewed when; the highest number holds the lease
+
+A lease is taken by creating the next number, which of several processes one can: a local link, or an object put on
+the condition that there is none. Nothing else is asked of a store, so object stores give the same guarantee as file
+systems. The holder rewrites its file every third of ``ttl_seconds``; when it is done, the file says so. It is taken
+over from
+
+- a holder that released it, or whose process is known to be dead (same host and process namespace): at once;
+- one elsewhere whose file was not rewritten while it was watched for its ``ttl_seconds`` (by this host's steady clock:
+  what clocks of other hosts say is not compared with anything);
+- a file that holds nothing of the kind, after being watched as well.
+
+A process on this host that is alive but stopped keeps its lease; whoever stopped it can end it.
+
+The lease keeps two writers from wasting work on each other, and tells the second whom to ask. It does not protect the
+data: a process can be suspended between :meth:`Lease.check` and what it does next. That is what version numbers do,
+which are created on the same condition: of two commits of one version, the second fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from .. import faults
+from ..errors import ReadError, SourceMissingError, WriteError
+from ..execution.folders import Folder, LocalFolder
+from ..failing import writing
+from ..locations import Location
+from .holder import Holder
+
+FOLDER: Final = "lease"
+_NAME: Final = re.compile(r"(\d{8,})\.json")
+_KEPT: Final = 8
+"""How many earlier numbers stay: a listing that others change meanwhile is sure to show one of them."""
+_ATTEMPTS: Final = 100
+_PATIENCE: Final = 30.0
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+logger = logging.getLogger("chunkmill.lease")
+
+
+class _Found(NamedTuple):
+    number: int
+    data: bytes
+    holder: Holder | None
+
+
+class Lease:
+    """The right to write to a store, for as long as it is renewed; as a context manager, released at the end."""
+
+    def __init__(self, home: Location, number: int, holder: Holder) -> None:
+        self.home = home
+        self.number = number
+        self.holder = holder
+        self._folder = Folder.at(home / FOLDER)
+        self._renewed_at = _now()
+        self._lost: str | None = None
+        self._turn = threading.Lock()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="chunkmill-lease", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def take(cls, home: Location, holder: str = "ingest", *, ttl_seconds: float = 30.0) -> Lease:
+        """Take the lease on the store ``home``, in the name of ``holder``: a word for what it is going to do.
+
+        Waits up to the ttl of a holder on another host, to see whether that is alive. Raises a transient
+        ``WriteError`` that names the holder where there is one, and another where the folder cannot be written.
+        """
+        if ttl_seconds <= 0:
+            raise ValueError(f"a lease lasts longer than {ttl_seconds} seconds")
+        folder = Folder.at(home / FOLDER)
+        with writing(str(home)):
+            folder.make()
+        for _ in range(_ATTEMPTS):
+            before = _newest(folder, home)
+            if before is not None:
+                _wait_for_end(folder, home, before)
+            number = 1 if before is None else before.number + 1
+            mine = Holder.here(holder, ttl_seconds)
+            if _create(folder, home, number, mine):
+                lease = cls(home, number, mine)
+                try:
+                    faults.reach("lease.take")
+                    _tidy(folder, home, number)
+                except BaseException:
+                    lease.release()
+                    raise
+                return lease
+        raise WriteError("the lease on this store changes hands all the time", path=str(home), transient=True)
+
+    def check(self) -> None:
+        """Raise a transient ``WriteError`` where another has taken the lease, or it cannot be made sure of.
+
+        After a pause of this process longer than the lease lasts (a suspended machine), it is renewed on the spot,
+        which succeeds as long as nobody has taken it over.
+        """
+        with self._turn:
+            if self._lost is None and _now() - self._renewed_at > self.holder.ttl:
+                self._renew()
+            elif self._lost is None:
+                self._look()
+            if self._lost is not None:
+                raise WriteError(
+                    f"the lease on this store was lost: {self._lost}",
+                    path=str(self.home),
+                    hint="Nothing is written any more; run it again when the other is done.",
+                    transient=True,
+                )
+
+    def release(self) -> None:
+        """Let another have the lease. Does nothing where it was lost, or was released before."""
+        self._done.set()
+        self._thread.join()
+        with self._turn:
+            try:
+                if self._lost is None and not self.holder.is_released:
+                    self._look()
+                if self._lost is None and not self.holder.is_released:
+                    self._write(self.holder.release())
+            except WriteError as error:
+                # The next one finds out by itself that this process is gone.
+                logger.warning("the lease was not released: %s", error)
+            self._lost = self._lost or "it was released"
+
+    def _keep(self) -> None:
+        while not self._done.wait(self.holder.ttl / 3):
+            with self._turn:
+                try:
+                    self._renew()
+                except WriteError as error:
+                    logger.warning("the lease could not be renewed: %s", error)
+            if self._lost is not None:
+                return
+
+    def _renew(self) -> None:
+        self._look()
+        if self._lost is None:
+            self._write(self.holder.renew())
+            self._look()
+
+    def _look(self) -> None:
+        """Find out whether the lease is another's by now."""
+        found = _newest(self._folder, self.home)
+        if found is None:
+            self._lost = "its file was removed"
+        elif found.holder is None or found.holder.token != self.holder.token:
+            self._lost = f"it was taken over by {found.holder or 'a process that is not known'}"
+
+    def _write(self, holder: Holder) -> None:
+        began = _now()
+        with writing(str(self.home)):
+            _replace(self._folder, _name(self.number), holder.to_bytes())
+        self.holder = holder
+        self._renewed_at = began
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def lease_holder(home: Location) -> Holder | None:
+    """Who holds the lease on a store; None where nobody does, or nobody who is not known to be dead.
+
+    Of a holder on another host nobody knows here whether it lives: see when it ``renewed``. Changes nothing.
+    """
+    found = _newest(Folder.at(home / FOLDER), home)
+    if found is None or found.holder is None or found.holder.is_released or found.holder.is_dead:
+        return None
+    return found.holder
+
+
+def _now() -> float:
+    """A clock that nobody sets, and that goes on while the machine is suspended."""
+    return time.clock_gettime(_CLOCK)
+
+
+def _name(number: int) -> str:
+    return f"{number:08d}.json"
+
+
+def _numbers(folder: Folder, home: Location) -> list[int]:
+    try:
+        with writing(str(home)):
+            return sorted(int(m[1]) for m in map(_NAME.fullmatch, folder.names()) if m)
+    except SourceMissingError:
+        return []
+    except WriteError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return []
+        raise
+    except ReadError as error:
+        raise _unsure(home, error) from error
+
+
+def _newest(folder: Folder, home: Location) -> _Found | None:
+    """The file of the highest number."""
+    for _ in range(_ATTEMPTS):
+        numbers = _numbers(folder, home)
+        if not numbers:
+            return None
+        try:
+            data = folder.get(_name(numbers[-1]))
+        except (FileNotFoundError, SourceMissingError):
+            continue  # removed meanwhile, as another has a higher one
+        except (OSError, ReadError) as error:
+            raise _unsure(home, error) from error
+        try:
+            return _Found(numbers[-1], data, Holder.parse(data))
+        except (ValueError, TypeError, RecursionError):
+            return _Found(numbers[-1], data, None)
+    raise WriteError("the lease on this store changes hands all the time", path=str(home), transient=True)
+
+
+def _unsure(home: Location, error: Exception) -> WriteError:
+    return WriteError(f"who writes to this store cannot be found out: {error}", path=str(home), transient=True)
+
+
+def _wait_for_end(folder: Folder, home: Location, before: _Found) -> None:
+    """Return when the lease of ``before`` may be taken over; raise ``WriteError`` where it may not."""
+    holder = before.holder
+    if holder is not None:
+        if holder.is_released or holder.is_dead:
+            return
+        if holder.is_here:
+            raise _refusal(home, holder)
+    patience = _PATIENCE if holder is None else holder.patience
+    logger.warning("%s: waiting up to %.0f s to see whether %s is alive", home, patience, holder or "a writer")
+    until = _now() + patience
+    while _now() < until:
+        time.sleep(max(0.0, min(patience / 20, 1.0, until - _now())))
+        now = _newest(folder, home)
+        if now is None or (now.holder is not None and now.holder.is_released):
+            return
+        if now.data != before.data:
+            raise _refusal(home, now.holder)
+    logger.warning("%s: %s has given no sign of life for %.0f s", home, holder or "a writer", patience)
+
+
+def _refusal(home: Location, holder: Holder | None) -> WriteError:
+    hint = "Wait until it is done, or end it, or choose another destination."
+    if holder is not None and holder.is_here:
+        hint = f"Wait until it is done, or end it (kill {holder.pid}), or choose another destination."
+    return WriteError(
+        f"another process writes to this store: {holder or 'it is not known which'}",
+        path=str(home),
+        hint=hint,
+        transient=True,
+    )
+
+
+def _create(folder: Folder, home: Location, number: int, holder: Holder) -> bool:
+    """Create the file of a number, and make sure that there is no higher one."""
+    name = _name(number)
+    try:
+        with writing(str(home)):
+            created = folder.create(name, holder.to_bytes())
+    except WriteError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return False  # the winner tidied up meanwhile
+        raise
+    except SourceMissingError:
+        return False
+    if created and _numbers(folder, home)[-1:] != [number]:
+        with writing(str(home)):
+            folder.delete([name])
+        return False
+    return created
+
+
+def _tidy(folder: Folder, home: Location, number: int) -> None:
+    """Remove files that the holder ``number`` has no use for: long past numbers, and drafts of dead processes."""
+    old = [_name(n) for n in _numbers(folder, home) if n < number - _KEPT]
+    with writing(str(home)):
+        folder.delete([*old, *(name for name in folder.names() if not _NAME.fullmatch(name))])
+
+
+def _replace(folder: Folder, name: str, data: bytes) -> None:
+    """Put a file in the place of one, so that whoever reads sees one or the other."""
+    if not isinstance(folder, LocalFolder):
+        folder.put(name, data)
+        return
+    new = folder.new(name)
+    try:
+        new.file.write(data)
+        new.finish()
+    finally:
+        new.discard()
