@@ -81,3 +81,6 @@ MAX_POINT_FIELDS: Final = 256
 
 MAX_POINT_FIELD_OVERLAP: Final = 8
 """How many times the bytes of a point may be read as fields that lie one over the other, on average."""
+
+MAX_LANDING_FILE: Final = 1024 * MIB
+"""Largest file of a landing log, in bytes."""

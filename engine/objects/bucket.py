@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from ..errors import MissingExtraError, SourceMissingError, UsageError
@@ -20,17 +20,28 @@ _RETRIES: Final = {
 }
 CONNECT_SECONDS: Final = 10
 REQUEST_SECONDS: Final = 120
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _SETTINGS: Final = ("AWS_", "AZURE_", "GOOGLE_")
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a store says of an object: its URL, its size in bytes, and a version that changes with its content."""
+    """What a store says of an object: its URL, its size in bytes, and a version that changes with its content.
+
+    ``modified_ns``: when it was last written, in ns since 1970; most stores tell whole seconds.
+    """
 
     url: ObjectUrl
     size: int
     version: str | None
+    modified_ns: int
+
+    @classmethod
+    def of(cls, url: ObjectUrl, meta: Mapping[str, Any]) -> ObjectInfo:
+        """What the store's library says of the object ``url``."""
+        return cls(url, meta["size"], meta["e_tag"], (meta["last_modified"] - _EPOCH) // _MICROSECOND * 1000)
 
 
 class Bucket:
@@ -67,7 +78,7 @@ class Bucket:
             # The answer to a HEAD has no body that could tell a missing bucket from a missing object.
             next(iter(self.list(key)), None)
             raise
-        return ObjectInfo(url, meta["size"], meta["e_tag"])
+        return ObjectInfo.of(url, meta)
 
     def exists(self, key: str) -> bool:
         """Whether there is such an object."""
@@ -116,7 +127,7 @@ class Bucket:
         with reading_object(str(self._url(prefix))):
             for batch in self._library.list(self._store, prefix or None):
                 for meta in batch:
-                    yield ObjectInfo(self._url(meta["path"]), meta["size"], meta["e_tag"])
+                    yield ObjectInfo.of(self._url(meta["path"]), meta)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; one that is gone already is fine."""
