@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,23 @@ Rows = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
+_SCHEMAS_KEPT = 32
+_LARGEST_KEPT = 256 * 1024
+
 _PATH, _ID, _STATIC, _ROWS, _OFFSET, _SIZE, _UNCOMPRESSED = FIXED
+
+
+def _union(schema: bytes) -> UnionSchema:
+    return read_union_schema(pa.ipc.open_stream(pa.py_buffer(schema)).schema)
+
+
+# Most parts of a run have the same columns and schema.
+_kept_union = lru_cache(maxsize=_SCHEMAS_KEPT)(_union)
+
+
+@lru_cache(maxsize=_SCHEMAS_KEPT)
+def _kept_layout(columns: bytes, schema: bytes) -> Layout:
+    return lay_out(pa.ipc.read_schema(pa.py_buffer(columns)), _kept_union(schema))
 
 
 @dataclass(frozen=True)
@@ -36,11 +52,14 @@ class ManifestTable:
     @cached_property
     def union(self) -> UnionSchema:
         """The union schema, taken apart."""
-        return read_union_schema(pa.ipc.open_stream(pa.py_buffer(self.schema)).schema)
+        return _kept_union(self.schema) if len(self.schema) <= _LARGEST_KEPT else _union(self.schema)
 
     @cached_property
     def layout(self) -> Layout:
         """Which column means what."""
+        columns = self.batch.schema.serialize()
+        if columns.size + len(self.schema) <= _LARGEST_KEPT:
+            return _kept_layout(columns.to_pybytes(), self.schema)
         return lay_out(self.batch.schema, self.union)
 
     def __len__(self) -> int:
