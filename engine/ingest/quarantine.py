@@ -56,6 +56,8 @@ class FileQuarantine:
         self._table = QuarantineTable(home / "quarantine" / "table.lance")
         self._requests = RetryRequests(home / "quarantine" / "retries")
         self._lock = threading.Lock()
+        self.place = self._table.place
+        """The path or URL of the table."""
 
     def note(self, query_id: str, batch: int, failures: Sequence[FileResult]) -> None:
         """Keep what failed in a batch. Noted again, as when the batch is replayed, it changes nothing."""

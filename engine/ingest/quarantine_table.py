@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
@@ -57,6 +58,9 @@ _ROWS_OF_A_FRAGMENT: Final = 16_384
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 _BUILT_AT: Final = re.compile(r", \S+\.rs:\d+:\d+.*", re.DOTALL)
 
+_PANIC: Final = "PanicException"
+"""What Lance raises, as no ``Exception``, where bytes of a damaged table break an assumption of its."""
+
 _log = logging.getLogger(__name__)
 
 Versions = frozenset[str]
@@ -79,7 +83,7 @@ class QuarantineTable:
         self._keys_of = _UNREAD
         self._swept = 0
 
-    def keys(self) -> Collection[str]:
+    def keys(self) -> AbstractSet[str]:
         """The keys of all rows; not to be changed."""
         now = self._now()
         if now != self._keys_of:
@@ -126,14 +130,15 @@ class QuarantineTable:
                 self._keys -= known
             return bool(known)
 
-        self._changed(keys, attempt)
+        if not self.keys().isdisjoint(keys):
+            self._changed(keys, attempt)
         return removed
 
     def _changed(self, keys: Collection[str], attempt: Callable[[Any, set[str]], bool]) -> bool:
         """Run ``attempt`` on the table and the ``keys`` that it has, again while others commit in between."""
         for number in range(ATTEMPTS):
             time.sleep(_PAUSE * number)
-            known = set(self.keys()).intersection(keys)
+            known = self._keys.intersection(keys) if self.keys() else set()
             before = self._keys_of
             try:
                 changed = attempt(self._opened_at(before), known)
@@ -222,6 +227,10 @@ class QuarantineTable:
                 with reading_object(self.place):
                     raise OSError(str(error)) from None
             raise self._damaged(_short(error)) from error
+        except BaseException as error:
+            if type(error).__name__ != _PANIC:
+                raise
+            raise self._damaged(_short(error)) from None
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -5,8 +5,15 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from .bucket import CONNECT_SECONDS, REQUEST_SECONDS
 from .url import EXTRAS, ObjectUrl
 
+_PATIENCE: Final = {
+    "client_max_retries": "5",
+    "client_retry_timeout": "60",
+    "connect_timeout": f"{CONNECT_SECONDS}s",
+    "timeout": f"{REQUEST_SECONDS}s",
+}
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
@@ -14,14 +21,14 @@ def storage_options(url: ObjectUrl) -> dict[str, str]:
     """Settings with which Lance reaches the bucket of ``url``, found where :func:`bucket_of` finds them.
 
     For S3 they hold the credentials of this moment, which may expire: ask again for each table that is opened. For
-    other stores there are none, and Lance looks into the environment itself.
+    other stores they hold none, and Lance looks into the environment itself.
     """
     if EXTRAS[url.scheme] != "s3":
-        return {}
-    options = {}
+        return dict(_PATIENCE)
+    options = dict(_PATIENCE)
     endpoint = next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), None)
     if endpoint is not None:
-        options = {"aws_endpoint": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
+        options |= {"aws_endpoint": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
     if os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true"):
         return {**options, "aws_skip_signature": "true"}
     return {**options, **_credentials()}

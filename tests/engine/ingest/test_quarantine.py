@@ -324,3 +324,18 @@ def test_a_large_quarantine_is_quick(quarantine: FileQuarantine) -> None:
     for batch in range(20):
         assert quarantine.resolve([f"/landing/good-{batch}.mcap"]) == []
     assert time.process_time() - begin < 0.5
+
+
+def test_a_table_on_which_lance_panics_is_explained(
+    quarantine: FileQuarantine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PanicException(BaseException):
+        pass
+
+    def panic(*_a: object, **_k: object) -> None:
+        raise PanicException("range end index 33083 out of range")
+
+    quarantine.note("q", 1, [failed("/l/a")])
+    monkeypatch.setattr(lance, "dataset", panic)
+    with pytest.raises(ReadError, match="cannot be read: range end index"):
+        quarantine.rows()
