@@ -51,6 +51,7 @@ MAY_IMPORT = {
 HOME_OF_LIBRARY = {
     "pyspark": ("engine.execution", "engine.ingest"),
     "py4j": ("engine.execution", "engine.ingest"),
+    "prometheus_client": ("engine.ingest",),
     "click": ("engine.cli",),
     "rich": ("engine.cli", "engine.chunk"),
     "rerun": ("engine.viewer",),

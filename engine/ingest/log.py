@@ -1,0 +1,147 @@
+"""What an ingestion does, as records of the standard library's ``logging``, under ``chunkmill.ingest``.
+
+Each record's message is a line for people; its attribute ``ingest`` is the same as plain data: ``event``, ``query_id``,
+and what the event is about. An application hooks in by the handlers of that logger; nothing is printed unasked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any, Final
+
+from ..errors import ChunkmillError
+from ..units import duration
+from ..units import size as _size
+from .files import BatchResult, FileResult, IngestListener, Outcome
+
+LOGGER: Final = "chunkmill.ingest"
+_USUAL: Final = (Outcome.ADDED, Outcome.REPLACED, Outcome.DUPLICATE)
+
+
+class IngestLog(IngestListener):
+    """Writes the log. Files that became what they should have a record only with ``every_file``, or at debug level."""
+
+    def __init__(self, *, every_file: bool = False) -> None:
+        self._logger = logging.getLogger(LOGGER)
+        self._usual = logging.INFO if every_file else logging.DEBUG
+        self._query: dict[str, Any] = {}
+
+    def started(self, query_id: str, source: str, home: str) -> None:
+        """See :class:`IngestListener`."""
+        self._query = {"query_id": query_id}
+        self._log(logging.INFO, "started", f"taking {source} into {home}", source=source, store=home)
+
+    def looked(self, ready: int, waiting: int, oldest_seconds: float) -> None:
+        """See :class:`IngestListener`."""
+        text = f"{_files(ready)} ready, {waiting:,} waiting, the oldest for {duration(oldest_seconds)}"
+        self._log(logging.DEBUG, "looked", text, ready=ready, waiting=waiting, oldest_seconds=oldest_seconds)
+
+    def batch_began(self, number: int, files: int, size: int) -> None:
+        """See :class:`IngestListener`."""
+        text = f"batch {number}: {_files(files)} with {_size(size)} begin"
+        self._log(logging.DEBUG, "batch_began", text, batch=number, files=files, bytes=size)
+
+    def batch_done(self, result: BatchResult) -> None:
+        """See :class:`IngestListener`."""
+        if not result.replayed:
+            for found in result.files:
+                self._file(result, found)
+        sums = _sums(result)
+        self._log(
+            logging.INFO,
+            "batch_done",
+            _batch_line(result, sums),
+            query_id=result.query_id,
+            batch=result.number,
+            version=result.version,
+            seconds=result.seconds,
+            replayed=result.replayed,
+            files=len(result.files),
+            outcomes=dict(_outcomes(result)),
+            **sums,
+        )
+
+    def _file(self, result: BatchResult, found: FileResult) -> None:
+        error: dict[str, Any] = found.error or {}
+        failure: dict[str, Any] = {"error_code": error.get("code"), "error": error} if error else {}
+        where = found.file.path
+        if found.outcome is Outcome.QUARANTINED:
+            level, text = logging.WARNING, f"{where}: quarantined: {error.get('message', 'it failed')}"
+        elif found.outcome in _USUAL:
+            level, text = self._usual, f"{where}: {found.outcome}, {found.rows:,} rows in {found.chunks:,} chunks"
+        else:
+            level, text = logging.INFO, f"{where}: {found.outcome} before it was taken"
+        self._log(
+            level,
+            "file",
+            text,
+            query_id=result.query_id,
+            batch=result.number,
+            file=where,
+            bytes=found.file.size,
+            outcome=found.outcome.value,
+            digest=found.digest,
+            recordings=list(found.recordings),
+            chunks=found.chunks,
+            rows=found.rows,
+            bytes_out=found.bytes_out,
+            **failure,
+        )
+
+    def batch_failed(self, number: int, error: Exception) -> None:
+        """See :class:`IngestListener`."""
+        self._log(
+            logging.ERROR,
+            "batch_failed",
+            f"batch {number} failed: {error}",
+            trace=None if isinstance(error, ChunkmillError) else error,
+            batch=number,
+            error_code=error.code if isinstance(error, ChunkmillError) else type(error).__name__,
+            error=error.to_dict() if isinstance(error, ChunkmillError) else {"message": str(error)},
+        )
+
+    def stopped(self, reason: str) -> None:
+        """See :class:`IngestListener`."""
+        self._log(logging.INFO, "stopped", f"stopped: {reason}", reason=reason)
+
+    def _log(self, level: int, event: str, text: str, *, trace: Exception | None = None, **fields: Any) -> None:
+        data = {"event": event, **self._query, **fields}
+        self._logger.log(level, "%s", text, extra={"ingest": data}, exc_info=trace)
+
+
+def _sums(result: BatchResult) -> dict[str, Any]:
+    return {
+        "bytes": sum(found.file.size for found in result.files),
+        "bytes_out": sum(found.bytes_out for found in result.files),
+        "recordings": sum(len(found.recordings) for found in result.files),
+        "chunks": sum(found.chunks for found in result.files),
+        "rows": sum(found.rows for found in result.files),
+    }
+
+
+def _outcomes(result: BatchResult) -> list[tuple[str, int]]:
+    counts = Counter(found.outcome for found in result.files)
+    return [(outcome.value, counts[outcome]) for outcome in Outcome if counts[outcome]]
+
+
+def _batch_line(result: BatchResult, sums: dict[str, Any]) -> str:
+    """A batch on one line.
+
+    >>> from .files import LandedFile
+    >>> done = FileResult(LandedFile("a.mcap", 5_000_000, 0), Outcome.ADDED, None, ("a",), 3, 1200, 900_000)
+    >>> result = BatchResult("q", 7, 8, (done, FileResult(LandedFile("b", 10, 0), Outcome.DUPLICATE)), 0.42)
+    >>> _batch_line(result, _sums(result))
+    'batch 7: 1 added, 1 duplicate; 5.0 MB -> 900.0 kB, 1,200 rows in 3 chunks; 0.42 s, version 8'
+    """
+    if result.replayed:
+        return f"batch {result.number}: was there already, version {result.version}"
+    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in _outcomes(result)) or "no files"
+    return (
+        f"batch {result.number}: {outcomes}; {_size(sums['bytes'])} -> {_size(sums['bytes_out'])}, "
+        f"{sums['rows']:,} rows in {sums['chunks']:,} chunks; {duration(result.seconds)}, version {result.version}"
+    )
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file" if count == 1 else f"{count:,} files"
