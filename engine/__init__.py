@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     )
     from .errors import ChunkmillError, PipelineError, ReadError, ReadWarning, SessionError, UsageError, WriteError
     from .execution.session import get_session, stop_session
+    from .ingest import Ingest, IngestQuery
     from .pipelines import Pipeline, load_pipeline
+    from .recordings import RecordingStore
     from .reports import RunReport, save_report
     from .rrd import StoreEntry
     from .store import ChunkStore, LazyStore, OptimizationProfile, StoreVersion
@@ -52,7 +54,9 @@ _HOMES = {
         "WriteError",
     ),
     ".execution.session": ("get_session", "stop_session"),
+    ".ingest": ("Ingest", "IngestQuery"),
     ".pipelines": ("Pipeline", "load_pipeline"),
+    ".recordings": ("RecordingStore",),
     ".reports": ("RunReport", "save_report"),
     ".rrd": ("StoreEntry",),
     ".store": ("ChunkStore", "LazyStore", "OptimizationProfile", "StoreVersion"),
@@ -71,6 +75,8 @@ __all__ = [
     "ContentFilter",
     "IndexColumnDescriptor",
     "IndexColumnSelector",
+    "Ingest",
+    "IngestQuery",
     "LazyChunkStream",
     "LazyStore",
     "OptimizationProfile",
@@ -78,6 +84,7 @@ __all__ = [
     "PipelineError",
     "ReadError",
     "ReadWarning",
+    "RecordingStore",
     "RunReport",
     "Schema",
     "SessionError",

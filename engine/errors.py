@@ -7,7 +7,9 @@
     │   ├── UnsupportedError   a version or encoding nobody here reads
     │   └── SourceMissingError the path does not exist                   (FileNotFoundError, ValueError)
     ├── WriteError           the destination cannot be written           (RuntimeError)
-    │   └── NoSpaceError       the disk (or quota) is full
+    │   ├── NoSpaceError       the disk (or quota) is full
+    │   └── CommitUnknownError nobody knows whether a commit came through
+    ├── SameRecordingError   two files hold recordings of one id         (ValueError)
     ├── PipelineError        a function given to the pipeline failed     (RuntimeError)
     ├── SelectorError        a selector does not fit the data            (RuntimeError, ValueError)
     ├── LensError            a lens cannot be applied to a chunk         (RuntimeError, ValueError)
@@ -114,6 +116,18 @@ class NoSpaceError(WriteError):
     """The disk, the quota or the file-size limit is exhausted."""
 
     code = "chunkmill.nospace"
+
+
+class CommitUnknownError(WriteError):
+    """A commit was cut where nobody can tell whether it came through; nothing was removed."""
+
+    code = "chunkmill.unknown"
+
+
+class SameRecordingError(ChunkmillError, ValueError):
+    """Two files hold recordings of one id, and neither was asked to take the other's place."""
+
+    code = "chunkmill.same-recording"
 
 
 class PipelineError(ChunkmillError, RuntimeError):
@@ -239,6 +253,8 @@ _LEAVES: tuple[type[ChunkmillError], ...] = (
     SourceMissingError,
     WriteError,
     NoSpaceError,
+    CommitUnknownError,
+    SameRecordingError,
     PipelineError,
     SelectorError,
     LensError,

@@ -39,7 +39,6 @@ POINTS: Final[Mapping[str, str]] = {
     "batch.run": "the tasks of a batch have run, nothing is committed",
     "batch.quarantine": "failures of a batch are in the quarantine table, its version is not there",
     "batch.commit": "the version of a batch is there, the query does not know it",
-    "query.commit": "the inline executor has noted a batch as done",
     "source.dispose": "a source file was archived or deleted, others of its batch not yet",
     "staging.remove": "a run is over, its staging folder is about to go",
     "lease.take": "the lease on a store is taken",

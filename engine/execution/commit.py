@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from ..failing import writing
+from ..faults import reach
 from ..locations import Location
 from ..objects import ObjectUrl
 from ..rrd import RrdWriter, StoreEntry
@@ -64,6 +65,7 @@ class RrdCommit:
                 for part in _in_order(chunks, passed):
                     self._add(writer, store_of_task, part, in_place=in_place)
                 writer.finish()
+                reach("rrd.write", getattr(whole.file, "name", None))
                 whole.finish()
             except BaseException:
                 whole.discard()
@@ -71,6 +73,7 @@ class RrdCommit:
             if not isinstance(self._destination, ObjectUrl):
                 name = _COMMIT_NAME if in_place else _STITCHED_NAME
                 replace_file(self._staging.local / name, self._destination)
+            reach("rrd.rename")
         return writer.position
 
     def close(self) -> None:

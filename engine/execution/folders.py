@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple, cast
 from ..errors import ReadError, WriteError
 from ..faults import reach
 from ..locations import Location, located
-from ..objects import ObjectUrl, Upload, bucket_of, clear_uploads, upload_to
+from ..objects import ObjectUrl, Upload, bucket_of, clear_uploads, is_url, upload_to
 
 OPEN_SUFFIX = ".open"
 """What the name of a local file ends with while it is written."""
@@ -59,8 +59,8 @@ class Folder(ABC):
         return ObjectFolder(found) if isinstance(found, ObjectUrl) else LocalFolder(found)
 
     def place(self, name: str) -> str:
-        """The path or URL of a file."""
-        return str(self.location / name)
+        """The path or URL of a file; a ``name`` that is absolute names the file by itself."""
+        return name if name.startswith("/") or is_url(name) else str(self.location / name)
 
     def sub(self, name: str) -> Folder:
         """A folder within."""

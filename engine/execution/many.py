@@ -5,30 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from ..errors import SessionError
 from ..failing import writing
 from ..locations import Location
 from ..reports import RunReport
 from ..rrd import StoreEntry
-from .chunk_rows import Note, PartChunk
 from .commit import RrdCommit
 from .folders import Folder
+from .grouped import STAGE_BYTES, STAGE_TASKS, GroupedStage
 from .joined import JoinedWork
-from .part import PartJob
-from .passing import Passing, passed_parts
-from .quarantine import settle
+from .passing import Passing
 from .reporting import Ran, RunStart
-from .runner import RunOptions, check_closed, check_destination, finished_report, raise_failure, run_rows
+from .runner import RunOptions, check_destination, finished_report
 from .staging import Staging
-from .work import Task, Work
-
-STAGE_TASKS: Final = 256
-"""Tasks of one stage: what is committed together when a run is cut is lost together too."""
-
-STAGE_BYTES: Final = 4 << 30
-"""Source bytes of one stage."""
+from .work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,45 +88,33 @@ def _run(stage: Sequence[tuple[int, Recording]], folder: Location, options: RunO
 
 
 class _Stage:
-    """Recordings in one stage; ``owners`` is the position of each task's recording in the stage."""
+    """Recordings in one stage."""
 
     def __init__(self, stage: Sequence[tuple[int, Recording]], folder: Location, options: RunOptions) -> None:
         self._stage = stage
         self._folder = folder
         self._options = options
-        self._work = JoinedWork([work for _, recording in stage for _, work in recording.outputs])
-        self._owners = tuple(at for at, (_, recording) in enumerate(stage) for _ in range(recording.tasks))
-        self._stores = tuple(s for _, r in stage for s, work in r.outputs for _ in work.tasks)
 
     def run(self) -> Iterator[Outcome]:
         with writing(str(self._folder)):
             Folder.at(self._folder).make()
         with Staging.beside(self._folder / "recordings") as staging:
-            job = PartJob(
-                self._work,
-                self._stores,
-                staging.location,
-                str(self._folder),
-                groups=self._owners,
-                passing=Passing(),
-            )
-            chunks, notes = run_rows(job, staging, self._options)
-            ran = self._by_recording(chunks, notes)
-            outcomes = [self._commit(at, ran[at], staging) for at in range(len(self._stage))]
+            groups = [recording.outputs for _, recording in self._stage]
+            stage = GroupedStage(groups, staging, str(self._folder), passing=Passing())
+            ran = stage.run(self._options)
+            outcomes = [self._commit(stage, at, ran[at], staging) for at in range(len(self._stage))]
         yield from outcomes
 
-    def _commit(self, at: int, ran: Ran, staging: Staging) -> Outcome:
+    def _commit(self, stage: GroupedStage, at: int, ran: Ran, staging: Staging) -> Outcome:
         index, recording = self._stage[at]
         try:
-            raise_failure(ran.notes)
-            check_closed(ran)
-            settle(staging, ran.notes)
+            stage.check(ran)
             committing = time.perf_counter()
             with writing(str(recording.destination)):
                 Folder.at(recording.destination.parent).make()
             stores = [store for store, _ in recording.outputs]
             commit = RrdCommit(staging, recording.destination, stores)
-            size = commit.finish(self._stores, ran.chunks, ran.passed)
+            size = commit.finish(stage.stores, ran.chunks, ran.passed)
         except SessionError:
             raise
         except Exception as error:  # noqa: BLE001 (an outcome of its own)
@@ -143,17 +122,6 @@ class _Stage:
         options = replace(self._options, start=recording.start, progress=None)
         report = finished_report(ran, recording.destination, size, time.perf_counter() - committing, options)
         return Outcome(index, _own(report))
-
-    def _by_recording(self, chunks: Iterable[PartChunk], notes: Iterable[Note]) -> list[Ran]:
-        """What came of each recording's tasks."""
-        found: list[tuple[list[Task], list[PartChunk], list[Note]]] = [([], [], []) for _ in self._stage]
-        for task in self._work.tasks:
-            found[self._owners[task.index]][0].append(task)
-        for chunk in chunks:
-            found[self._owners[chunk.task]][1].append(chunk)
-        for note in notes:
-            found[self._owners[note.task]][2].append(note)
-        return [Ran(*parts, passed_parts(self._work, parts[2])) for parts in found]
 
 
 def _own(report: RunReport) -> RunReport:

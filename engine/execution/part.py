@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..failing import writing
+from ..faults import reach
 from ..phases import ENCODE, WRITE, Clock, measuring, phase
 from ..reports import SizeHistogram
 from ..rrd import ChunkEntry, MessageWriter, StoreEntry, digests_of, listing_of
@@ -131,7 +132,9 @@ class PartJob:
             with phase(WRITE):
                 writer.flush()
                 with writing(self.destination):
+                    reach("part.write", getattr(new.file, "name", None))
                     new.finish()
+                    reach("part.rename")
             counts["bytes"] = writer.position
         if self.digests:
             for entry, digest in zip(entries, digests_of(folder.place(part), entries), strict=True):

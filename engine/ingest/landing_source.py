@@ -1,8 +1,9 @@
 """The streaming data source ``chunkmill.landing``: the entries of a landing log, as rows of small columns.
 
-Options: ``path``, the folder of the log; ``start``, the entry after which a query without a checkpoint begins. Offsets are ``{"entry": N}``, whatever the number of files. Where
-Spark tells the source what it has (from 4.2 on), a batch is one entry; otherwise all that are new, each row with its
-entry's number. Guarantee: a batch that is run again gives the same rows, as entries never change.
+Options: ``path``, the folder of the log; ``start``, the entry after which a query without a checkpoint begins.
+Offsets are ``{"entry": N}``, whatever the number of files. Where Spark tells the source what it has (from 4.2 on), a
+batch is one entry; otherwise all that are new, each row with its entry's number. Guarantee: a batch that is run again
+gives the same rows, as entries never change.
 """
 
 from __future__ import annotations

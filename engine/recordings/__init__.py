@@ -1,3 +1,8 @@
 """A kept store of many recordings, with versions."""
 
-__all__: list[str] = []
+from .entry import RecordingEntry
+from .store import RecordingStore
+from .version import RecordingsVersion
+from .writer import Arrived, Commit, Source, StoreWriter
+
+__all__ = ["Arrived", "Commit", "RecordingEntry", "RecordingStore", "RecordingsVersion", "Source", "StoreWriter"]

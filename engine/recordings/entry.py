@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -73,7 +73,9 @@ class RecordingEntry:
     @property
     def store(self) -> StoreEntry:
         """The store that its chunks' messages name."""
-        return StoreEntry("blueprint" if self.kind == "blueprint" else "recording", self.application_id, self.recording_id)
+        return StoreEntry(
+            "blueprint" if self.kind == "blueprint" else "recording", self.application_id, self.recording_id
+        )
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -97,71 +99,9 @@ def table_bytes(entries: Iterable[RecordingEntry]) -> bytes:
 
 
 def parse_table(data: bytes, digest: str) -> list[RecordingEntry]:
-    """The entries of a table, verified before Arrow looks at a byte of it. Raises ``ValueError`` where it is damaged."""
+    """The entries of a table. Raises ``ValueError`` where it is another, before Arrow looks at a byte of it."""
     if digest_of(data).hex() != digest:
         raise ValueError("it is not what was written: its digest differs")
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
     table.validate(full=True)
     return [RecordingEntry(**{**row, "shards": tuple(row["shards"])}) for row in table.to_pylist()]
-
-
-class LiveEntries:
-    """The recordings that are to be seen, of all that were ever added, in the order of their arrival."""
-
-    def __init__(self, entries: Iterable[RecordingEntry] = ()) -> None:
-        self._by_key: dict[tuple[str, str, str], RecordingEntry] = {}
-        self._of_source: dict[str, dict[tuple[str, str, str], RecordingEntry]] = {}
-        self._of_digest: dict[str, set[tuple[str, str, str]]] = {}
-        for entry in entries:
-            self.add(entry)
-
-    def __len__(self) -> int:
-        return len(self._by_key)
-
-    def __iter__(self) -> Iterator[RecordingEntry]:
-        return iter(self._by_key.values())
-
-    def all(self) -> Sequence[RecordingEntry]:
-        """All of them."""
-        return list(self._by_key.values())
-
-    def get(self, key: tuple[str, str, str]) -> RecordingEntry | None:
-        """The recording of a key."""
-        return self._by_key.get(key)
-
-    def of_source(self, source: str) -> list[RecordingEntry]:
-        """What came from the file that is at this path, if it stays there."""
-        return list(self._of_source.get(source, {}).values())
-
-    def has_digest(self, digest: str) -> bool:
-        """Whether a recording came from a file of this content."""
-        return bool(self._of_digest.get(digest))
-
-    def of_digest(self, digest: str) -> list[RecordingEntry]:
-        """What came from a file of this content."""
-        return [self._by_key[key] for key in self._of_digest.get(digest, ())]
-
-    def add(self, entry: RecordingEntry) -> None:
-        """Add a recording; what it takes the place of goes."""
-        for other in [self._by_key.get(entry.key), *self.of_source(entry.source)]:
-            if other is not None and entry.takes_place_of(other):
-                self.remove(other)
-        self._by_key[entry.key] = entry
-        if entry.source_kept:
-            self._of_source.setdefault(entry.source, {})[entry.key] = entry
-        self._of_digest.setdefault(entry.source_digest, set()).add(entry.key)
-
-    def remove(self, entry: RecordingEntry) -> None:
-        """Remove a recording."""
-        if self._by_key.pop(entry.key, None) is None:
-            return
-        for index, name in ((self._of_source, entry.source), (self._of_digest, entry.source_digest)):
-            found = index.get(name)
-            if found is None:
-                continue
-            if isinstance(found, dict):
-                found.pop(entry.key, None)
-            else:
-                found.discard(entry.key)
-            if not found:
-                index.pop(name)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from ..locations import located
 from ..rrd import StoreEntry
 from ..rrd.digest import digest_of
 from .chunk_manifest import MANIFEST_ERRORS, kept_chunk, manifest_bytes, parse_manifest
+from .cleaning import delete_files
 from .version_files import RESTORE, VersionFiles, name_of, unreadable
 
 _VERSIONS, _MANIFESTS, _SHARDS = "versions", "manifests", "shards"
@@ -188,14 +189,7 @@ class KeptFolder:
         shards = {getattr(c.payload, "path", "") for v in kept for c in self.chunks(v)}
         with writing(str(self.path)):
             self._files.delete([v.number for v in versions[: len(versions) - len(kept)]])
-            freed = _delete(self._manifests, lambda name: name not in manifests)
-            freed += _delete(self._shards, lambda name: self._shards.place(name) not in shards)
-            freed += _delete(self._versions, lambda name: name.startswith("."))
+            freed = delete_files(self._manifests, lambda name: name not in manifests)
+            freed += delete_files(self._shards, lambda name: self._shards.place(name) not in shards)
+            freed += delete_files(self._versions, lambda name: name.startswith("."))
         return freed
-
-
-def _delete(folder: Folder, is_doomed: Callable[[str], bool]) -> int:
-    """Remove some files of a folder; gives their size in bytes."""
-    doomed = [entry for entry in folder.entries() if is_doomed(entry.name)]
-    folder.delete(entry.name for entry in doomed)
-    return sum(entry.size for entry in doomed)

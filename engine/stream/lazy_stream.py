@@ -368,6 +368,13 @@ def plan_recording(
     return Recording(destination, plans, start.planned("\n".join(texts)))
 
 
+def plan_outputs(
+    stores: Iterable[tuple[StoreEntry, LazyChunkStream]], *, executor: str | None = None
+) -> list[tuple[StoreEntry, Plan]]:
+    """Several stores of one recording, ready to be run; sources are opened and divided here."""
+    return [(store, stream._plan(executor)) for store, stream in stores]  # noqa: SLF001 (same module)
+
+
 def sink_of(stream: LazyChunkStream) -> Node:
     """The last node of what a stream stands for. Raises ``ValueError`` where the stream has been consumed."""
     return stream._live_node()  # noqa: SLF001 (same module)

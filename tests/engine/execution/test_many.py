@@ -107,7 +107,7 @@ def test_recordings_are_divided_into_stages(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_when_spark_itself_fails_each_recording_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = many.run_rows
+    usual = grouped.run_rows
 
     def crashing(job: Any, staging: Any, options: RunOptions) -> Any:
         if any("poison" in str(c.entity_path) for t in job.work.tasks for c in job.work.run(t.index)):
@@ -119,7 +119,7 @@ def test_when_spark_itself_fails_each_recording_is_tried_alone(tmp_path: Path, m
         stream(name).write_rrd(source, application_id="a", recording_id="r", executor="inline")
         return RrdReader(source).stream()
 
-    monkeypatch.setattr(many, "run_rows", crashing)
+    monkeypatch.setattr(grouped, "run_rows", crashing)
     names = ["one", "poison", "two"]
     found = run([planned(tmp_path / "out", n, kept(n)) for n in names], tmp_path / "out")
     assert [type(o.error) for o in found] == [type(None), SessionError, type(None)]

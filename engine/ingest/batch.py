@@ -1,0 +1,308 @@
+"""One batch: files into recordings, committed as one version of the store."""
+
+from __future__ import annotations
+
+import time
+import uuid
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ..errors import ChunkmillError, ReadWarning, SameRecordingError, SessionError, WriteError
+from ..execution.commit import RrdCommit
+from ..execution.folders import Folder
+from ..execution.grouped import Group, Outputs
+from ..execution.runner import RunOptions
+from ..execution.staging import Staging
+from ..failing import writing
+from ..faults import reach
+from ..inputs import SourceOptions, stores_of
+from ..locations import Location, located
+from ..recordings import Arrived, Commit, RecordingEntry, Source, StoreWriter
+from ..store import OptimizationProfile
+from ..stream.lazy_stream import plan_outputs
+from .digests import digest_files, landed
+from .disposal import Disposal
+from .files import BatchResult, FileResult, LandedFile, Outcome
+from .laying_out import run_batch
+from .quarantine import FileQuarantine
+from .rrd_names import RrdNames
+
+_NAMESPACE: Final = uuid.UUID("6f5c2a5e-9d0b-4f0e-9a53-6f0d3f1c7a11")
+_PAUSES: Final = (0.5, 2.0)
+"""Seconds before a file that failed for a reason that may pass is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOptions:
+    """What becomes of files: how they are read and run, and where their recordings go.
+
+    ``rrds``: the folder of RRDs, if they are wanted; ``keep_chunks``: whether the store takes the chunks;
+    ``replace_same_id``: whether a recording takes the place of another file's with the same id, or is refused.
+    """
+
+    source: Location
+    reading: SourceOptions
+    run: RunOptions
+    profile: OptimizationProfile | None
+    keep_chunks: bool
+    rrds: Location | None
+    replace_same_id: bool = False
+
+
+@dataclass
+class _File:
+    """A file on its way through a batch."""
+
+    file: LandedFile
+    digest: str | None = None
+    outputs: Outputs = ()
+    replaces: list[RecordingEntry] = field(default_factory=list)
+    group: Group | None = None
+    result: FileResult | None = None
+
+    def end(self, outcome: Outcome, error: Exception | None = None) -> None:
+        """Nothing comes of it."""
+        self.result = FileResult(self.file, outcome, self.digest, error=None if error is None else told(error))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still on its way."""
+        return self.result is None
+
+
+class BatchRunner:
+    """Runs the batches of one query, one after the other."""
+
+    def __init__(
+        self,
+        query_id: str,
+        writer: StoreWriter,
+        options: BatchOptions,
+        quarantine: FileQuarantine,
+        disposal: Disposal,
+    ) -> None:
+        self._query_id = query_id
+        self._writer = writer
+        self._options = options
+        self._quarantine = quarantine
+        self._disposal = disposal
+
+    def run(self, number: int, files: Sequence[LandedFile]) -> BatchResult:
+        """Bring the files of batch ``number`` into the store; a batch that is there already is left as it is.
+
+        A file that fails goes into quarantine and stops nothing. Raises ``WriteError``, ``SessionError`` and the like
+        where the batch as a whole failed; run again, it does what was not done.
+        """
+        began = time.perf_counter()
+        if self._writer.is_done(self._query_id, number):
+            self._dispose_again(files)
+            return BatchResult(self._query_id, number, self._writer.number, seconds=0.0, replayed=True)
+        reach("batch.begin")
+        home = self._writer.folder.path
+        found = [_File(file) for file in files]
+        with Staging.beside(home / "batch") as staging:
+            self._look(found)
+            self._run(found, staging)
+            reach("batch.run")
+            self._look_again(found)
+            arrived = self._arrived(found, staging)
+            failed = [f.result for f in found if f.result is not None and f.result.outcome is Outcome.QUARANTINED]
+            self._quarantine.note(self._query_id, number, failed)
+            reach("batch.quarantine")
+            results = [self._result(f) for f in found]
+            counts = Counter(result.outcome.value for result in results)
+            size = sum(f.file.size for f in found)
+            commit = Commit("ingest", self._query_id, number, dict(counts), size, began)
+            self._writer.commit(staging, arrived, commit)
+            reach("batch.commit")
+            through = [r.file for r in results if r.outcome in (Outcome.ADDED, Outcome.REPLACED, Outcome.DUPLICATE)]
+            self._quarantine.resolve([file.path for file in through])
+            for file in through:
+                self._disposal.dispose(file)
+            reach("staging.remove")
+        return BatchResult(
+            self._query_id, number, self._writer.number, tuple(results), seconds=time.perf_counter() - began
+        )
+
+    # --- before
+
+    def _look(self, found: Sequence[_File]) -> None:
+        """Find out what has vanished or changed, and what is there already under another name."""
+        for one in found:
+            self._check_unchanged(one)
+        still = [f for f in found if f.is_open]
+        first: set[str] = set()
+        for one, digest in zip(still, digest_files([f.file for f in still], self._options.run), strict=True):
+            if isinstance(digest, Exception):
+                self._check_unchanged(one)
+                if one.is_open:
+                    one.end(Outcome.QUARANTINED, digest)
+                continue
+            one.digest = digest
+            if digest in first or self._writer.live.of_digest(digest):
+                one.end(Outcome.DUPLICATE)
+                continue
+            first.add(digest)
+
+    def _check_unchanged(self, one: _File) -> None:
+        now = landed(one.file.path)
+        if now != one.file:
+            one.end(Outcome.VANISHED if now is None else Outcome.CHANGED)
+
+    def _look_again(self, found: Sequence[_File]) -> None:
+        """Nothing that was read while it changed may get through, nor may its failure be blamed on it."""
+        for one in found:
+            if one.is_open or (one.result is not None and one.result.outcome is Outcome.QUARANTINED):
+                self._check_unchanged(one)
+
+    # --- running
+
+    def _run(self, found: Sequence[_File], staging: Staging) -> None:
+        ids: set[tuple[str, str, str]] = set()
+        for one in found:
+            if one.is_open:
+                self._plan(one, ids)
+        todo = [f for f in found if f.is_open]
+        for pause in (*_PAUSES, None):
+            again: list[_File] = []
+            for one, group in zip(todo, self._run_once(todo, staging), strict=True):
+                if isinstance(group, Group):
+                    one.group = group
+                elif _is_ours(group):
+                    raise group
+                elif pause is not None and getattr(group, "transient", False):
+                    again.append(one)
+                else:
+                    one.end(Outcome.QUARANTINED, self._explained(group))
+            if not again or pause is None:
+                return
+            time.sleep(pause)
+            todo = again
+
+    def _run_once(self, todo: Sequence[_File], staging: Staging) -> list[Group | Exception]:
+        destination = str(self._writer.folder.path)
+        options = self._options
+        return run_batch([f.outputs for f in todo], options.profile, staging, destination, options.run)
+
+    def _plan(self, one: _File, ids: set[tuple[str, str, str]]) -> None:
+        """Open a file, and plan what becomes of it."""
+        assert one.digest is not None
+        location = located(one.file.path)
+        one.replaces = [e for e in self._writer.live.of_source(one.file.path) if e.source_digest != one.digest]
+        name = str(uuid.uuid5(_NAMESPACE, one.digest))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ReadWarning)
+                stores = stores_of(location, name, self._options.reading)
+            one.outputs = plan_outputs(stores, executor=self._options.run.executor)
+            mine = {_key(store.kind, store.application_id, store.recording_id) for store, _ in stores}
+            self._check_ids(one, mine, ids)
+            ids |= mine
+        except WriteError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the file's own)
+            one.end(Outcome.QUARANTINED, self._explained(error))
+
+    def _check_ids(self, one: _File, mine: set[tuple[str, str, str]], ids: set[tuple[str, str, str]]) -> None:
+        """Raise ``WriteError`` where another file's recording has the same id, unless that is to be replaced."""
+        for key in mine:
+            there = self._writer.live.get(key)
+            if key in ids:
+                raise _refusal(one, key, "another file of the same batch")
+            if there is not None and there not in one.replaces and not self._options.replace_same_id:
+                if key[0] == "blueprint":
+                    continue  # the newest blueprint of an application is the one to be used
+                raise _refusal(one, key, there.source)
+
+    def _explained(self, error: Exception) -> Exception:
+        pipeline = self._options.reading.pipeline
+        return error if pipeline is None else pipeline.explained(error)
+
+    # --- after
+
+    def _arrived(self, found: Sequence[_File], staging: Staging) -> list[Arrived]:
+        """What is to be committed. RRDs are written here."""
+        names: RrdNames | None = None
+        arrived: list[Arrived] = []
+        for one in found:
+            if not one.is_open:
+                continue
+            assert one.group is not None
+            assert one.digest is not None
+            rrd = None
+            if self._options.rrds is not None:
+                names = names or RrdNames(self._options.source, self._options.rrds, self._writer.live)
+                rrd = names.name_for(one.file, one.digest, [s for s, _ in one.group.chunks], one.replaces)
+                self._write_rrd(one.group, self._options.rrds, rrd, staging)
+            file = one.file
+            source = Source(file.path, file.size, file.modified_ns, one.digest, kept=self._disposal.keeps)
+            keep = self._options.keep_chunks
+            arrived += [Arrived(store, source, chunks, rrd, keep) for store, chunks in one.group.chunks]
+        return arrived
+
+    def _write_rrd(self, group: Group, folder: Location, name: str, staging: Staging) -> None:
+        target = folder / name
+        with writing(str(target)):
+            Folder.at(target.parent).make()
+        # Beside its destination, as the rename must stay within one file system.
+        with Staging.beside(target) as beside:
+            place = staging.folder.place
+            chunks = [
+                replace(c, task=i, part=place(c.part)) for i, (_, found) in enumerate(group.chunks) for c in found
+            ]
+            stores = [store for store, _ in group.chunks]
+            RrdCommit(beside, target, stores).finish(stores, chunks, ())
+
+    def _result(self, one: _File) -> FileResult:
+        if one.result is not None:
+            return one.result
+        assert one.group is not None
+        chunks = [c for _, found in one.group.chunks for c in found]
+        return FileResult(
+            one.file,
+            Outcome.REPLACED if one.replaces else Outcome.ADDED,
+            one.digest,
+            recordings=tuple(store.recording_id for store, _ in one.group.chunks if store.kind == "recording"),
+            chunks=len(chunks),
+            rows=sum(c.entry.header.num_rows for c in chunks),
+            bytes_out=sum(c.entry.size for c in chunks),
+        )
+
+    def _dispose_again(self, files: Sequence[LandedFile]) -> None:
+        """Dispose of what a run that was cut after its commit has left: of files whose content the store has."""
+        if self._disposal.keeps:
+            return
+        there = [file for file in files if landed(file.path) == file]
+        for file, digest in zip(there, digest_files(there, self._options.run), strict=True):
+            if isinstance(digest, str) and self._writer.live.of_digest(digest):
+                self._disposal.dispose(file)
+
+
+def told(error: Exception) -> dict[str, object]:
+    """An error as JSON data, whatever it is."""
+    if isinstance(error, ChunkmillError):
+        return error.to_dict()
+    return ChunkmillError(f"{type(error).__name__}: {error}").to_dict()
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether a failure is one of the machine, not of a file: nothing more can be done then."""
+    if isinstance(error, SessionError):
+        return not error.transient  # a worker that was killed again and again was killed by its file
+    return isinstance(error, WriteError)
+
+
+def _key(kind: str, application_id: str, recording_id: str) -> tuple[str, str, str]:
+    return kind, application_id if kind == "blueprint" else "", recording_id
+
+
+def _refusal(one: _File, key: tuple[str, str, str], other: str) -> ChunkmillError:
+    return SameRecordingError(
+        f"a {key[0]} with the id {key[2]!r} is in the store already; it came from {other}",
+        path=one.file.path,
+        hint="Nothing was taken from this file. Give one of them another id; or ingest with --replace-same-id, and "
+        "try this file again with `chunkmill quarantine retry`.",
+    )

@@ -1,0 +1,106 @@
+"""The checkpoint of an ingestion: who it is, what it watches, and whether it is whole."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from ..errors import ReadError, UsageError
+from ..execution.folders import Folder
+from ..failing import writing
+from ..locations import Location
+
+_FILE: Final = "ingest.json"
+_FORMAT: Final = 1
+_LOGS: Final = ("offsets", "commits")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What an ingestion is, from its first start on. ``created`` is in seconds since the epoch."""
+
+    query_id: str
+    source: str
+    created: float
+
+
+class Checkpoint:
+    """The folder of a checkpoint."""
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self._folder = Folder.at(location)
+
+    @property
+    def landing(self) -> Location:
+        """The folder of the landing log."""
+        return self.location / "landing"
+
+    @property
+    def spark(self) -> Location:
+        """The folder of Spark's own checkpoint."""
+        return self.location / "spark"
+
+    def identity(self) -> Identity | None:
+        """Who the ingestion is; None before its first start. Raises ``ReadError``."""
+        if not self._folder.exists(_FILE):
+            return None
+        try:
+            data = json.loads(self._folder.get(_FILE))
+            if data.pop("format") != _FORMAT:
+                raise ValueError("its format is not known here")
+            return Identity(**data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ReadError(
+                f"the checkpoint is torn: {error}",
+                path=self._folder.place(_FILE),
+                hint="Restore it from a copy; or remove the whole checkpoint and start again: files whose content is "
+                "in the store are recognised, and not taken twice.",
+            ) from error
+
+    def begin(self, source: Location) -> Identity:
+        """Who the ingestion of ``source`` is; made at the first start. Raises ``UsageError`` for another source."""
+        with writing(str(self.location)):
+            self._folder.make()
+        found = self.identity()
+        if found is None:
+            made = Identity(uuid.uuid4().hex, str(source), time.time())
+            with writing(str(self.location)):
+                self._folder.create(_FILE, json.dumps({"format": _FORMAT, **asdict(made)}).encode())
+            found = self.identity()
+            assert found is not None
+        if found.source != str(source):
+            raise UsageError(
+                f"this checkpoint is of the landing folder {found.source}, not of {source}",
+                path=str(self.location),
+                hint="Give each landing folder a checkpoint of its own (--checkpoint); they may share a store, one "
+                "after the other.",
+            )
+        return found
+
+    def check_spark(self) -> None:
+        """Raise ``ReadError`` where a file of Spark's checkpoint is torn; Spark would say something about iterators."""
+        if not isinstance(self.spark, Path):
+            return
+        for log in _LOGS:
+            files = [p for p in (self.spark / log).glob("*") if p.name.isdigit()]
+            for path in sorted(files, key=lambda p: int(p.name))[-2:]:
+                text = path.read_bytes()
+                lines = text.split(b"\n")
+                whole = lines[0].startswith(b"v") and len(lines) >= (3 if log == "offsets" else 2) and lines[-1]
+                if not whole:
+                    raise self.torn(path)
+
+    def torn(self, path: Path) -> ReadError:
+        """What to say of a torn file of Spark's checkpoint."""
+        return ReadError(
+            f"the checkpoint is torn: Spark's file {path.name} of {path.parent.name} holds {path.stat().st_size} bytes "
+            "and is not whole",
+            path=str(path),
+            hint=f"Remove the folder {self.spark} and start again. Nothing is lost or done twice: the store and the "
+            "landing log know which batches are done.",
+        )

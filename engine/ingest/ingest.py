@@ -1,0 +1,256 @@
+"""``Ingest``: a landing folder into recordings, continuously and exactly once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..errors import UsageError
+from ..execution.choice import executor_name
+from ..execution.runner import RunOptions
+from ..inputs import FORMAT_OF_SUFFIX, SourceOptions
+from ..limits import MIB
+from ..locations import Location, located
+from ..objects import ObjectUrl
+from ..pipelines import Pipeline, load_pipeline
+from ..recordings import StoreWriter
+from ..recordings.folder import RecordingsFolder
+from ..recordings.lease import Lease
+from ..store import OptimizationProfile
+from ..stream import LazyChunkStream
+from .batch import BatchOptions, BatchRunner
+from .checkpoint import Checkpoint
+from .disposal import Disposal, SourceDone
+from .durations import seconds_of
+from .files import IngestListener, Listeners
+from .home import HIDDEN_HOME
+from .landing import Landing
+from .landing_log import LandingLog
+from .lister import Lister
+from .quarantine import FileQuarantine
+from .query import IngestQuery, Parts
+from .upkeep import Upkeep
+
+MAX_FILES: Final = 256
+MAX_BYTES: Final = 4096 * MIB
+
+_PipelineLike = str | os.PathLike[str] | Callable[[LazyChunkStream], LazyChunkStream] | Pipeline
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Places:
+    source: Location
+    home: Location
+    into: Location | None
+    rrds: Location | None
+    checkpoint: Location
+
+
+class Ingest:
+    """Watches a landing folder, and brings every file that lands there into a store of recordings, once.
+
+    ::
+
+        Ingest("landing/", pipeline="pipeline.py", into="lake/drives").start().await_termination()
+
+    Guarantee: every complete file becomes visible exactly once, known by the digest of its content, whatever is
+    killed meanwhile; a batch of files appears in one step. A file that fails goes into quarantine with its error and
+    stops nothing. A file that is replaced under its name gets a new segment version; files of a content that is there
+    already are passed over.
+
+    Parameters
+    ----------
+    source
+        The landing folder: a local path, or the prefix of an object store. MCAP, RRD and Parquet files in it and below
+        are taken; names that begin with ``.`` or ``_`` or end with ``.tmp``, ``.part`` and the like are passed over.
+    pipeline
+        A Python file that defines ``pipeline(stream)`` (``FILE.py`` or ``FILE.py:NAME``), or a function.
+    into
+        The store of recordings, a folder or URL; it is made when there is none. See :class:`RecordingStore`.
+    rrds
+        A folder that gets an RRD for each file, beside the store or instead of it.
+    checkpoint
+        What the ingestion knows of its progress; by default in the store (in ``.chunkmill`` of the folder of RRDs).
+    optimize
+        How chunks are laid out; None leaves them as the pipeline gave them.
+    max_files_per_trigger, max_bytes_per_trigger
+        How much goes into one batch, at most; a batch has one file at least. None: no bound.
+    settle
+        A file is taken when it has not changed for so long (``"1s"``, ``"5 minutes"``, or seconds).
+    source_done
+        What becomes of a file that is in the store: ``"keep"``, ``"archive"`` (into ``archive``) or ``"delete"``.
+    content, topics, exclude_topics, parquet, application_id, recover
+        How files are read; as for ``chunkmill convert``.
+    replace_same_id
+        Whether a recording takes the place of another file's with the same id; otherwise it is refused, which means
+        that its file goes into quarantine.
+    keep_versions
+        How long old versions of the store stay for those who read them.
+    executor, master, conf
+        Where it runs: ``"spark"`` (the default) or ``"inline"``, Spark's master and settings.
+    listeners
+        Who is told of what happens; see :class:`IngestListener`.
+
+    Raises
+    ------
+    UsageError
+        The call makes no sense; nothing has been written then.
+    SourceMissingError
+        There is no such folder.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        *,
+        into: str | os.PathLike[str] | None = None,
+        rrds: str | os.PathLike[str] | None = None,
+        pipeline: _PipelineLike | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        optimize: OptimizationProfile | None = OptimizationProfile.OBJECT_STORE,
+        max_files_per_trigger: int | None = MAX_FILES,
+        max_bytes_per_trigger: int | None = MAX_BYTES,
+        settle: float | str = "1s",
+        source_done: str = "keep",
+        archive: str | os.PathLike[str] | None = None,
+        content: Sequence[str] = (),
+        topics: Sequence[str] = (),
+        exclude_topics: Sequence[str] = (),
+        parquet: Mapping[str, Any] | None = None,
+        application_id: str | None = None,
+        recover: bool = False,
+        replace_same_id: bool = False,
+        keep_versions: float | str = "1h",
+        executor: str | None = None,
+        master: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        listeners: Sequence[IngestListener] = (),
+    ) -> None:
+        self._places = _places(source, into, rrds, checkpoint)
+        for name, value in (("max_files", max_files_per_trigger), ("max_bytes", max_bytes_per_trigger)):
+            if value is not None and value < 1:
+                raise UsageError(f"{name}_per_trigger must be at least 1, not {value}")
+        self._max_files = max_files_per_trigger
+        self._max_bytes = max_bytes_per_trigger
+        self._settle = seconds_of(settle)
+        self._keep_versions = seconds_of(keep_versions)
+        self._profile = optimize
+        self._run = RunOptions(executor_name(executor), master, conf)
+        self._reading = SourceOptions(
+            content=tuple(content),
+            topics=tuple(topics),
+            exclude_topics=tuple(exclude_topics),
+            pipeline=None if pipeline is None else load_pipeline(pipeline),
+            parquet=dict(parquet or {}),
+            application_id=application_id,
+            recover=recover,
+            executor=self._run.executor,
+        )
+        self._replace_same_id = replace_same_id
+        done = _source_done(source_done)
+        self._disposal = Disposal(done, self._places.source, None if archive is None else located(archive))
+        self._listeners = Listeners(*listeners)
+
+    @property
+    def home(self) -> Location:
+        """Where the store, the quarantine and (by default) the checkpoint are."""
+        return self._places.home
+
+    def start(self, *, once: bool = False, every: float | str = "1s") -> IngestQuery:
+        """Begin: look for files ``every`` so often; with ``once``, take what is there, and end.
+
+        The first batch runs soon after; :meth:`IngestQuery.await_termination` waits for the end.
+
+        Raises
+        ------
+        WriteError
+            Another ingestion writes to the store, or it cannot be written.
+        UsageError
+            The checkpoint is of another landing folder.
+        ReadError
+            The store or the checkpoint is damaged.
+        """
+        places = self._places
+        lister = Lister(str(places.source), settle_seconds=self._settle, suffixes=tuple(FORMAT_OF_SUFFIX))
+        pause = seconds_of(every)
+        folder = RecordingsFolder(places.home)
+        folder.prepare()
+        lease = Lease.take(places.home, "ingest")
+        try:
+            checkpoint = Checkpoint(places.checkpoint)
+            identity = checkpoint.begin(places.source)
+            writer = StoreWriter(folder, lease)
+            quarantine = FileQuarantine(places.home)
+            options = BatchOptions(
+                places.source,
+                self._reading,
+                self._run,
+                self._profile,
+                keep_chunks=places.into is not None,
+                rrds=places.rrds,
+                replace_same_id=self._replace_same_id,
+            )
+            parts = Parts(
+                query_id=identity.query_id,
+                source=str(places.source),
+                home=places.home,
+                checkpoint=checkpoint,
+                landing=Landing(
+                    lister, LandingLog(checkpoint.landing), max_files=self._max_files, max_bytes=self._max_bytes
+                ),
+                runner=BatchRunner(identity.query_id, writer, options, quarantine, self._disposal),
+                writer=writer,
+                quarantine=quarantine,
+                lease=lease,
+                run=self._run,
+                settle=self._settle,
+                listener=self._listeners,
+                upkeep=Upkeep(writer, self._keep_versions),
+            )
+            return IngestQuery(parts, once=once, every=pause)
+        except BaseException:
+            lease.release()
+            raise
+
+
+def _places(
+    source: str | os.PathLike[str],
+    into: str | os.PathLike[str] | None,
+    rrds: str | os.PathLike[str] | None,
+    checkpoint: str | os.PathLike[str] | None,
+) -> _Places:
+    if into is None and rrds is None:
+        raise UsageError("an ingestion needs a destination", hint="Name a store (into=…) or a folder of RRDs (rrds=…).")
+    landing = located(source)
+    store = None if into is None else located(into)
+    folder = None if rrds is None else located(rrds)
+    home = store if store is not None else located(rrds or "") / HIDDEN_HOME
+    for place in (store, folder):
+        if place is not None and f"{place}/".startswith(f"{landing}/"):
+            raise UsageError(
+                f"{place} lies in the landing folder, whose files are ingested",
+                path=str(landing),
+                hint="Choose a folder beside it.",
+            )
+    if checkpoint is None and isinstance(home, ObjectUrl):
+        raise UsageError(
+            "a store in an object store needs a checkpoint elsewhere",
+            path=str(home),
+            hint="Name a local folder for it (--checkpoint, checkpoint=…); the store itself knows what is done.",
+        )
+    return _Places(
+        source=landing,
+        home=home,
+        into=store,
+        rrds=folder,
+        checkpoint=home / "ingest" if checkpoint is None else located(checkpoint),
+    )
+
+
+def _source_done(given: str) -> SourceDone:
+    try:
+        return SourceDone(given)
+    except ValueError:
+        raise UsageError(f"source_done is one of keep, archive and delete, not {given!r}") from None

@@ -1,0 +1,272 @@
+"""A running ingestion: the loop that looks for files, and what runs their batches."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ..errors import SessionError
+from ..execution.runner import RunOptions
+from ..locations import Location
+from ..recordings import StoreWriter
+from ..recordings.lease import Lease
+from .batch import BatchRunner
+from .checkpoint import Checkpoint
+from .files import BatchResult, IngestListener, LandedFile
+from .landing import Landing
+from .quarantine import FileQuarantine
+from .upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from .spark_query import SparkQuery
+
+logger = logging.getLogger("chunkmill.ingest")
+
+_RECENT: Final = 100
+_WAIT: Final = 0.05
+_PATIENCE: Final = 3
+"""Looks of a single run in which files are still being written, after the time in which they should have settled."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """What an ingestion is made of."""
+
+    query_id: str
+    source: str
+    home: Location
+    checkpoint: Checkpoint
+    landing: Landing
+    runner: BatchRunner
+    writer: StoreWriter
+    quarantine: FileQuarantine
+    lease: Lease
+    run: RunOptions
+    settle: float
+    listener: IngestListener
+    upkeep: Upkeep
+
+
+class IngestQuery:
+    """A running ingestion, made by :meth:`Ingest.start`. May be used by several threads."""
+
+    def __init__(self, parts: Parts, *, once: bool, every: float) -> None:
+        self._parts = parts
+        self._once = once
+        self._every = every
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._done = parts.writer.version.batches.get(parts.query_id, 0) if parts.writer.version else 0
+        self._recent: deque[BatchResult] = deque(maxlen=_RECENT)
+        self._thread = threading.Thread(target=self._run, name="chunkmill-ingest", daemon=True)
+        self._thread.start()
+
+    @property
+    def id(self) -> str:
+        """The ingestion's id, the same after every restart."""
+        return self._parts.query_id
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it runs."""
+        return not self._ended.is_set()
+
+    @property
+    def recent(self) -> list[BatchResult]:
+        """What became of the last hundred batches of this run, oldest first."""
+        return list(self._recent)
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait for the end, at most ``timeout`` seconds; whether it has come. Raises what ended it, if it failed."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._ended.wait(_WAIT if until is None else max(0.0, min(_WAIT, until - time.monotonic()))):
+            if until is not None and time.monotonic() >= until:
+                return False
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def stop(self) -> None:
+        """Let the running batch come to its end, and no other begin; returns at once.
+
+        :meth:`await_termination` waits for it.
+        """
+        self._stopping.set()
+
+    # --- the loop
+
+    def _run(self) -> None:
+        parts = self._parts
+        reason = "done"
+        try:
+            parts.listener.started(parts.query_id, parts.source, str(parts.home))
+            executing: _Executing = _Inline(self) if parts.run.executor == "inline" else _Spark(self)
+            try:
+                if self._once:
+                    self._take_what_is_there(executing)
+                else:
+                    self._watch(executing)
+            finally:
+                executing.end()
+            if self._stopping.is_set():
+                reason = "stopped"
+        except BaseException as error:  # noqa: BLE001 (raised by who waits)
+            reason = f"failed: {error}"
+            self._error = error
+            if isinstance(error, Exception):
+                parts.listener.batch_failed(self._done + 1, error)
+        finally:
+            parts.lease.release()
+            parts.listener.stopped(reason)
+            self._ended.set()
+
+    def _watch(self, executing: _Executing) -> None:
+        """Look every so often, and offer what is new once the entry before is done."""
+        executing.begin(once=False)
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            if self._is_idle() and not self._offer():
+                self._parts.landing.compact(self._done)
+            while not self._is_idle() and not self._stopping.is_set():
+                executing.step()
+            if self._stopping.wait(max(0.0, self._every - (time.monotonic() - began))):
+                break
+        while executing.is_busy:
+            executing.step()
+
+    def _take_what_is_there(self, executing: _Executing) -> None:
+        """Offer everything there is, entry by entry, and run it; files that are young get the time to settle."""
+        patience = _PATIENCE
+        while not self._stopping.is_set():
+            offered = False
+            while self._offer():
+                offered = True
+            if offered or not self._is_idle():
+                executing.begin(once=True)
+                while not self._is_idle() and not self._stopping.is_set():
+                    executing.step()
+                while executing.is_busy:
+                    executing.step()
+                executing.end()
+                continue
+            if not self._parts.landing.glance.waiting or patience == 0:
+                break
+            patience -= 1
+            self._stopping.wait(self._parts.settle)
+        self._parts.landing.compact(self._done)
+
+    def _is_idle(self) -> bool:
+        return self._parts.landing.log.newest() <= self._done
+
+    def _offer(self) -> bool:
+        """Append the next entry; whether there was anything for it."""
+        parts = self._parts
+        retries = parts.quarantine.pending_retries()
+        number = parts.landing.offer({path for paths in retries.values() for path in paths})
+        glance = parts.landing.glance
+        parts.listener.looked(glance.ready, glance.waiting, glance.oldest_seconds)
+        if number is None:
+            return False
+        parts.quarantine.done_retries(retries)
+        return True
+
+    def handle(self, number: int, files: Sequence[LandedFile]) -> None:
+        """Run one batch; called by what executes the query, for one entry after the other."""
+        parts = self._parts
+        if number <= self._done and parts.writer.is_done(parts.query_id, number):
+            parts.runner.run(number, files)  # finishes what a run that was cut has left
+            return
+        parts.listener.batch_began(number, len(files), sum(file.size for file in files))
+        result = parts.runner.run(number, files)
+        self._recent.append(result)
+        self._done = number
+        parts.listener.batch_done(result)
+        parts.upkeep.after_batch()
+
+
+class _Executing:
+    """What hands entries to :meth:`IngestQuery.handle`."""
+
+    def __init__(self, query: IngestQuery) -> None:
+        self.query = query
+        self.parts = query._parts  # noqa: SLF001 (same module)
+
+    is_busy = False
+    """Whether a batch runs."""
+
+    def begin(self, *, once: bool) -> None:
+        """Start."""
+
+    def step(self) -> None:
+        """Run an entry, or wait a little for one that runs. Raises what a batch raised."""
+
+    def end(self) -> None:
+        """Stop."""
+
+
+class _Inline(_Executing):
+    """Runs batches on this thread."""
+
+    def step(self) -> None:
+        """Run the next entry."""
+        done = self.query._done  # noqa: SLF001 (same module)
+        if self.parts.landing.log.newest() > done:
+            self.query.handle(done + 1, self.parts.landing.log.files(done + 1))
+
+
+class _Spark(_Executing):
+    """Lets a Structured Streaming query run batches."""
+
+    def __init__(self, query: IngestQuery) -> None:
+        super().__init__(query)
+        self._query: SparkQuery | None = None
+        self._busy = threading.Event()
+
+    @property
+    def is_busy(self) -> bool:  # type: ignore[override]
+        """Whether a batch runs."""
+        return self._busy.is_set()
+
+    def begin(self, *, once: bool) -> None:
+        """Start the query."""
+        from .spark_query import SparkQuery
+
+        done = self.query._done  # noqa: SLF001 (same module)
+        self._query = SparkQuery(self.parts.checkpoint, self._handle, self.parts.run, once=once, start=done)
+
+    def _handle(self, number: int, files: Sequence[LandedFile]) -> None:
+        if self.query._stopping.is_set():  # noqa: SLF001 (same module)
+            raise _StoppedError
+        self._busy.set()
+        try:
+            self.query.handle(number, files)
+        finally:
+            self._busy.clear()
+
+    def step(self) -> None:
+        """Wait a little."""
+        if self._query is None or not self._query.wait(_WAIT) or self.query._stopping.is_set():  # noqa: SLF001
+            return
+        self._query.check()
+        if not self.query._is_idle():  # noqa: SLF001 (same module)
+            raise SessionError(
+                "the streaming query ended before all entries of the landing log were done",
+                hint=f"Its checkpoint is ahead of the store: remove {self.parts.checkpoint.spark}, and start again. "
+                "Nothing is lost or done twice.",
+            )
+
+    def end(self) -> None:
+        """Stop the query."""
+        if self._query is not None:
+            self._query.stop()
+
+
+class _StoppedError(Exception):
+    """No batch may begin any more."""

@@ -1,0 +1,112 @@
+"""The Structured Streaming query that hands the entries of a landing log to a function, batch by batch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import SessionError, UsageError
+from ..execution.runner import RunOptions
+from .checkpoint import Checkpoint
+from .files import LandedFile
+from .landing_source import NAME, register_landing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLLING: Final = "100 milliseconds"
+"""How often Spark looks for a new entry; a look costs a few milliseconds."""
+
+_TORN: Final = "next on empty iterator"
+
+Handle = Callable[[int, Sequence[LandedFile]], None]
+"""What is done with an entry: its number and its files."""
+
+
+class SparkQuery:
+    """One running query over a landing log. ``start``: the entry after which a query without a checkpoint begins."""
+
+    def __init__(self, checkpoint: Checkpoint, handle: Handle, run: RunOptions, *, once: bool, start: int) -> None:
+        self._checkpoint = checkpoint
+        self._handle = handle
+        self.error: BaseException | None = None
+        checkpoint.check_spark()
+        spark = _session(run)
+        register_landing(spark)
+        reader = spark.readStream.format(NAME).option("start", str(start))
+        frame = reader.load(str(checkpoint.landing))
+        writer = frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", _uri(checkpoint.spark))
+        trigger = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=POLLING)
+        self._query: StreamingQuery = trigger.start()
+
+    def _batch(self, frame: DataFrame, _number: int) -> None:
+        """Handle the entries of a micro-batch; ``_number`` is Spark's, which may skip and repeat."""
+        try:
+            rows = sorted(frame.collect(), key=lambda row: row["entry"])
+            for entry, found in groupby(rows, key=lambda row: row["entry"]):
+                self._handle(int(entry), [LandedFile(r["path"], r["size"], r["modified_ns"]) for r in found])
+        except BaseException as error:
+            self.error = error
+            raise
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it runs."""
+        return bool(self._query.isActive)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end; whether it has come. Raises what a batch raised, or what is wrong with the query."""
+        try:
+            ended = bool(self._query.awaitTermination(seconds))  # type: ignore[arg-type] # fractions work
+        except Exception as failure:
+            raise self._told(failure) from failure
+        if ended and self.error is not None:
+            raise self.error
+        return ended
+
+    def check(self) -> None:
+        """Raise what ended it, if it has failed."""
+        if not self.is_active:
+            failure = self._query.exception()
+            if failure is not None:
+                raise self._told(failure) from failure
+
+    def stop(self) -> None:
+        """End it. A batch that runs is interrupted."""
+        with contextlib.suppress(Exception):
+            self._query.stop()
+
+    def _told(self, failure: Exception) -> BaseException:
+        if self.error is not None:
+            return self.error
+        text = str(failure)
+        if _TORN in text:
+            logs = sorted(Path(str(self._checkpoint.spark)).glob("offsets/[0-9]*"), key=lambda p: int(p.name))
+            if logs:
+                return self._checkpoint.torn(logs[-1])
+        own = next((line for line in text.splitlines() if "chunkmill." in line), None)
+        first = own or next((line for line in text.splitlines() if line.strip()), "no reason given")
+        return SessionError(
+            f"the streaming query ended: {first.strip()[:500]}",
+            hint="Nothing is lost: start it again. Run with --debug for Spark's own report.",
+        )
+
+
+def _session(run: RunOptions) -> SparkSession:
+    from ..execution.session import running_session
+
+    spark = running_session(run.master, run.conf)
+    if "connect" in type(spark).__module__:
+        raise UsageError(
+            "an ingestion cannot run in a Spark Connect session: its batches are committed where it is started",
+            hint="Start it where Spark's driver runs, or with executor='inline'.",
+        )
+    return spark
+
+
+def _uri(location: Any) -> str:
+    return location.as_uri() if isinstance(location, Path) else str(location)

@@ -1,0 +1,100 @@
+"""``RecordingStore``: a kept store of many recordings, as of one version."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from ..errors import SourceMissingError, UsageError
+from ..store import LazyStore
+from .entry import RecordingEntry
+from .folder import RecordingsFolder
+from .live import LiveEntries
+from .vacuuming import vacuum_folder
+from .version import RecordingsVersion
+
+
+class RecordingStore:
+    """The recordings of a store, as of the version that was the newest when it was opened, or of another.
+
+    What a writer commits meanwhile is not seen: ``open`` it again. Made by :class:`~chunkmill.engine.ingest.Ingest`
+    and ``chunkmill ingest``.
+
+    ::
+
+        store = RecordingStore.open("lake/drives")
+        for entry in store:
+            print(entry.recording_id, entry.source, entry.rows)
+        store.recording(entry.recording_id).stream().write_rrd(…)
+    """
+
+    def __init__(self, folder: RecordingsFolder, version: RecordingsVersion) -> None:
+        self._folder = folder
+        self._version = version
+        self._live: LiveEntries | None = None
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, version: int | None = None) -> RecordingStore:
+        """Open the store at a path or URL, at its newest version or another.
+
+        Raises ``SourceMissingError`` where there is none, ``ReadError`` where it is damaged.
+        """
+        folder = RecordingsFolder(path)
+        return cls(folder, folder.version(version))
+
+    @property
+    def version(self) -> RecordingsVersion:
+        """The version that is open."""
+        return self._version
+
+    def versions(self) -> list[RecordingsVersion]:
+        """All versions that are there, oldest first."""
+        return self._folder.versions()
+
+    def recordings(self) -> list[RecordingEntry]:
+        """What is known of each recording, in the order of their arrival. Blueprints are left out."""
+        return [entry for entry in self._entries() if entry.kind != "blueprint"]
+
+    def blueprints(self) -> list[RecordingEntry]:
+        """What is known of each blueprint that came with an RRD."""
+        return [entry for entry in self._entries() if entry.kind == "blueprint"]
+
+    def entry(self, recording_id: str) -> RecordingEntry:
+        """What is known of a recording. Raises ``SourceMissingError`` where there is none of this id."""
+        found = self._entries().get(("recording", "", recording_id))
+        if found is None:
+            raise SourceMissingError(
+                f"there is no recording {recording_id!r}",
+                path=str(self._folder.path),
+                hint=f"The store has {len(self)} recordings; `recordings()` lists them.",
+            )
+        return found
+
+    def recording(self, recording: str | RecordingEntry) -> LazyStore:
+        """The chunks of a recording, or of a blueprint's entry; none is read before it is touched."""
+        entry = self.entry(recording) if isinstance(recording, str) else recording
+        return LazyStore(self._folder.chunks(entry), name=f"{self._folder.path}#{entry.recording_id}")
+
+    def vacuum(self, *, keep: int = 1, older_than_seconds: float = 0.0) -> int:
+        """Remove what only old versions need, and what crashed runs left; gives the bytes freed.
+
+        The newest ``keep`` versions stay, and those younger than ``older_than_seconds``. Not for a store that is being
+        written to: ``chunkmill vacuum`` takes its lease first.
+        """
+        if keep < 1:
+            raise UsageError(f"keep must be at least 1, not {keep}")
+        return vacuum_folder(self._folder, keep=keep, older_than_seconds=older_than_seconds)
+
+    def _entries(self) -> LiveEntries:
+        if self._live is None:
+            self._live = LiveEntries(self._folder.entries(self._version.tables))
+        return self._live
+
+    def __len__(self) -> int:
+        return len(self.recordings())
+
+    def __iter__(self) -> Iterator[RecordingEntry]:
+        return iter(self.recordings())
+
+    def __repr__(self) -> str:
+        return f"RecordingStore({str(self._folder.path)!r}, version={self._version.number}, recordings={len(self)})"

@@ -1,0 +1,218 @@
+"""Committing recordings to a store, a batch at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..errors import CommitUnknownError, WriteError
+from ..execution.chunk_rows import PartChunk
+from ..execution.shards import SHARD_BYTES
+from ..execution.staging import Staging
+from ..failing import writing
+from ..faults import reach
+from ..rrd import StoreEntry
+from ..rrd.digest import digest_of
+from ..store.chunk_manifest import manifest_bytes
+from .entry import RecordingEntry, table_bytes
+from .folder import RecordingsFolder
+from .lease import Lease
+from .live import LiveEntries
+from .shards import ShardStitcher
+from .version import RecordingsVersion, TableRef
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The file that recordings come from. ``kept``: it stays where it is."""
+
+    path: str
+    size: int
+    modified_ns: int
+    digest: str
+    kept: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A recording that is to be committed: its chunks in parts of the staging folder, with digests, in their order.
+
+    ``keep_chunks``: whether the store takes them, or only notes the recording, whose chunks are in the RRD ``rrd``.
+    """
+
+    store: StoreEntry
+    source: Source
+    chunks: Sequence[PartChunk]
+    rrd: str | None = None
+    keep_chunks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What is committed beside recordings: whose batch it is, and the figures of the version."""
+
+    operation: str = "ingest"
+    query_id: str = ""
+    batch: int = 0
+    files: Mapping[str, int] = field(default_factory=dict)
+    bytes_in: int = 0
+    began: float = field(default_factory=time.perf_counter)
+
+
+class StoreWriter:
+    """The one writer of a store; ``lease`` is what makes it the one.
+
+    It knows the entries of the newest version, and its own since then.
+    """
+
+    def __init__(self, folder: RecordingsFolder, lease: Lease | None = None, *, shard_bytes: int = SHARD_BYTES) -> None:
+        self.folder = folder
+        self._lease = lease
+        self._shard_bytes = shard_bytes
+        folder.prepare()
+        self.version: RecordingsVersion | None = None
+        self.live = LiveEntries()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at the newest version anew."""
+        self.version = self.folder.newest()
+        self.live = LiveEntries(self.folder.entries(self.version.tables) if self.version else ())
+
+    @property
+    def number(self) -> int:
+        """The number of the newest version, 0 before the first."""
+        return self.version.number if self.version else 0
+
+    def is_done(self, query_id: str, batch: int) -> bool:
+        """Whether the store holds this batch of this query already."""
+        return self.version is not None and self.version.batches.get(query_id, 0) >= batch
+
+    def commit(self, staging: Staging, arrived: Sequence[Arrived], commit: Commit) -> RecordingsVersion:
+        """Bring recordings from their parts into the store, and publish the version that has them.
+
+        Guarantee: readers see all of it or nothing. Raises ``WriteError`` where it was certainly not committed (what
+        was written for it is removed), ``CommitUnknownError`` where that is not known (nothing is removed).
+        """
+        shards = ShardStitcher(staging, self.folder.shards, str(self.folder.path), self._shard_bytes)
+        made: list[str] = []
+        try:
+            return self.publish(self._bring_in(arrived, commit, shards, made), commit)
+        except CommitUnknownError:
+            raise
+        except BaseException:
+            with contextlib.suppress(OSError, WriteError):
+                self.folder.manifests.delete(made)
+                shards.discard()
+            raise
+
+    def publish(self, entries: Sequence[RecordingEntry], commit: Commit) -> RecordingsVersion:
+        """Publish a version with more entries, whose chunks are in place. Raises as :meth:`commit` does."""
+        try:
+            version = self._next(entries, commit)
+            if self._lease is not None:
+                self._lease.check()
+            self.folder.publish(version)
+        except BaseException:
+            self.refresh()
+            raise
+        reach("version.done")
+        self.version = version
+        return version
+
+    def _bring_in(
+        self, arrived: Sequence[Arrived], commit: Commit, shards: ShardStitcher, made: list[str]
+    ) -> list[RecordingEntry]:
+        kept = [a for a in arrived if a.keep_chunks]
+        places = {id(a): shards.add(a.store, a.chunks) for a in kept}
+        shards.finish()
+        name = f"{uuid.uuid4().hex}.arrows"
+        pieces: list[bytes] = []
+        entries = []
+        for one in arrived:
+            chunks = places.get(id(one), list(one.chunks))
+            data = manifest_bytes(chunks) if one.keep_chunks else b""
+            entries.append(self._entry(one, chunks, commit, name, sum(map(len, pieces)), data))
+            pieces.append(data)
+        if kept:
+            with writing(str(self.folder.path)):
+                self.folder.manifests.put(name, b"".join(pieces))
+                reach("manifest.write", self.folder.manifests.place(name))
+            made.append(name)
+        return entries
+
+    def _entry(
+        self, one: Arrived, chunks: Sequence[PartChunk], commit: Commit, name: str, offset: int, manifest: bytes
+    ) -> RecordingEntry:
+        source = one.source
+        entry = RecordingEntry(
+            recording_id=one.store.recording_id,
+            application_id=one.store.application_id,
+            kind=one.store.kind,
+            segment_version=1,
+            source=source.path,
+            source_size=source.size,
+            source_modified_ns=source.modified_ns,
+            source_digest=source.digest,
+            source_kept=source.kept,
+            rrd=one.rrd,
+            manifest=name if manifest else "",
+            manifest_offset=offset if manifest else 0,
+            manifest_size=len(manifest),
+            manifest_digest=digest_of(manifest).hex() if manifest else "",
+            shards=tuple(dict.fromkeys(c.part for c in chunks)) if manifest else (),
+            chunks=len(chunks),
+            rows=sum(c.entry.header.num_rows for c in chunks),
+            bytes=sum(c.entry.size for c in chunks),
+            query_id=commit.query_id,
+            batch=commit.batch,
+            added=time.time(),
+        )
+        before = [self.live.get(entry.key), *self.live.of_source(entry.source)]
+        earlier = [e.segment_version for e in before if e is not None and entry.takes_place_of(e)]
+        return replace(entry, segment_version=max(earlier, default=0) + 1) if earlier else entry
+
+    def _next(self, entries: Sequence[RecordingEntry], commit: Commit) -> RecordingsVersion:
+        """The version after this one, with these entries; its tables are written."""
+        for entry in entries:
+            self.live.add(entry)
+        before = self.version
+        batches = dict(before.batches) if before else {}
+        if commit.query_id:
+            batches[commit.query_id] = commit.batch
+        return RecordingsVersion(
+            number=self.number + 1,
+            created=time.time(),
+            operation=commit.operation,
+            tables=self._tables(before.tables if before else (), entries),
+            batches=batches,
+            recordings=self.live.recordings,
+            chunks=self.live.chunks,
+            rows=self.live.rows,
+            bytes=self.live.bytes,
+            files=dict(commit.files),
+            bytes_in=commit.bytes_in,
+            seconds=time.perf_counter() - commit.began,
+        )
+
+    def _tables(self, before: Sequence[TableRef], entries: Sequence[RecordingEntry]) -> tuple[TableRef, ...]:
+        """The tables of the next version. Those that are not much larger than what is added are merged with it.
+
+        So their number stays logarithmic, and an entry is written again a logarithmic number of times.
+        """
+        if not entries:
+            return tuple(before)
+        tables, merged = list(before), list(entries)
+        while tables and tables[-1].entries <= 2 * len(merged):
+            merged = self.folder.entries([tables.pop()]) + merged
+        if not tables:  # else one that was replaced must go on hiding what it replaced itself
+            merged = [entry for entry in merged if self.live.get(entry.key) == entry]
+        data = table_bytes(merged)
+        name = f"{uuid.uuid4().hex}.arrow"
+        with writing(str(self.folder.path)):
+            self.folder.tables.put(name, data)
+            reach("table.write", self.folder.tables.place(name))
+        return (*tables, TableRef(name, digest_of(data).hex(), len(merged)))
