@@ -22,7 +22,8 @@ class RecordingsVersion:
     ``created`` is in seconds since the epoch; ``operation`` what made it (``ingest``, ``compact``); ``tables`` those
     that hold its entries, oldest first; ``batches`` the last batch of each query that it holds; ``recordings``,
     ``chunks``, ``rows`` and ``bytes`` (of chunks, as stored) are those of all recordings; ``files`` counts what became
-    of the files of the batch that made it, ``bytes_in`` their bytes, ``seconds`` what the batch took.
+    of the files of the batch that made it, ``bytes_in`` their bytes, ``seconds`` what the batch took; ``totals`` counts
+    what became of the files of all batches so far.
     """
 
     number: int
@@ -37,6 +38,7 @@ class RecordingsVersion:
     files: Mapping[str, int] = field(default_factory=dict)
     bytes_in: int = 0
     seconds: float = 0.0
+    totals: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON data."""

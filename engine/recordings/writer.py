@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -196,6 +197,7 @@ class StoreWriter:
             files=dict(commit.files),
             bytes_in=commit.bytes_in,
             seconds=time.perf_counter() - commit.began,
+            totals=dict(Counter(before.totals if before else {}) + Counter(commit.files)),
         )
 
     def _tables(self, before: Sequence[TableRef], entries: Sequence[RecordingEntry]) -> tuple[TableRef, ...]:
