@@ -71,6 +71,15 @@ class Landing:
         files = self._bounded(self.look(again))
         return self.log.append(files) if files else None
 
+    def offer_all(self, again: Collection[str] = ()) -> list[int]:
+        """Look once, and append all that is there, in as many entries as the bounds ask for; their numbers."""
+        files, numbers = self.look(again), []
+        while files:
+            entry = self._bounded(files)
+            numbers.append(self.log.append(entry))
+            files = files[len(entry) :]
+        return numbers
+
     def compact(self, committed: int) -> int:
         """Merge entries of the log, where it is worth it, up to some hundred below the ``committed`` one.
 
@@ -87,6 +96,7 @@ class Landing:
         return self.log.compact(before, present)
 
     def _bounded(self, files: list[LandedFile]) -> list[LandedFile]:
+        """What of ``files`` goes into one entry, from the first on."""
         taken = files[: self._max_files]
         if self._max_bytes is not None:
             sizes = itertools.accumulate(file.size for file in taken)

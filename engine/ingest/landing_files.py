@@ -3,10 +3,12 @@
 ::
 
     landing/00000012.json      entry 12: the files of batch 12, a line of JSON each
+    landing/00000012.gone      paths of entry 12 that were gone when they were to be read: they count as never offered
     landing/00000011.merged    what the entries up to 11 offered, each path with what it was offered as last
 
-Both begin with a line of JSON (:func:`sealed`), which holds a digest of all else. An entry goes on with a line
-``["/landing/drive.mcap", size in bytes, modified in ns]`` for each file, a merged file with an Arrow IPC stream.
+All begin with a line of JSON (:func:`sealed`), which holds a digest of all else. An entry goes on with a line
+``["/landing/drive.mcap", size in bytes, modified in ns]`` for each file, one of paths that were gone with a line
+``"/landing/drive.mcap"`` for each, and a merged file with an Arrow IPC stream.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -29,8 +31,8 @@ FORMAT: Final = 1
 SCHEMA: Final = pa.schema([("path", pa.large_string()), ("size", pa.int64()), ("modified_ns", pa.int64())])
 """What a merged file holds of each path."""
 
-_NAME: Final = re.compile(r"(\d{8,})\.(json|merged)")
-_ENTRY, _MERGED = "entry", "merged"
+_NAME: Final = re.compile(r"(\d{8,})\.(json|gone|merged)")
+_ENTRY, _GONE, _MERGED = "entry", "gone", "merged"
 _MOST_HEADER: Final = 4096
 _AGAIN: Final = (
     "Files of this log are synced before they get their name, so another program or the disk did this. Restore the "
@@ -62,20 +64,45 @@ def merged_name(number: int) -> str:
     return f"{number:08d}.merged"
 
 
-def numbers_in(names: Iterable[str]) -> tuple[list[int], list[int]]:
-    """The numbers of the entries and of the merged files among ``names``, ascending; others are none of ours."""
-    found = [match for match in map(_NAME.fullmatch, names) if match]
-    entries = sorted(int(match[1]) for match in found if match[2] == "json")
-    return entries, sorted(int(match[1]) for match in found if match[2] == "merged")
+def gone_name(number: int) -> str:
+    """The name of the file of paths of an entry that were gone.
+
+    >>> gone_name(12)
+    '00000012.gone'
+    """
+    return f"{number:08d}.gone"
+
+
+class Numbers(NamedTuple):
+    """The numbers of the files of a log, each ascending."""
+
+    entries: list[int]
+    gone: list[int]
+    merged: list[int]
+
+    @property
+    def newest(self) -> int:
+        """That of the newest entry, merged or not; 0 where there is none."""
+        return max([0, *self.entries[-1:], *self.merged[-1:]])
+
+
+def numbers_in(names: Iterable[str]) -> Numbers:
+    """The numbers of the files of the log among ``names``; others are none of ours."""
+    found = Numbers([], [], [])
+    lists = {"json": found.entries, "gone": found.gone, "merged": found.merged}
+    for match in filter(None, map(_NAME.fullmatch, names)):
+        lists[match[2]].append(int(match[1]))
+    for numbers in found:
+        numbers.sort()
+    return found
 
 
 def newest_entry(folder: Folder) -> int:
     """The number of the newest entry, 0 where there is none. Costs one listing."""
     try:
-        entries, merged = numbers_in(folder.names())
+        return numbers_in(folder.names()).newest
     except (FileNotFoundError, SourceMissingError):
         return 0
-    return max([0, *entries[-1:], *merged[-1:]])
 
 
 def entry_bytes(number: int, files: Sequence[LandedFile]) -> bytes:
@@ -90,15 +117,32 @@ def read_entry(folder: Folder, number: int) -> list[LandedFile]:
     Raises ``SourceMissingError`` where there is none of that number (any more), ``ReadError`` where it is torn.
     """
     name = entry_name(number)
-    body, count = _opened(folder, name, _ENTRY, number)
+    rows = _lines(folder, name, _ENTRY, number)
     try:
-        rows = json.loads(b"[" + body.replace(b"\n", b",") + b"]")
-        files = [LandedFile(str(path), int(size), int(modified_ns)) for path, size, modified_ns in rows]
-    except (ValueError, TypeError, RecursionError) as error:
+        return [LandedFile(str(path), int(size), int(modified_ns)) for path, size, modified_ns in rows]
+    except (ValueError, TypeError) as error:
         raise _not_ours(folder.place(name), f"its lines cannot be understood ({error})", _AGAIN) from error
-    if len(files) != count:
-        raise _not_ours(folder.place(name), f"it holds {len(files):,} files of {count:,}", _AGAIN)
-    return files
+
+
+def gone_bytes(number: int, paths: Collection[str]) -> bytes:
+    """The file of paths of an entry that were gone, as it is written."""
+    return sealed(_GONE, number, len(paths), "\n".join(map(json.dumps, paths)).encode())
+
+
+def read_gone(folder: Folder, number: int) -> list[str]:
+    """The paths of an entry that were gone. Raises as :func:`read_entry` does."""
+    return [str(path) for path in _lines(folder, gone_name(number), _GONE, number)]
+
+
+def _lines(folder: Folder, name: str, kind: str, number: int) -> list[Any]:
+    body, count = _opened(folder, name, kind, number)
+    try:
+        lines: list[Any] = json.loads(b"[" + body.replace(b"\n", b",") + b"]")
+    except (ValueError, RecursionError) as error:
+        raise _not_ours(folder.place(name), f"its lines cannot be understood ({error})", _AGAIN) from error
+    if len(lines) != count:
+        raise _not_ours(folder.place(name), f"it holds {len(lines):,} files of {count:,}", _AGAIN)
+    return lines
 
 
 def merged_bytes(number: int, table: pa.Table) -> bytes:

@@ -19,7 +19,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import SourceMissingError, WriteError
+from ..errors import ReadError, SourceMissingError, WriteError
 from ..execution.folders import Folder, LocalFolder, sync_folder
 from ..failing import writing
 from ..faults import reach
@@ -29,11 +29,14 @@ from .landing_files import (
     SCHEMA,
     entry_bytes,
     entry_name,
+    gone_bytes,
+    gone_name,
     merged_bytes,
     merged_name,
     newest_entry,
     numbers_in,
     read_entry,
+    read_gone,
     read_merged,
 )
 
@@ -56,6 +59,13 @@ class _State:
             self.seen[file.path] = file
             self.entry_of[file.path] = number
         self.newest = number
+
+    def forget(self, number: int, paths: Iterable[str]) -> None:
+        """Know no more of ``paths``, unless an entry after ``number`` offered them."""
+        for path in paths:
+            if self.entry_of.get(path, 0) <= number:
+                self.entry_of.pop(path, None)
+                self.seen.pop(path, None)
 
 
 class LandingLog:
@@ -94,6 +104,17 @@ class LandingLog:
         """The number up to which entries are merged."""
         return self._loaded().merged
 
+    def check(self, done: int) -> None:
+        """Raise ``ReadError`` where the log is torn, or ends before the batch that is known to be ``done``."""
+        newest = self._loaded().newest
+        if newest < done:
+            raise ReadError(
+                f"the checkpoint is torn: batch {done} is done, and the landing log ends at {newest}",
+                path=str(self._folder.location),
+                hint="Restore the log from a copy. Without one, remove the whole checkpoint and start again: every "
+                "file is offered anew, and those whose content is in the store are recognised.",
+            )
+
     # --- writing
 
     def append(self, files: Sequence[LandedFile]) -> int:
@@ -104,6 +125,22 @@ class LandingLog:
         self._create(entry_name(number), entry_bytes(number, files), _POINTS)
         state.add(number, files)
         return number
+
+    def forget(self, number: int, paths: Collection[str]) -> None:
+        """Note that files of entry ``number`` could not be read, as they were gone: they count as never offered.
+
+        To be called before the entry's batch is done; when it is repeated for an entry, the first time counts.
+        Raises ``WriteError``, and ``ValueError`` for an entry that was merged.
+        """
+        state = self._loaded()
+        if number <= state.merged:
+            raise ValueError(f"entry {number} was merged: its batch is done")
+        if not paths:
+            return
+        self._make()
+        name = gone_name(number)
+        self._create(name, gone_bytes(number, paths), again=True)
+        state.forget(number, read_gone(self._folder, number))
 
     def compact(self, before: int, present: Collection[str] | None) -> int:
         """Merge the entries below ``before``, and give how many those were; the newest entry always stays.
@@ -124,25 +161,28 @@ class LandingLog:
         state.merged = last
         state.entry_of = {path: number for path, number in state.entry_of.items() if number > last}
         if kept.num_rows < whole.num_rows:
-            gone = whole.filter(pc.invert(pc.is_in(whole["path"], kept["path"])))["path"].to_pylist()
-            for path in gone:
-                if path not in state.entry_of:
-                    del state.seen[path]
+            state.forget(last, whole.filter(pc.invert(pc.is_in(whole["path"], kept["path"])))["path"].to_pylist())
         self._tidy()
         return count
 
     def _merged_up_to(self, state: _State, last: int) -> pa.Table:
         """What the entries up to ``last`` offered, each path once, as it was offered last."""
-        latest: dict[str, LandedFile] = {}
+        added, numbers = _State(), numbers_in(self._folder.names())
+        gone: set[str] = set()
         for number in range(state.merged + 1, last + 1):
-            latest.update({file.path: file for file in read_entry(self._folder, number)})
-        added = _table(latest.values())
+            added.add(number, read_entry(self._folder, number))
+            if number in numbers.gone:
+                paths = read_gone(self._folder, number)
+                added.forget(number, paths)
+                gone.update(paths)
+        table = _table(added.seen.values())
         if not state.merged:
-            return added
+            return table
         before = read_merged(self._folder, state.merged)
-        return pa.concat_tables([before.filter(pc.invert(pc.is_in(before["path"], added["path"]))), added])
+        superseded = pa.concat_arrays([table["path"].combine_chunks(), _paths(gone)])
+        return pa.concat_tables([before.filter(pc.invert(pc.is_in(before["path"], superseded))), table])
 
-    def _create(self, name: str, data: bytes, points: tuple[str, str] | None = None) -> None:
+    def _create(self, name: str, data: bytes, points: tuple[str, str] | None = None, *, again: bool = False) -> None:
         place = self._folder.place(name)
         try:
             with writing(place):
@@ -150,7 +190,7 @@ class LandingLog:
         except BaseException:
             self._state = None  # whether it is there is to be seen
             raise
-        if not created:
+        if not created and not again:
             self._state = None
             raise WriteError(
                 "this file of the landing log is there already, with other content",
@@ -173,10 +213,11 @@ class LandingLog:
     def _tidy(self) -> None:
         """Remove what the newest merged file has made superfluous."""
         with writing(str(self._folder.location)):
-            entries, merged = numbers_in(self._folder.names())
+            entries, gone, merged = numbers_in(self._folder.names())
             newest = max(merged, default=0)
-            self._folder.delete([entry_name(n) for n in entries if n <= newest])
-            self._folder.delete([merged_name(n) for n in merged if n < newest])
+            self._folder.delete(entry_name(n) for n in entries if n <= newest)
+            self._folder.delete(gone_name(n) for n in gone if n <= newest)
+            self._folder.delete(merged_name(n) for n in merged if n < newest)
 
     # --- loading
 
@@ -195,15 +236,18 @@ class LandingLog:
 
     def _load(self) -> _State:
         try:
-            entries, merged = numbers_in(self._folder.names())
+            numbers = numbers_in(self._folder.names())
         except (FileNotFoundError, SourceMissingError):
             return _State()
-        state = _State(merged=max(merged, default=0))
+        state = _State(merged=max(numbers.merged, default=0))
         state.newest = state.merged
         if state.merged:
             state.seen = {file.path: file for file in _files(read_merged(self._folder, state.merged))}
-        for number in range(state.merged + 1, max([state.merged, *entries]) + 1):
+        gone = set(numbers.gone)
+        for number in range(state.merged + 1, numbers.newest + 1):
             state.add(number, read_entry(self._folder, number))
+            if number in gone:
+                state.forget(number, read_gone(self._folder, number))
         return state
 
 

@@ -24,7 +24,6 @@ UNFINISHED: Final = (".tmp", ".part", ".partial", ".crdownload", ".open", "~")
 """How names of files end that are not finished."""
 
 _HIDDEN: Final = (".", "_")
-_STEPS: Final = ("", ".", "..")
 
 
 def is_passed_over(name: str) -> bool:
@@ -189,11 +188,7 @@ class ObjectListing(Listing):
             parts = found.url.key[start:].split("/")
             if not self._is_recording(parts[-1]) or any(map(is_passed_over, parts)):
                 continue
-            path = str(found.url)
-            if any(part in _STEPS for part in parts):
-                self._tell("name", path, f"{path!r} has an empty or relative part in its key, and is passed over")
-            else:
-                files.append(Sight(path, found.size, found.modified_ns))
+            files.append(Sight(str(found.url), found.size, found.modified_ns))
         return Listed(files)
 
 

@@ -16,6 +16,7 @@ from ..errors import ChunkmillError, ReadError, SourceMissingError, WriteError
 _CODE = re.compile(r"<Code>(\w+)</Code>|error \((\w+)\)|x-ms-error-code: (\w+)")
 _STATUS = re.compile(r"status code: (\d{3})|HTTPStatusCode[^0-9]{1,4}(\d{3})")
 _SECRET = re.compile(r"key|token|secret|signature|credential", re.IGNORECASE)
+_BAD_KEY = re.compile(r'invalid path: Path "(.*?)" contained')
 _ADDRESS = re.compile(r"\w+://\S+")
 
 _DENIED: Final = "Check the credentials (environment, profile or role) and what they may do in this bucket."
@@ -114,6 +115,12 @@ def _reason(error: BaseException) -> _Reason:
         passing = status is None or status >= 500 or status in (408, 429) or code == "SlowDown"
         what = f"the store answered {' '.join(dict.fromkeys(str(w) for w in (status, code) if w))}"
         return _Reason(what, _TRY_AGAIN if passing else "See what the store's documentation says of it.", passing)
+    bad_key = _BAD_KEY.search(str(error))
+    if bad_key:
+        return _Reason(
+            f"it cannot be listed: the key {bad_key[1]!r} has an empty or relative part",
+            "Rename or remove that object.",
+        )
     return _Reason(f"the store cannot be used: {_first_line(error)}", _TRY_AGAIN, transient=True)
 
 

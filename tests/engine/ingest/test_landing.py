@@ -55,6 +55,25 @@ class TestOffering:
         landing = folder.landing(max_bytes=9)
         assert [offered(folder, landing) for _ in range(4)] == [["0.mcap"], ["1.mcap"], ["2.mcap", "3.mcap"], None]
 
+    def test_all_that_is_there_may_be_offered_by_one_look(self, folder) -> None:
+        for number in range(5):
+            folder.put(f"{number}.mcap", age=100 - number)
+        landing = folder.landing(max_files=2)
+        assert landing.offer_all() == [1, 2, 3]
+        assert [folder.names(landing.log.files(n)) for n in (1, 2, 3)] == [
+            ["0.mcap", "1.mcap"],
+            ["2.mcap", "3.mcap"],
+            ["4.mcap"],
+        ]
+        assert landing.offer_all() == []
+
+    def test_a_file_that_was_gone_when_it_was_to_be_read_is_offered_again(self, folder) -> None:
+        landing = folder.landing()
+        path = folder.put("a.mcap", age=10)
+        assert offered(folder, landing) == ["a.mcap"]
+        landing.log.forget(1, [str(path)])
+        assert offered(folder, folder.landing()) == ["a.mcap"]
+
     def test_a_file_with_new_content_is_offered_again(self, folder) -> None:
         landing = folder.landing()
         folder.put("a.mcap", b"one", age=10)
@@ -234,6 +253,15 @@ class Landings(RuleBasedStateMachine):
     def compact(self) -> None:
         self.landing.look()
         self.landing.log.compact(self.landing.log.newest(), self.landing._looked.present)
+
+    @rule(name=NAMES)
+    def find_gone(self, name: str) -> None:
+        log, path = self.landing.log, str(self.folder.path / name)
+        number = log.newest()
+        if number and path in (file.path for file in log.files(number)):
+            log.forget(number, [path])
+            if path not in log.paths:
+                self.last.pop(path, None)
 
     @rule()
     def offer(self) -> None:

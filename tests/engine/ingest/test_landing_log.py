@@ -77,7 +77,8 @@ class TestAppending:
 
     def test_numbers_may_grow_beyond_eight_digits(self) -> None:
         names = ["100000000.json", "99999999.json", "99999998.merged", ".x.draft", "1.json", "00000001.json.bak"]
-        assert numbers_in(names) == ([99999999, 100000000], [99999998])
+        assert numbers_in(names) == ([99999999, 100000000], [], [99999998])
+        assert numbers_in(names).newest == 100_000_000
 
 
 class TestMerging:
@@ -137,7 +138,53 @@ class TestMerging:
         assert known(other) == known(log)
 
 
+class TestForgetting:
+    def test_files_that_were_gone_count_as_never_offered(self, place) -> None:
+        log = filled(place, 3)
+        log.forget(2, ["/landing/2", "/landing/same", "/landing/never"])
+        for one in (log, LandingLog(place)):
+            assert known(one) == {"1": 1, "3": 1, "same": 3}
+        log.forget(3, ["/landing/same"])
+        log.append([file("2", 9)])
+        for one in (log, LandingLog(place)):
+            assert known(one) == {"1": 1, "2": 9, "3": 1}
+
+    def test_it_holds_when_entries_are_merged(self, place) -> None:
+        log = filled(place, 3)
+        log.compact(3, None)
+        log.append([file("1", 5)])
+        log.forget(3, ["/landing/3", "/landing/same"])
+        log.forget(4, ["/landing/1"])
+        log.append([file("3", 5)])
+        for before in (4, 5):
+            log.compact(before, None)
+            for one in (log, LandingLog(place)):
+                assert known(one) == {"2": 1, "3": 5}
+        assert names(place) == ["00000004.merged", "00000005.json"]
+
+    def test_the_first_time_counts(self, place) -> None:
+        log = filled(place, 2)
+        log.forget(2, ["/landing/2"])
+        log.forget(2, ["/landing/same"])
+        log.forget(1, [])
+        for one in (log, LandingLog(place)):
+            assert known(one) == {"1": 1, "same": 2}
+        assert names(place) == ["00000001.json", "00000002.gone", "00000002.json"]
+
+    def test_what_is_merged_is_done(self, place) -> None:
+        log = filled(place, 2)
+        log.compact(2, None)
+        with pytest.raises(ValueError, match="its batch is done"):
+            log.forget(1, ["/landing/1"])
+
+
 class TestDamage:
+    def test_a_log_that_ends_before_what_is_done_is_refused(self, place) -> None:
+        log = filled(place, 2)
+        log.check(2)
+        with pytest.raises(ReadError, match="torn: batch 3 is done, and the landing log ends at 2"):
+            log.check(3)
+
     @pytest.mark.parametrize("size", [0, 1, 60, 120, -1])
     def test_a_torn_newest_entry_is_explained(self, place, size) -> None:
         filled(place, 3)
