@@ -170,7 +170,7 @@ def sealed(kind: str, number: int, count: int, body: bytes) -> bytes:
     """A file of the log: a line that says what it is, with the digest of that and the body, and the body.
 
     >>> sealed("entry", 1, 0, b"")
-    b'{"landing": "entry", "format": 1, "number": 1, "files": 0, "digest": "8efd50f7a4a45fcc5cb6b0bd01aae0ba"}\\n'
+    b'{"landing": "entry", "format": 1, "number": 1, "files": 0, "digest": "4b5a15fb74a50fe5aa9aa06071a5c2a1"}\\n'
     """
     header = {"landing": kind, "format": FORMAT, "number": number, "files": count}
     return json.dumps({**header, "digest": _digest(header, body)}).encode() + b"\n" + body
