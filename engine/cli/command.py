@@ -10,6 +10,7 @@ from ..locations import reading_location
 from .failures import reported
 from .options import ConvertOptions, check_regex, check_report, check_svg, parse_conf
 from .parquet_options import ParquetChoices, parquet_options
+from .quarantine import quarantine
 
 
 def main() -> None:
@@ -155,3 +156,6 @@ def inspect(file: str, as_json: bool, debug: bool) -> None:
             from .inspection_table import print_tables
 
             print_tables(report)
+
+
+commands.add_command(quarantine)
