@@ -5,28 +5,23 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
-from typing import Any
 
 from ..chunk import Chunk
 from ..rrd import Passage
+from .packed import Packed
 from .passing import passage_of
 from .work import Task, Work
 
 
 class JoinedWork:
-    """Several works as one, their tasks one after the other.
-
-    On its way to tasks each work is packed by itself, and a task unpacks only its own: with a thousand works, a
-    thousand tasks would otherwise each read a thousand.
-    """
+    """Several works as one, their tasks one after the other. On its way to tasks each work is packed by itself."""
 
     def __init__(self, works: Sequence[Work]) -> None:
-        self._works: list[Work | None] = list(works)
-        self._packed: list[bytes] = []
+        self._works = Packed(works, at_once=1)
         counts = [len(work.tasks) for work in works]
         self._ends = list(accumulate(counts))
         found = chain.from_iterable(work.tasks for work in works)
-        self.tasks: Sequence[Task] = [Task(i, task.label, task.size) for i, task in enumerate(found)]
+        self.tasks: Sequence[Task] = Packed(Task(i, task.label, task.size) for i, task in enumerate(found))
         """The tasks of all works, numbered through."""
 
     def work_of(self, index: int) -> int:
@@ -38,34 +33,13 @@ class JoinedWork:
     def run(self, index: int) -> Iterator[Chunk]:
         """The chunks of one task."""
         at = self.work_of(index)
-        return self._work(at).run(index - (self._ends[at - 1] if at else 0))
+        return self._works[at].run(index - (self._ends[at - 1] if at else 0))
 
     def passage(self, index: int) -> Passage | None:
         """What one task passes on, where that is all that it does."""
         at = self.work_of(index)
-        return passage_of(self._work(at), index - (self._ends[at - 1] if at else 0))
+        return passage_of(self._works[at], index - (self._ends[at - 1] if at else 0))
 
     def source_paths(self) -> set[str]:
         """The files that any of the works reads."""
-        return set().union(*(self._work(at).source_paths() for at in range(len(self._works))))
-
-    def _work(self, at: int) -> Work:
-        work = self._works[at]
-        if work is None:
-            work = self._works[at] = _serializer().loads(self._packed[at])
-        return work
-
-    def __getstate__(self) -> dict[str, Any]:
-        packed = self._packed or [_serializer().dumps(work) for work in self._works]
-        return {"packed": packed, "ends": self._ends, "tasks": self.tasks}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._packed, self._ends, self.tasks = state["packed"], state["ends"], state["tasks"]
-        self._works = [None] * len(self._packed)
-
-
-def _serializer() -> Any:
-    """What Spark packs the functions of its own stages with."""
-    from pyspark.serializers import CloudPickleSerializer
-
-    return CloudPickleSerializer()  # type: ignore[no-untyped-call]
+        return set().union(*(work.source_paths() for work in self._works))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from ..chunk import Chunk
+from ..execution.packed import Packed
 from ..execution.work import Task
 from ..phases import OPERATE, READ, came_in, is_measuring, timed
 from ..rrd import Passage
@@ -114,7 +115,7 @@ class Plan:
 
     sources: tuple[Source[Any], ...]
     chains: tuple[Callable[[Chunk], Iterator[Chunk]], ...]
-    splits: tuple[tuple[int, Split], ...] = field(default=())
+    splits: Sequence[tuple[int, Split]] = field(default=())
     passing: frozenset[int] = frozenset()
 
     @property
@@ -172,7 +173,7 @@ def compile_plan(
         if found is not None:
             passed.add(i)
         splits += [(i, split) for split in (source.splits() if found is None else found)]
-    return Plan(tuple(read), chains, tuple(splits), frozenset(passed))
+    return Plan(tuple(read), chains, Packed(splits), frozenset(passed))
 
 
 def _passed_splits(source: Source[Any], chain: _Chain) -> Sequence[Split] | None:

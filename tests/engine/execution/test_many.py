@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SessionError, WriteError
-from chunkmill.engine.execution import joined, many
+from chunkmill.engine.execution import grouped, many, packed
 from chunkmill.engine.execution.joined import JoinedWork
 from chunkmill.engine.execution.many import Outcome, Recording, write_recordings
 from chunkmill.engine.execution.runner import RunOptions
@@ -141,10 +141,10 @@ def test_a_task_unpacks_its_own_work_only(data: Path, monkeypatch: pytest.Monkey
             unpacked.append(len(obj))
             return super().loads(obj, encoding)
 
-    monkeypatch.setattr(joined, "_serializer", Counting)
+    monkeypatch.setattr(packed, "_serializer", Counting)
     chunks = list(travelled.run(3))
     assert [c.num_rows for c in chunks] == [c.num_rows for c in works[3].run(0)]
-    assert len(unpacked) == 1
+    assert len(unpacked) == 2, "its work, and the splits of that"
     assert [t.label for t in travelled.tasks] == ["demo.mcap"] * 5
     with pytest.raises(IndexError):
         travelled.run(5)
