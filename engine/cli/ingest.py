@@ -1,0 +1,86 @@
+"""``chunkmill ingest``, ``vacuum``: a landing folder into a store of recordings. Only click is imported here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .failures import reported
+from .options import check_regex, parse_conf
+from .parquet_options import ParquetChoices, parquet_options
+
+
+@click.command()
+@click.argument("landing")
+@click.option("--into", metavar="STORE", help="The store of recordings, a folder or URL; made when there is none.")
+@click.option("--rrds", metavar="FOLDER", help="A folder that gets an RRD for each file, beside the store or alone.")
+@click.option("--pipeline", metavar="FILE.py[:NAME]", help="A function that each recording's stream goes through.")
+@click.option("--once", is_flag=True, help="Take what is there, and end.")
+@click.option("--every", metavar="TIME", help="How often to look for files. Default: 1s.")
+@click.option("--settle", default="1s", show_default=True, metavar="TIME", help="How long a file must not change.")
+@click.option("--max-files", type=click.IntRange(1), metavar="N", help="Files of one batch, at most. Default: 256.")
+@click.option("--max-bytes", metavar="SIZE", help="Bytes of one batch, at most, such as 2GB. Default: 4 GiB.")
+@click.option(
+    "--source-done",
+    type=click.Choice(["keep", "archive", "delete"]),
+    default="keep",
+    show_default=True,
+    help="What becomes of a file that is in the store.",
+)
+@click.option("--archive", metavar="FOLDER", help="Where files go with --source-done archive.")
+@click.option("--checkpoint", metavar="FOLDER", help="What is known of the progress. Default: in the store.")
+@click.option(
+    "--optimize",
+    type=click.Choice(["object-store", "live", "none"]),
+    default="object-store",
+    show_default=True,
+    help="How chunks are laid out.",
+)
+@click.option("--replace-same-id", is_flag=True, help="Let a recording replace another file's of the same id.")
+@click.option("--keep-versions", default="1h", show_default=True, metavar="TIME", help="How long old versions stay.")
+@click.option("--content", multiple=True, metavar="EXPR", help="Entities to keep, such as '/imu/**'; may be repeated.")
+@click.option("--topics", multiple=True, metavar="REGEX", callback=check_regex, help="Topics of an MCAP to read.")
+@click.option(
+    "--exclude-topics", multiple=True, metavar="REGEX", callback=check_regex, help="Topics of an MCAP to leave out."
+)
+@parquet_options
+@click.option("--application-id", metavar="ID", help="Default: the RRD's own; 'chunkmill' for other formats.")
+@click.option("--recover", is_flag=True, help="Take what can be read of a cut or damaged MCAP or RRD.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve metrics for Prometheus.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="At which address.")
+@click.option("--log-json", is_flag=True, help="Log JSON objects, one a line.")
+@click.option("--executor", type=click.Choice(["spark", "inline"]), help="Where it runs. Default: spark.")
+@click.option("--master", metavar="URL", help="Spark master, such as 'local[4]'. Default: local[*].")
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", callback=parse_conf, help="A setting for Spark.")
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+@click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
+def ingest(parquet: ParquetChoices, debug: bool, **options: Any) -> None:
+    """Bring every recording that lands in the folder LANDING into a store, once.
+
+    MCAP, RRD and Parquet files are taken when they have settled; what is being written under a name such as
+    'drive.mcap.tmp' is left alone. A file that fails goes into quarantine: see `chunkmill quarantine`. Ctrl-C and
+    SIGTERM let the running batch come to its end first.
+    """
+    with reported(debug=debug):
+        from .ingesting import run_ingest
+
+        run_ingest(parquet=parquet, **options)
+
+
+@click.command()
+@click.argument("store")
+@click.option("--keep", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Versions that stay.")
+@click.option(
+    "--older-than", default="0s", show_default=True, metavar="TIME", help="Remove only versions that are this old."
+)
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+def vacuum(store: str, keep: int, older_than: str, debug: bool) -> None:
+    """Remove what only old versions of STORE need, and what crashed runs left.
+
+    Refused while an ingestion or a compaction writes to the store.
+    """
+    with reported(debug=debug):
+        from .ingesting import vacuum_store
+
+        vacuum_store(store, keep, older_than)
