@@ -12,6 +12,7 @@ from .ingest import ingest, vacuum
 from .options import ConvertOptions, check_regex, check_report, check_svg, parse_conf
 from .parquet_options import ParquetChoices, parquet_options
 from .quarantine import quarantine
+from .status import status
 
 
 def main() -> None:
@@ -162,3 +163,4 @@ def inspect(file: str, as_json: bool, debug: bool) -> None:
 commands.add_command(quarantine)
 commands.add_command(ingest)
 commands.add_command(vacuum)
+commands.add_command(status)

@@ -16,7 +16,7 @@ from ..units import size as _size
 from .files import BatchResult, FileResult, IngestListener, Outcome
 
 LOGGER: Final = "chunkmill.ingest"
-_USUAL: Final = (Outcome.ADDED, Outcome.REPLACED, Outcome.DUPLICATE)
+_TAKEN: Final = (Outcome.ADDED, Outcome.REPLACED)
 
 
 class IngestLog(IngestListener):
@@ -68,7 +68,9 @@ class IngestLog(IngestListener):
         where = found.file.path
         if found.outcome is Outcome.QUARANTINED:
             level, text = logging.WARNING, f"{where}: quarantined: {error.get('message', 'it failed')}"
-        elif found.outcome in _USUAL:
+        elif found.outcome is Outcome.DUPLICATE:
+            level, text = self._usual, f"{where}: duplicate, its content is there already"
+        elif found.outcome in _TAKEN:
             level, text = self._usual, f"{where}: {found.outcome}, {found.rows:,} rows in {found.chunks:,} chunks"
         else:
             level, text = logging.INFO, f"{where}: {found.outcome} before it was taken"
