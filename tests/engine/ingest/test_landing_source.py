@@ -80,14 +80,14 @@ class TestReader:
 
 def test_spark_goes_on_after_a_restart_with_what_it_has_not_had(spark, log, tmp_path) -> None:
     register_landing(spark)
-    checkpoint, had = tmp_path / "checkpoint", []
+    checkpoint, had, failures = tmp_path / "checkpoint", [], []
 
     def batch(frame, number) -> None:
-        found = sorted((row.entry, row.path, row.size, row.modified_ns) for row in frame.collect())
-        if found[0][0] == 3 and not any(n == 3 for n, _ in had):
-            had.append((3, []))
+        rows = [tuple(row) for row in frame.collect()]
+        if 3 in {entry for entry, *_ in rows} and not failures:
+            failures.append(number)
             raise RuntimeError("planned")
-        had.append((number, found))
+        had.extend(rows)
 
     def run() -> None:
         frame = spark.readStream.format("chunkmill.landing").load(str(tmp_path / "log"))
@@ -105,8 +105,11 @@ def test_spark_goes_on_after_a_restart_with_what_it_has_not_had(spark, log, tmp_
         run()
     log.append([file(4)])
     run()
-    expected = [[(n, f"/landing/ß{i}.mcap", 1 << 40, i) for i in sorted((n, 10 + n), key=str)] for n in (1, 2, 3)]
-    by_entry = [sorted(found) for _, found in had if found]
-    assert by_entry == [sorted(rows) for rows in expected] + [[(4, "/landing/ß4.mcap", 1 << 40, 4)]]
-    offsets = [json.loads((checkpoint / "offsets" / str(n)).read_text().splitlines()[-1]) for n in range(4)]
-    assert offsets == [{"entry": n} for n in (1, 2, 3, 4)]
+    if had[-1][0] == 3:
+        run()  # before 4.2 a run of what there is takes one batch: the one that failed
+    expected = [(entry, i) for entry in (1, 2, 3) for i in (entry, 10 + entry)] + [(4, 4)]
+    assert had == [(entry, f"/landing/ß{i}.mcap", 1 << 40, i) for entry, i in expected]
+    logged = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    offsets = [json.loads(path.read_text().splitlines()[-1]) for path in logged]
+    # Before 4.2 Spark does not tell the source where it is, and all that is new is one batch.
+    assert offsets in ([{"entry": n} for n in (1, 2, 3, 4)], [{"entry": 3}, {"entry": 4}])
