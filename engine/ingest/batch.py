@@ -62,6 +62,8 @@ class _File:
     replaces: list[RecordingEntry] = field(default_factory=list)
     group: Group | None = None
     result: FileResult | None = None
+    twin: _File | None = None
+    """The file of the same batch that has the same content, and came first."""
 
     def end(self, outcome: Outcome, error: Exception | None = None) -> None:
         """Nothing comes of it."""
@@ -98,7 +100,7 @@ class BatchRunner:
         """
         began = time.perf_counter()
         if self._writer.is_done(self._query_id, number):
-            self._dispose_again(files)
+            self.finish(files)
             return BatchResult(self._query_id, number, self._writer.number, seconds=0.0, replayed=True)
         reach("batch.begin")
         home = self._writer.folder.path
@@ -108,6 +110,9 @@ class BatchRunner:
             self._run(found, staging)
             reach("batch.run")
             self._look_again(found)
+            while self._has_heirs(found):
+                self._run(found, staging)
+                self._look_again(found)
             arrived = self._arrived(found, staging)
             failed = [f.result for f in found if f.result is not None and f.result.outcome is Outcome.QUARANTINED]
             self._quarantine.note(self._query_id, number, failed)
@@ -127,6 +132,20 @@ class BatchRunner:
             self._query_id, number, self._writer.number, tuple(results), seconds=time.perf_counter() - began
         )
 
+    def finish(self, files: Sequence[LandedFile]) -> None:
+        """Do for the files of a batch what a run that was cut right after its commit has left to do.
+
+        Those whose content the store has leave the quarantine, and are disposed of.
+        """
+        held = self._quarantine.held([file.path for file in files])
+        asked = [file for file in files if file.path in held or not self._disposal.keeps]
+        there = [file for file in asked if landed(file.path) == file]
+        digests = zip(there, digest_files(there, self._options.run), strict=True)
+        through = [f for f, digest in digests if isinstance(digest, str) and self._writer.live.of_digest(digest)]
+        self._quarantine.resolve([file.path for file in through])
+        for file in through:
+            self._disposal.dispose(file)
+
     # --- before
 
     def _look(self, found: Sequence[_File]) -> None:
@@ -134,7 +153,7 @@ class BatchRunner:
         for one in found:
             self._check_unchanged(one)
         still = [f for f in found if f.is_open]
-        first: set[str] = set()
+        first: dict[str, _File] = {}
         for one, digest in zip(still, digest_files([f.file for f in still], self._options.run), strict=True):
             if isinstance(digest, Exception):
                 self._check_unchanged(one)
@@ -142,10 +161,9 @@ class BatchRunner:
                     one.end(Outcome.QUARANTINED, digest)
                 continue
             one.digest = digest
-            if digest in first or self._writer.live.of_digest(digest):
+            one.twin = first.setdefault(digest, one)
+            if one.twin is not one or self._writer.live.of_digest(digest):
                 one.end(Outcome.DUPLICATE)
-                continue
-            first.add(digest)
 
     def _check_unchanged(self, one: _File) -> None:
         now = landed(one.file.path)
@@ -158,14 +176,28 @@ class BatchRunner:
             if one.is_open or (one.result is not None and one.result.outcome is Outcome.QUARANTINED):
                 self._check_unchanged(one)
 
+    def _has_heirs(self, found: Sequence[_File]) -> bool:
+        """Open what is a duplicate of a file that has not come through; whether there is any."""
+        heirs: dict[str, _File] = {}
+        for one in found:
+            if one.twin is None or one.twin is one or one.digest is None:
+                continue
+            if one.twin.result is not None and one.twin.result.outcome is not Outcome.DUPLICATE:
+                heir = heirs.setdefault(one.digest, one)
+                one.twin = heir
+                if heir is one:
+                    one.result = None
+        return bool(heirs)
+
     # --- running
 
     def _run(self, found: Sequence[_File], staging: Staging) -> None:
-        ids: set[tuple[str, str, str]] = set()
+        planned = [f.group for f in found if f.is_open and f.group is not None]
+        ids = {_key(s.kind, s.application_id, s.recording_id) for group in planned for s, _ in group.chunks}
         for one in found:
-            if one.is_open:
+            if one.is_open and one.group is None:
                 self._plan(one, ids)
-        todo = [f for f in found if f.is_open]
+        todo = [f for f in found if f.is_open and f.group is None]
         for pause in (*_PAUSES, None):
             again: list[_File] = []
             for one, group in zip(todo, self._run_once(todo, staging), strict=True):
@@ -270,15 +302,6 @@ class BatchRunner:
             rows=sum(c.entry.header.num_rows for c in chunks),
             bytes_out=sum(c.entry.size for c in chunks),
         )
-
-    def _dispose_again(self, files: Sequence[LandedFile]) -> None:
-        """Dispose of what a run that was cut after its commit has left: of files whose content the store has."""
-        if self._disposal.keeps:
-            return
-        there = [file for file in files if landed(file.path) == file]
-        for file, digest in zip(there, digest_files(there, self._options.run), strict=True):
-            if isinstance(digest, str) and self._writer.live.of_digest(digest):
-                self._disposal.dispose(file)
 
 
 def told(error: Exception) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ..errors import SessionError
+from ..errors import SessionError, SourceMissingError
 from ..execution.runner import RunOptions
 from ..locations import Location
 from ..recordings import StoreWriter
@@ -107,6 +108,7 @@ class IngestQuery:
         reason = "done"
         try:
             parts.listener.started(parts.query_id, parts.source, str(parts.home))
+            self._finish_last()
             executing: _Executing = _Inline(self) if parts.run.executor == "inline" else _Spark(self)
             try:
                 if self._once:
@@ -126,6 +128,12 @@ class IngestQuery:
             parts.lease.release()
             parts.listener.stopped(reason)
             self._ended.set()
+
+    def _finish_last(self) -> None:
+        """What a run that was cut right after a commit has left to do, is done now."""
+        if self._done:
+            with contextlib.suppress(SourceMissingError):  # the entry may be gone with an earlier checkpoint
+                self._parts.runner.finish(self._parts.landing.log.files(self._done))
 
     def _watch(self, executing: _Executing) -> None:
         """Look every so often, and offer what is new once the entry before is done."""

@@ -111,11 +111,12 @@ class RecordingsFolder:
         """Make a version visible, in one step.
 
         Raises ``WriteError`` where it certainly was not: another version has its number (transient), or the disk is
-        full. Raises ``CommitUnknownError`` where nobody knows; the caller must not remove anything then.
+        full. Raises ``CommitUnknownError`` where nobody knows; the caller must not remove anything then, nor where
+        something raises that is no ``Exception``.
         """
         try:
             made = self.files.publish(version.number, version.to_dict())
-        except WriteError as error:
+        except Exception as error:
             if self._certainly_not(version.number):
                 raise
             raise CommitUnknownError(

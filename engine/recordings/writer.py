@@ -101,14 +101,22 @@ class StoreWriter:
         shards = ShardStitcher(staging, self.folder.shards, str(self.folder.path), self._shard_bytes)
         made: list[str] = []
         try:
-            return self.publish(self._bring_in(arrived, commit, shards, made), commit)
+            entries = self._bring_in(arrived, commit, shards, made)
+        except BaseException:
+            self._take_back(shards, made)
+            raise
+        try:
+            return self.publish(entries, commit)
         except CommitUnknownError:
             raise
-        except BaseException:
-            with contextlib.suppress(OSError, WriteError):
-                self.folder.manifests.delete(made)
-                shards.discard()
+        except WriteError:  # of anything else it is not known whether the version is there
+            self._take_back(shards, made)
             raise
+
+    def _take_back(self, shards: ShardStitcher, made: Sequence[str]) -> None:
+        with contextlib.suppress(OSError, WriteError):
+            self.folder.manifests.delete(made)
+            shards.discard()
 
     def publish(self, entries: Sequence[RecordingEntry], commit: Commit) -> RecordingsVersion:
         """Publish a version with more entries, whose chunks are in place. Raises as :meth:`commit` does."""
@@ -120,8 +128,8 @@ class StoreWriter:
         except BaseException:
             self.refresh()
             raise
-        reach("version.done")
         self.version = version
+        reach("version.done")
         return version
 
     def _bring_in(
@@ -140,9 +148,9 @@ class StoreWriter:
             pieces.append(data)
         if kept:
             with writing(str(self.folder.path)):
+                made.append(name)
                 self.folder.manifests.put(name, b"".join(pieces))
                 reach("manifest.write", self.folder.manifests.place(name))
-            made.append(name)
         return entries
 
     def _entry(
