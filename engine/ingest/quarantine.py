@@ -80,12 +80,6 @@ class FileQuarantine:
         with self._lock:
             return self._table.remove({_text(path) for path in paths})
 
-    def held(self, paths: Iterable[str]) -> set[str]:
-        """Those of ``paths`` that are in quarantine; cheap."""
-        with self._lock:
-            there = self._table.keys()
-        return {path for path in paths if _text(path) in there}
-
     def rows(self) -> list[QuarantinedFile]:
         """All files in quarantine, those that failed first in front."""
         with self._lock:
@@ -122,6 +116,10 @@ class FileQuarantine:
     def pending_retries(self) -> dict[str, list[str]]:
         """The paths that each open request asks for, by the request's name; for :meth:`done_retries`."""
         return self._requests.pending()
+
+    def offered_again(self, paths: Iterable[str]) -> None:
+        """Leave files that a batch was given out of every request; what found no room in it stays asked for."""
+        self._requests.withdraw(set(paths))
 
     def done_retries(self, names: Iterable[str]) -> None:
         """Remove requests that were taken up."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import time
@@ -157,7 +158,7 @@ me = sys.argv[2]
 quarantine = FileQuarantine(pathlib.Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()
-for batch in range(25):
+for batch in range(15):
     paths = [f"/l/{me}-{batch}", "/l/of-both"]
     error = ReadError("bad").to_dict()
     quarantine.note(me, batch, [FileResult(LandedFile(p, 1, 1), Outcome.QUARANTINED, error=error) for p in paths])
@@ -180,10 +181,45 @@ def test_processes_that_write_at_once_lose_and_double_nothing(tmp_path: Path) ->
         writer.stdin.write("\n")
         writer.stdin.flush()
     assert [writer.wait() for writer in writers] == [0, 0]
-    own = {f"/l/{me}-{batch}": 1 for me in "ab" for batch in range(25) if batch % 5 != 4}
+    own = {f"/l/{me}-{batch}": 1 for me in "ab" for batch in range(15) if batch % 5 != 4}
     rows = FileQuarantine(tmp_path).rows()
     assert len(rows) == len({row.path for row in rows})
-    assert {row.path: row.tries for row in rows} == {**own, "/l/of-both": 50}
+    assert {row.path: row.tries for row in rows} == {**own, "/l/of-both": 30}
+
+
+KILLED = """
+import sys, pathlib
+from datetime import timedelta
+from chunkmill.engine.ingest import FileResult, LandedFile, Outcome, quarantine_table
+from chunkmill.engine.ingest.quarantine import FileQuarantine
+quarantine_table._UPKEEP_EVERY = 5
+quarantine_table._KEEP = timedelta(milliseconds=100)
+quarantine = FileQuarantine(pathlib.Path(sys.argv[1]))
+batch = int(sys.argv[2])
+while True:
+    paths = [f"/l/{batch}", "/l/always"]
+    quarantine.note("q", batch, [FileResult(LandedFile(p, 1, 1), Outcome.QUARANTINED) for p in paths])
+    batch += 1
+    print(batch, flush=True)
+"""
+
+
+def test_a_killed_writer_leaves_whole_batches(tmp_path: Path) -> None:
+    rng, batch = random.Random(7), 0
+    for _ in range(2):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(tmp_path), str(batch)], stdout=subprocess.PIPE, text=True
+        )
+        assert writer.stdout is not None
+        batch = int(writer.stdout.readline())
+        time.sleep(rng.random() * 0.3)
+        writer.kill()
+        batch = max([batch, *map(int, writer.stdout.read().splitlines())])
+        writer.wait()
+        found = tries(FileQuarantine(tmp_path))
+        more = f"/l/{batch}" in found  # the batch that was under way
+        expected = {f"/l/{i}": 1 for i in range(batch + more)}
+        assert found == {**expected, "/l/always": batch + more}
 
 
 def test_old_versions_go(quarantine: FileQuarantine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,6 +322,16 @@ def test_a_retry_is_asked_for_taken_up_and_done(quarantine: FileQuarantine, tmp_
     quarantine.done_retries(pending)
     assert quarantine.pending_retries() == {}
     assert quarantine.count() == 3
+
+
+def test_files_that_found_no_room_in_a_batch_stay_asked_for(quarantine: FileQuarantine) -> None:
+    quarantine.note("q", 1, [failed("/l/a"), failed("/l/b"), failed("/l/c")])
+    quarantine.request_retry()
+    quarantine.request_retry(["/l/a"])
+    quarantine.offered_again(["/l/a", "/l/c", "/l/new"])
+    assert list(quarantine.pending_retries().values()) == [["/l/b"]]
+    quarantine.offered_again(["/l/b"])
+    assert quarantine.pending_retries() == {}
 
 
 def test_dropped_files_are_forgotten_with_the_requests_for_them(quarantine: FileQuarantine) -> None:
