@@ -73,7 +73,7 @@ def run_ingest(
         bounds["max_files_per_trigger"] = max_files
     if max_bytes is not None:
         bounds["max_bytes_per_trigger"] = bytes_of(max_bytes)
-    listeners: list[IngestListener] = [IngestLog()]
+    listeners: list[IngestListener] = [IngestLog(every_file=log_json)]
     with ExitStack() as open_things:
         open_things.enter_context(logging_to(as_json=log_json, level=logging.WARNING if quiet else logging.INFO))
         if metrics_port is not None:

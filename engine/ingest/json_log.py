@@ -6,13 +6,16 @@ import json
 import logging
 import math
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
+from ..errors import ReadWarning
+
 _ROOT: Final = "chunkmill"
-_WARNINGS: Final = "py.warnings"
+_WARNINGS: Final = "chunkmill.warnings"
 
 
 class JsonFormatter(logging.Formatter):
@@ -61,27 +64,40 @@ def logging_to(
 ) -> Iterator[logging.Handler]:
     """Write what ``chunkmill`` logs to ``stream`` (stderr) for as long as the block runs.
 
-    Python's warnings become records, too. An application that has handlers of its own does not need this.
+    Warnings of what was read become records, too, each time. An application that has handlers of its own does not need
+    this.
     """
     target = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(target)
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter(target.encoding or "utf-8"))
-    loggers = [logging.getLogger(_ROOT), logging.getLogger(_WARNINGS)]
-    before = [(logger, logger.level, logger.propagate) for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = False
-    logging.captureWarnings(True)
+    logger = logging.getLogger(_ROOT)
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False
     try:
-        yield handler
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", ReadWarning)
+            warnings.showwarning = _logged(warnings.showwarning)
+            yield handler
     finally:
-        logging.captureWarnings(False)
-        for logger, old_level, propagate in before:
-            logger.removeHandler(handler)
-            logger.setLevel(old_level)
-            logger.propagate = propagate
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
         handler.flush()
+
+
+def _logged(show: Callable[..., None]) -> Callable[..., None]:
+    """Show warnings of this project as records, others as ``show`` does."""
+
+    def shown(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, ReadWarning):
+            data = {"event": "warning", "warning": category.__name__}
+            logging.getLogger(_WARNINGS).warning("%s", message, extra={"ingest": data})
+        else:
+            show(message, category, *place, **more)
+
+    return shown
 
 
 def _time(record: logging.LogRecord, precision: str) -> str:

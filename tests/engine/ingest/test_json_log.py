@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from chunkmill.engine.errors import ReadError, WriteError
+from chunkmill.engine.errors import ReadError, ReadWarning, WriteError
 from chunkmill.engine.ingest import BatchResult, FileResult, LandedFile, Outcome
 from chunkmill.engine.ingest.json_log import logging_to
 from chunkmill.engine.ingest.log import IngestLog
@@ -161,19 +161,28 @@ def test_an_application_gets_records_with_plain_data(caplog: pytest.LogCaptureFi
 def test_warnings_and_other_loggers_of_the_project_go_the_same_way() -> None:
     def run(_: IngestLog) -> None:
         logging.getLogger("chunkmill.lease").warning("waiting for %s", "robot7")
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            logging.captureWarnings(True)
+        for _again in range(2):
+            warnings.warn("a message was not decoded", ReadWarning, stacklevel=1)
+
+    first, *others = json_lines(run)
+    assert (first["logger"], first["message"]) == ("chunkmill.lease", "waiting for robot7")
+    assert [(other["level"], other["event"]) for other in others] == [("warning", "warning")] * 2
+    assert others[0]["message"] == "a message was not decoded"
+
+
+def test_warnings_of_others_stay_what_they_are() -> None:
+    def run(_: IngestLog) -> None:
+        with pytest.warns(UserWarning, match="odd"):
             warnings.warn("odd", UserWarning, stacklevel=1)
 
-    first, second = json_lines(run)
-    assert (first["logger"], first["message"]) == ("chunkmill.lease", "waiting for robot7")
-    assert second["level"] == "warning" and "odd" in second["message"]
+    assert json_lines(run) == []
 
 
 def test_nothing_is_left_of_the_handlers() -> None:
     logger = logging.getLogger("chunkmill")
     before = (list(logger.handlers), logger.level, logger.propagate)
+    shown = warnings.showwarning
     with logging_to(io.StringIO()):
         assert list(logger.handlers) != before[0]
     assert (list(logger.handlers), logger.level, logger.propagate) == before
+    assert warnings.showwarning is shown

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from chunkmill.engine.errors import UsageError
-from chunkmill.engine.ingest import BatchResult, FileResult, LandedFile, Outcome
+from chunkmill.engine.ingest import BatchResult, FileResult, Ingest, LandedFile, Outcome
 from chunkmill.engine.ingest.metrics import IngestMetrics, MetricsServer
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -174,3 +176,18 @@ def test_a_closed_server_leaves_no_thread_and_gives_its_port_back() -> None:
         urllib.request.urlopen(server.url, timeout=5)
     MetricsServer(IngestMetrics(), server.port).close()
     assert threading.active_count() <= before
+
+
+def test_an_ingestion_is_counted(tmp_path: Path, data: Path) -> None:
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    shutil.copy(data / "demo.mcap", landing / "a.mcap")
+    (landing / "bad.mcap").write_bytes(b"no recording")
+    metrics = IngestMetrics()
+    ingest = Ingest(landing, into=tmp_path / "lake", executor="inline", settle=0, listeners=[metrics])
+    ingest.start(once=True).await_termination(60)
+    found = values(metrics)
+    assert (found["files_total[added]"], found["files_total[quarantined]"]) == (1, 1)
+    assert (found["recordings_total"], found["rows_total"], found["read_bytes_total"]) == (1, 3523, 782496)
+    assert (found["batches_total"], found["batch_failures_total"], found["up"]) == (1, 0, 0)
+    assert found["last_look_timestamp_seconds"] > 0
