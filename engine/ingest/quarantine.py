@@ -80,6 +80,12 @@ class FileQuarantine:
         with self._lock:
             return self._table.remove({_text(path) for path in paths})
 
+    def held(self, paths: Iterable[str]) -> set[str]:
+        """Those of ``paths`` that are in quarantine; cheap."""
+        with self._lock:
+            there = self._table.keys()
+        return {path for path in paths if _text(path) in there}
+
     def rows(self) -> list[QuarantinedFile]:
         """All files in quarantine, those that failed first in front."""
         with self._lock:
