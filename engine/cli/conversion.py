@@ -28,14 +28,20 @@ def convert_all(arguments: Iterable[str], output: str, options: ConvertOptions) 
     is one of usage).
     """
     started = time.perf_counter()
+    arguments = list(arguments)
     jobs = plan_jobs(arguments, output)
     _check(jobs, options)
+    done = 0
     if len(jobs) == 1:
         reports, failures = _convert_one(jobs[0], options)
     else:
         from .many import convert_many
 
-        reports, failures = convert_many(jobs, reading_location(output), options)
+        reports, failures, done = convert_many(jobs, reading_location(output), options, arguments)
+    if done and not options.quiet:
+        click.echo(
+            f"{done} of {len(jobs)} inputs were converted by an earlier run that was cut, or had failures", err=True
+        )
     if reports:
         seconds = time.perf_counter() - started
         _tell(RunReport.joined(reports, output, seconds) if len(jobs) > 1 else reports[0], options)
@@ -44,7 +50,10 @@ def convert_all(arguments: Iterable[str], output: str, options: ConvertOptions) 
     for job, error in failures:
         show(error, debug=options.debug, path=job.source)
     if failures and len(jobs) > 1:
-        complain(f"{len(failures)} of {len(jobs)} inputs failed, and nothing was written for them")
+        complain(
+            f"{len(failures)} of {len(jobs)} inputs failed, and nothing was written for them; the same command tries "
+            "those again, and leaves the others as they are"
+        )
     if failures:
         raise click.exceptions.Exit(min(exit_code(error) for _, error in failures))
 

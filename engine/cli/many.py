@@ -1,12 +1,20 @@
-"""``chunkmill convert`` with many inputs: few stages, every input by itself."""
+"""``chunkmill convert`` with many inputs: a query over them in few stages, every input by itself."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
 
+from ..execution.choice import executor_name
 from ..execution.many import Recording, write_recordings
-from ..execution.runner import RunOptions
-from ..locations import Location
+from ..execution.runner import RunOptions, scratch_folder
+from ..ingest.digests import landed
+from ..ingest.files import LandedFile
+from ..ingest.job_query import JobQuery
+from ..locations import Location, exists
 from ..reports import RunReport
 from ..stream.lazy_stream import plan_recording
 from .failures import complain
@@ -19,39 +27,102 @@ from .warning_lines import warnings_as_lines
 
 Failures = list[tuple[Job, Exception]]
 
+CHECKPOINTS = ".chunkmill-convert"
+"""The folder in the output in which runs that were cut leave what they know, until they have been gone on with."""
 
-def convert_many(jobs: Sequence[Job], folder: Location, options: ConvertOptions) -> tuple[list[RunReport], Failures]:
-    """Convert all inputs into ``folder``; gives what was done, and what failed, in the order of the inputs."""
-    reports: list[RunReport] = []
-    planning: Failures = []
-    failures: Failures = []
-    planned: list[Job] = []
+
+def convert_many(
+    jobs: Sequence[Job], folder: Location, options: ConvertOptions, arguments: Sequence[str] = ()
+) -> tuple[list[RunReport], Failures, int]:
+    """Convert all inputs into ``folder``.
+
+    Gives what was done, what failed, both in the order of the inputs, and how many an earlier run of the same command
+    had done before it was cut. ``arguments`` are the inputs as the command named them.
+    """
+    work = _Work(folder, options)
     with made(folder), ProgressBar(f"{len(jobs)} recordings", quiet=options.quiet) as bar:
-        run = RunOptions(executor_of(options), options.master, options.conf or None, bar)
-        for outcome in write_recordings(_recordings(jobs, options, planned, planning), folder, run):
+        executor = executor_name(executor_of(options))
+        work.run = RunOptions(executor, options.master, options.conf or None, bar)
+        query = JobQuery(_checkpoint(folder, options, arguments), work.run)
+        done = query.run({_key(job): job for job in jobs}, lambda job: exists(job.destination), work.do)
+    order = {id(job): number for number, job in enumerate(jobs)}
+    return work.reports, sorted(work.failures, key=lambda failure: order[id(failure[0])]), len(done)
+
+
+class _Work:
+    """What is done with inputs, and what came of it."""
+
+    run: RunOptions
+
+    def __init__(self, folder: Location, options: ConvertOptions) -> None:
+        self.reports: list[RunReport] = []
+        self.failures: Failures = []
+        self._folder = folder
+        self._options = options
+
+    def do(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, bool]]:
+        """Convert some inputs; gives each, with whether it succeeded, as soon as that is known."""
+        planned: list[Job] = []
+        failed = len(self.failures)
+        for outcome in write_recordings(self._recordings(jobs, planned), self._folder, self.run):
             job = planned[outcome.index]
             if outcome.report is None:
                 assert outcome.error is not None
-                failures.append((job, outcome.error))
+                self.failures.append((job, outcome.error))
                 continue
             for text in outcome.report.warnings:
                 complain(text if str(job.source) in text else f"{job.source}: {text}", kind="warning")
-            tell_result(job, outcome.report, options)
-            reports.append(outcome.report)
-    order = {id(job): number for number, job in enumerate(jobs)}
-    return reports, sorted([*planning, *failures], key=lambda failure: order[id(failure[0])])
+            tell_result(job, outcome.report, self._options)
+            self.reports.append(outcome.report)
+            yield job, True
+        for job, _ in self.failures[failed:]:
+            yield job, False
+
+    def _recordings(self, jobs: Sequence[Job], planned: list[Job]) -> Iterator[Recording]:
+        """Open the inputs, one after the other; what cannot be opened is a failure of its own."""
+        for job in jobs:
+            try:
+                with warnings_as_lines(job.source):
+                    stores = stores_of(job, self._options)
+                    recording = plan_recording(job.destination, stores, executor=executor_of(self._options))
+            except Exception as error:  # noqa: BLE001 (reported by the caller, after the other inputs)
+                self.failures.append((job, error))
+                continue
+            planned.append(job)
+            yield recording
 
 
-def _recordings(
-    jobs: Sequence[Job], options: ConvertOptions, planned: list[Job], failures: Failures
-) -> Iterator[Recording]:
-    """Open the inputs, one after the other; what cannot be opened is a failure of its own."""
-    for job in jobs:
-        try:
-            with warnings_as_lines(job.source):
-                recording = plan_recording(job.destination, stores_of(job, options), executor=executor_of(options))
-        except Exception as error:  # noqa: BLE001 (reported by the caller, after the other inputs)
-            failures.append((job, error))
-            continue
-        planned.append(job)
-        yield recording
+def _key(job: Job) -> LandedFile:
+    """What a job is known by in the log: its file as it is now; of an episode, the dataset's own files."""
+    source = str(job.source)
+    if job.episode is not None:
+        files = [f.stat() for f in Path(source, "meta").rglob("*") if f.is_file()]
+        modified = max((f.st_mtime_ns for f in files), default=0)
+        return LandedFile(f"{source}#{job.episode}", sum(f.st_size for f in files), modified)
+    found = landed(str(job.source.absolute()) if isinstance(job.source, Path) else source)
+    return LandedFile(source, 0, 0) if found is None else LandedFile(source, found.size, found.modified_ns)
+
+
+def _checkpoint(folder: Location, options: ConvertOptions, arguments: Sequence[str]) -> Path:
+    """Where a command keeps what it has done: a folder for its inputs, its options and the code of its pipeline."""
+    wanted = {
+        "version": version("chunkmill"),
+        "inputs": sorted(arguments),
+        "output": str(folder),
+        "content": options.content,
+        "topics": options.topics,
+        "exclude_topics": options.exclude_topics,
+        "parquet": repr(options.parquet),
+        "application_id": options.application_id,
+        "recover": options.recover,
+        "pipeline": None if options.pipeline is None else _code_of(options.pipeline.location, str(options.pipeline)),
+    }
+    name = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
+    below = folder if isinstance(folder, Path) else scratch_folder()
+    return below.absolute() / CHECKPOINTS / name
+
+
+def _code_of(file: Path | None, name: str) -> list[str]:
+    """The name of a pipeline, and digests of the Python files beside its own, any of which it may use."""
+    files = [] if file is None else sorted(file.parent.glob("*.py"))
+    return [name, *(f"{f.name}:{hashlib.sha256(f.read_bytes()).hexdigest()}" for f in files)]

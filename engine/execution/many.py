@@ -53,9 +53,9 @@ class Outcome:
 def write_recordings(recordings: Iterable[Recording], folder: Location, options: RunOptions) -> Iterator[Outcome]:
     """Write recordings below ``folder``, a stage for every 256 tasks or 4 GiB of them, in order.
 
-    Guarantee: a recording appears whole or not at all, and one that fails leaves the others alone. Outcomes come when
-    a stage is done, its recordings committed. A failure of Spark itself (a worker that was killed too often) is tried
-    again with each recording of the stage in a stage of its own.
+    Guarantee: a recording appears whole or not at all, and one that fails leaves the others alone. When a stage is
+    done, its recordings are committed one by one, each as the outcome of the one before is taken. A failure of Spark
+    itself (a worker that was killed too often) is tried again with each recording of the stage in a stage of its own.
     """
     stage: list[tuple[int, Recording]] = []
     tasks = size = 0
@@ -77,51 +77,48 @@ def write_recordings(recordings: Iterable[Recording], folder: Location, options:
 def _run(stage: Sequence[tuple[int, Recording]], folder: Location, options: RunOptions) -> Iterator[Outcome]:
     if not stage:
         return
-    try:
-        yield from _Stage(stage, folder, options).run()
-    except SessionError as error:
+    with writing(str(folder)):
+        Folder.at(folder).make()
+    with Staging.beside(folder / "recordings") as staging:
+        grouped = GroupedStage([r.outputs for _, r in stage], staging, str(folder), passing=Passing())
+        failures: list[tuple[tuple[int, Recording], SessionError]] = []
+        try:
+            ran: Sequence[Ran | None] = grouped.run(options)
+        except SessionError as error:
+            failures = [(one, error) for one in stage]
+            ran = [None] * len(stage)
+        for one, its in zip(stage, ran, strict=True):
+            if its is not None:
+                try:
+                    yield _commit(one, grouped, its, staging, options)
+                except SessionError as error:
+                    failures.append((one, error))
+    for one, failure in failures:
         if len(stage) == 1:
-            yield Outcome(stage[0][0], error=error)
-            return
-        for one in stage:
+            yield Outcome(one[0], error=failure)
+        else:
             yield from _run([one], folder, options)
 
 
-class _Stage:
-    """Recordings in one stage."""
-
-    def __init__(self, stage: Sequence[tuple[int, Recording]], folder: Location, options: RunOptions) -> None:
-        self._stage = stage
-        self._folder = folder
-        self._options = options
-
-    def run(self) -> Iterator[Outcome]:
-        with writing(str(self._folder)):
-            Folder.at(self._folder).make()
-        with Staging.beside(self._folder / "recordings") as staging:
-            groups = [recording.outputs for _, recording in self._stage]
-            stage = GroupedStage(groups, staging, str(self._folder), passing=Passing())
-            ran = stage.run(self._options)
-            outcomes = [self._commit(stage, at, ran[at], staging) for at in range(len(self._stage))]
-        yield from outcomes
-
-    def _commit(self, stage: GroupedStage, at: int, ran: Ran, staging: Staging) -> Outcome:
-        index, recording = self._stage[at]
-        try:
-            stage.check(ran)
-            committing = time.perf_counter()
-            with writing(str(recording.destination)):
-                Folder.at(recording.destination.parent).make()
-            stores = [store for store, _ in recording.outputs]
-            commit = RrdCommit(staging, recording.destination, stores)
-            size = commit.finish(stage.stores, ran.chunks, ran.passed)
-        except SessionError:
-            raise
-        except Exception as error:  # noqa: BLE001 (an outcome of its own)
-            return Outcome(index, error=error)
-        options = replace(self._options, start=recording.start, progress=None)
-        report = finished_report(ran, recording.destination, size, time.perf_counter() - committing, options)
-        return Outcome(index, _own(report))
+def _commit(
+    numbered: tuple[int, Recording], stage: GroupedStage, ran: Ran, staging: Staging, options: RunOptions
+) -> Outcome:
+    index, recording = numbered
+    try:
+        stage.check(ran)
+        committing = time.perf_counter()
+        with writing(str(recording.destination)):
+            Folder.at(recording.destination.parent).make()
+        stores = [store for store, _ in recording.outputs]
+        commit = RrdCommit(staging, recording.destination, stores)
+        size = commit.finish(stage.stores, ran.chunks, ran.passed)
+    except SessionError:
+        raise
+    except Exception as error:  # noqa: BLE001 (an outcome of its own)
+        return Outcome(index, error=error)
+    own = replace(options, start=recording.start, progress=None)
+    report = finished_report(ran, recording.destination, size, time.perf_counter() - committing, own)
+    return Outcome(index, _own(report))
 
 
 def _own(report: RunReport) -> RunReport:

@@ -49,9 +49,12 @@ class SparkQuery:
             rows = sorted(frame.collect(), key=lambda row: row["entry"])
             for entry, found in groupby(rows, key=lambda row: row["entry"]):
                 self._handle(int(entry), [LandedFile(r["path"], r["size"], r["modified_ns"]) for r in found])
-        except BaseException as error:
+        except Exception as error:
             self.error = error
             raise
+        except BaseException as error:
+            self.error = error
+            raise RuntimeError("interrupted") from error  # else the JVM would wait for an answer for ever
 
     @property
     def is_active(self) -> bool:
