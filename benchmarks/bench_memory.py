@@ -9,13 +9,13 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import ABSOLUTE
 from made_recordings import write_mixture
+from process_tree import watching
 
 SIZE_MB = int(os.environ.get("CHUNKMILL_BENCH_MEMORY_MB", "2000"))
 LIMIT_GB = 1.0
@@ -30,27 +30,6 @@ PROGRAMS = {
 }
 
 
-def python_processes(root: int) -> dict[int, int]:
-    """Resident bytes of every Python process below and including ``root``."""
-    parents: dict[int, int] = {}
-    resident: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            name, _, rest = (entry / "stat").read_text().partition(" (")[2].rpartition(")")
-            pages = int((entry / "statm").read_text().split()[1])
-        except OSError:
-            continue
-        parents[int(entry.name)] = int(rest.split()[1])
-        if name.startswith("python"):
-            resident[int(entry.name)] = pages * os.sysconf("SC_PAGE_SIZE")
-    below = {root}
-    while grown := {p for p, parent in parents.items() if parent in below} - below:
-        below |= grown
-    return {p: size for p, size in resident.items() if p in below}
-
-
 def peak_gb(program: str, **values: Path) -> float:
     """The largest resident size that any Python process of ``program`` reached, in GB."""
     head = "from chunkmill.readers import McapReader, RrdReader\nfrom chunkmill.engine import OptimizationProfile\n"
@@ -59,12 +38,9 @@ def peak_gb(program: str, **values: Path) -> float:
         [sys.executable, "-c", head + names + textwrap.dedent(program)],
         env={**os.environ, "CHUNKMILL_EXECUTOR": "spark", "CHUNKMILL_MASTER": "local[2]"},
     )
-    peak = 0
-    while process.poll() is None:
-        peak = max([peak, *python_processes(process.pid).values()])
-        time.sleep(0.05)
-    assert process.returncode == 0
-    return peak / 1e9
+    with watching(process.pid) as watch:
+        assert process.wait() == 0
+    return max(watch.usage.peak[kind] for kind in ("driver", "worker")) / 1000
 
 
 @pytest.fixture(scope="module")
