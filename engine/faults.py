@@ -39,6 +39,7 @@ POINTS: Final[Mapping[str, str]] = {
     "batch.run": "the tasks of a batch have run, nothing is committed",
     "batch.quarantine": "failures of a batch are in the quarantine table, its version is not there",
     "batch.commit": "the version of a batch is there, the query does not know it",
+    "source.archive": "a source file lies in the archive, and in the landing folder too",
     "source.dispose": "a source file was archived or deleted, others of its batch not yet",
     "staging.remove": "a run is over, its staging folder is about to go",
     "lease.take": "the lease on a store is taken",

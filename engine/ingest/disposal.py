@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import os
 from enum import StrEnum
 from pathlib import Path
@@ -80,15 +81,29 @@ class Disposal:
         target = self._archive / path.relative_to(self._source)
         target.parent.mkdir(parents=True, exist_ok=True)
         for name in _names(target):
+            if _is_the_same(path, name):  # a run was cut between the two steps of the move
+                path.unlink()
+                return
             with contextlib.suppress(FileExistsError):
                 _move_without_replacing(path, name)
-                sync_folder(name.parent)
                 return
 
 
 def _names(target: Path) -> list[Path]:
     """Names for a file in the archive: its own, then others, so that nothing there is written over."""
     return [target, *(target.with_name(f"{target.stem}-{i}{target.suffix}") for i in range(2, 1000))]
+
+
+def _is_the_same(path: Path, target: Path) -> bool:
+    """Whether ``target`` is this file, or where that is on another file system a copy of it."""
+    try:
+        one, other = path.stat(), target.stat()
+    except FileNotFoundError:
+        return False
+    if one.st_dev == other.st_dev:
+        return one.st_ino == other.st_ino
+    alike = (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
+    return alike and filecmp.cmp(path, target, shallow=False)
 
 
 def _move_without_replacing(path: Path, target: Path) -> None:
@@ -107,4 +122,6 @@ def _move_without_replacing(path: Path, target: Path) -> None:
         with draft.open("rb") as copy:
             os.fsync(copy.fileno())
         draft.rename(target)
+    sync_folder(target.parent)
+    reach("source.archive")
     path.unlink()

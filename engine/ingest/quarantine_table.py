@@ -243,11 +243,18 @@ class QuarantineTable:
             number = _OS_ERROR.search(str(error))
             if number is not None:
                 raise write_error(OSError(int(number[1]), os.strerror(int(number[1]))), self.place) from error
-            raise WriteError(
-                f"the quarantine table cannot be written: {_short(error)}",
-                path=self.place,
-                hint="The batch was not committed; it is tried again by the next start.",
-            ) from error
+            raise self._unwritten(error) from error
+        except BaseException as error:  # out of file handles, Lance cannot even begin
+            if type(error).__name__ != _PANIC:
+                raise
+            raise self._unwritten(error) from None
+
+    def _unwritten(self, error: BaseException) -> WriteError:
+        return WriteError(
+            f"the quarantine table cannot be written: {_short(error)}",
+            path=self.place,
+            hint="The batch was not committed; it is tried again by the next start.",
+        )
 
     def _damaged(self, reason: str) -> ReadError:
         return ReadError(

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from ..chunk import Chunk
 from ..errors import CommitUnknownError, ReadError, SourceMissingError, WriteError
-from ..execution.folders import Folder, LocalFolder
+from ..execution.folders import Folder, LocalFolder, sync_folder
 from ..failing import writing
 from ..locations import located
 from ..store.chunk_manifest import MANIFEST_ERRORS, kept_chunk, parse_manifest
@@ -47,6 +48,9 @@ class RecordingsFolder:
         with writing(str(self.path)):
             for folder in (self.versions_folder, self.tables, self.manifests, self.shards):
                 folder.make()
+            if isinstance(self.path, Path):
+                sync_folder(self.path)
+                sync_folder(self.path.parent)
 
     def versions(self) -> list[RecordingsVersion]:
         """All versions, oldest first."""
@@ -54,7 +58,13 @@ class RecordingsFolder:
 
     def version(self, number: int | None = None) -> RecordingsVersion:
         """The version ``number``, by default the newest. Raises ``SourceMissingError`` where there is none."""
-        return self.read_version(self.files.chosen(number))
+        chosen = self.files.chosen(number)
+        try:
+            return self.read_version(chosen)
+        except ReadError:
+            if number is not None or self.files.chosen(None) == chosen:
+                raise
+            return self.version()  # it was vacuumed between the two, as there is a newer one
 
     def newest(self) -> RecordingsVersion | None:
         """The newest version, if there is any."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import CommitUnknownError, WriteError
 from ..execution.chunk_rows import PartChunk
+from ..execution.folders import Folder, LocalFolder, sync_folder
 from ..execution.shards import SHARD_BYTES
 from ..execution.staging import Staging
 from ..failing import writing
@@ -149,7 +150,7 @@ class StoreWriter:
         if kept:
             with writing(str(self.folder.path)):
                 made.append(name)
-                self.folder.manifests.put(name, b"".join(pieces))
+                _put(self.folder.manifests, name, b"".join(pieces))
                 reach("manifest.write", self.folder.manifests.place(name))
         return entries
 
@@ -223,6 +224,13 @@ class StoreWriter:
         data = table_bytes(merged)
         name = f"{uuid.uuid4().hex}.arrow"
         with writing(str(self.folder.path)):
-            self.folder.tables.put(name, data)
+            _put(self.folder.tables, name, data)
             reach("table.write", self.folder.tables.place(name))
         return (*tables, TableRef(name, digest_of(data).hex(), len(merged)))
+
+
+def _put(folder: Folder, name: str, data: bytes) -> None:
+    """Write a file that a version is going to name: its name is on the disk before that version's."""
+    folder.put(name, data)
+    if isinstance(folder, LocalFolder):
+        sync_folder(folder.location)
