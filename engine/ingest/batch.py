@@ -6,7 +6,7 @@ import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -76,7 +76,11 @@ class _File:
 
 
 class BatchRunner:
-    """Runs the batches of one query, one after the other."""
+    """Runs the batches of one query, one after the other.
+
+    ``forget`` is told which files of a batch had vanished, before that is committed: should they come back, they are
+    to be offered again.
+    """
 
     def __init__(
         self,
@@ -85,12 +89,14 @@ class BatchRunner:
         options: BatchOptions,
         quarantine: FileQuarantine,
         disposal: Disposal,
+        forget: Callable[[int, Sequence[str]], None] = lambda *_: None,
     ) -> None:
         self._query_id = query_id
         self._writer = writer
         self._options = options
         self._quarantine = quarantine
         self._disposal = disposal
+        self._forget = forget
 
     def run(self, number: int, files: Sequence[LandedFile]) -> BatchResult:
         """Bring the files of batch ``number`` into the store; a batch that is there already is left as it is.
@@ -118,6 +124,7 @@ class BatchRunner:
             self._quarantine.note(self._query_id, number, failed)
             reach("batch.quarantine")
             results = [self._result(f) for f in found]
+            self._forget(number, [r.file.path for r in results if r.outcome is Outcome.VANISHED])
             counts = Counter(result.outcome.value for result in results)
             size = sum(f.file.size for f in found)
             commit = Commit("ingest", self._query_id, number, dict(counts), size, began)

@@ -183,6 +183,7 @@ class Ingest:
             identity = checkpoint.begin(places.source)
             writer = StoreWriter(folder, lease)
             quarantine = FileQuarantine(places.home)
+            log = LandingLog(checkpoint.landing)
             options = BatchOptions(
                 places.source,
                 self._reading,
@@ -197,10 +198,8 @@ class Ingest:
                 source=str(places.source),
                 home=places.home,
                 checkpoint=checkpoint,
-                landing=Landing(
-                    lister, LandingLog(checkpoint.landing), max_files=self._max_files, max_bytes=self._max_bytes
-                ),
-                runner=BatchRunner(identity.query_id, writer, options, quarantine, self._disposal),
+                landing=Landing(lister, log, max_files=self._max_files, max_bytes=self._max_bytes),
+                runner=BatchRunner(identity.query_id, writer, options, quarantine, self._disposal, log.forget),
                 writer=writer,
                 quarantine=quarantine,
                 lease=lease,

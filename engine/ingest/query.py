@@ -131,6 +131,7 @@ class IngestQuery:
 
     def _finish_last(self) -> None:
         """What a run that was cut right after a commit has left to do, is done now."""
+        self._parts.landing.log.check(self._done)
         if self._done:
             with contextlib.suppress(SourceMissingError):  # the entry may be gone with an earlier checkpoint
                 self._parts.runner.finish(self._parts.landing.log.files(self._done))
@@ -140,8 +141,8 @@ class IngestQuery:
         executing.begin(once=False)
         while not self._stopping.is_set():
             began = time.monotonic()
-            if self._is_idle() and not self._offer():
-                self._parts.landing.compact(self._done)
+            if self._is_idle():
+                self._offer()
             while not self._is_idle() and not self._stopping.is_set():
                 executing.step()
             if self._stopping.wait(max(0.0, self._every - (time.monotonic() - began))):
@@ -153,10 +154,7 @@ class IngestQuery:
         """Offer everything there is, entry by entry, and run it; files that are young get the time to settle."""
         patience = _PATIENCE
         while not self._stopping.is_set():
-            offered = False
-            while self._offer():
-                offered = True
-            if offered or not self._is_idle():
+            if self._offer(everything=True) or not self._is_idle():
                 executing.begin(once=True)
                 while not self._is_idle() and not self._stopping.is_set():
                     executing.step()
@@ -168,22 +166,26 @@ class IngestQuery:
                 break
             patience -= 1
             self._stopping.wait(self._parts.settle)
-        self._parts.landing.compact(self._done)
 
     def _is_idle(self) -> bool:
         return self._parts.landing.log.newest() <= self._done
 
-    def _offer(self) -> bool:
-        """Append the next entry; whether there was anything for it."""
+    def _offer(self, *, everything: bool = False) -> bool:
+        """Append the next entry, or all that there is; whether there was anything."""
         parts = self._parts
         retries = parts.quarantine.pending_retries()
-        number = parts.landing.offer({path for paths in retries.values() for path in paths})
+        again = {path for paths in retries.values() for path in paths}
+        if everything:
+            numbers = parts.landing.offer_all(again)
+        else:
+            number = parts.landing.offer(again)
+            numbers = [] if number is None else [number]
         glance = parts.landing.glance
         parts.listener.looked(glance.ready, glance.waiting, glance.oldest_seconds)
-        if number is None:
-            return False
-        parts.quarantine.done_retries(retries)
-        return True
+        if again and numbers:
+            taken = {file.path for n in numbers for file in parts.landing.log.files(n)}
+            parts.quarantine.offered_again(taken & again)
+        return bool(numbers)
 
     def handle(self, number: int, files: Sequence[LandedFile]) -> None:
         """Run one batch; called by what executes the query, for one entry after the other."""
@@ -196,6 +198,7 @@ class IngestQuery:
         self._recent.append(result)
         self._done = number
         parts.listener.batch_done(result)
+        parts.landing.compact(number)
         parts.upkeep.after_batch()
 
 
@@ -235,6 +238,7 @@ class _Spark(_Executing):
     def __init__(self, query: IngestQuery) -> None:
         super().__init__(query)
         self._query: SparkQuery | None = None
+        self._begun_at = 0
         self._busy = threading.Event()
 
     @property
@@ -246,7 +250,7 @@ class _Spark(_Executing):
         """Start the query."""
         from .spark_query import SparkQuery
 
-        done = self.query._done  # noqa: SLF001 (same module)
+        done = self._begun_at = self.query._done  # noqa: SLF001 (same module)
         self._query = SparkQuery(self.parts.checkpoint, self._handle, self.parts.run, once=once, start=done)
 
     def _handle(self, number: int, files: Sequence[LandedFile]) -> None:
@@ -263,7 +267,11 @@ class _Spark(_Executing):
         if self._query is None or not self._query.wait(_WAIT) or self.query._stopping.is_set():  # noqa: SLF001
             return
         self._query.check()
+        done = self.query._done  # noqa: SLF001 (same module)
         if not self.query._is_idle():  # noqa: SLF001 (same module)
+            if done > self._begun_at:
+                self.begin(once=True)  # before Spark 4.2, a run after a crash does but the batch that was cut
+                return
             raise SessionError(
                 "the streaming query ended before all entries of the landing log were done",
                 hint=f"Its checkpoint is ahead of the store: remove {self.parts.checkpoint.spark}, and start again. "

@@ -19,7 +19,6 @@ from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import RrdReader
 from click.testing import CliRunner, Result
 
-
 _MAIN = "from chunkmill.engine.cli import main; main()"
 
 
