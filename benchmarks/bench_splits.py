@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from chunkmill.readers import McapReader
 from chunkmill.readers.mcap import plan
-from conftest import ABSOLUTE
+from conftest import ABSOLUTE, FIGURES
 from made_recordings import SCHEMAS, imu
 from mcap.writer import CompressionType, Writer
 from process_tree import watching
@@ -85,6 +85,10 @@ def per_thousand(costs: list[Cost], what: Callable[[Cost], float]) -> tuple[floa
     return float(slope * 1000), float(np.max(np.abs(slope * splits + start - seconds) / seconds))
 
 
+def _driver(cost: Cost) -> float:
+    return cost.driver
+
+
 @pytest.mark.timeout(1800)
 def test_the_driver_for_each_further_thousand_splits(
     benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -95,7 +99,7 @@ def test_the_driver_for_each_further_thousand_splits(
     costs = benchmark.pedantic(lambda: [cost_of(n, tmp_path) for n in COUNTS], rounds=1)
     benchmark.extra_info.update(costs=[c._asdict() for c in costs])
     for name, what in (
-        ("driver, 1,000 splits more", lambda c: c.driver),
+        ("driver, 1,000 splits more", _driver),
         ("  of it planning", lambda c: c.plan),
         ("  of it the commit", lambda c: c.commit),
         ("  the JVM, all its threads", lambda c: c.jvm),
@@ -103,6 +107,9 @@ def test_the_driver_for_each_further_thousand_splits(
         ("  in tasks, added up", lambda c: c.tasks),
     ):
         slope, off = per_thousand(costs, what)
-        limit = MOST_SECONDS if name.startswith("driver") else float("inf")
-        ABSOLUTE.append((f"{name} (off a line: {off:.0%})", slope, limit, "s"))
+        told = f"{name} (off a line: {off:.0%})"
+        if what is _driver:
+            ABSOLUTE.append((told, slope, MOST_SECONDS, "s"))
+        else:
+            FIGURES.append((told, slope, None, "s"))
     assert [c.splits for c in costs] == [n + 1 for n in COUNTS]

@@ -63,6 +63,9 @@ ABSOLUTE: list[tuple[str, float, float, str]] = []
 AT_LEAST: list[tuple[str, float, float, str]] = []
 """The same, where more is better."""
 
+FIGURES: list[tuple[str, float, float | None, str]] = []
+"""Name, our figure, the peer's if it has one, the unit: only to know."""
+
 
 def _timed(function: Callable[[], object]) -> float:
     started = time.perf_counter()
@@ -99,7 +102,7 @@ def small_mcap() -> Path:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """The table: seconds, the peer's seconds, their ratio and the ratio to reach."""
-    if not RESULTS and not ABSOLUTE and not AT_LEAST:
+    if not RESULTS and not ABSOLUTE and not AT_LEAST and not FIGURES:
         return
     cores = len(os.sched_getaffinity(0))
     terminalreporter.section(f"beside rerun-sdk, {cores} cores, medians of {ROUNDS}")
@@ -114,3 +117,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for name, own, least, unit in AT_LEAST:
         state = "reached" if own >= least else "missed"
         terminalreporter.write_line(f"{name:44s} {own:8.3f} {unit}   to reach >= {least:.1f} {unit}  {state}")
+    for name, own, peer, unit in FIGURES:
+        beside = "" if peer is None else f"   rerun {peer:8.3f} {unit}"
+        terminalreporter.write_line(f"{name:44s} {own:8.3f} {unit}{beside}")
