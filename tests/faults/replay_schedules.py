@@ -136,6 +136,8 @@ class Schedule:
         ).start(once=True)
 
     def _start(self, kind: str) -> None:
+        if kind == "before":
+            self._settle()  # else it is what is late that cannot be told from this one
         before = self._version()
         with publishing(kind) as there:
             try:

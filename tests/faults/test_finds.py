@@ -1,0 +1,86 @@
+"""What cutting ingestion has brought to light, each by itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chunkmill.engine.errors import CommitUnknownError
+from chunkmill.engine.ingest.files import Outcome
+from chunkmill.engine.ingest.ingest import Ingest
+from chunkmill.engine.recordings import RecordingStore
+from chunkmill.engine.store.version_files import VersionFiles
+from chunkmill.engine.stream import LazyChunkStream
+from fault_world import LONG_AGO, recording
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Path:
+    """A landing folder in which two files of the same content lie."""
+    folder = tmp_path / "landing"
+    folder.mkdir()
+    recording(folder / "a.rrd", 1, rows=3)
+    shutil.copy(folder / "a.rrd", folder / "b.rrd")
+    for number, name in enumerate(("a.rrd", "b.rrd")):
+        os.utime(folder / name, (LONG_AGO + number,) * 2)
+    return folder
+
+
+def ingest(landing: Path, **more: Any) -> list[list[tuple[str, Outcome]]]:
+    """What became of the files of each batch."""
+    query = Ingest(landing, into=landing.parent / "lake", executor="inline", **more).start(once=True)
+    query.await_termination()
+    return [[(Path(r.file.path).name, r.outcome) for r in batch.files] for batch in query.recent]
+
+
+def test_the_same_content_is_taken_from_another_file_of_the_batch_when_the_first_has_changed(landing: Path) -> None:
+    touched: list[Path] = []
+
+    def pipeline(stream: LazyChunkStream) -> LazyChunkStream:
+        if not touched:
+            touched.append(landing / "a.rrd")
+            os.utime(touched[0], (LONG_AGO + 5,) * 2)
+        return stream
+
+    first, second = ingest(landing, pipeline=pipeline)
+    assert first == [("a.rrd", Outcome.CHANGED), ("b.rrd", Outcome.ADDED)]
+    assert second == [("a.rrd", Outcome.DUPLICATE)]
+
+
+def test_no_file_is_a_duplicate_of_one_that_failed(landing: Path) -> None:
+    data = (landing / "a.rrd").read_bytes()
+    for name in ("a.rrd", "b.rrd"):
+        (landing / name).write_bytes(data[: len(data) // 2])
+        os.utime(landing / name, (LONG_AGO,) * 2)
+    assert ingest(landing) == [[("a.rrd", Outcome.QUARANTINED), ("b.rrd", Outcome.QUARANTINED)]]
+
+
+def test_a_file_that_was_linked_into_the_archive_and_not_yet_removed_is_archived_once(landing: Path) -> None:
+    archive = landing.parent / "archive"
+    archive.mkdir()
+    os.link(landing / "a.rrd", archive / "a.rrd")
+    ingest(landing, source_done="archive", archive=archive)
+    assert sorted(p.name for p in archive.iterdir()) == ["a.rrd", "b.rrd"]
+    assert list(landing.iterdir()) == []
+
+
+def test_an_interrupt_after_a_version_is_there_removes_nothing_of_it(
+    landing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = VersionFiles.publish
+
+    def interrupted(self: VersionFiles, number: int, data: dict[str, Any]) -> bool:
+        publish(self, number, data)
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(VersionFiles, "publish", interrupted)
+        with pytest.raises(CommitUnknownError, match="not known whether version 1 was committed"):
+            ingest(landing)
+    store = RecordingStore.open(landing.parent / "lake")
+    assert [len(store.recording(entry).stream().to_chunks(executor="inline")) for entry in store] == [2]
+    assert ingest(landing) == []
+    assert RecordingStore.open(landing.parent / "lake").version == store.version
