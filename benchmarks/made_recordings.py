@@ -112,8 +112,11 @@ STREAMS = (
 )
 
 
-def write_mixture(path: Path, megabytes: int) -> None:
-    """Write an MCAP of about ``megabytes``: 400 Hz of Imu and JointState, and images for the bulk."""
+def write_mixture(path: Path, megabytes: float, drive: int = 0) -> None:
+    """Write an MCAP of about ``megabytes``: 400 Hz of Imu and JointState, and images for the bulk.
+
+    Each ``drive`` takes place an hour after the one before.
+    """
     random = np.random.default_rng(7)
     pool = {topic: [make(0, random) for _ in range(64)] for topic, _, make, _ in STREAMS}
     with path.open("wb") as file:
@@ -127,7 +130,7 @@ def write_mixture(path: Path, megabytes: int) -> None:
         }
         tick = 0
         while file.tell() < megabytes * 1_000_000:
-            t = 1_700_000_000_000_000_000 + tick * 2_500_000
+            t = 1_700_000_000_000_000_000 + drive * 3_600_000_000_000 + tick * 2_500_000
             for topic, _, _, every in STREAMS:
                 if tick % every == 0:
                     message = bytearray(pool[topic][(tick // every) % 64])
