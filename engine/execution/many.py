@@ -11,6 +11,7 @@ from ..failing import writing
 from ..locations import Location
 from ..reports import RunReport
 from ..rrd import StoreEntry
+from .choice import executor_name
 from .commit import RrdCommit
 from .folders import Folder
 from .grouped import STAGE_BYTES, STAGE_TASKS, GroupedStage
@@ -51,7 +52,7 @@ class Outcome:
 
 
 def write_recordings(recordings: Iterable[Recording], folder: Location, options: RunOptions) -> Iterator[Outcome]:
-    """Write recordings below ``folder``, a stage for every 256 tasks or 4 GiB of them, in order.
+    """Write recordings below ``folder``, a stage for every 256 tasks or 4 GiB of them, in order; more on many cores.
 
     Guarantee: a recording appears whole or not at all, and one that fails leaves the others alone. When a stage is
     done, its recordings are committed one by one, each as the outcome of the one before is taken. A failure of Spark
@@ -68,10 +69,29 @@ def write_recordings(recordings: Iterable[Recording], folder: Location, options:
         stage.append((index, recording))
         tasks += recording.tasks
         size += recording.size
-        if tasks >= STAGE_TASKS or size >= STAGE_BYTES:
+        if _is_full(tasks, size, 1) and _is_full(tasks, size, stages_at_once(options)):
             yield from _run(stage, folder, options)
             stage, tasks, size = [], 0, 0
     yield from _run(stage, folder, options)
+
+
+def _is_full(tasks: int, size: int, times: int) -> bool:
+    return tasks >= STAGE_TASKS * times or size >= STAGE_BYTES * times
+
+
+def stages_at_once(options: RunOptions) -> int:
+    """How many times as large a stage has to be so that every core of the cluster has some four tasks of it."""
+    if executor_name(options.executor) == "inline":
+        return 1
+    from pyspark.errors import PySparkException
+
+    from .session import running_session
+
+    try:
+        cores = running_session(options.master, options.conf).sparkContext.defaultParallelism
+    except PySparkException:  # Spark Connect does not tell
+        return 1
+    return max(1, -(-4 * int(cores) // STAGE_TASKS))
 
 
 def _run(stage: Sequence[tuple[int, Recording]], folder: Location, options: RunOptions) -> Iterator[Outcome]:

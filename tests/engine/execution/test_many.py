@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SessionError, WriteError
-from chunkmill.engine.execution import grouped, many, packed
+from chunkmill.engine.execution import grouped, many, packed, session
 from chunkmill.engine.execution.joined import JoinedWork
 from chunkmill.engine.execution.many import Outcome, Recording, write_recordings
 from chunkmill.engine.execution.runner import RunOptions
@@ -93,8 +94,12 @@ def test_what_cannot_be_written_is_an_outcome(tmp_path: Path) -> None:
     assert entities(source) == ["/s"]
 
 
-def test_recordings_are_divided_into_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("times", "there"), [(1, [0, 0, 3, 3, 3, 6, 6, 6]), (2, [0, 0, 0, 0, 0, 6, 6, 6])])
+def test_recordings_are_divided_into_stages(
+    times: int, there: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(many, "STAGE_TASKS", 3)
+    monkeypatch.setattr(many, "stages_at_once", lambda _: times)
     seen: list[list[str]] = []
 
     def recordings() -> Iterator[Recording]:
@@ -103,7 +108,17 @@ def test_recordings_are_divided_into_stages(tmp_path: Path, monkeypatch: pytest.
             seen.append(sorted(p.name for p in tmp_path.iterdir() if p.suffix == ".rrd"))
 
     assert len(run(recordings(), tmp_path)) == 8
-    assert [len(s) for s in seen] == [0, 0, 3, 3, 3, 6, 6, 6]
+    assert [len(s) for s in seen] == there
+
+
+def test_stages_grow_with_the_cores_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cluster_of(cores: int) -> int:
+        context = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=cores))
+        monkeypatch.setattr(session, "running_session", lambda *_: context)
+        return many.stages_at_once(RunOptions("spark"))
+
+    assert [cluster_of(cores) for cores in (2, 64, 65, 1600)] == [1, 1, 2, 25]
+    assert many.stages_at_once(RunOptions("inline")) == 1
 
 
 def test_when_spark_itself_fails_each_recording_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
