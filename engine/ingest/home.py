@@ -11,7 +11,7 @@ from ..locations import Location
 HIDDEN_HOME: Final = ".chunkmill"
 """The folder within a folder of RRDs that is the home of the ingestion into it."""
 
-_SIGNS: Final = ("versions", "quarantine")
+_SIGNS: Final = ("versions", "quarantine", "lease")
 
 
 def home_of(location: Location) -> Location:

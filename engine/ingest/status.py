@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ..errors import ChunkmillError, ReadError, ReadWarning
+from ..errors import ChunkmillError, ReadError, ReadWarning, SourceMissingError
 from ..inputs import FORMAT_OF_SUFFIX
 from ..locations import Location
-from ..objects import is_url
+from ..objects import ObjectUrl, is_url
 from ..recordings.folder import RecordingsFolder
 from ..recordings.holder import Holder
 from ..recordings.lease import lease_holder
@@ -165,7 +165,7 @@ class StatusReader:
 
     def _recent(self, now: float) -> list[RecordingsVersion]:
         """Versions, oldest first: those of the longest window, at least the newest one and the last ingestion's."""
-        numbers = self._folder.files.numbers()
+        numbers = self._numbers()
         self._versions = {number: self._versions[number] for number in numbers if number in self._versions}
         found: list[RecordingsVersion] = []
         while numbers:
@@ -176,11 +176,20 @@ class StatusReader:
                 break
         return found
 
+    def _numbers(self) -> list[int]:
+        try:
+            return self._folder.files.numbers()
+        except SourceMissingError:
+            if isinstance(self.home, ObjectUrl) and not self._versions:
+                return []  # a store has no empty folders, and the first batch may be running
+            raise
+
     def _read(self, numbers: Sequence[int]) -> list[RecordingsVersion]:
         missing = [number for number in numbers if number not in self._versions]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            read = list(pool.map(self._version, missing))
-        self._versions.update({v.number: v for v in read if v is not None})
+        if missing:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                read = list(pool.map(self._version, missing))
+            self._versions.update({v.number: v for v in read if v is not None})
         return [self._versions[number] for number in numbers if number in self._versions]
 
     def _version(self, number: int) -> RecordingsVersion | None:
