@@ -112,7 +112,7 @@ def run(place: Place) -> tuple[list[str], str]:
 def _without_room(place: Place) -> int:
     draw = place.draw
     if place.kind == "full":
-        left = draw.choice([0, draw.randint(0, 50_000), draw.randint(0, 1_000_000), draw.randint(0, 6_000_000)])
+        left = draw.choice([0, draw.randint(0, 50_000), draw.randint(0, 1_000_000), draw.randint(0, 14_000_000)])
         fill(place.root / "disk", left)
     elif place.kind == "read-only":
         subprocess.run(["mount", "-o", "remount,ro", str(place.root / "disk")], check=True)
@@ -126,11 +126,7 @@ def _limited(place: Place, draw: random.Random) -> int:
     elif place.kind == "handles":
         opened = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 (no handle may be open meanwhile)
         resource.setrlimit(resource.RLIMIT_NOFILE, (opened + draw.randint(0, 12), 1024))
-    code = drive_on(place.drive)
-    if place.kind in ("file-size", "handles"):
-        # What was raised is written without the limit.
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    return code
+    return drive_on(place.drive)
 
 
 def fill(disk: Path, left: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 import traceback
 from dataclasses import asdict, dataclass
@@ -93,6 +94,8 @@ def drive_on(drive: Drive) -> int:
         else:
             ingest(drive)
     except Exception as error:  # noqa: BLE001 (the parent judges it)
+        for limit in (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE):  # a planned one is not for what is written here
+            resource.setrlimit(limit, (resource.getrlimit(limit)[1],) * 2)
         own = isinstance(error, ChunkmillError)
         said = {
             "own": own,

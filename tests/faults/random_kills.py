@@ -128,12 +128,17 @@ class Run:
                 self._driver = subprocess.Popen(command(self.drive), stdout=out, stderr=out, start_new_session=True)
         return self._driver
 
+    def is_done(self) -> bool:
+        """Whether all files are there."""
+        newest = RecordingsFolder(self.drive.home).newest() if self.version() else None
+        return newest is not None and newest.recordings >= int(self.options.files)
+
     def wait_for_version(self, after: int) -> float | None:
         """Seconds until there is a version after this one; None where there is none in time."""
         began = time.monotonic()
         while time.monotonic() - began < RECOVERY:
             self.keep_alive()
-            if self.version() > after:
+            if self.version() > after or self.is_done():
                 return time.monotonic() - began
             time.sleep(0.02)
         return None
@@ -178,16 +183,16 @@ class Run:
             if seconds is None:
                 self.wrong.append(f"kill {number}: nothing was committed in {RECOVERY:.0f} s; see driver.log")
                 return
+            if self.is_done():
+                return  # the rest of the kills would show nothing
             self.recoveries.append(seconds)
 
     def until_all_is_done(self) -> None:
         """Wait until everything that landed is in the store, and stop."""
         until = time.monotonic() + 2 * RECOVERY
-        count = self.options.files
         while time.monotonic() < until:
             self.keep_alive()
-            newest = RecordingsFolder(self.drive.home).newest()
-            if newest is not None and newest.recordings >= count:
+            if self.is_done():
                 break
             time.sleep(0.2)
         (self.root / "stop").touch()

@@ -14,7 +14,7 @@ from chunkmill.engine.ingest.ingest import Ingest
 from chunkmill.engine.recordings import RecordingStore
 from chunkmill.engine.store.version_files import VersionFiles
 from chunkmill.engine.stream import LazyChunkStream
-from fault_world import LONG_AGO, recording
+from fault_world import LONG_AGO, recording, table
 
 
 @pytest.fixture
@@ -84,3 +84,17 @@ def test_an_interrupt_after_a_version_is_there_removes_nothing_of_it(
     assert [len(store.recording(entry).stream().to_chunks(executor="inline")) for entry in store] == [2]
     assert ingest(landing) == []
     assert RecordingStore.open(landing.parent / "lake").version == store.version
+
+
+def test_a_content_that_is_replaced_in_one_place_stays_when_another_file_has_it(landing: Path) -> None:
+    table(landing / "c.parquet", 1)
+    shutil.copy(landing / "c.parquet", landing / "d.parquet")
+    for number, name in enumerate(("c.parquet", "d.parquet")):
+        os.utime(landing / name, (LONG_AGO + 2 + number,) * 2)
+    ingest(landing)
+    table(landing / "c.parquet", 2, rows=21)
+    os.utime(landing / "c.parquet", (LONG_AGO + 9,) * 2)
+    assert ingest(landing) == [[("c.parquet", Outcome.REPLACED)], [("d.parquet", Outcome.ADDED)]]
+    names = sorted(Path(entry.source).name for entry in RecordingStore.open(landing.parent / "lake"))
+    assert names == ["a.rrd", "c.parquet", "d.parquet"]
+    assert ingest(landing) == []

@@ -10,7 +10,7 @@ SCRIPT = Path(__file__).with_name("random_kills.py")
 
 
 def test_every_recording_is_there_once_whenever_the_driver_is_killed() -> None:
-    command = [sys.executable, str(SCRIPT), "--executor", "inline", "--files", "24", "--kills", "3", "--pause", "0.4"]
+    command = [sys.executable, str(SCRIPT), "--executor", "inline", "--files", "24", "--kills", "3", "--pause", "0.8"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "24 passed, 0 failed" in ran.stdout
