@@ -19,7 +19,7 @@ from chunkmill.readers.mcap import plan
 from conftest import ABSOLUTE, FIGURES
 from made_recordings import SCHEMAS, imu
 from mcap.writer import CompressionType, Writer
-from process_tree import watching
+from process_tree import cpu_seconds
 
 GIVEN = os.environ.get("CHUNKMILL_BENCH_SPLITS", "")
 COUNTS = [int(n) for n in ("1000,2000,4000" if GIVEN == "1" else GIVEN or "250,500,1000").split(",")]
@@ -57,16 +57,13 @@ def cost_of(splits: int, folder: Path) -> Cost:
     """Convert a recording of as many splits."""
     source = folder / f"{splits}.mcap"
     write_tiny_chunks(source, splits)
-    with watching(os.getpid()) as watch:
-        time.sleep(0.5)
-        before, began, cpu = watch.usage.cpu.get("jvm", 0.0), time.perf_counter(), time.process_time()
-        report = (
-            McapReader(source)
-            .stream()
-            .write_rrd(folder / "out.rrd", application_id="b", recording_id="b", executor="spark", master="local[2]")
-        )
-        wall, driver = time.perf_counter() - began, time.process_time() - cpu
-        time.sleep(0.5)
+    jvm, began, cpu = cpu_seconds(os.getpid(), "jvm"), time.perf_counter(), time.process_time()
+    report = (
+        McapReader(source)
+        .stream()
+        .write_rrd(folder / "out.rrd", application_id="b", recording_id="b", executor="spark", master="local[2]")
+    )
+    wall, driver = time.perf_counter() - began, time.process_time() - cpu
     return Cost(
         report.splits,
         wall,
@@ -74,7 +71,7 @@ def cost_of(splits: int, folder: Path) -> Cost:
         report.phases["commit"],
         sum(task.seconds for task in report.tasks),
         driver,
-        watch.end().cpu.get("jvm", 0.0) - before,
+        cpu_seconds(os.getpid(), "jvm") - jvm,
     )
 
 

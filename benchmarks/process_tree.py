@@ -90,6 +90,11 @@ def watching(*roots: int) -> Iterator[Watch]:
         watch.end()
 
 
+def cpu_seconds(root: int, kind: str) -> float:
+    """Processor time that the processes of a kind below ``root`` have taken until now."""
+    return sum(_cpu_seconds(pid) for pid, process in processes_below([root]).items() if process.kind == kind)
+
+
 def processes_below(roots: list[int]) -> dict[int, Process]:
     """The processes that ``roots`` have started, and they themselves."""
     found: dict[int, Process] = {}

@@ -151,6 +151,8 @@ def nulls_as_zero(column: pa.Array) -> npt.NDArray[Any]:
 
 def valid(column: pa.Array) -> _Mask:
     """Where ``column`` is not null."""
+    if not column.null_count:
+        return np.ones(len(column), dtype=bool)
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
 
 

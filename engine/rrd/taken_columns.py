@@ -116,8 +116,7 @@ class _Taking:
         if bool(np.any(rows & ~valid(last))):
             raise _UnclearError
         at = np.flatnonzero(rows)
-        low, high = (np.asarray(nulls_as_zero(c.view(pa.int64())), dtype=np.int64)[at] for c in (first, last))
-        return Cells(at, low, high, num_rows[at].astype(np.int64))
+        return Cells(at, _ticks(first)[at], _ticks(last)[at], num_rows[at].astype(np.int64))
 
     def _tell(self, descriptor: ComponentDescriptor, rows: Mask, *, is_static: bool) -> None:
         self._is_told |= rows
@@ -128,3 +127,12 @@ class _Taking:
                 raise _UnclearError
             found = UnionComponent(descriptor, known.datatype, is_static, known.is_empty is True)
             self._union[key] = self._union[key].joined(found) if key in self._union else found
+
+
+def _ticks(column: pa.Array) -> npt.NDArray[np.int64]:
+    """The 64-bit values of a column as they lie in memory: where it is null, any."""
+    values = column.view(pa.int64())
+    buffer = values.buffers()[1]
+    if buffer is None:
+        return np.zeros(len(values), dtype=np.int64)
+    return np.frombuffer(buffer, np.int64, len(values), values.offset * 8)
