@@ -83,10 +83,16 @@ class Checkpoint:
         return found
 
     def check_spark(self) -> None:
-        """Raise ``ReadError`` where a file of Spark's checkpoint is torn; Spark would say something about iterators."""
+        """Raise ``ReadError`` where a file of Spark's checkpoint is torn; Spark would say something about iterators.
+
+        Drafts that a killed JVM left in it are removed.
+        """
         if not isinstance(self.spark, Path):
             return
         for log in _LOGS:
+            with writing(str(self.spark)):
+                for draft in (self.spark / log).glob(".*.tmp*"):
+                    draft.unlink(missing_ok=True)
             files = [p for p in (self.spark / log).glob("*") if p.name.isdigit()]
             for path in sorted(files, key=lambda p: int(p.name))[-2:]:
                 text = path.read_bytes()
@@ -94,6 +100,13 @@ class Checkpoint:
                 whole = lines[0].startswith(b"v") and len(lines) >= (3 if log == "offsets" else 2) and lines[-1]
                 if not whole:
                     raise self.torn(path)
+
+    def has_noted_all(self) -> bool:
+        """Whether Spark has noted each batch that it began as done; True where that is not to be seen."""
+        if not isinstance(self.spark, Path):
+            return True
+        begun, done = (max((int(p.name) for p in (self.spark / log).glob("[0-9]*")), default=-1) for log in _LOGS)
+        return done >= begun
 
     def torn(self, path: Path) -> ReadError:
         """What to say of a torn file of Spark's checkpoint."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 POLLING: Final = "100 milliseconds"
 """How often Spark looks for a new entry; a look costs a few milliseconds."""
+
+_NOTING: Final = 2.0
+"""Seconds that Spark gets to note a batch as done. Interrupted in that, it leaves drafts, and the batch comes again."""
 
 _TORN: Final = "next on empty iterator"
 
@@ -79,8 +83,11 @@ class SparkQuery:
                 raise self._told(failure) from failure
 
     def stop(self) -> None:
-        """End it. A batch that runs is interrupted."""
+        """End it, once Spark has noted that the last batch is done. A batch that runs longer is interrupted."""
+        until = time.monotonic() + _NOTING
         with contextlib.suppress(Exception):
+            while self.is_active and not self._checkpoint.has_noted_all() and time.monotonic() < until:
+                time.sleep(0.02)
             self._query.stop()
 
     def _told(self, failure: Exception) -> BaseException:
