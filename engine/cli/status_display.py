@@ -125,7 +125,7 @@ def _facts(status: IngestStatus, store: str) -> list[tuple[str, str]]:
     holds = [_count(status.recordings, "recording"), _count(status.chunks, "chunk"), _count(status.rows, "row")]
     facts = [
         ("store", f"{store}, version {status.version}" if status.version else f"{store}, nothing committed yet"),
-        ("source", status.source or "not known; name the checkpoint with --checkpoint"),
+        ("source", status.source or "not known: no checkpoint was found; --checkpoint names it"),
         ("writer", str(status.holder or "nobody")),
         ("batches", _batches(status)),
         ("files", _outcomes(status.files)),
