@@ -1,7 +1,7 @@
 """Cut an ingestion at every durable step, in every way, and look whether anything is lost, doubled or half there.
 
     python tests/faults/crash_points.py [--executor inline|spark] [--points P,…] [--kinds K,…] [--seed N] [--rounds N]
-    python tests/faults/crash_points.py --case POINT:KIND:NTH:CONFIG [--keep FOLDER]
+    python tests/faults/crash_points.py --case POINT:KIND:NTH:CONFIG[:SINK] [--keep FOLDER]
 
 A driver ingests a landing folder of three batches and is cut at one point by SIGKILL, an exception, a full disk or a
 torn write; it is started again until it is done. Meanwhile a reader opens the store again and again. At the end a
@@ -63,21 +63,22 @@ NOT_WRITING: Final = ("batch.", "staging.", "lease.", "source.", "version.done",
 
 @dataclass(frozen=True)
 class Case:
-    """One fault: where, how, at which time, and in which configuration."""
+    """One fault: where, how, at which time, and in which configuration; ``sink`` is a planted unsafe one."""
 
     point: str
     kind: str
     nth: int
     config: str
+    sink: str = ""
 
     def __str__(self) -> str:
-        return f"{self.point}:{self.kind}:{self.nth}:{self.config}"
+        return f"{self.point}:{self.kind}:{self.nth}:{self.config}{':' if self.sink else ''}{self.sink}"
 
     @classmethod
     def parse(cls, text: str) -> Case:
         """The inverse of ``str``."""
-        point, kind, nth, config = text.split(":")
-        return cls(point, kind, int(nth), config)
+        point, kind, nth, config, *sink = text.split(":")
+        return cls(point, kind, int(nth), config, *sink)
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,6 @@ class Setting:
     template: Template
     scratch: Path
     executor: str = "inline"
-    sink: str = ""
 
 
 def run(case: Case | None, config: str, setting: Setting) -> tuple[list[str], dict[str, int]]:
@@ -103,7 +103,7 @@ def run(case: Case | None, config: str, setting: Setting) -> tuple[list[str], di
         executor=setting.executor,
         master="local[2]" if spark else None,
         merge_log=not spark,
-        sink=setting.sink,
+        sink=case.sink if case else "",
     )
     wrong: list[str] = []
     spoilt = False
@@ -234,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     scratch = Path(options.keep or tempfile.mkdtemp(prefix="chunkmill-faults-")).resolve()
     began = time.monotonic()
     warm_up()
-    setting = Setting(prepared(scratch), scratch, options.executor, options.sink)
+    setting = Setting(prepared(scratch), scratch, options.executor)
     tally = Tally()
     spark = options.executor == "spark"
     points = options.points.split(",") if options.points else list(SPARK_POINTS if spark else POINTS)
@@ -255,8 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run_all(cases, setting, tally, 1 if spark else options.jobs)
     for what, wrong in tally.failures or []:
         print(f"FAILED {what}\n  " + "\n  ".join(wrong))
-        print(f"  again: python tests/faults/crash_points.py --executor {options.executor} --case {what}", end="")
-        print(f" --sink {options.sink}" if options.sink else "")
+        print(f"  again: python tests/faults/crash_points.py --executor {options.executor} --case {what}")
     failed = len(tally.failures or [])
     print(f"{tally.passed} passed, {failed} failed; seed {options.seed}, {time.monotonic() - began:.0f} s")
     if not options.keep:
@@ -272,8 +271,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=2, help="how often each point and kind is tried")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--case", help="POINT:KIND:NTH:CONFIG, with commas")
-    parser.add_argument("--sink", choices=sorted(SINKS), default="", help="plant an unsafe sink")
+    parser.add_argument("--case", help=f"with commas; a planted unsafe sink is one of {', '.join(SINKS)}")
     parser.add_argument("--keep", help="a folder for what the cases leave")
     return parser.parse_args(arguments)
 

@@ -40,6 +40,9 @@ from fault_world import Template, recording, table
 RECOVERY: Final = 60.0
 """Seconds after a kill by which another version must be there."""
 
+HURRY: Final = 1_000_000
+"""How many files may land when there is nothing more to be killed."""
+
 SLOWLY: Final = 0.3
 """Seconds that a slow copy pauses in the middle."""
 
@@ -55,9 +58,11 @@ def make_recordings(folder: Path, count: int) -> None:
     Template(folder, {}, known).save()
 
 
-def drop(source: Path, landing: Path, pause: float, hurry: Path) -> int:
-    """Let the files land, one after the other."""
+def drop(source: Path, landing: Path, pause: float, allowed: Path) -> int:
+    """Let the files land, one after the other, as many as the file ``allowed`` says."""
     for number, path in enumerate(sorted(p for p in source.iterdir() if p.suffix != ".json")):
+        while (most := int(allowed.read_text() or 0)) <= number:
+            time.sleep(0.02)
         data, target = path.read_bytes(), landing / path.name
         if number % 2:
             with target.open("wb") as file:
@@ -69,7 +74,7 @@ def drop(source: Path, landing: Path, pause: float, hurry: Path) -> int:
             draft = landing / f".{path.name}.part"
             draft.write_bytes(data)
             draft.rename(target)
-        if not hurry.exists():
+        if most < HURRY:
             time.sleep(pause)
     return 0
 
@@ -119,6 +124,13 @@ class Run:
         folder = self.drive.home / "versions"
         return max((int(p.stem) for p in folder.glob("[0-9]*.json")), default=0)
 
+    def allow(self, parts: int | None = None) -> None:
+        """Let so many parts of the files land, or all: there are some before and after each kill."""
+        draft = self.root / "allowed.draft"
+        files = HURRY if parts is None else self.options.files * parts // (2 * self.options.kills + 2)
+        draft.write_text(str(files))
+        draft.replace(self.root / "allowed")
+
     def keep_alive(self) -> subprocess.Popen[bytes]:
         """The driver; started where it is not running."""
         if self._driver is None or self._driver.poll() is not None:
@@ -138,7 +150,7 @@ class Run:
         began = time.monotonic()
         while time.monotonic() - began < RECOVERY:
             self.keep_alive()
-            if self.version() > after or self.is_done():
+            if self.version() > after:
                 return time.monotonic() - began
             time.sleep(0.02)
         return None
@@ -175,16 +187,16 @@ class Run:
             self.wrong.append("nothing was ever committed")
             return
         for number in range(self.options.kills):
+            self.allow(2 * number + 2)
             time.sleep(self.draw.uniform(0.1, 2.0))
             self.keep_alive()
             before = self.version()
             self.kill(self.targets[number % len(self.targets)])
+            self.allow(2 * number + 3)
             seconds = self.wait_for_version(before)
             if seconds is None:
                 self.wrong.append(f"kill {number}: nothing was committed in {RECOVERY:.0f} s; see driver.log")
                 return
-            if self.is_done():
-                return  # the rest of the kills would show nothing
             self.recoveries.append(seconds)
 
     def until_all_is_done(self) -> None:
@@ -231,10 +243,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     run = Run(root, options)
     watching = Watching(run.drive, template)
-    dropper = forked(lambda: drop(root / "template", root / "landing", options.pause, root / "hurry"))
+    run.allow(1)
+    dropper = forked(lambda: drop(root / "template", root / "landing", options.pause, root / "allowed"))
     try:
         run.all_kills()
-        (root / "hurry").touch()
+        run.allow()
         waited(dropper, 600)
         run.until_all_is_done()
     finally:
@@ -267,7 +280,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=25)
     parser.add_argument("--executor", choices=["spark", "inline"], default="spark")
     parser.add_argument("--master", default="local[2,4]")
-    parser.add_argument("--pause", type=float, default=1.0, help="seconds between two files")
+    parser.add_argument("--pause", type=float, default=0.5, help="seconds between two files")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", help="a folder for what the run leaves")
     return parser.parse_args(arguments)

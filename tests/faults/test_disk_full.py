@@ -11,8 +11,8 @@ SCRIPT = Path(__file__).with_name("disk_full.py")
 
 
 def test_without_room_the_error_is_clear_and_with_room_it_goes_on() -> None:
-    ran = subprocess.run([sys.executable, str(SCRIPT), "--cases", "2"], capture_output=True, text=True, check=False)
+    ran = subprocess.run([sys.executable, str(SCRIPT), "--cases", "1"], capture_output=True, text=True, check=False)
     found = re.search(r"^(\d+) passed, 0 failed", ran.stdout, re.MULTILINE)
     assert found, ran.stdout + ran.stderr
-    assert int(found[1]) in (4, 8)  # without the right to mount, half of the kinds are left out
+    assert int(found[1]) in (2, 4)  # without the right to mount, half of the kinds are left out
     assert "refused" in ran.stdout

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.errors import CommitUnknownError
+from chunkmill.engine.ingest import batch
 from chunkmill.engine.ingest.files import Outcome
 from chunkmill.engine.ingest.ingest import Ingest
 from chunkmill.engine.recordings import RecordingStore
 from chunkmill.engine.store.version_files import VersionFiles
-from chunkmill.engine.stream import LazyChunkStream
 from fault_world import LONG_AGO, recording, table
 
 
@@ -33,19 +33,22 @@ def ingest(landing: Path, **more: Any) -> list[list[tuple[str, Outcome]]]:
     """What became of the files of each batch."""
     query = Ingest(landing, into=landing.parent / "lake", executor="inline", **more).start(once=True)
     query.await_termination()
-    return [[(Path(r.file.path).name, r.outcome) for r in batch.files] for batch in query.recent]
+    return [[(Path(r.file.path).name, r.outcome) for r in one.files] for one in query.recent]
 
 
-def test_the_same_content_is_taken_from_another_file_of_the_batch_when_the_first_has_changed(landing: Path) -> None:
-    touched: list[Path] = []
+def test_the_same_content_is_taken_from_another_file_of_the_batch_when_the_first_has_changed(
+    landing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, touched = batch.run_batch, []
 
-    def pipeline(stream: LazyChunkStream) -> LazyChunkStream:
+    def touching(*arguments: Any) -> Any:
         if not touched:
             touched.append(landing / "a.rrd")
             os.utime(touched[0], (LONG_AGO + 5,) * 2)
-        return stream
+        return run(*arguments)
 
-    first, second = ingest(landing, pipeline=pipeline)
+    monkeypatch.setattr(batch, "run_batch", touching)
+    first, second = ingest(landing)
     assert first == [("a.rrd", Outcome.CHANGED), ("b.rrd", Outcome.ADDED)]
     assert second == [("a.rrd", Outcome.DUPLICATE)]
 
