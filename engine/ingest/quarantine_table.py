@@ -58,6 +58,9 @@ _ROWS_OF_A_FRAGMENT: Final = 16_384
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 _BUILT_AT: Final = re.compile(r", \S+\.rs:\d+:\d+.*", re.DOTALL)
 
+_CLAIM: Final = "table.claim"
+_CLAIM_SECONDS: Final = 5.0
+
 _PANIC: Final = "PanicException"
 """What Lance raises, as no ``Exception``, where bytes of a damaged table break an assumption of its."""
 
@@ -76,6 +79,7 @@ class QuarantineTable:
     """
 
     def __init__(self, place: Location) -> None:
+        self._place = place
         self.place = str(place)
         self._url = place if isinstance(place, ObjectUrl) else None
         self._versions = Folder.at(place / "_versions")
@@ -107,6 +111,10 @@ class QuarantineTable:
 
         ``change`` is called again where another process was faster. Raises ``WriteError``, ``ReadError``.
         """
+        if not self._now():
+            if not change({}):
+                return False
+            self._make()
 
         def attempt(dataset: Any, known: set[str]) -> bool:
             rows = change({row[KEY]: row for row in self._rows(dataset, known)} if known else {})
@@ -164,13 +172,25 @@ class QuarantineTable:
             )
         return dataset
 
-    def _merge(self, dataset: Any, rows: pa.Table) -> None:
+    def _make(self) -> None:
+        """Make the table, without rows: of two processes that make one, Lance lets the second write over the first.
+
+        So who puts the claim there first makes it; who comes later waits, unless the first seems to have died.
+        """
         import lance
 
+        folder = Folder.at(self._place.parent)
         with self._writing():
-            if dataset is None:
-                lance.write_dataset(rows, self._uri, mode="create", storage_options=self._options())
-                return
+            folder.make()
+            if not folder.create(_CLAIM, b""):
+                until = time.monotonic() + _CLAIM_SECONDS
+                while not self._now() and time.monotonic() < until:
+                    time.sleep(_PAUSE)
+            if not self._now():
+                lance.write_dataset(SCHEMA.empty_table(), self._uri, mode="create", storage_options=self._options())
+
+    def _merge(self, dataset: Any, rows: pa.Table) -> None:
+        with self._writing():
             merge = dataset.merge_insert(KEY).when_matched_update_all().when_not_matched_insert_all()
             merge.conflict_retries(0).execute(rows)
 

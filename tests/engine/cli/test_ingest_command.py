@@ -1,0 +1,137 @@
+"""chunkmill ingest and vacuum, from their arguments to their exit codes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from chunkmill.engine import RecordingStore
+from chunkmill.engine.cli.command import commands
+from chunkmill.engine.recordings.lease import Lease
+from click.testing import CliRunner, Result
+
+MAIN = [sys.executable, "-c", "from chunkmill.engine.cli import main; main()"]
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(commands, [str(a) for a in arguments])
+
+
+def ingest(landing: Path, *arguments: object) -> Result:
+    return run("ingest", landing, "--executor", "inline", "--settle", "50ms", *arguments)
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Path:
+    folder = tmp_path / "landing"
+    folder.mkdir()
+    pq.write_table(pa.table({"speed": [1.0, 2.0]}), folder / "a.parquet")
+    (folder / "bad.mcap").write_bytes(b"no recording")
+    return folder
+
+
+def test_once(landing: Path, tmp_path: Path) -> None:
+    result = ingest(landing, "--into", tmp_path / "lake", "--once")
+    assert result.exit_code == 0, result.output
+    assert "1 added, 1 quarantined" in result.stderr
+    assert "bad.mcap: quarantined: the file does not begin" in result.stderr
+    assert f"chunkmill quarantine list {tmp_path / 'lake'}" in result.stderr
+    assert len(RecordingStore.open(tmp_path / "lake")) == 1
+
+
+def test_log_lines_are_json_when_asked(landing: Path, tmp_path: Path) -> None:
+    result = ingest(landing, "--into", tmp_path / "lake", "--once", "--log-json")
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
+    done = next(line for line in lines if line.get("event") == "batch_done")
+    assert done["outcomes"] == {"added": 1, "quarantined": 1}
+
+
+def test_a_pipeline_of_a_file(landing: Path, tmp_path: Path) -> None:
+    code = tmp_path / "pipeline.py"
+    code.write_text("def pipeline(stream):\n    return stream.filter(content='/nothing/**')\n")
+    assert ingest(landing, "--into", tmp_path / "lake", "--once", "--pipeline", code).exit_code == 0
+    assert RecordingStore.open(tmp_path / "lake").version.rows == 0
+
+
+def test_rrds_and_the_archive(landing: Path, tmp_path: Path) -> None:
+    done = ["--source-done", "archive", "--archive", tmp_path / "old"]
+    assert ingest(landing, "--rrds", tmp_path / "rrds", "--once", *done).exit_code == 0
+    assert (tmp_path / "rrds" / "a.rrd").is_file()
+    assert [p.name for p in (tmp_path / "old").iterdir()] == ["a.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "needs a destination"),
+        (["--into", "lake", "--once", "--every", "1s"], "give one of them"),
+        (["--into", "lake", "--every", "often"], "no duration"),
+        (["--into", "lake", "--max-bytes", "lots"], "no size"),
+        (["--into", "lake", "--master", "local[1]"], "--executor inline runs without it"),
+        (["--into", "lake", "--source-done", "archive"], "no folder to archive into"),
+        (["--into", "lake", "--pipeline", "none.py"], "none.py"),
+    ],
+)
+def test_what_makes_no_sense_is_said(
+    options: list[str], said: str, landing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = ingest(landing, *options)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_second_ingestion_is_told_who_the_first_is(landing: Path, tmp_path: Path) -> None:
+    with Lease.take(tmp_path / "lake", "night shift"):
+        result = ingest(landing, "--into", tmp_path / "lake", "--once")
+        vacuumed = run("vacuum", tmp_path / "lake")
+    assert result.exit_code == vacuumed.exit_code == 1
+    assert "night shift" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_vacuum_frees_what_old_versions_held(landing: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    ingest(landing, "--into", lake, "--once")
+    pq.write_table(pa.table({"speed": [3.0] * 5}), landing / "a.parquet")
+    ingest(landing, "--into", lake, "--once")
+    (lake / "shards" / "left-by-a-crash.rrd").write_bytes(bytes(1000))
+    assert len(list((lake / "shards").iterdir())) == 3
+    result = run("vacuum", lake, "--older-than", "1h")
+    assert "1.0 kB freed" in result.output
+    assert run("vacuum", lake).exit_code == 0
+    assert len(list((lake / "shards").iterdir())) == 1
+    assert len(RecordingStore.open(lake).versions()) == 1
+    assert run("vacuum", tmp_path / "landing").exit_code == 1
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_it_end_in_peace(kind: signal.Signals, landing: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    options = ["--into", str(lake), "--executor", "inline", "--every", "100ms", "--settle", "0s", "--metrics-port", "0"]
+    process = subprocess.Popen([*MAIN, "ingest", str(landing), *options], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    lines: list[str] = []
+    deadline = time.monotonic() + 60
+    while not any("batch 1:" in line for line in lines) and time.monotonic() < deadline:
+        lines.append(process.stderr.readline())
+    url = next(word for line in lines for word in line.split() if word.startswith("http://"))
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        metrics = answer.read().decode()
+    assert 'chunkmill_ingest_files_total{outcome="added"} 1.0' in metrics
+    assert "chunkmill_ingest_quarantined_files 1.0" in metrics
+    process.send_signal(kind)
+    rest = process.communicate(timeout=30)[1]
+    assert process.returncode == 0, "".join(lines) + rest
+    assert "stopping after the running batch" in rest
+    with Lease.take(lake, "test"):
+        pass
