@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..engine.chunk import Chunk, ChunkData, Component, building, tuid
+from ..engine.chunk import Chunk, ChunkData, Component, building
 from ..engine.errors import LensError
 from .assignment import Assignment
 from .output_mode import OutputMode
@@ -45,8 +43,7 @@ def own_output(work: ChunkWork, assignment: Assignment, mode: OutputMode) -> Len
 
 def with_new_row_ids(data: ChunkData) -> ChunkData:
     """The same rows in the same order, under a fresh chunk id and row ids that follow from it."""
-    chunk_id = tuid.mint()
-    return replace(data, chunk_id=chunk_id, row_ids=tuid.following(chunk_id, data.num_rows))
+    return ChunkData.fresh(data.entity_path, data.num_rows, data.timelines, data.components)
 
 
 def _forwarded(data: ChunkData, assignment: Assignment, mode: OutputMode) -> dict[str, Component]:

@@ -92,15 +92,8 @@ class Chunk:
         lines = [Timeline(n, _kind(a), a) for n, a in sorted(timelines.items(), key=lambda item: item[0].encode())]
         parts = [Component(d, wrap_each(v)) for d, v in components]
         length = len(lines[0].times) if lines else len(parts[0].values) if parts else 0
-        chunk_id = tuid.mint()
-        data = ChunkData(
-            chunk_id,
-            parse_entity_path(entity_path),
-            tuid.following(chunk_id, length),
-            tuple(lines),
-            tuple(sorted(parts, key=lambda c: c.descriptor.sort_key)),
-        )
-        return cls(data, None, None)
+        ordered = tuple(sorted(parts, key=lambda c: c.descriptor.sort_key))
+        return cls(ChunkData.fresh(parse_entity_path(entity_path), length, tuple(lines), ordered), None, None)
 
     @classmethod
     def lazy(cls, header: ChunkHeader | None, payload: Payload) -> Chunk:

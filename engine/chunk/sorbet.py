@@ -22,7 +22,13 @@ _ROW_ID_TYPE = pa.binary(16)
 
 def to_record_batch(data: ChunkData) -> pa.RecordBatch:
     """The batch that Rerun would write for ``data``."""
-    fields = [_row_id_field(tuid.is_sorted(data.row_ids))]
+    columns = [data.row_ids, *(t.times for t in data.timelines), *(c.values for c in data.components)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema_of(data))
+
+
+def schema_of(data: ChunkData) -> pa.Schema:
+    """The schema of that batch."""
+    fields = [_row_id_field(data.ids_ascend)]
     fields += [_index_field(t.name, t.kind, t.is_sorted) for t in data.timelines]
     fields += [component_field(c.descriptor, c.values.type) for c in data.components]
     metadata = {
@@ -30,8 +36,7 @@ def to_record_batch(data: ChunkData) -> pa.RecordBatch:
         "rerun:entity_path": data.entity_path,
         "sorbet:version": VERSION,
     }
-    columns = [data.row_ids, *(t.times for t in data.timelines), *(c.values for c in data.components)]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata=metadata))
+    return pa.schema(fields, metadata=metadata)
 
 
 @lru_cache(maxsize=2)

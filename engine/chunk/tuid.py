@@ -82,6 +82,8 @@ def is_sorted(ids: pa.Array) -> bool:
     if len(ids) < 2:
         return True
     pairs = np.frombuffer(ids.buffers()[1], dtype=">u8")[2 * ids.offset : 2 * (ids.offset + len(ids))].reshape(-1, 2)
-    pairs = pairs.astype(np.uint64)
-    high, low = pairs[:, 0], pairs[:, 1]
+    high, low = pairs[:, 0], pairs[:, 1].astype(np.uint64)
+    if bool(np.all(high == high[0])):
+        return bool(np.all(low[:-1] <= low[1:]))
+    high = high.astype(np.uint64)
     return bool(np.all((high[:-1] < high[1:]) | ((high[:-1] == high[1:]) & (low[:-1] <= low[1:]))))

@@ -42,7 +42,7 @@ def encode_batch(batch: pa.RecordBatch, compression: Compression = Compression.L
     """The payload that holds ``batch``, and its uncompressed size. Raises :class:`WriteError` above 1 GiB."""
     room = pa.ipc.get_record_batch_size(batch) + batch.schema.serialize().size + _END_SIZE
     _check_size(room)
-    fits = compression == Compression.LZ4 and not any(map(_has_dictionary, batch.schema.types))
+    fits = compression == Compression.LZ4 and not any(map(has_dictionary, batch.schema.types))
     stream = _in_kept(batch, room) if fits else _in_new(batch)
     _check_size(stream.size)
     return (compress(stream) if compression == Compression.LZ4 else stream), stream.size
@@ -56,11 +56,11 @@ def _check_size(size: int) -> None:
         )
 
 
-def _has_dictionary(datatype: pa.DataType) -> bool:
+def has_dictionary(datatype: pa.DataType) -> bool:
     """Whether values of the type are partly in dictionaries, which are messages of their own."""
     if pa.types.is_dictionary(datatype):
         return True
-    return any(_has_dictionary(datatype.field(i).type) for i in range(datatype.num_fields))
+    return any(has_dictionary(datatype.field(i).type) for i in range(datatype.num_fields))
 
 
 def _in_kept(batch: pa.RecordBatch, room: int) -> pa.Buffer:
@@ -95,7 +95,7 @@ def _room(size: int) -> pa.Buffer:
     return buffer
 
 
-def compress(data: pa.Buffer | bytes) -> bytes:
+def compress(data: pa.Buffer | bytes | memoryview) -> bytes:
     """``data`` as one LZ4 block without a size before it."""
     return bytes(lz4.block.compress(data, store_size=False, acceleration=_ACCELERATION))
 

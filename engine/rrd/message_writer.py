@@ -9,8 +9,9 @@ import pyarrow as pa
 from ..errors import WriteError
 from ..objects.upload import SMALLEST_PART
 from ..phases import WRITE, passed_through, phase
-from .arrow_ipc import Compression, encode_batch
+from .arrow_ipc import Compression
 from .arrow_message import message_head, message_tail, store_field
+from .chunk_encoding import encode_chunk
 from .encoded_payload import EncodedPayload, RrdPayload
 from .entry import ChunkEntry
 from .framing import MESSAGE_HEADER_SIZE, MessageKind, message_header
@@ -21,6 +22,9 @@ from .store_entry import StoreEntry
 
 _MANY: Final = 4 * SMALLEST_PART
 """Payloads below this are fetched with their neighbours, and sent: all but one part's worth would be anyway."""
+
+_JOINED: Final = 1 << 16
+"""Payloads below this are handed on in one piece with what is around them."""
 
 if TYPE_CHECKING:
     from ..chunk.chunk import Chunk
@@ -53,15 +57,20 @@ class MessageWriter:
         if isinstance(payload, RrdPayload):
             return self._append_encoded(chunk.header, payload)
         try:
-            data, size = encode_batch(chunk.to_record_batch(), self._compression)
+            data, size = encode_chunk(chunk.data, self._compression)
         except WriteError as error:
             raise WriteError(f"{chunk.entity_path}: {error.message}", path=self._out.path, hint=error.hint) from error
         length = data.size if isinstance(data, pa.Buffer) else len(data)
-        tail, offset, total = self._write_head(chunk.header, self._compression, size, length)
+        header = chunk.header
+        head, tail, offset, total = self._frame(header, self._compression, size, length)
         with phase(WRITE):
-            self._out.write(data)
-            self._out.write(tail)
-        return ChunkEntry(chunk.header, offset, total, size)
+            if length < _JOINED:
+                self._out.write(b"".join((head, data, tail)))
+            else:
+                self._out.write(head)
+                self._out.write(data)
+                self._out.write(tail)
+        return ChunkEntry(header, offset, total, size)
 
     @property
     def position(self) -> int:
@@ -81,8 +90,9 @@ class MessageWriter:
 
     def _append_encoded(self, header: ChunkHeader, payload: RrdPayload) -> ChunkEntry:
         encoded = payload if isinstance(payload, EncodedPayload) else payload.located(self._open(payload))
-        tail, offset, total = self._write_head(header, encoded.compression, encoded.uncompressed_size, encoded.size)
+        head, tail, offset, total = self._frame(header, encoded.compression, encoded.uncompressed_size, encoded.size)
         with phase(WRITE):
+            self._out.write(head)
             if encoded.data is not None:
                 self._out.write(encoded.data)
             else:
@@ -92,16 +102,15 @@ class MessageWriter:
         passed_through(encoded.size)
         return ChunkEntry(header, offset, total, encoded.uncompressed_size)
 
-    def _write_head(
+    def _frame(
         self, header: ChunkHeader, compression: Compression, uncompressed_size: int, size: int
-    ) -> tuple[bytes, int, int]:
-        """Write all before the payload; gives what comes after it, and offset and size of the message."""
+    ) -> tuple[bytes, bytes, int, int]:
+        """What comes before the next payload and after it, and offset and size of their message."""
         head = message_head(self._store_field, compression, uncompressed_size, size)
         tail = message_tail(header.chunk_id, header.is_static)
         total = len(head) + size + len(tail)
         offset = self._out.position + MESSAGE_HEADER_SIZE
-        self._out.write(message_header(MessageKind.ARROW_MSG, total) + head)
-        return tail, offset, total
+        return message_header(MessageKind.ARROW_MSG, total) + head, tail, offset, total
 
     def _open(self, payload: RrdPayload) -> PositionalFile:
         if self._source is None or self._source.path != payload.path:
