@@ -241,9 +241,12 @@ class Chunk:
 
 def _decode(payload: Payload) -> ChunkData:
     """The columns in a payload; a batch that is no chunk is the file's fault, so a :class:`ReadError`."""
-    batch = payload.load()
+    load_data = getattr(payload, "load_data", None)
     try:
-        return sorbet.from_record_batch(batch)
+        data: ChunkData = sorbet.from_record_batch(payload.load()) if load_data is None else load_data()
+        return data
+    except ReadError:
+        raise
     except ValueError as error:
         raise ReadError(
             f"a record batch is no chunk: {error}",

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ..failing import writing
 from ..phases import ENCODE, WRITE, Clock, measuring, phase
 from ..reports import SizeHistogram
-from ..rrd import ChunkEntry, MessageWriter, StoreEntry, digests_of, listing_of
+from ..rrd import ChunkEntry, MessageWriter, StoreEntry, digests_of, keeping_open, listing_of
 from .chunk_rows import RowWriter
 from .failures import failure_to_dict, is_transient
 from .folders import Folder, NewFile
@@ -114,6 +114,7 @@ class PartJob:
         counts = {"chunks": 0, "rows": 0, "bytes": 0}
         with (
             quarantining() as quarantined,
+            keeping_open(),
             warnings.catch_warnings(record=True) as caught,
             measuring() as clock,
         ):

@@ -5,6 +5,7 @@ from .digest import VerifiedPayload, digests_of
 from .encoded_payload import EncodedPayload, FramedPayload
 from .entry import ChunkEntry
 from .file import RrdFile
+from .kept_open import keeping_open
 from .listing import Listed, listing_of
 from .manifest_build import build_manifest
 from .manifest_table import ManifestTable
@@ -33,6 +34,7 @@ __all__ = [
     "digests_of",
     "divided",
     "encode_batch",
+    "keeping_open",
     "listing_of",
     "says_all",
 ]

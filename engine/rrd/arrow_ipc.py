@@ -27,7 +27,8 @@ _MOST_KEPT: Final = 64 * MIB
 _ACCELERATION: Final = 2
 """Of LZ4: on recordings of robots a fifth faster than 1, and two percent larger."""
 
-_ARROW_ERRORS: Final = (pa.ArrowException, OSError, MemoryError, ValueError, KeyError, OverflowError, StopIteration)
+ARROW_ERRORS: Final = (pa.ArrowException, OSError, MemoryError, ValueError, KeyError, OverflowError, StopIteration)
+"""What Arrow raises for bytes that are not what they should be."""
 
 
 class Compression(IntEnum):
@@ -142,7 +143,7 @@ def decode_batch(data: bytes, *, path: str, offset: int | None, what: str) -> pa
         batch.validate(full=True)
         _check_names(batch.schema)
         return batch
-    except _ARROW_ERRORS as error:
+    except ARROW_ERRORS as error:
         reason = "it holds no record batch" if isinstance(error, StopIteration) else str(error) or repr(error)
         raise ReadError(
             f"{what} is not a whole Arrow stream: {reason}", path=path, offset=offset, hint=_HINT
@@ -155,7 +156,7 @@ def decode_schema(data: bytes, *, path: str, offset: int | None, what: str) -> p
         schema = pa.ipc.open_stream(pa.py_buffer(data)).schema
         _check_names(schema)
         return schema
-    except _ARROW_ERRORS as error:
+    except ARROW_ERRORS as error:
         raise ReadError(f"{what} is not an Arrow schema: {error}", path=path, offset=offset, hint=_HINT) from error
 
 

@@ -90,7 +90,8 @@ def locate(file: PositionalFile, offset: int, size: int) -> LocatedMessage:
     if size <= _SMALL:
         data = file.read(offset, size, what="a message")
         message = messages.parse(ArrowMsg, data, path=file.path, offset=offset)
-        return LocatedMessage(message, offset, len(message.payload), message.payload)
+        payload = message.payload
+        return LocatedMessage(message, offset, len(payload), payload)
     file.expect(offset, offset + size)
     window = _Window(file, offset, offset + size)
     head = bytearray()
