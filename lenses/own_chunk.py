@@ -35,9 +35,12 @@ def own_output(work: ChunkWork, assignment: Assignment, mode: OutputMode) -> Len
     _merge(work, assignment, forwarded, errors)
     if not forwarded:
         return LensOutput(None, tuple(errors))
-    data = work.data.with_components(tuple(forwarded.values()))
-    if any(not m.keep_row_ids for m in assignment.mutates):
-        data = building.sorted_by_time(data.entity_path, data.num_rows, data.timelines, data.components)
+    data = work.data
+    if all(m.keep_row_ids for m in assignment.mutates):
+        data = data.with_components(tuple(forwarded.values()))
+    else:
+        ordered = tuple(sorted(forwarded.values(), key=lambda c: c.descriptor.sort_key))
+        data = building.sorted_by_time(data.entity_path, data.num_rows, data.timelines, ordered)
     return LensOutput(Chunk.from_data(data), tuple(errors))
 
 

@@ -107,7 +107,7 @@ class ChunkData:
     def with_components(self, components: tuple[Component, ...]) -> ChunkData:
         """Other component columns beside the same rows and timelines, under a fresh chunk id."""
         ordered = tuple(sorted(components, key=lambda c: c.descriptor.sort_key))
-        return replace(self, chunk_id=tuid.mint(), components=ordered)
+        return ChunkData(tuid.mint(), self.entity_path, self.row_ids, self.timelines, ordered, self._ascending)
 
 
 def ticks(times: pa.Array) -> npt.NDArray[np.int64]:

@@ -10,11 +10,14 @@ import secrets
 import struct
 import threading
 import time
+from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 _PAIR = struct.Struct(">QQ")
+_ID_TYPE = pa.binary(16)
 _local = threading.local()
 
 
@@ -44,8 +47,13 @@ def following(tuid: bytes, count: int) -> pa.Array:
     stamp, counter = _PAIR.unpack(tuid)
     pairs = np.empty((count, 2), dtype=">u8")
     pairs[:, 0] = stamp
-    pairs[:, 1] = np.arange(1, count + 1, dtype=np.uint64) + np.uint64(counter)
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), count, [None, pa.py_buffer(pairs)])
+    pairs[:, 1] = _numbers(count) + np.uint64(counter)
+    return pa.FixedSizeBinaryArray.from_buffers(_ID_TYPE, count, [None, pa.py_buffer(pairs)], 0)
+
+
+@lru_cache(maxsize=16)
+def _numbers(count: int) -> npt.NDArray[np.uint64]:
+    return np.arange(1, count + 1, dtype=np.uint64)
 
 
 def to_text(tuid: bytes, prefix: str) -> str:
