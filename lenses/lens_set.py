@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, Protocol, cast, get_args
 
 from ..engine.chunk import Chunk
+from ..engine.chunk.column_descriptors import is_property
+from ..engine.chunk.outline import Fate, Outline
 from ..engine.errors import LensError
 from .assignment import Assignment, assign
 from .compiled import CompiledLenses, as_lenses, check_lenses, compile_lenses
@@ -23,8 +25,6 @@ OnError = Literal["raise", "skip", "quarantine"]
 
 Quarantine = Callable[[Chunk, LensError], None]
 """Takes a chunk that failed, and why."""
-
-_PROPERTIES = "/__properties"
 
 
 class ContentPredicate(Protocol):
@@ -148,8 +148,7 @@ class LensSet:
 
     def _matched(self, chunk: Chunk) -> set[str]:
         """The inputs of lenses that the chunk has."""
-        entity = chunk.entity_path
-        if entity == _PROPERTIES or entity.startswith(_PROPERTIES + "/"):
+        if is_property(chunk.entity_path):
             return set()
         columns = chunk.data.components if chunk.payload is None else chunk.header.components
         return {c.descriptor.component for c in columns} & self.inputs
@@ -163,6 +162,16 @@ class LensSet:
         if not assignment.errors:
             self._assignments[components] = assignment
         return assignment
+
+    def fate(self, outline: Outline) -> Fate:
+        """What becomes of a chunk, where that does not hang on what is in it."""
+        if self.content is not None and not self.content.matches(outline.entity_path):
+            return Fate.PASSED_ON
+        if not is_property(outline.entity_path) and (
+            outline.components is None or not outline.components.isdisjoint(self.inputs)
+        ):
+            return Fate.LOOKED_INTO
+        return Fate.LEFT_OUT if self.mode == "drop_unmatched" else Fate.PASSED_ON
 
     def describe(self) -> str:
         """One line for the plan: mode, entities, and each lens with its input and outputs."""

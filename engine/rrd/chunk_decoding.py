@@ -29,7 +29,10 @@ _Key = tuple[int, bytes]
 
 @dataclass(slots=True)
 class _Shape:
-    """A schema, and where its columns go; ``told`` is the head of a batch without compression, which need not be checked again."""
+    """A schema, and where its columns go.
+
+    ``told`` is the head of a batch without compression: another one like it need not be checked again.
+    """
 
     schema: pa.Schema
     layout: sorbet.BatchLayout
