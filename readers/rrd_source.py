@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,17 @@ from ..engine.chunk import Chunk
 from ..engine.errors import ReadWarning
 from ..engine.limits import MIB, SPLIT_BYTES
 from ..engine.objects import is_url
-from ..engine.rrd import ChunkEntry, ManifestTable, Passage, RecoveringFile, RrdFile, StoreEntry, divided, says_all
+from ..engine.rrd import (
+    ChunkEntry,
+    ManifestTable,
+    Passage,
+    PassedRun,
+    RecoveringFile,
+    RrdFile,
+    StoreEntry,
+    divided,
+    says_all,
+)
 from ..engine.stream import Fate, Outline, Split
 
 _PASSED_BYTES: Final = 256 * MIB
@@ -100,6 +111,29 @@ class RrdSource:
     def passage(self, split: RrdSplit) -> Passage | None:
         """The messages of a split that :meth:`passing` gave."""
         return Passage(split.listed, self.path, self.store) if isinstance(split.listed, ManifestTable) else None
+
+    def pieces(self, split: RrdSplit, fate: Callable[[Outline], Fate]) -> Iterator[PassedRun | Iterator[Chunk]]:
+        """A split in runs: messages that are passed on as they lie in the file, and chunks that are looked into."""
+        table = split.listed
+        if not isinstance(table, ManifestTable) or is_url(self.path):
+            yield self.read(split)
+            return
+        fates = _fates(table, fate)
+        rows = np.flatnonzero(fates != Fate.LEFT_OUT.value)
+        is_passed = fates[rows] == Fate.PASSED_ON.value
+        passage = Passage(table.take(rows[is_passed]), self.path, self.store)
+        if not (len(passage.table) and says_all(passage.table) and passage.lies_as_listed()):
+            yield self.read(split)
+            return
+        entries = table.take(rows[~is_passed]).entries()
+        file = RrdFile(self.path, split.version)
+        bounds = [0, *(np.flatnonzero(is_passed[1:] != is_passed[:-1]) + 1).tolist(), len(rows)]
+        before = np.concatenate([[0], np.cumsum(is_passed)]).tolist()
+        for start, stop in itertools.pairwise(bounds):
+            if is_passed[start]:
+                yield PassedRun(passage, before[start], before[stop])
+            else:
+                yield file.chunks(self.store, entries[start - before[start] : stop - before[stop]])
 
     def read(self, split: RrdSplit) -> Iterator[Chunk]:
         """The chunks of a split, undecoded where the footer tells their headers."""

@@ -8,8 +8,8 @@ from itertools import accumulate, chain
 from typing import Any
 
 from ..chunk import Chunk
-from ..rrd import Passage
-from .passing import passage_of
+from ..rrd import Passage, PassedRun
+from .passing import passage_of, pieces_of
 from .work import Task, Work
 
 
@@ -44,6 +44,11 @@ class JoinedWork:
         """What one task passes on, where that is all that it does."""
         at = self.work_of(index)
         return passage_of(self._work(at), index - (self._ends[at - 1] if at else 0))
+
+    def pieces(self, index: int) -> Iterator[Chunk | PassedRun]:
+        """What comes of one task, in order, with what it only passes on in runs."""
+        at = self.work_of(index)
+        return pieces_of(self._work(at), index - (self._ends[at - 1] if at else 0))
 
     def source_paths(self) -> set[str]:
         """The files that any of the works reads."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import pyarrow as pa
 
 from ..errors import WriteError
+from ..failing import writing
 from ..objects.upload import SMALLEST_PART
 from ..phases import WRITE, passed_through, phase
 from .arrow_ipc import Compression
@@ -15,6 +16,7 @@ from .chunk_encoding import encode_chunk
 from .encoded_payload import EncodedPayload, RrdPayload
 from .entry import ChunkEntry
 from .framing import MESSAGE_HEADER_SIZE, MessageKind, message_header
+from .message_copy import MessageCopier
 from .opening import open_positional
 from .output import Output
 from .positional import PositionalFile
@@ -29,6 +31,7 @@ _JOINED: Final = 1 << 16
 if TYPE_CHECKING:
     from ..chunk.chunk import Chunk
     from ..chunk.header import ChunkHeader
+    from .passage import Passage, PassedRun
 
 
 class MessageWriter:
@@ -47,9 +50,12 @@ class MessageWriter:
         compression: Compression = Compression.LZ4,
     ) -> None:
         self._out = file if isinstance(file, Output) else Output(file, path)
+        self._store = store
         self._store_field = store_field(store.to_message())
         self._compression = compression
         self._source: PositionalFile | None = None
+        self._copier: MessageCopier | None = None
+        self._fields: tuple[Passage, bytes, bytes] | None = None
 
     def append(self, chunk: Chunk) -> ChunkEntry:
         """Write one chunk; gives its header and where it lies, counted from where this writer began."""
@@ -73,6 +79,26 @@ class MessageWriter:
         return ChunkEntry(header, offset, total, size)
 
     @property
+    def takes_runs(self) -> bool:
+        """Whether :meth:`append_run` can be used: it needs a file with a descriptor."""
+        return self._out.handle is not None
+
+    def append_run(self, run: PassedRun) -> int:
+        """Copy messages as they are, but for the store they name; gives where they begin now, frame header and all."""
+        table, start = run.passage.table, self._out.position
+        before, after = self._passed_fields(run.passage)
+        rows = slice(run.start, run.stop)
+        with phase(WRITE):
+            self._out.flush()
+            copier = self._copier_from(run.passage.path)
+            with writing(self._out.path):
+                copier.copy(table.offsets[rows], table.sizes[rows], before, after)
+        size = int(run.sizes.sum())
+        self._out.wrote(size + (run.stop - run.start) * (MESSAGE_HEADER_SIZE + len(after) - len(before)))
+        passed_through(size)
+        return start
+
+    @property
     def position(self) -> int:
         """Bytes written so far."""
         return self._out.position
@@ -86,7 +112,7 @@ class MessageWriter:
         """Close the file that payloads were last copied from."""
         if self._source is not None:
             self._source.close()
-            self._source = None
+            self._source = self._copier = None
 
     def _append_encoded(self, header: ChunkHeader, payload: RrdPayload) -> ChunkEntry:
         encoded = payload if isinstance(payload, EncodedPayload) else payload.located(self._open(payload))
@@ -113,7 +139,22 @@ class MessageWriter:
         return message_header(MessageKind.ARROW_MSG, total) + head, tail, offset, total
 
     def _open(self, payload: RrdPayload) -> PositionalFile:
-        if self._source is None or self._source.path != payload.path:
+        return self._opened(payload.path, payload.version)
+
+    def _opened(self, path: str, version: str | None) -> PositionalFile:
+        if self._source is None or self._source.path != path:
             self.release()
-            self._source = open_positional(payload.path, payload.version)
+            self._source = open_positional(path, version)
         return self._source
+
+    def _copier_from(self, path: str) -> MessageCopier:
+        source = self._opened(path, None)
+        if self._copier is None:
+            assert self._out.handle is not None
+            self._copier = MessageCopier(source, self._out.handle, self._out.position, write_back=False)
+        return self._copier
+
+    def _passed_fields(self, passage: Passage) -> tuple[bytes, bytes]:
+        if self._fields is None or self._fields[0] is not passage:
+            self._fields = passage, *passage.fields(self._store)
+        return self._fields[1:]

@@ -12,7 +12,7 @@ from ..chunk import Chunk
 from ..chunk.outline import Fate, Outline
 from ..execution.work import Task
 from ..phases import OPERATE, READ, came_in, is_measuring, timed
-from ..rrd import Passage
+from ..rrd import Passage, PassedRun
 from .chain import Chain, Step
 from .operators import Drop, Filter, Operator, Selection
 from .source import Source, Split
@@ -39,6 +39,13 @@ class PassingSource(Protocol):
 
     def passage(self, split: Any) -> Passage | None:
         """The messages of a split that :meth:`passing` gave."""
+        ...
+
+    def pieces(self, split: Any, fate: Callable[[Outline], Fate]) -> Iterator[PassedRun | Iterator[Chunk]]:
+        """A split, in order: runs of messages that are passed on, and between them the chunks that are looked into.
+
+        Where runs can't be told, all chunks, whatever becomes of them.
+        """
         ...
 
 
@@ -127,12 +134,29 @@ class Plan:
     def run(self, index: int) -> Iterator[Chunk]:
         """The chunks that task ``index`` gives, in order."""
         at, split = self.splits[index]
+        yield from self._fused(at, self.sources[at].read(split))
+
+    def _fused(self, at: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        """What the chain behind a source makes of chunks."""
         chain = self.chains[at]
         measured = is_measuring()
-        for chunk in timed(self.sources[at].read(split), READ):
+        for chunk in timed(chunks, READ):
             if measured:
                 came_in(chunk.byte_size)
             yield from timed(chain(chunk), OPERATE)
+
+    def pieces(self, index: int) -> Iterator[Chunk | PassedRun]:
+        """What comes of task ``index``, in order: chunks, and between them runs of messages that it only passes on."""
+        at, split = self.splits[index]
+        source, chain = self.sources[at], self.chains[at]
+        if not isinstance(source, PassingSource) or not chain.may_pass_on:
+            yield from self.run(index)
+            return
+        for piece in timed(source.pieces(split, chain.fate), READ):
+            if isinstance(piece, PassedRun):
+                yield piece
+            else:
+                yield from self._fused(at, piece)
 
     def passage(self, index: int) -> Passage | None:
         """What task ``index`` passes on, where that is all that it does."""
