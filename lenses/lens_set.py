@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, Protocol, cast, get_args
 
 from ..engine.chunk import Chunk
+from ..engine.chunk.column_descriptors import is_property
+from ..engine.chunk.outline import Fate, Outline
 from ..engine.errors import LensError
-from .assignment import assign
+from .assignment import Assignment, assign
 from .compiled import CompiledLenses, as_lenses, check_lenses, compile_lenses
 from .derived_chunk import constant_output, derived_output
 from .lens import Lens
@@ -23,8 +25,6 @@ OnError = Literal["raise", "skip", "quarantine"]
 
 Quarantine = Callable[[Chunk, LensError], None]
 """Takes a chunk that failed, and why."""
-
-_PROPERTIES = "/__properties"
 
 
 class ContentPredicate(Protocol):
@@ -67,7 +67,7 @@ class LensSet:
         A lens has no output, would overwrite its own input, or a word for a mode is unknown.
     """
 
-    __slots__ = ("_compiled", "content", "inputs", "lenses", "mode", "on_error", "quarantine")
+    __slots__ = ("_assignments", "_compiled", "content", "inputs", "lenses", "mode", "on_error", "quarantine")
 
     def __init__(
         self,
@@ -86,6 +86,7 @@ class LensSet:
         self.quarantine = quarantine
         self.inputs = frozenset(lens.input_component for lens in self.lenses)
         self._compiled: CompiledLenses | None = None
+        self._assignments: dict[frozenset[str], Assignment] = {}
 
     @property
     def compiled(self) -> CompiledLenses:
@@ -132,7 +133,7 @@ class LensSet:
                 yield LensOutput(chunk)
             return
         work = ChunkWork(chunk, chunk.data, self.compiled)
-        assignment = assign(self.compiled, components, chunk.entity_path, chunk.id)
+        assignment = self._assigned(frozenset(components), chunk)
         own = own_output(work, assignment, self.mode)
         yield LensOutput(own.chunk, (*assignment.errors, *own.errors))
         made = list(assignment.merges)
@@ -147,11 +148,30 @@ class LensSet:
 
     def _matched(self, chunk: Chunk) -> set[str]:
         """The inputs of lenses that the chunk has."""
-        entity = chunk.entity_path
-        if entity == _PROPERTIES or entity.startswith(_PROPERTIES + "/"):
+        if is_property(chunk.entity_path):
             return set()
         columns = chunk.data.components if chunk.payload is None else chunk.header.components
         return {c.descriptor.component for c in columns} & self.inputs
+
+    def _assigned(self, components: frozenset[str], chunk: Chunk) -> Assignment:
+        """The work on a chunk; where no lens gets in another's way it is the same on all that have these components."""
+        known = self._assignments.get(components)
+        if known is not None:
+            return known
+        assignment = assign(self.compiled, set(components), chunk.entity_path, chunk.id)
+        if not assignment.errors:
+            self._assignments[components] = assignment
+        return assignment
+
+    def fate(self, outline: Outline) -> Fate:
+        """What becomes of a chunk, where that does not hang on what is in it."""
+        if self.content is not None and not self.content.matches(outline.entity_path):
+            return Fate.PASSED_ON
+        if not is_property(outline.entity_path) and (
+            outline.components is None or not outline.components.isdisjoint(self.inputs)
+        ):
+            return Fate.LOOKED_INTO
+        return Fate.LEFT_OUT if self.mode == "drop_unmatched" else Fate.PASSED_ON
 
     def describe(self) -> str:
         """One line for the plan: mode, entities, and each lens with its input and outputs."""

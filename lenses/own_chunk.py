@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..engine.chunk import Chunk, ChunkData, Component, building, tuid
+from ..engine.chunk import Chunk, ChunkData, Component, building
 from ..engine.errors import LensError
 from .assignment import Assignment
 from .output_mode import OutputMode
@@ -37,16 +35,18 @@ def own_output(work: ChunkWork, assignment: Assignment, mode: OutputMode) -> Len
     _merge(work, assignment, forwarded, errors)
     if not forwarded:
         return LensOutput(None, tuple(errors))
-    data = work.data.with_components(tuple(forwarded.values()))
-    if any(not m.keep_row_ids for m in assignment.mutates):
-        data = building.sorted_by_time(data.entity_path, data.num_rows, data.timelines, data.components)
+    data = work.data
+    if all(m.keep_row_ids for m in assignment.mutates):
+        data = data.with_components(tuple(forwarded.values()))
+    else:
+        ordered = tuple(sorted(forwarded.values(), key=lambda c: c.descriptor.sort_key))
+        data = building.sorted_by_time(data.entity_path, data.num_rows, data.timelines, ordered)
     return LensOutput(Chunk.from_data(data), tuple(errors))
 
 
 def with_new_row_ids(data: ChunkData) -> ChunkData:
     """The same rows in the same order, under a fresh chunk id and row ids that follow from it."""
-    chunk_id = tuid.mint()
-    return replace(data, chunk_id=chunk_id, row_ids=tuid.following(chunk_id, data.num_rows))
+    return ChunkData.fresh(data.entity_path, data.num_rows, data.timelines, data.components)
 
 
 def _forwarded(data: ChunkData, assignment: Assignment, mode: OutputMode) -> dict[str, Component]:

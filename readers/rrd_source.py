@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,16 +10,29 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ..engine.chunk import Chunk
 from ..engine.errors import ReadWarning
 from ..engine.limits import MIB, SPLIT_BYTES
 from ..engine.objects import is_url
-from ..engine.rrd import ChunkEntry, ManifestTable, Passage, RecoveringFile, RrdFile, StoreEntry, divided, says_all
-from ..engine.stream import Outline, Split
+from ..engine.rrd import (
+    ChunkEntry,
+    ManifestTable,
+    Passage,
+    PassedRun,
+    RecoveringFile,
+    RrdFile,
+    StoreEntry,
+    divided,
+    says_all,
+)
+from ..engine.stream import Fate, Outline, Split
 
 _PASSED_BYTES: Final = 256 * MIB
 """How much a task passes on: that takes a tenth of a second, and a task some hundredths before it begins."""
+
+_MOST_KINDS: Final = 1 << 61
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +90,11 @@ class RrdSource:
             for label, run in zip(self._labels(len(runs)), runs, strict=True)
         ]
 
-    def passing(self, keeps: Callable[[Outline], bool]) -> Sequence[RrdSplit] | None:
-        """Splits of the chunks for which ``keeps`` is true, whose messages can be passed on undecoded.
+    def passing(self, fate: Callable[[Outline], Fate]) -> Sequence[RrdSplit] | None:
+        """Splits of the chunks that are passed on, undecoded.
 
-        None where the file has no footer that says all of them, and for an object in a store.
+        None where some are looked into, where the file has no footer that says all of them, and for an object in a
+        store.
         """
         if is_url(self.path):
             return None
@@ -87,12 +102,38 @@ class RrdSource:
         table = file.listing(self.store)
         if table is None:
             return None
-        table = table.take(_kept(table, keeps))
+        fates = _fates(table, fate)
+        if bool(np.any(fates == Fate.LOOKED_INTO.value)):
+            return None
+        table = table.take(np.flatnonzero(fates == Fate.PASSED_ON.value))
         return self._of_tables(divided(table, _PASSED_BYTES), file) if says_all(table) else None
 
     def passage(self, split: RrdSplit) -> Passage | None:
         """The messages of a split that :meth:`passing` gave."""
         return Passage(split.listed, self.path, self.store) if isinstance(split.listed, ManifestTable) else None
+
+    def pieces(self, split: RrdSplit, fate: Callable[[Outline], Fate]) -> Iterator[PassedRun | Iterator[Chunk]]:
+        """A split in runs: messages that are passed on as they lie in the file, and chunks that are looked into."""
+        table = split.listed
+        if not isinstance(table, ManifestTable) or is_url(self.path):
+            yield self.read(split)
+            return
+        fates = _fates(table, fate)
+        rows = np.flatnonzero(fates != Fate.LEFT_OUT.value)
+        is_passed = fates[rows] == Fate.PASSED_ON.value
+        passage = Passage(table.take(rows[is_passed]), self.path, self.store)
+        if not (len(passage.table) and says_all(passage.table) and passage.lies_as_listed()):
+            yield self.read(split)
+            return
+        entries = table.take(rows[~is_passed]).entries()
+        file = RrdFile(self.path, split.version)
+        bounds = [0, *(np.flatnonzero(is_passed[1:] != is_passed[:-1]) + 1).tolist(), len(rows)]
+        before = np.concatenate([[0], np.cumsum(is_passed)]).tolist()
+        for start, stop in itertools.pairwise(bounds):
+            if is_passed[start]:
+                yield PassedRun(passage, before[start], before[stop])
+            else:
+                yield file.chunks(self.store, entries[start - before[start] : stop - before[stop]])
 
     def read(self, split: RrdSplit) -> Iterator[Chunk]:
         """The chunks of a split, undecoded where the footer tells their headers."""
@@ -112,19 +153,27 @@ class RrdSource:
         return [f"{Path(self.path).name} [{i + 1}/{count}]" for i in range(count)]
 
 
-def _kept(table: ManifestTable, keeps: Callable[[Outline], bool]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The rows for which ``keeps`` is true; it is asked once for all that are alike."""
+def _fates(table: ManifestTable, fate: Callable[[Outline], Fate]) -> npt.NDArray[np.int64]:
+    """The value of each row's fate; it is asked once for all that are alike."""
     codes, paths = table.entity_codes
-    present = table.timelines_present()
-    kind = codes * 2 + table.is_static
-    for has_timeline in present.values():
-        kind = np.unique(kind * 2 + has_timeline, return_inverse=True)[1]
+    present, held = table.timelines_present(), table.components_present()
+    kind, kinds = codes * 2 + table.is_static, 2 * len(paths)
+    for has in (*present.values(), *(held or {}).values()):
+        if kinds >= _MOST_KINDS:
+            found, kind = np.unique(kind, return_inverse=True)
+            kinds = len(found)
+        kind, kinds = kind * 2 + has, kinds * 2
     _, first, which = np.unique(kind, return_index=True, return_inverse=True)
-    verdicts = [
-        keeps(Outline(paths[codes[row]], bool(table.is_static[row]), [n for n, has in present.items() if has[row]]))
+    outlines = (
+        Outline(
+            paths[codes[row]],
+            bool(table.is_static[row]),
+            [name for name, has in present.items() if has[row]],
+            None if held is None else frozenset(d.component for d, has in held.items() if has[row]),
+        )
         for row in first.tolist()
-    ]
-    return np.flatnonzero(np.array(verdicts, dtype=bool)[which])
+    )
+    return np.array([fate(outline).value for outline in outlines], dtype=np.int64)[which]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from . import tuid
 from .columns import ComponentColumnLike, TimeColumnLike, descriptor_of
 from .data import ChunkData, Component, Timeline
 from .descriptor import ComponentDescriptor
@@ -38,12 +38,11 @@ def sorted_by_time(
     entity_path: str, length: int, timelines: tuple[Timeline, ...], components: tuple[Component, ...]
 ) -> ChunkData:
     """Rows in stable lexicographic order of the timelines (by name), with ids derived from a fresh chunk id."""
-    chunk_id = tuid.mint()
-    data = ChunkData(chunk_id, entity_path, tuid.following(chunk_id, length), timelines, components)
+    data = ChunkData.fresh(entity_path, length, timelines, components)
     order = time_order(timelines)
     if order is not None:
         moved = data.take(order)
-        return ChunkData(chunk_id, entity_path, data.row_ids, moved.timelines, moved.components)
+        return replace(data, timelines=moved.timelines, components=moved.components)
     return data
 
 

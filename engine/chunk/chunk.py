@@ -92,15 +92,8 @@ class Chunk:
         lines = [Timeline(n, _kind(a), a) for n, a in sorted(timelines.items(), key=lambda item: item[0].encode())]
         parts = [Component(d, wrap_each(v)) for d, v in components]
         length = len(lines[0].times) if lines else len(parts[0].values) if parts else 0
-        chunk_id = tuid.mint()
-        data = ChunkData(
-            chunk_id,
-            parse_entity_path(entity_path),
-            tuid.following(chunk_id, length),
-            tuple(lines),
-            tuple(sorted(parts, key=lambda c: c.descriptor.sort_key)),
-        )
-        return cls(data, None, None)
+        ordered = tuple(sorted(parts, key=lambda c: c.descriptor.sort_key))
+        return cls(ChunkData.fresh(parse_entity_path(entity_path), length, tuple(lines), ordered), None, None)
 
     @classmethod
     def lazy(cls, header: ChunkHeader | None, payload: Payload) -> Chunk:
@@ -248,9 +241,12 @@ class Chunk:
 
 def _decode(payload: Payload) -> ChunkData:
     """The columns in a payload; a batch that is no chunk is the file's fault, so a :class:`ReadError`."""
-    batch = payload.load()
+    load_data = getattr(payload, "load_data", None)
     try:
-        return sorbet.from_record_batch(batch)
+        data: ChunkData = sorbet.from_record_batch(payload.load()) if load_data is None else load_data()
+        return data
+    except ReadError:
+        raise
     except ValueError as error:
         raise ReadError(
             f"a record batch is no chunk: {error}",

@@ -57,6 +57,22 @@ class ChunkData:
     row_ids: pa.FixedSizeBinaryArray
     timelines: tuple[Timeline, ...]
     components: tuple[Component, ...]
+    _ascending: list[bool] = field(default_factory=list, repr=False, compare=False)
+
+    @classmethod
+    def fresh(
+        cls, entity_path: str, length: int, timelines: tuple[Timeline, ...], components: tuple[Component, ...]
+    ) -> ChunkData:
+        """Columns of ``length`` rows under a fresh chunk id, with row ids that follow from it."""
+        chunk_id = tuid.mint()
+        return cls(chunk_id, entity_path, tuid.following(chunk_id, length), timelines, components, [True])
+
+    @property
+    def ids_ascend(self) -> bool:
+        """Whether the row ids ascend (equal neighbours allowed)."""
+        if not self._ascending:
+            self._ascending.append(tuid.is_sorted(self.row_ids))
+        return self._ascending[0]
 
     @property
     def num_rows(self) -> int:
@@ -91,7 +107,7 @@ class ChunkData:
     def with_components(self, components: tuple[Component, ...]) -> ChunkData:
         """Other component columns beside the same rows and timelines, under a fresh chunk id."""
         ordered = tuple(sorted(components, key=lambda c: c.descriptor.sort_key))
-        return replace(self, chunk_id=tuid.mint(), components=ordered)
+        return ChunkData(tuid.mint(), self.entity_path, self.row_ids, self.timelines, ordered, self._ascending)
 
 
 def ticks(times: pa.Array) -> npt.NDArray[np.int64]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -22,7 +23,13 @@ _ROW_ID_TYPE = pa.binary(16)
 
 def to_record_batch(data: ChunkData) -> pa.RecordBatch:
     """The batch that Rerun would write for ``data``."""
-    fields = [_row_id_field(tuid.is_sorted(data.row_ids))]
+    columns = [data.row_ids, *(t.times for t in data.timelines), *(c.values for c in data.components)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema_of(data))
+
+
+def schema_of(data: ChunkData) -> pa.Schema:
+    """The schema of that batch."""
+    fields = [_row_id_field(data.ids_ascend)]
     fields += [_index_field(t.name, t.kind, t.is_sorted) for t in data.timelines]
     fields += [component_field(c.descriptor, c.values.type) for c in data.components]
     metadata = {
@@ -30,8 +37,7 @@ def to_record_batch(data: ChunkData) -> pa.RecordBatch:
         "rerun:entity_path": data.entity_path,
         "sorbet:version": VERSION,
     }
-    columns = [data.row_ids, *(t.times for t in data.timelines), *(c.values for c in data.components)]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata=metadata))
+    return pa.schema(fields, metadata=metadata)
 
 
 @lru_cache(maxsize=2)
@@ -70,7 +76,15 @@ def from_record_batch(batch: pa.RecordBatch) -> ChunkData:
 
     ``rerun:is_sorted`` is not trusted: sortedness is computed when it is needed.
     """
-    batch = migrate(batch)
+    return taken_apart(batch)[0]
+
+
+def taken_apart(batch: pa.RecordBatch) -> tuple[ChunkData, BatchLayout | None]:
+    """Like :func:`from_record_batch`, and how to do the same with other batches of this schema.
+
+    No layout where more has to be done than to take columns as they are.
+    """
+    given, batch = batch, migrate(batch)
     metadata = text_metadata(batch.schema.metadata)
     kinds = [_column_kind(f) for f in batch.schema]
     _check_order(batch, kinds)
@@ -78,16 +92,47 @@ def from_record_batch(batch: pa.RecordBatch) -> ChunkData:
         raise ValueError("Missing chunk ID")
     if "rerun:entity_path" not in metadata:
         raise ValueError("Missing entity path")
-    timelines = [_timeline(batch, i) for i, k in enumerate(kinds) if k == "index"]
-    components = [_component(batch, i) for i, k in enumerate(kinds) if k == "data"]
-    _check_unique(timelines, components)
-    return ChunkData(
+    timelines = {i: _timeline(batch, i) for i, k in enumerate(kinds) if k == "index"}
+    components = {i: _component(batch, i) for i, k in enumerate(kinds) if k == "data"}
+    _check_unique(timelines.values(), components.values())
+    lines = sorted(timelines.items(), key=lambda item: item[1].name.encode())
+    parts = sorted(components.items(), key=lambda item: item[1].descriptor.sort_key)
+    data = ChunkData(
         _chunk_id(metadata["rerun:id"]),
         parse_entity_path(metadata["rerun:entity_path"]),
         _row_ids(batch.column(0), batch.schema.field(0).name),
-        tuple(sorted(timelines, key=lambda t: t.name.encode())),
-        tuple(sorted(components, key=lambda c: c.descriptor.sort_key)),
+        tuple(t for _, t in lines),
+        tuple(c for _, c in parts),
     )
+    columns = (data.row_ids, *(t.times for t in timelines.values()), *(c.values for c in components.values()))
+    as_they_are = batch is given and [c.type for c in columns] == batch.schema.types
+    layout = BatchLayout(
+        data.entity_path,
+        tuple((i, t.name, t.kind) for i, t in lines),
+        tuple((i, c.descriptor) for i, c in parts),
+    )
+    return data, layout if as_they_are else None
+
+
+class BatchLayout(NamedTuple):
+    """Which columns of a batch are what: the timelines and components of a chunk, in its order; row ids come first."""
+
+    entity_path: str
+    timelines: tuple[tuple[int, str, TimelineKind], ...]
+    components: tuple[tuple[int, ComponentDescriptor], ...]
+
+    def chunk(self, batch: pa.RecordBatch, chunk_id: bytes) -> ChunkData | None:
+        """What :func:`from_record_batch` makes of a batch of this schema; None where it would refuse it."""
+        columns = batch.columns
+        if columns[0].null_count or any(columns[i].null_count for i, _, _ in self.timelines):
+            return None
+        return ChunkData(
+            chunk_id,
+            self.entity_path,
+            columns[0],
+            tuple([Timeline(name, kind, columns[i]) for i, name, kind in self.timelines]),
+            tuple([Component(descriptor, columns[i]) for i, descriptor in self.components]),
+        )
 
 
 def _chunk_id(text: str) -> bytes:
@@ -135,7 +180,7 @@ def _check_order(batch: pa.RecordBatch, kinds: list[str]) -> None:
         raise ValueError("Invalid column order: Index columns must come before any data columns")
 
 
-def _check_unique(timelines: list[Timeline], components: list[Component]) -> None:
+def _check_unique(timelines: Iterable[Timeline], components: Iterable[Component]) -> None:
     names: set[Any] = set()
     for t in timelines:
         if t.name in names:

@@ -10,11 +10,14 @@ import secrets
 import struct
 import threading
 import time
+from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 _PAIR = struct.Struct(">QQ")
+_ID_TYPE = pa.binary(16)
 _local = threading.local()
 
 
@@ -44,8 +47,13 @@ def following(tuid: bytes, count: int) -> pa.Array:
     stamp, counter = _PAIR.unpack(tuid)
     pairs = np.empty((count, 2), dtype=">u8")
     pairs[:, 0] = stamp
-    pairs[:, 1] = np.arange(1, count + 1, dtype=np.uint64) + np.uint64(counter)
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), count, [None, pa.py_buffer(pairs)])
+    pairs[:, 1] = _numbers(count) + np.uint64(counter)
+    return pa.FixedSizeBinaryArray.from_buffers(_ID_TYPE, count, [None, pa.py_buffer(pairs)], 0)
+
+
+@lru_cache(maxsize=16)
+def _numbers(count: int) -> npt.NDArray[np.uint64]:
+    return np.arange(1, count + 1, dtype=np.uint64)
 
 
 def to_text(tuid: bytes, prefix: str) -> str:
@@ -82,6 +90,8 @@ def is_sorted(ids: pa.Array) -> bool:
     if len(ids) < 2:
         return True
     pairs = np.frombuffer(ids.buffers()[1], dtype=">u8")[2 * ids.offset : 2 * (ids.offset + len(ids))].reshape(-1, 2)
-    pairs = pairs.astype(np.uint64)
-    high, low = pairs[:, 0], pairs[:, 1]
+    high, low = pairs[:, 0], pairs[:, 1].astype(np.uint64)
+    if bool(np.all(high == high[0])):
+        return bool(np.all(low[:-1] <= low[1:]))
+    high = high.astype(np.uint64)
     return bool(np.all((high[:-1] < high[1:]) | ((high[:-1] == high[1:]) & (low[:-1] <= low[1:]))))

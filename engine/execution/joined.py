@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 
 from ..chunk import Chunk
-from ..rrd import Passage
+from ..rrd import Passage, PassedRun
 from .packed import Packed
-from .passing import passage_of
+from .passing import passage_of, pieces_of
 from .work import Task, Work
 
 
@@ -39,6 +39,11 @@ class JoinedWork:
         """What one task passes on, where that is all that it does."""
         at = self.work_of(index)
         return passage_of(self._works[at], index - (self._ends[at - 1] if at else 0))
+
+    def pieces(self, index: int) -> Iterator[Chunk | PassedRun]:
+        """What comes of one task, in order, with what it only passes on in runs."""
+        at = self.work_of(index)
+        return pieces_of(self._works[at], index - (self._ends[at - 1] if at else 0))
 
     def source_paths(self) -> set[str]:
         """The files that any of the works reads."""

@@ -18,11 +18,11 @@ from ..failing import writing
 from ..faults import reach
 from ..phases import ENCODE, WRITE, Clock, measuring, phase
 from ..reports import SizeHistogram
-from ..rrd import ChunkEntry, MessageWriter, StoreEntry, digests_of, listing_of
+from ..rrd import MessageWriter, PassedRun, StoreEntry, WrittenChunks, digests_of, keeping_open
 from .chunk_rows import RowWriter
 from .failures import failure_to_dict, is_transient
 from .folders import Folder, NewFile
-from .passing import Passing, passage_of, task_counts
+from .passing import Passing, passage_of, pieces_of, task_counts
 from .quarantine import quarantining, rows_as_bytes
 from .staging import Staging
 from .work import Work
@@ -112,37 +112,42 @@ class PartJob:
     def _write(self, index: int, folder: Folder, name: str, new: NewFile, rows: RowWriter) -> Iterator[pa.RecordBatch]:
         began, started = time.time(), time.perf_counter()
         part = name + PART_SUFFIX
-        counts = {"chunks": 0, "rows": 0, "bytes": 0}
         with (
             quarantining() as quarantined,
+            keeping_open(),
             warnings.catch_warnings(record=True) as caught,
             measuring() as clock,
         ):
             warnings.simplefilter("always")
             writer = MessageWriter(new.file, self.stores[index], path=self.destination)
-            entries: list[ChunkEntry] = []
-            for chunk in self.work.run(index):
+            written = WrittenChunks(self.stores[index])
+            in_runs = self.passing is not None and writer.takes_runs and not self.digests
+            told = 0
+            for piece in pieces_of(self.work, index) if in_runs else self.work.run(index):
+                if isinstance(piece, PassedRun):
+                    clock.sizes_in += piece.sizes.tolist()
+                    written.add_run(piece, writer.append_run(piece))
+                    continue
                 with phase(ENCODE):
-                    entry = writer.append(chunk)
-                counts["chunks"] += 1
-                counts["rows"] += entry.header.num_rows
-                entries.append(entry)
-                if not self.digests and len(entries) >= (_MOST_LISTED if self.passing else 1):
-                    yield from _rows_of(entries, rows, part)
+                    written.add(writer.append(piece))
+                if not self.digests and len(written.entries) >= (_MOST_LISTED if self.passing else 1):
+                    told = written.chunks
+                    yield from _rows_of(written, rows, part)
             with phase(WRITE):
                 writer.flush()
                 with writing(self.destination):
                     reach("part.write", getattr(new.file, "name", None))
                     new.finish()
                     reach("part.rename")
-            counts["bytes"] = writer.position
+        counts = {"chunks": written.chunks, "rows": written.rows, "bytes": writer.position}
         if self.digests:
+            entries = written.take()
             for entry, digest in zip(entries, digests_of(folder.place(part), entries), strict=True):
                 yield from rows.add(entry, part, digest)
-        elif entries and len(entries) == counts["chunks"] and (table := listing_of(entries)) is not None:
+        elif not told and (table := written.listing()) is not None:
             rows.listing(table, part)
         else:
-            yield from _rows_of(entries, rows, part)
+            yield from _rows_of(written, rows, part)
         if quarantined:
             with writing(self.destination):
                 folder.put(name + QUARANTINE_SUFFIX, rows_as_bytes(quarantined))
@@ -169,11 +174,10 @@ class PartJob:
         rows.note("task", {**counts, "seconds": seconds, "began": began, **_measured(clock), **more})
 
 
-def _rows_of(entries: list[ChunkEntry], rows: RowWriter, part: str) -> Iterator[pa.RecordBatch]:
-    """Add a row for each entry; none is left."""
-    for entry in entries:
+def _rows_of(written: WrittenChunks, rows: RowWriter, part: str) -> Iterator[pa.RecordBatch]:
+    """Add a row for each chunk; none is left."""
+    for entry in written.take():
         yield from rows.add(entry, part)
-    entries.clear()
 
 
 def _measured(clock: Clock) -> dict[str, Any]:

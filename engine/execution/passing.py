@@ -13,8 +13,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from ..chunk import Chunk
 from ..failing import writing
-from ..rrd import Listed, Passage, StoreEntry
+from ..rrd import Listed, Passage, PassedRun, StoreEntry
 from .chunk_rows import Note
 from .folders import Folder
 from .work import Work
@@ -27,6 +28,15 @@ class PassingWork(Protocol):
     def passage(self, index: int) -> Passage | None:
         """What a task passes on, where that is all that it does."""
         ...
+
+    def pieces(self, index: int) -> Iterator[Chunk | PassedRun]:
+        """What comes of a task, in order: chunks, and between them runs of messages that it only passes on."""
+        ...
+
+
+def pieces_of(work: Work, index: int) -> Iterator[Chunk | PassedRun]:
+    """What comes of task ``index`` of any work, with what is only passed on in runs."""
+    return work.pieces(index) if isinstance(work, PassingWork) else work.run(index)
 
 
 def passage_of(work: Work, index: int) -> Passage | None:

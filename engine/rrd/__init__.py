@@ -5,14 +5,16 @@ from .digest import VerifiedPayload, digests_of
 from .encoded_payload import EncodedPayload, FramedPayload
 from .entry import ChunkEntry
 from .file import RrdFile
-from .listing import Listed, listing_of
+from .kept_open import keeping_open
+from .listing import Listed
 from .manifest_build import build_manifest
 from .manifest_table import ManifestTable
 from .message_writer import MessageWriter
-from .passage import Passage, divided, says_all
+from .passage import Passage, PassedRun, divided, says_all
 from .recovery import RecoveringFile, RecoveryReport
 from .store_entry import StoreEntry
 from .writer import RrdWriter
+from .written import WrittenChunks
 
 __all__ = [
     "ChunkEntry",
@@ -23,16 +25,18 @@ __all__ = [
     "ManifestTable",
     "MessageWriter",
     "Passage",
+    "PassedRun",
     "RecoveringFile",
     "RecoveryReport",
     "RrdFile",
     "RrdWriter",
     "StoreEntry",
     "VerifiedPayload",
+    "WrittenChunks",
     "build_manifest",
     "digests_of",
     "divided",
     "encode_batch",
-    "listing_of",
+    "keeping_open",
     "says_all",
 ]

@@ -27,7 +27,8 @@ _MOST_KEPT: Final = 64 * MIB
 _ACCELERATION: Final = 2
 """Of LZ4: on recordings of robots a fifth faster than 1, and two percent larger."""
 
-_ARROW_ERRORS: Final = (pa.ArrowException, OSError, MemoryError, ValueError, KeyError, OverflowError, StopIteration)
+ARROW_ERRORS: Final = (pa.ArrowException, OSError, MemoryError, ValueError, KeyError, OverflowError, StopIteration)
+"""What Arrow raises for bytes that are not what they should be."""
 
 
 class Compression(IntEnum):
@@ -42,7 +43,7 @@ def encode_batch(batch: pa.RecordBatch, compression: Compression = Compression.L
     """The payload that holds ``batch``, and its uncompressed size. Raises :class:`WriteError` above 1 GiB."""
     room = pa.ipc.get_record_batch_size(batch) + batch.schema.serialize().size + _END_SIZE
     _check_size(room)
-    fits = compression == Compression.LZ4 and not any(map(_has_dictionary, batch.schema.types))
+    fits = compression == Compression.LZ4 and not any(map(has_dictionary, batch.schema.types))
     stream = _in_kept(batch, room) if fits else _in_new(batch)
     _check_size(stream.size)
     return (compress(stream) if compression == Compression.LZ4 else stream), stream.size
@@ -56,11 +57,11 @@ def _check_size(size: int) -> None:
         )
 
 
-def _has_dictionary(datatype: pa.DataType) -> bool:
+def has_dictionary(datatype: pa.DataType) -> bool:
     """Whether values of the type are partly in dictionaries, which are messages of their own."""
     if pa.types.is_dictionary(datatype):
         return True
-    return any(_has_dictionary(datatype.field(i).type) for i in range(datatype.num_fields))
+    return any(has_dictionary(datatype.field(i).type) for i in range(datatype.num_fields))
 
 
 def _in_kept(batch: pa.RecordBatch, room: int) -> pa.Buffer:
@@ -95,7 +96,7 @@ def _room(size: int) -> pa.Buffer:
     return buffer
 
 
-def compress(data: pa.Buffer | bytes) -> bytes:
+def compress(data: pa.Buffer | bytes | memoryview) -> bytes:
     """``data`` as one LZ4 block without a size before it."""
     return bytes(lz4.block.compress(data, store_size=False, acceleration=_ACCELERATION))
 
@@ -142,7 +143,7 @@ def decode_batch(data: bytes, *, path: str, offset: int | None, what: str) -> pa
         batch.validate(full=True)
         _check_names(batch.schema)
         return batch
-    except _ARROW_ERRORS as error:
+    except ARROW_ERRORS as error:
         reason = "it holds no record batch" if isinstance(error, StopIteration) else str(error) or repr(error)
         raise ReadError(
             f"{what} is not a whole Arrow stream: {reason}", path=path, offset=offset, hint=_HINT
@@ -155,7 +156,7 @@ def decode_schema(data: bytes, *, path: str, offset: int | None, what: str) -> p
         schema = pa.ipc.open_stream(pa.py_buffer(data)).schema
         _check_names(schema)
         return schema
-    except _ARROW_ERRORS as error:
+    except ARROW_ERRORS as error:
         raise ReadError(f"{what} is not an Arrow schema: {error}", path=path, offset=offset, hint=_HINT) from error
 
 

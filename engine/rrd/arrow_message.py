@@ -15,6 +15,9 @@ from .messages import ArrowMsg
 from .positional import PositionalFile
 
 _PAYLOAD_TAG: Final = b"\x2a"
+_ENCODING_FIELD: Final = bytes((0x20, messages.ENCODING_ARROW_IPC))
+_ID_HEAD, _ID_MIDDLE = b"\x32\x12\x09", b"\x11"
+_STATIC, _TEMPORAL = b"\x38\x01", b"\x38\x00"
 _LAST_FIELD: Final = 7
 _WINDOW: Final = 512
 _SMALL: Final = 1 << 16
@@ -87,7 +90,8 @@ def locate(file: PositionalFile, offset: int, size: int) -> LocatedMessage:
     if size <= _SMALL:
         data = file.read(offset, size, what="a message")
         message = messages.parse(ArrowMsg, data, path=file.path, offset=offset)
-        return LocatedMessage(message, offset, len(message.payload), message.payload)
+        payload = message.payload
+        return LocatedMessage(message, offset, len(payload), payload)
     file.expect(offset, offset + size)
     window = _Window(file, offset, offset + size)
     head = bytearray()
@@ -129,10 +133,9 @@ def _value_length(window: _Window, wire_type: int) -> int:
 
 def message_head(store_field: bytes, compression: int, uncompressed_size: int, payload_size: int) -> bytes:
     """Everything of an ``ArrowMsg`` before its payload. ``store_field`` comes from :func:`store_field`."""
-    rest = ArrowMsg(
-        compression=compression, uncompressed_size=uncompressed_size, encoding=messages.ENCODING_ARROW_IPC
-    ).SerializeToString()
-    return b"".join((store_field, rest, _PAYLOAD_TAG, _varint(payload_size)))
+    named = bytes((0x10, compression)) if compression else b""
+    expanded = b"\x18" + _varint(uncompressed_size) if uncompressed_size else b""
+    return b"".join((store_field, named, expanded, _ENCODING_FIELD, _PAYLOAD_TAG, _varint(payload_size)))
 
 
 def store_field(store_id: Any) -> bytes:
@@ -142,7 +145,7 @@ def store_field(store_id: Any) -> bytes:
 
 def message_tail(chunk_id: bytes, is_static: bool) -> bytes:
     """Everything of an ``ArrowMsg`` after its payload."""
-    return bytes(ArrowMsg(chunk_id=messages.tuid_message(chunk_id), is_static=is_static).SerializeToString())
+    return b"".join((_ID_HEAD, chunk_id[7::-1], _ID_MIDDLE, chunk_id[:7:-1], _STATIC if is_static else _TEMPORAL))
 
 
 def _varint(value: int) -> bytes:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import xxhash
 
+from ..chunk.data import ChunkData
 from ..errors import ReadError
 from .encoded_payload import EncodedPayload, FramedPayload
 from .entry import ChunkEntry
@@ -44,6 +45,11 @@ class VerifiedPayload(FramedPayload):
         """Read, verify and decode the batch."""
         with open_positional(self.path, self.version) as file:
             return self.located(file).load()
+
+    def load_data(self) -> ChunkData:
+        """Read, verify and decode the chunk."""
+        with open_positional(self.path, self.version) as file:
+            return self.located(file).load_data()
 
     def located(self, file: PositionalFile) -> EncodedPayload:
         """The compressed bytes in memory, verified: what is written is what was checked."""

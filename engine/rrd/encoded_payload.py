@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from ..chunk.data import ChunkData
 from ..errors import ReadError
 from . import messages
 from .arrow_ipc import Compression, check_compression, check_sizes, decode_batch, decompress
 from .arrow_message import LocatedMessage, locate
-from .opening import open_positional
+from .chunk_decoding import decode_chunk
+from .opening import open_briefly, open_positional
 from .positional import PositionalFile
 
 _WHAT = "the payload of a chunk"
@@ -45,10 +47,27 @@ class EncodedPayload:
             return self._decode(self.data)
         return self._decode(file.read(self.offset, self.size, what=_WHAT))
 
+    def load_data(self) -> ChunkData:
+        """The chunk in the batch. Raises ``ReadError``, and ``ValueError`` for a batch that is none."""
+        if self.data is not None:
+            return self._chunk(self.data)
+        with open_briefly(self.path, self.version) as file:
+            return self.load_data_from(file)
+
+    def load_data_from(self, file: PositionalFile) -> ChunkData:
+        """Like :meth:`load_data`, from the file when it is open already."""
+        return self._chunk(file.read(self.offset, self.size, what=_WHAT) if self.data is None else self.data)
+
     def _decode(self, data: bytes) -> pa.RecordBatch:
-        where = {"path": self.path, "offset": self.offset}
-        stream = decompress(data, self.compression, self.uncompressed_size, **where, what=_WHAT)  # type: ignore[arg-type]
-        return decode_batch(stream, **where, what=_WHAT)  # type: ignore[arg-type]
+        return decode_batch(self._stream(data), path=self.path, offset=self.offset, what=_WHAT)
+
+    def _chunk(self, data: bytes) -> ChunkData:
+        return decode_chunk(self._stream(data), path=self.path, offset=self.offset, what=_WHAT)
+
+    def _stream(self, data: bytes) -> bytes:
+        return decompress(
+            data, self.compression, self.uncompressed_size, path=self.path, offset=self.offset, what=_WHAT
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +90,14 @@ class FramedPayload:
             batch = self._encoded(locate(file, self.offset, self.size)).load_from(file)
         self._check_id(_schema_id(batch))
         return batch
+
+    def load_data(self) -> ChunkData:
+        """The chunk in the batch. Raises ``ReadError``, and ``ValueError`` for a batch that is none."""
+        with open_briefly(self.path, self.version) as file:
+            data = self._encoded(locate(file, self.offset, self.size)).load_data_from(file)
+        if data.chunk_id != self.chunk_id:
+            self._check_id(data.chunk_id.hex())
+        return data
 
     def located(self, file: PositionalFile) -> EncodedPayload:
         """Where exactly the compressed bytes lie; reads the message around them only. Raises ``ReadError``."""

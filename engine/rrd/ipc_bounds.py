@@ -37,28 +37,30 @@ def read_batch(stream: pa.Buffer) -> pa.RecordBatch:
         raise ValueError("it does not begin with a schema")
     message = messages.read_next_message()
     if message.type == "record batch":
-        _check_message(message)
+        check_message(message)
         return pa.ipc.read_record_batch(message, pa.ipc.read_schema(schema))
     while message.type != "record batch":
-        _check_message(message)
+        check_message(message)
         message = messages.read_next_message()
-    _check_message(message)
+    check_message(message)
     return pa.ipc.open_stream(stream).read_next_batch()
 
 
-def _check_message(message: pa.Message) -> None:
+def check_message(message: pa.Message) -> bool:
+    """Whether a batch is compressed. Raises ``ValueError`` where it would expand beyond what may be believed."""
     metadata, body = memoryview(message.metadata), memoryview(message.body or b"")
     try:
         table = _follow(metadata, _field(metadata, _follow(metadata, 0), _MESSAGE_HEADER))
         if message.type == "dictionary":
             table = _follow(metadata, _field(metadata, table, _DICTIONARY_DATA))
         if _field(metadata, table, _BATCH_COMPRESSION) is None:
-            return
+            return False
         total = _declared_size(metadata, body, _follow(metadata, _field(metadata, table, _BATCH_BUFFERS)))
     except (struct.error, TypeError) as error:
         raise ValueError("the head of a batch is damaged") from error
     if total > min(MAX_CHUNK_UNCOMPRESSED, max(FREE_EXPANSION, len(body) * MAX_COMPRESSION_RATIO)):
         raise ValueError(f"its buffers declare {total:,} uncompressed bytes, more than is possible here")
+    return True
 
 
 def _declared_size(metadata: memoryview, body: memoryview, vector: int) -> int:

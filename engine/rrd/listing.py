@@ -78,9 +78,13 @@ def listing_of(entries: Sequence[ChunkEntry]) -> ManifestTable | None:
     None where a manifest can't: for chunks without rows, components that hold nothing, and the like.
     """
     try:
-        columns = columns_of_entries(entries, path="")
+        return listing_of_columns(columns_of_entries(entries, path=""))
     except WriteError:
         return None
+
+
+def listing_of_columns(columns: ChunkColumns) -> ManifestTable | None:
+    """The same of columns that a footer is made of."""
     union = union_fields(columns.union, columns.kinds)
     manifest = ManifestColumns(columns, union.descriptors)
     if manifest.detail_bytes > _MAX_DETAIL:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..chunk.descriptor import ComponentDescriptor
 from ..chunk.entity_path import parse_entity_path
 from .column_names import FIXED
 from .entry import ChunkEntry
@@ -108,6 +109,16 @@ class ManifestTable:
         """For each timeline, sorted by its bytes, which rows have it."""
         names = sorted(self.layout.timelines, key=str.encode)
         return {name: valid(self.batch.column(self.layout.timelines[name][0])) for name in names}
+
+    def components_present(self) -> dict[ComponentDescriptor, Mask] | None:
+        """For each component, which rows are said to have it; None where that is not told."""
+        if self.layout.details is None and bool(np.any(~self.is_static)):
+            return None
+        found = {d: np.asarray(nulls_as_zero(self.batch.column(p)), dtype=bool) for d, p in self.layout.statics.items()}
+        for detail in self.layout.details or ():
+            counted = nulls_as_zero(self.batch.column(detail.num_rows)) > 0
+            found[detail.descriptor] = found[detail.descriptor] | counted if detail.descriptor in found else counted
+        return found
 
     def fixed(self, name: str) -> pa.Array:
         """One of the columns that every manifest has."""

@@ -25,11 +25,12 @@ class MessageCopier:
 
     Small ones go through a buffer that stays in the processor's cache, as that is faster than one call of the kernel
     for each; large ones are copied by the kernel. What was written is sent on to the disk early, so that there is
-    little to wait for at the end.
+    little to wait for at the end, unless ``write_back`` is False.
     """
 
-    def __init__(self, source: PositionalFile, target: int, start: int) -> None:
+    def __init__(self, source: PositionalFile, target: int, start: int, *, write_back: bool = True) -> None:
         self._source = source
+        self._write_back = write_back
         self._target = target
         self._buffer = bytearray(_WINDOW)
         self._view = memoryview(self._buffer)
@@ -91,7 +92,7 @@ class MessageCopier:
 
     def _wrote(self, size: int) -> None:
         self._position += size
-        if self._position - self._flushed >= _FLUSH_BYTES:
+        if self._write_back and self._position - self._flushed >= _FLUSH_BYTES:
             start_writing_back(self._target, self._flushed, self._position - self._flushed)
             self._flushed = self._position
 

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import pyarrow as pa
 
 from ..errors import WriteError
+from ..failing import writing
 from ..objects.upload import SMALLEST_PART
 from ..phases import WRITE, passed_through, phase
-from .arrow_ipc import Compression, encode_batch
+from .arrow_ipc import Compression
 from .arrow_message import message_head, message_tail, store_field
+from .chunk_encoding import encode_chunk
 from .encoded_payload import EncodedPayload, RrdPayload
 from .entry import ChunkEntry
 from .framing import MESSAGE_HEADER_SIZE, MessageKind, message_header
+from .message_copy import MessageCopier
 from .opening import open_positional
 from .output import Output
 from .positional import PositionalFile
@@ -22,9 +25,13 @@ from .store_entry import StoreEntry
 _MANY: Final = 4 * SMALLEST_PART
 """Payloads below this are fetched with their neighbours, and sent: all but one part's worth would be anyway."""
 
+_JOINED: Final = 1 << 16
+"""Payloads below this are handed on in one piece with what is around them."""
+
 if TYPE_CHECKING:
     from ..chunk.chunk import Chunk
     from ..chunk.header import ChunkHeader
+    from .passage import Passage, PassedRun
 
 
 class MessageWriter:
@@ -43,9 +50,12 @@ class MessageWriter:
         compression: Compression = Compression.LZ4,
     ) -> None:
         self._out = file if isinstance(file, Output) else Output(file, path)
+        self._store = store
         self._store_field = store_field(store.to_message())
         self._compression = compression
         self._source: PositionalFile | None = None
+        self._copier: MessageCopier | None = None
+        self._fields: tuple[Passage, bytes, bytes] | None = None
 
     def append(self, chunk: Chunk) -> ChunkEntry:
         """Write one chunk; gives its header and where it lies, counted from where this writer began."""
@@ -53,15 +63,40 @@ class MessageWriter:
         if isinstance(payload, RrdPayload):
             return self._append_encoded(chunk.header, payload)
         try:
-            data, size = encode_batch(chunk.to_record_batch(), self._compression)
+            data, size = encode_chunk(chunk.data, self._compression)
         except WriteError as error:
             raise WriteError(f"{chunk.entity_path}: {error.message}", path=self._out.path, hint=error.hint) from error
         length = data.size if isinstance(data, pa.Buffer) else len(data)
-        tail, offset, total = self._write_head(chunk.header, self._compression, size, length)
+        header = chunk.header
+        head, tail, offset, total = self._frame(header, self._compression, size, length)
         with phase(WRITE):
-            self._out.write(data)
-            self._out.write(tail)
-        return ChunkEntry(chunk.header, offset, total, size)
+            if length < _JOINED:
+                self._out.write(b"".join((head, data, tail)))
+            else:
+                self._out.write(head)
+                self._out.write(data)
+                self._out.write(tail)
+        return ChunkEntry(header, offset, total, size)
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether :meth:`append_run` can be used: it needs a file with a descriptor."""
+        return self._out.handle is not None
+
+    def append_run(self, run: PassedRun) -> int:
+        """Copy messages as they are, but for the store they name; gives where they begin now, frame header and all."""
+        table, start = run.passage.table, self._out.position
+        before, after = self._passed_fields(run.passage)
+        rows = slice(run.start, run.stop)
+        with phase(WRITE):
+            self._out.flush()
+            copier = self._copier_from(run.passage.path)
+            with writing(self._out.path):
+                copier.copy(table.offsets[rows], table.sizes[rows], before, after)
+        size = int(run.sizes.sum())
+        self._out.wrote(size + (run.stop - run.start) * (MESSAGE_HEADER_SIZE + len(after) - len(before)))
+        passed_through(size)
+        return start
 
     @property
     def position(self) -> int:
@@ -77,12 +112,13 @@ class MessageWriter:
         """Close the file that payloads were last copied from."""
         if self._source is not None:
             self._source.close()
-            self._source = None
+            self._source = self._copier = None
 
     def _append_encoded(self, header: ChunkHeader, payload: RrdPayload) -> ChunkEntry:
         encoded = payload if isinstance(payload, EncodedPayload) else payload.located(self._open(payload))
-        tail, offset, total = self._write_head(header, encoded.compression, encoded.uncompressed_size, encoded.size)
+        head, tail, offset, total = self._frame(header, encoded.compression, encoded.uncompressed_size, encoded.size)
         with phase(WRITE):
+            self._out.write(head)
             if encoded.data is not None:
                 self._out.write(encoded.data)
             else:
@@ -92,19 +128,33 @@ class MessageWriter:
         passed_through(encoded.size)
         return ChunkEntry(header, offset, total, encoded.uncompressed_size)
 
-    def _write_head(
+    def _frame(
         self, header: ChunkHeader, compression: Compression, uncompressed_size: int, size: int
-    ) -> tuple[bytes, int, int]:
-        """Write all before the payload; gives what comes after it, and offset and size of the message."""
+    ) -> tuple[bytes, bytes, int, int]:
+        """What comes before the next payload and after it, and offset and size of their message."""
         head = message_head(self._store_field, compression, uncompressed_size, size)
         tail = message_tail(header.chunk_id, header.is_static)
         total = len(head) + size + len(tail)
         offset = self._out.position + MESSAGE_HEADER_SIZE
-        self._out.write(message_header(MessageKind.ARROW_MSG, total) + head)
-        return tail, offset, total
+        return message_header(MessageKind.ARROW_MSG, total) + head, tail, offset, total
 
     def _open(self, payload: RrdPayload) -> PositionalFile:
-        if self._source is None or self._source.path != payload.path:
+        return self._opened(payload.path, payload.version)
+
+    def _opened(self, path: str, version: str | None) -> PositionalFile:
+        if self._source is None or self._source.path != path:
             self.release()
-            self._source = open_positional(payload.path, payload.version)
+            self._source = open_positional(path, version)
         return self._source
+
+    def _copier_from(self, path: str) -> MessageCopier:
+        source = self._opened(path, None)
+        if self._copier is None:
+            assert self._out.handle is not None
+            self._copier = MessageCopier(source, self._out.handle, self._out.position, write_back=False)
+        return self._copier
+
+    def _passed_fields(self, passage: Passage) -> tuple[bytes, bytes]:
+        if self._fields is None or self._fields[0] is not passage:
+            self._fields = passage, *passage.fields(self._store)
+        return self._fields[1:]

@@ -9,6 +9,7 @@ from typing import Final
 
 from ..bounded import check_limit
 from ..objects import RemoteFile, is_url
+from .kept_open import kept_or_opened
 from .positional import PositionalFile
 
 NEVER_CHANGES: Final = ""
@@ -57,6 +58,11 @@ def open_positional(path: str | os.PathLike[str], version: str | None = None) ->
     if not is_url(text):
         return PositionalFile(text)
     return RemotePositional(_shared(text, version))
+
+
+def open_briefly(path: str, version: str | None = None) -> PositionalFile:
+    """Like :func:`open_positional`, for who is done with it before another file is opened: see :func:`keeping_open`."""
+    return open_positional(path, version) if is_url(path) else kept_or_opened(path)
 
 
 _open: OrderedDict[tuple[str, str], RemoteFile] = OrderedDict()

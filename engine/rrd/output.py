@@ -78,6 +78,15 @@ class Output:
         os.lseek(self._fd, size, os.SEEK_CUR)
         self.position += size
 
+    @property
+    def handle(self) -> int | None:
+        """The descriptor that is written to, where there is one."""
+        return self._fd
+
+    def wrote(self, size: int) -> None:
+        """Count bytes that another wrote to where the descriptor stood, after a :meth:`flush`."""
+        self.position += size
+
     def flush(self) -> None:
         """Hand everything written so far to the operating system."""
         if not self._pieces:

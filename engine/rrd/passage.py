@@ -34,14 +34,14 @@ class Passage(Listed):
 
     def size_in(self, store: StoreEntry) -> int:
         """Bytes that they take, with their frame headers, once they belong to ``store``."""
-        return int(self._sizes_in(store).sum()) + MESSAGE_HEADER_SIZE * self.chunks
+        return int(self.sizes_in(store).sum()) + MESSAGE_HEADER_SIZE * self.chunks
 
     def columns(self, store: StoreEntry, start: int) -> ChunkColumns | None:
         """What a footer says of them in a file where they lie from byte ``start`` on and belong to ``store``.
 
         None where the source's footer does not say enough.
         """
-        return self._columns(start, self._sizes_in(store))
+        return self._columns(start, self.sizes_in(store))
 
     def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
         """Append the messages to where the descriptor ``target`` stands, ``start`` bytes into its file.
@@ -50,30 +50,53 @@ class Passage(Listed):
         nothing is written. Raises :class:`ReadError` where the source ends before, :class:`WriteError` for
         ``destination``.
         """
-        before, after = (store_field(s.to_message()) for s in (self.store, store))
+        before, after = self.fields(store)
         try:
             source = PositionalFile(self.path)
         except (ReadError, SourceMissingError):
             return False
         with source:
-            with phase(READ):
-                if not _lie_as_listed(source, self.table, before):
-                    return False
+            if not self.lies_as_listed(source):
+                return False
             with phase(WRITE), writing(destination):
                 MessageCopier(source, target, start).copy(self.table.offsets, self.table.sizes, before, after)
         passed_through(self.source_size)
         return True
 
-    def _sizes_in(self, store: StoreEntry) -> Numbers:
-        change = len(store_field(store.to_message())) - len(store_field(self.store.to_message()))
-        return (self.table.sizes.astype(np.int64) + change).astype(np.uint64)
+    def lies_as_listed(self, source: PositionalFile | None = None) -> bool:
+        """Whether the messages lie in the file as its footer has them, and so can be copied without being parsed."""
+        try:
+            if source is None:
+                with PositionalFile(self.path) as opened:
+                    return self.lies_as_listed(opened)
+            with phase(READ):
+                return lie_as_listed(source, self.table, store_field(self.store.to_message()))
+        except (OSError, ReadError, SourceMissingError):
+            return False  # whoever reads it properly says what is wrong
+
+    def fields(self, store: StoreEntry) -> tuple[bytes, bytes]:
+        """What each message begins with, here and once it belongs to ``store``."""
+        before, after = (store_field(s.to_message()) for s in (self.store, store))
+        return before, after
+
+    def sizes_in(self, store: StoreEntry) -> Numbers:
+        """The messages' lengths once they belong to ``store``."""
+        before, after = self.fields(store)
+        return (self.table.sizes.astype(np.int64) + len(after) - len(before)).astype(np.uint64)
 
 
-def _lie_as_listed(source: PositionalFile, table: ManifestTable, field: bytes) -> bool:
-    try:
-        return lie_as_listed(source, table, field)
-    except OSError:
-        return False  # whoever reads it properly says what is wrong
+@dataclass(frozen=True, slots=True)
+class PassedRun:
+    """Some messages of a passage, one behind the other: the rows from ``start`` to before ``stop``."""
+
+    passage: Passage
+    start: int
+    stop: int
+
+    @property
+    def sizes(self) -> Numbers:
+        """Their lengths, where they lie."""
+        return self.passage.table.sizes[self.start : self.stop]
 
 
 def says_all(table: ManifestTable) -> bool:
@@ -91,4 +114,4 @@ def divided(table: ManifestTable, most: int) -> list[ManifestTable]:
     return [table.slice(start, stop) for start, stop in itertools.pairwise(bounds)]
 
 
-__all__ = ["Passage", "divided", "says_all"]
+__all__ = ["Passage", "PassedRun", "divided", "says_all"]

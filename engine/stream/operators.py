@@ -5,12 +5,13 @@ Each takes a chunk and gives the chunks that come of it, in order. Chaining them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ..chunk import Chunk, Component
 from ..chunk.columns import descriptor_of
+from ..chunk.outline import Fate, Outline
 from .content_filter import ContentFilter
 
 
@@ -26,13 +27,13 @@ class Operator(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """As much of a chunk as selecting whole chunks needs."""
+@runtime_checkable
+class FatefulOperator(Operator, Protocol):
+    """A step that can tell of some chunks what becomes of them without having them."""
 
-    entity_path: str
-    is_static: bool
-    timeline_names: Sequence[str]
+    def fate(self, outline: Outline) -> Fate:
+        """What becomes of a chunk: never more than the chunk itself, unless it is looked into."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,14 @@ class Selection:
         kept = tuple(c for c in chunk.data.components if c.descriptor.component not in self.components)
         return _sliced(chunk, taken), _sliced(chunk, kept) if kept else None
 
+    def fates(self, outline: Outline) -> tuple[Fate, Fate]:
+        """What becomes of a chunk among what is selected, and among the rest."""
+        if not self.matches(outline):
+            return Fate.LEFT_OUT, Fate.PASSED_ON
+        if self.components is None:
+            return Fate.PASSED_ON, Fate.LEFT_OUT
+        return Fate.LOOKED_INTO, Fate.LOOKED_INTO
+
     def describe(self) -> str:
         """The arguments, as given."""
         shown = []
@@ -120,6 +129,10 @@ class Filter:
         if selected is not None:
             yield selected
 
+    def fate(self, outline: Outline) -> Fate:
+        """What becomes of a chunk."""
+        return self.selection.fates(outline)[0]
+
     def describe(self) -> str:
         """One line for the plan."""
         return f"filter({self.selection.describe()})"
@@ -136,6 +149,10 @@ class Drop:
         _, rest = self.selection.part(chunk)
         if rest is not None:
             yield rest
+
+    def fate(self, outline: Outline) -> Fate:
+        """What becomes of a chunk."""
+        return self.selection.fates(outline)[1]
 
     def describe(self) -> str:
         """One line for the plan."""

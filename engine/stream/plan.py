@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from ..chunk import Chunk
+from ..chunk.outline import Fate, Outline
 from ..execution.packed import Packed
 from ..execution.work import Task
 from ..phases import OPERATE, READ, came_in, is_measuring, timed
-from ..rrd import Passage
-from .operators import Drop, Filter, Operator, Outline, Selection
+from ..rrd import Passage, PassedRun
+from .chain import Chain, Step
+from .operators import Drop, Filter, Operator, Selection
 from .source import Source, Split
 
 _log = logging.getLogger("chunkmill")
@@ -32,12 +34,19 @@ class NarrowingSource(Protocol):
 class PassingSource(Protocol):
     """A source whose chunks, where nothing looks into them, can go on as the messages that they are."""
 
-    def passing(self, keeps: Callable[[Outline], bool]) -> Sequence[Split] | None:
-        """Splits of only those chunks for which ``keeps`` is true, in order; None where it can't be told of all."""
+    def passing(self, fate: Callable[[Outline], Fate]) -> Sequence[Split] | None:
+        """Splits of only those chunks that are passed on, in order; None where it can't be told of all."""
         ...
 
     def passage(self, split: Any) -> Passage | None:
         """The messages of a split that :meth:`passing` gave."""
+        ...
+
+    def pieces(self, split: Any, fate: Callable[[Outline], Fate]) -> Iterator[PassedRun | Iterator[Chunk]]:
+        """A split, in order: runs of messages that are passed on, and between them the chunks that are looked into.
+
+        Where runs can't be told, all chunks, whatever becomes of them.
+        """
         ...
 
 
@@ -114,7 +123,7 @@ class Plan:
     """
 
     sources: tuple[Source[Any], ...]
-    chains: tuple[Callable[[Chunk], Iterator[Chunk]], ...]
+    chains: tuple[Chain, ...]
     splits: Sequence[tuple[int, Split]] = field(default=())
     passing: frozenset[int] = frozenset()
 
@@ -126,12 +135,29 @@ class Plan:
     def run(self, index: int) -> Iterator[Chunk]:
         """The chunks that task ``index`` gives, in order."""
         at, split = self.splits[index]
+        yield from self._fused(at, self.sources[at].read(split))
+
+    def _fused(self, at: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        """What the chain behind a source makes of chunks."""
         chain = self.chains[at]
         measured = is_measuring()
-        for chunk in timed(self.sources[at].read(split), READ):
+        for chunk in timed(chunks, READ):
             if measured:
                 came_in(chunk.byte_size)
             yield from timed(chain(chunk), OPERATE)
+
+    def pieces(self, index: int) -> Iterator[Chunk | PassedRun]:
+        """What comes of task ``index``, in order: chunks, and between them runs of messages that it only passes on."""
+        at, split = self.splits[index]
+        source, chain = self.sources[at], self.chains[at]
+        if not isinstance(source, PassingSource) or not chain.may_pass_on:
+            yield from self.run(index)
+            return
+        for piece in timed(source.pieces(split, chain.fate), READ):
+            if isinstance(piece, PassedRun):
+                yield piece
+            else:
+                yield from self._fused(at, piece)
 
     def passage(self, index: int) -> Passage | None:
         """What task ``index`` passes on, where that is all that it does."""
@@ -162,7 +188,7 @@ def compile_plan(
     read: list[Source[Any]] = []
     splits: list[tuple[int, Split]] = []
     passed: set[int] = set()
-    chains = tuple(_Chain(_number(node, consumers, sink)) for node in sources)
+    chains = tuple(Chain(_number(node, consumers, sink)) for node in sources)
     for i, (node, fused) in enumerate(zip(sources, chains, strict=True)):
         source = node.source if replace_source is None else replace_source(node.source)
         head = _leading_selections(node, consumers)
@@ -176,11 +202,11 @@ def compile_plan(
     return Plan(tuple(read), chains, Packed(splits), frozenset(passed))
 
 
-def _passed_splits(source: Source[Any], chain: _Chain) -> Sequence[Split] | None:
+def _passed_splits(source: Source[Any], chain: Chain) -> Sequence[Split] | None:
     """The splits of a source whose chunks only pass through ``chain``; None where more is done to them."""
-    if not isinstance(source, PassingSource) or not chain.selects_whole_chunks:
+    if not isinstance(source, PassingSource) or not chain.may_pass_on:
         return None
-    return source.passing(chain.keeps)
+    return source.passing(chain.fate)
 
 
 def _collect(node: Node, consumers: dict[Node, list[Node]], sources: list[SourceNode], seen: set[Node]) -> None:
@@ -232,25 +258,7 @@ def _leading_selections(source: SourceNode, consumers: dict[Node, list[Node]]) -
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A node of a fused chain: what it does to a chunk and the positions of the steps it feeds."""
-
-    operator: Operator | None
-    selection: Selection | None
-    feeds: tuple[int, ...]
-    feeds_rest: tuple[int, ...]
-    is_sink: bool
-
-    @property
-    def selects_whole_chunks(self) -> bool:
-        """Whether chunks come out as they came in, or not at all."""
-        if self.operator is None:
-            return self.selection is None or self.selection.components is None
-        return isinstance(self.operator, (Filter, Drop)) and self.operator.selection.components is None
-
-
-def _number(source: SourceNode, consumers: dict[Node, list[Node]], sink: Node) -> tuple[_Step, ...]:
+def _number(source: SourceNode, consumers: dict[Node, list[Node]], sink: Node) -> tuple[Step, ...]:
     """The part of the graph behind ``source`` as numbered steps, so that it pickles small."""
     order: list[Node] = [source]
     for node in order:
@@ -265,7 +273,7 @@ def _number(source: SourceNode, consumers: dict[Node, list[Node]], sink: Node) -
             feeds = tuple(at[c] for c in fed if isinstance(c, BranchNode) and c.selected)
             rest = tuple(at[c] for c in fed if isinstance(c, BranchNode) and not c.selected)
         steps.append(
-            _Step(
+            Step(
                 node.operator if isinstance(node, OperatorNode) else None,
                 node.selection if isinstance(node, SplitNode) else None,
                 feeds,
@@ -274,53 +282,3 @@ def _number(source: SourceNode, consumers: dict[Node, list[Node]], sink: Node) -
             )
         )
     return tuple(steps)
-
-
-@dataclass(frozen=True, slots=True)
-class _Chain:
-    """The fused operators behind one source."""
-
-    steps: tuple[_Step, ...]
-
-    def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
-        return self._flow(0, chunk)
-
-    @property
-    def selects_whole_chunks(self) -> bool:
-        """Whether no step looks into a chunk, or can give one twice."""
-        fed = [at for step in self.steps for at in (*step.feeds, *step.feeds_rest)]
-        return len(fed) == len(set(fed)) and all(step.selects_whole_chunks for step in self.steps)
-
-    def keeps(self, outline: Outline) -> bool:
-        """Whether a chunk comes out, where :attr:`selects_whole_chunks`."""
-        return self._keeps(0, outline)
-
-    def _keeps(self, at: int, outline: Outline) -> bool:
-        step = self.steps[at]
-        if step.selection is not None:
-            fed = step.feeds if step.selection.matches(outline) else step.feeds_rest
-        elif isinstance(step.operator, (Filter, Drop)):
-            matches = step.operator.selection.matches(outline)
-            if matches is isinstance(step.operator, Drop):
-                return False
-            fed = step.feeds
-        else:
-            fed = step.feeds
-        return step.is_sink or any(self._keeps(i, outline) for i in fed)
-
-    def _flow(self, at: int, chunk: Chunk) -> Iterator[Chunk]:
-        step = self.steps[at]
-        if step.selection is not None:
-            selected, rest = step.selection.part(chunk)
-            yield from self._feed(step.feeds, selected)
-            yield from self._feed(step.feeds_rest, rest)
-            return
-        for out in (chunk,) if step.operator is None else step.operator(chunk):
-            if step.is_sink:
-                yield out
-            yield from self._feed(step.feeds, out)
-
-    def _feed(self, steps: tuple[int, ...], chunk: Chunk | None) -> Iterator[Chunk]:
-        if chunk is not None:
-            for at in steps:
-                yield from self._flow(at, chunk)

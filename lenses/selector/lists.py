@@ -156,7 +156,7 @@ def list_array(values: pa.Array, offsets: Offsets, valid: Validity | pa.Buffer |
         offsets = offsets.astype(np.int32)
     if isinstance(valid, np.ndarray):
         valid = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    kind = pa.list_(pa.field("item", values.type))
+    kind = pa.list_(values.type)
     buffers = [valid, pa.py_buffer(offsets)]
     return pa.Array.from_buffers(kind, len(offsets) - 1, buffers, -1 if valid is not None else 0, 0, [values])
 

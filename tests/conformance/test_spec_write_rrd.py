@@ -201,9 +201,10 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return load
 
     for kind in (FramedPayload, EncodedPayload):
-        monkeypatch.setattr(kind, "load", counting(kind.load))
-    original = EncodedPayload._decode
-    monkeypatch.setattr(EncodedPayload, "_decode", lambda self, data: (found.append(-1), original(self, data))[1])
+        for way in ("load", "load_data"):
+            monkeypatch.setattr(kind, way, counting(getattr(kind, way)))
+    original = EncodedPayload._stream
+    monkeypatch.setattr(EncodedPayload, "_stream", lambda self, data: (found.append(-1), original(self, data))[1])
     return found
 
 

@@ -1,0 +1,108 @@
+"""What a task wrote into its part: chunks one by one, and runs of messages that were passed on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import WriteError
+from .chunk_columns import UnionComponent, columns_of_entries, joined
+from .entry import ChunkEntry
+from .framing import MESSAGE_HEADER_SIZE
+from .listing import listing_of, listing_of_columns
+from .manifest_table import ManifestTable, Numbers
+from .passage import Passage, PassedRun
+from .store_entry import StoreEntry
+from .taken_columns import columns_of_table
+
+
+class _Passed(NamedTuple):
+    """Rows of a passage, with where and how long they are now."""
+
+    table: ManifestTable
+    offsets: Numbers
+    sizes: Numbers
+
+
+class WrittenChunks:
+    """Collects what was written into one part, of one store, in order."""
+
+    def __init__(self, store: StoreEntry) -> None:
+        self.entries: list[ChunkEntry] = []
+        """The chunks that were not passed on."""
+
+        self.chunks = self.rows = 0
+        self._store = store
+        self._passage: Passage | None = None
+        self._runs: list[tuple[PassedRun, int]] = []
+
+    def add(self, entry: ChunkEntry) -> None:
+        """One more chunk."""
+        self.entries.append(entry)
+        self.chunks += 1
+        self.rows += entry.header.num_rows
+
+    def add_run(self, run: PassedRun, position: int) -> None:
+        """Messages that begin at ``position``. All runs of a part are of one passage."""
+        assert self._passage in (None, run.passage)
+        self._passage = run.passage
+        self._runs.append((run, position))
+        self.chunks += run.stop - run.start
+        self.rows += int(run.passage.table.num_rows[run.start : run.stop].sum())
+
+    def listing(self) -> ManifestTable | None:
+        """Rows of a manifest that say of all of them what a footer would; None where one can't: see listing_of."""
+        passed = self._passed()
+        if passed is None:
+            return listing_of(self.entries) if self.entries else None
+        columns = columns_of_table(passed.table)
+        if columns is None:
+            return None
+        columns = replace(columns, offsets=passed.offsets, sizes=passed.sizes)
+        try:
+            if self.entries:
+                own = columns_of_entries(self.entries, path="")
+                if _disagree(own.union, columns.union):
+                    return None
+                columns = joined([own, columns], path="")
+            table = listing_of_columns(columns)
+        except WriteError:
+            return None
+        return None if table is None else table.ordered()
+
+    def take(self) -> list[ChunkEntry]:
+        """An entry for each, in order; none is left."""
+        entries, self.entries = self.entries, []
+        passed = self._passed()
+        if passed is not None:
+            self._runs = []
+            places = zip(passed.table.entries(), passed.offsets.tolist(), passed.sizes.tolist(), strict=True)
+            entries += [replace(entry, offset=offset, size=size) for entry, offset, size in places]
+            entries.sort(key=lambda e: e.offset)
+        return entries
+
+    def _passed(self) -> _Passed | None:
+        if self._passage is None or not self._runs:
+            return None
+        rows = np.concatenate([np.arange(run.start, run.stop) for run, _ in self._runs])
+        counts = [run.stop - run.start for run, _ in self._runs]
+        sizes = self._passage.sizes_in(self._store)[rows]
+        ends = np.cumsum(sizes + np.uint64(MESSAGE_HEADER_SIZE), dtype=np.uint64)
+        firsts = np.cumsum([0, *counts[:-1]])
+        before = np.append(np.zeros(1, np.uint64), ends)[firsts]  # of all runs, one behind the other
+        shifts = np.array([position for _, position in self._runs], dtype=np.uint64) - before
+        return _Passed(self._passage.table.take(rows), ends - sizes + np.repeat(shifts, counts), sizes)
+
+
+def _disagree(
+    first: Mapping[tuple[str, str], UnionComponent], second: Mapping[tuple[str, str], UnionComponent]
+) -> bool:
+    """Whether a component is described in two ways: then the chunk that comes first in the file has its way."""
+    return any(
+        (known.descriptor, known.datatype) != (second[key].descriptor, second[key].datatype)
+        for key, known in first.items()
+        if key in second
+    )
