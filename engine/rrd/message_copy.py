@@ -61,8 +61,10 @@ class MessageCopier:
     def _copy(self, start: int, stop: int) -> None:
         if stop - start >= _KERNEL_SIZE:
             self._flush()
-            copy_range(self._source, start, stop - start, self._target)
-            self._wrote(stop - start)
+            for at in range(start, stop, _FLUSH_BYTES):
+                size = min(_FLUSH_BYTES, stop - at)
+                copy_range(self._source, at, size, self._target)
+                self._wrote(size)
             return
         while start < stop:
             if self._filled == _WINDOW or len(self._pieces) >= _MOST_PIECES:
