@@ -1,0 +1,161 @@
+"""Compaction by entity: chunks by reference, wherever they lie, divided into tasks over whole entities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..chunk import Chunk
+from ..execution.work import Task
+from ..limits import MIB, SPLIT_BYTES
+from ..rrd import ChunkEntry, FramedPayload, ManifestTable
+from .compactor import Compactor
+from .passes import optimised
+from .profile import OptimizationProfile, Settings
+from .reference import stored_size
+from .video import rebatch_video, video_groups
+
+WHOLE_ENTITY: Final = 32 * MIB
+"""Compressed bytes of an entity up to which it is laid out at once, in memory."""
+
+_CHUNK_BYTES: Final = 128 * 1024
+"""What a chunk takes beside its bytes: as long as this many of them."""
+
+_Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class FoundChunks:
+    """Chunks by reference: those of a file (local, or an object of ``version``) that ``listed`` names, in that order.
+
+    Pickles without an object for each where ``listed`` is a table.
+    """
+
+    path: str
+    version: str | None
+    listed: ManifestTable | tuple[ChunkEntry, ...]
+
+    @cached_property
+    def entity_codes(self) -> tuple[_Integers, list[str]]:
+        """For each chunk a number, and for each number its entity path."""
+        if isinstance(self.listed, ManifestTable):
+            return self.listed.entity_codes
+        numbers: dict[str, int] = {}
+        codes = [numbers.setdefault(e.header.entity_path, len(numbers)) for e in self.listed]
+        return np.array(codes, dtype=np.int64), list(numbers)
+
+    @cached_property
+    def sizes(self) -> _Integers:
+        """The messages' lengths in bytes."""
+        if isinstance(self.listed, ManifestTable):
+            return self.listed.sizes.astype(np.int64)
+        return np.array([e.size for e in self.listed], dtype=np.int64)
+
+    def take(self, rows: _Integers) -> FoundChunks:
+        """Some of the chunks, in that order."""
+        if isinstance(self.listed, ManifestTable):
+            return replace(self, listed=self.listed.take(rows))
+        return replace(self, listed=tuple(self.listed[i] for i in rows.tolist()))
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The chunks, undecoded."""
+        entries = self.listed.entries() if isinstance(self.listed, ManifestTable) else self.listed
+        for e in entries:
+            payload = FramedPayload(self.path, e.offset, e.size, e.header.chunk_id, version=self.version)
+            yield Chunk.lazy(e.header if e.header.components else None, payload)
+
+
+@dataclass(frozen=True)
+class EntityWork:
+    """Tasks over whole entities, laid out by ``profile``, those that take longest first.
+
+    A group holds all chunks of one or more entities. Memory is bounded by :data:`WHOLE_ENTITY` for each task.
+    """
+
+    groups: tuple[tuple[FoundChunks, ...], ...]
+    profile: OptimizationProfile | None
+
+    @classmethod
+    def over(cls, found: Sequence[FoundChunks], profile: OptimizationProfile | None) -> EntityWork:
+        """All chunks of ``found``, several small entities to a task."""
+        costs: dict[str, int] = {}
+        for some in found:
+            codes, paths = some.entity_codes
+            totals = np.bincount(codes, some.sizes + _CHUNK_BYTES, len(paths))
+            for path, total in zip(paths, totals.tolist(), strict=True):
+                costs[path] = costs.get(path, 0) + int(total)
+        group_of = _grouped(costs)
+        groups: list[list[FoundChunks]] = [[] for _ in range(max(group_of.values(), default=-1) + 1)]
+        for some in found:
+            codes, paths = some.entity_codes
+            numbers = np.array([group_of[path] for path in paths], dtype=np.int64)[codes]
+            for number in np.unique(numbers).tolist():
+                groups[number].append(some.take(np.flatnonzero(numbers == number)))
+        return cls(tuple(map(tuple, groups)), profile)
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """One task a group of entities."""
+        total = len(self.groups)
+        return [
+            Task(i, f"compaction [{i + 1}/{total}]", sum(int(some.sizes.sum()) for some in group))
+            for i, group in enumerate(self.groups)
+        ]
+
+    def run(self, index: int) -> Iterator[Chunk]:
+        """The chunks of a group, entity by entity."""
+        entities: dict[str, list[Chunk]] = {}
+        for some in self.groups[index]:
+            for chunk in some.chunks():
+                entities.setdefault(chunk.entity_path, []).append(chunk)
+        while entities:
+            yield from laid_out(entities.pop(next(iter(entities))), self.profile)
+
+    def source_paths(self) -> set[str]:
+        """The files that the chunks lie in."""
+        return {some.path for group in self.groups for some in group}
+
+
+def _grouped(costs: dict[str, int]) -> dict[str, int]:
+    """The number of the task of each entity: descending by cost, each task as full as a split."""
+    groups: dict[str, int] = {}
+    number, left = -1, 0
+    for path, cost in sorted(costs.items(), key=lambda item: -item[1]):
+        if left < cost or left <= 0:
+            number, left = number + 1, SPLIT_BYTES
+        groups[path] = number
+        left -= cost
+    return groups
+
+
+def laid_out(entity: Sequence[Chunk], profile: OptimizationProfile | None) -> Iterator[Chunk]:
+    """The chunks of one entity as ``profile`` wants them.
+
+    An entity too large to be held at once is compacted as it passes, and a video stream in it laid out by its groups of
+    pictures straight from where it lies.
+    """
+    if sum(map(stored_size, entity)) <= WHOLE_ENTITY:
+        yield from optimised(map(_unloaded, entity), profile)
+        return
+    settings = Settings.of(profile)
+    video = video_groups([c.header for c in entity]) if settings.gop_batching else []
+    for group in video:
+        yield from rebatch_video([_unloaded(entity[i]) for i in group], settings)
+    in_video = {i for group in video for i in group}
+    rest = [c for i, c in enumerate(entity) if i not in in_video]
+    yield from optimised((_unloaded(c) for c in rest if c.is_static), profile)
+    compactor = Compactor(profile)
+    for chunk in rest:
+        if not chunk.is_static:
+            yield from compactor.add(_unloaded(chunk))
+    yield from compactor.finish()
+
+
+def _unloaded(chunk: Chunk) -> Chunk:
+    """The same chunk in an object of its own: what is loaded to lay it out goes with that."""
+    return chunk if chunk.payload is None else Chunk.lazy(chunk.header, chunk.payload)
