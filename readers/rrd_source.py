@@ -14,7 +14,7 @@ from ..engine.chunk import Chunk
 from ..engine.errors import ReadWarning
 from ..engine.limits import MIB, SPLIT_BYTES
 from ..engine.objects import is_url
-from ..engine.rrd import ChunkEntry, ManifestTable, Passage, RecoveringFile, RrdFile, StoreEntry, divided, says_all
+from ..engine.rrd import ChunkEntry, FilePassage, ManifestTable, RecoveringFile, RrdFile, StoreEntry, divided, says_all
 from ..engine.stream import Outline, Split
 
 _PASSED_BYTES: Final = 256 * MIB
@@ -90,9 +90,9 @@ class RrdSource:
         table = table.take(_kept(table, keeps))
         return self._of_tables(divided(table, _PASSED_BYTES), file) if says_all(table) else None
 
-    def passage(self, split: RrdSplit) -> Passage | None:
+    def passage(self, split: RrdSplit) -> FilePassage | None:
         """The messages of a split that :meth:`passing` gave."""
-        return Passage(split.listed, self.path, self.store) if isinstance(split.listed, ManifestTable) else None
+        return FilePassage(split.listed, self.store, self.path) if isinstance(split.listed, ManifestTable) else None
 
     def read(self, split: RrdSplit) -> Iterator[Chunk]:
         """The chunks of a split, undecoded where the footer tells their headers."""

@@ -9,15 +9,17 @@ from .listing import Listed, listing_of
 from .manifest_build import build_manifest
 from .manifest_table import ManifestTable
 from .message_writer import MessageWriter
-from .passage import Passage, divided, says_all
+from .passage import FilePassage, Passage, divided, says_all
 from .recovery import RecoveringFile, RecoveryReport
 from .store_entry import StoreEntry
+from .verified_passage import VerifiedPassage
 from .writer import RrdWriter
 
 __all__ = [
     "ChunkEntry",
     "Compression",
     "EncodedPayload",
+    "FilePassage",
     "FramedPayload",
     "Listed",
     "ManifestTable",
@@ -28,6 +30,7 @@ __all__ = [
     "RrdFile",
     "RrdWriter",
     "StoreEntry",
+    "VerifiedPassage",
     "VerifiedPayload",
     "build_manifest",
     "digests_of",

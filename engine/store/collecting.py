@@ -20,9 +20,9 @@ from ..execution.runner import RunOptions, run_parts
 from ..execution.staging import Staging
 from ..execution.work import Task, Work
 from ..limits import SPLIT_BYTES
-from ..rrd import StoreEntry
+from ..rrd import FilePassage, Passage, StoreEntry, VerifiedPassage
 from ..rrd.opening import NEVER_CHANGES
-from .entities import EntityWork, FoundChunks
+from .entities import EntityWork, FoundChunks, InFile, InStore
 from .passes import optimised
 from .profile import OptimizationProfile
 
@@ -105,11 +105,11 @@ def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOp
     found: dict[int, list[FoundChunks]] = defaultdict(list)
     rest: list[int] = []
     for task in work.tasks:
-        passage = passage_of(work, task.index)
-        if passage is None:
+        there = _at_source(passage_of(work, task.index))
+        if there is None:
             rest.append(task.index)
         else:
-            found[task.index].append(FoundChunks(passage.path, None, passage.table))
+            found[task.index].append(there)
     if rest:
         some = SomeWork(work, tuple(rest))
         stores = (store,) * len(rest)
@@ -119,11 +119,18 @@ def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOp
     return [part for index in sorted(found) for part in found[index]]
 
 
+def _at_source(passage: Passage | None) -> FoundChunks | None:
+    """What a task passes on, where it lies."""
+    if isinstance(passage, VerifiedPassage):
+        return InStore(passage)
+    return InFile(passage.path, None, passage.table) if isinstance(passage, FilePassage) else None
+
+
 def _in_parts(
     work: Work, chunks: Sequence[PartChunk], notes: Sequence[Note], staging: Staging
-) -> Iterator[tuple[int, FoundChunks]]:
+) -> Iterator[tuple[int, InFile]]:
     """What lies in the parts of each task."""
     for passed in passed_parts(work, notes):
-        yield passed.task, FoundChunks(staging.folder.place(passed.file), NEVER_CHANGES, passed.passage.table)
+        yield passed.task, InFile(staging.folder.place(passed.file), NEVER_CHANGES, passed.passage.table)
     for (task, part), listed in groupby(chunks, key=lambda c: (c.task, c.part)):
-        yield task, FoundChunks(staging.folder.place(part), NEVER_CHANGES, tuple(c.entry for c in listed))
+        yield task, InFile(staging.folder.place(part), NEVER_CHANGES, tuple(c.entry for c in listed))

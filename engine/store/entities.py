@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..chunk import Chunk
 from ..execution.work import Task
 from ..limits import MIB, SPLIT_BYTES
-from ..rrd import ChunkEntry, FramedPayload, ManifestTable
+from ..rrd import ChunkEntry, FramedPayload, ManifestTable, VerifiedPassage
 from .compactor import Compactor
 from .passes import optimised
 from .profile import OptimizationProfile, Settings
@@ -26,22 +26,76 @@ WHOLE_ENTITY: Final = 32 * MIB
 _CHUNK_BYTES: Final = 128 * 1024
 """What a chunk takes beside its bytes: as long as this many of them."""
 
-_Integers = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.int64]
+
+
+class FoundChunks(Protocol):
+    """Chunks by reference, in order. They pickle, with little for each."""
+
+    @property
+    def entity_codes(self) -> tuple[Integers, list[str]]:
+        """For each chunk a number, and for each number its entity path."""
+        ...
+
+    @property
+    def sizes(self) -> Integers:
+        """The messages' lengths in bytes."""
+        ...
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The files that they lie in."""
+        ...
+
+    def take(self, rows: Integers) -> FoundChunks:
+        """Some of the chunks, in that order."""
+        ...
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The chunks, undecoded."""
+        ...
 
 
 @dataclass(frozen=True)
-class FoundChunks:
-    """Chunks by reference: those of a file (local, or an object of ``version``) that ``listed`` names, in that order.
+class InStore:
+    """Chunks of another store, with their digests."""
 
-    Pickles without an object for each where ``listed`` is a table.
-    """
+    passage: VerifiedPassage
+
+    @property
+    def entity_codes(self) -> tuple[Integers, list[str]]:
+        """For each chunk a number, and for each number its entity path."""
+        return self.passage.table.entity_codes
+
+    @property
+    def sizes(self) -> Integers:
+        """The messages' lengths in bytes."""
+        return self.passage.table.sizes.astype(np.int64)
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The files that they lie in."""
+        return self.passage.paths
+
+    def take(self, rows: Integers) -> InStore:
+        """Some of the chunks, in that order."""
+        return InStore(self.passage.take(rows))
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The chunks, undecoded."""
+        return self.passage.chunks_there()
+
+
+@dataclass(frozen=True)
+class InFile:
+    """The chunks of a file (local, or an object of ``version``) that ``listed`` names."""
 
     path: str
     version: str | None
     listed: ManifestTable | tuple[ChunkEntry, ...]
 
     @cached_property
-    def entity_codes(self) -> tuple[_Integers, list[str]]:
+    def entity_codes(self) -> tuple[Integers, list[str]]:
         """For each chunk a number, and for each number its entity path."""
         if isinstance(self.listed, ManifestTable):
             return self.listed.entity_codes
@@ -50,13 +104,18 @@ class FoundChunks:
         return np.array(codes, dtype=np.int64), list(numbers)
 
     @cached_property
-    def sizes(self) -> _Integers:
+    def sizes(self) -> Integers:
         """The messages' lengths in bytes."""
         if isinstance(self.listed, ManifestTable):
             return self.listed.sizes.astype(np.int64)
         return np.array([e.size for e in self.listed], dtype=np.int64)
 
-    def take(self, rows: _Integers) -> FoundChunks:
+    @property
+    def paths(self) -> Sequence[str]:
+        """The file."""
+        return (self.path,)
+
+    def take(self, rows: Integers) -> InFile:
         """Some of the chunks, in that order."""
         if isinstance(self.listed, ManifestTable):
             return replace(self, listed=self.listed.take(rows))
@@ -118,7 +177,7 @@ class EntityWork:
 
     def source_paths(self) -> set[str]:
         """The files that the chunks lie in."""
-        return {some.path for group in self.groups for some in group}
+        return {path for group in self.groups for some in group for path in some.paths}
 
 
 def _grouped(costs: dict[str, int]) -> dict[str, int]:

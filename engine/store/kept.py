@@ -113,7 +113,7 @@ class KeptFolder:
                 path=path,
                 hint="Restore the file from a copy.",
             )
-        return [self._chunk(c) for c in found]
+        return [self._chunk(c, version.store) for c in found]
 
     def _version(self, name: str) -> StoreVersion:
         place = self._versions.place(name)
@@ -131,11 +131,17 @@ class KeptFolder:
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise ReadError(f"this version cannot be read: {error}", path=place, hint=_RESTORE) from error
 
-    def _chunk(self, found: PartChunk) -> Chunk:
+    def _chunk(self, found: PartChunk, store: StoreEntry) -> Chunk:
         entry = found.entry
-        shard = self._shards.place(found.part)
         payload = VerifiedPayload(
-            shard, entry.offset, entry.size, entry.header.chunk_id, found.digest or b"", version=NEVER_CHANGES
+            self._shards.place(found.part),
+            entry.offset,
+            entry.size,
+            entry.header.chunk_id,
+            found.digest or b"",
+            entry.uncompressed_size,
+            store,
+            version=NEVER_CHANGES,
         )
         return Chunk.lazy(entry.header, payload)
 
