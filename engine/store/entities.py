@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from ..chunk import Chunk
 from ..execution.work import Task
-from ..limits import MIB, SPLIT_BYTES
+from ..limits import MIB
 from ..rrd import ChunkEntry, FramedPayload, ManifestTable, VerifiedPassage
 from .compactor import Compactor
 from .passes import optimised
@@ -24,7 +25,10 @@ WHOLE_ENTITY: Final = 32 * MIB
 """Compressed bytes of an entity up to which it is laid out at once, in memory."""
 
 _CHUNK_BYTES: Final = 128 * 1024
-"""What a chunk takes beside its bytes: as long as this many of them."""
+"""What a chunk costs beside its bytes: as much as this many of them."""
+
+_TASK_BYTES: Final = (32 * MIB, 320 * MIB)
+"""The least and about the most that a task costs: it takes some hundredths of a second before it begins."""
 
 Integers = npt.NDArray[np.int64]
 
@@ -40,6 +44,11 @@ class FoundChunks(Protocol):
     @property
     def sizes(self) -> Integers:
         """The messages' lengths in bytes."""
+        ...
+
+    @property
+    def expanded(self) -> Integers:
+        """What they expand to, in bytes."""
         ...
 
     @property
@@ -71,6 +80,11 @@ class InStore:
     def sizes(self) -> Integers:
         """The messages' lengths in bytes."""
         return self.passage.table.sizes.astype(np.int64)
+
+    @property
+    def expanded(self) -> Integers:
+        """What they expand to, in bytes."""
+        return self.passage.table.uncompressed_sizes.astype(np.int64)
 
     @property
     def paths(self) -> Sequence[str]:
@@ -111,6 +125,13 @@ class InFile:
         return np.array([e.size for e in self.listed], dtype=np.int64)
 
     @property
+    def expanded(self) -> Integers:
+        """What they expand to, in bytes."""
+        if isinstance(self.listed, ManifestTable):
+            return self.listed.uncompressed_sizes.astype(np.int64)
+        return np.array([e.uncompressed_size for e in self.listed], dtype=np.int64)
+
+    @property
     def paths(self) -> Sequence[str]:
         """The file."""
         return (self.path,)
@@ -131,7 +152,7 @@ class InFile:
 
 @dataclass(frozen=True)
 class EntityWork:
-    """Tasks over whole entities, laid out by ``profile``, those that take longest first.
+    """Tasks over whole entities, laid out by ``profile``.
 
     A group holds all chunks of one or more entities. Memory is bounded by :data:`WHOLE_ENTITY` for each task.
     """
@@ -145,17 +166,17 @@ class EntityWork:
         costs: dict[str, int] = {}
         for some in found:
             codes, paths = some.entity_codes
-            totals = np.bincount(codes, some.sizes + _CHUNK_BYTES, len(paths))
+            totals = np.bincount(codes, some.expanded + _CHUNK_BYTES, len(paths))
             for path, total in zip(paths, totals.tolist(), strict=True):
                 costs[path] = costs.get(path, 0) + int(total)
         group_of = _grouped(costs)
-        groups: list[list[FoundChunks]] = [[] for _ in range(max(group_of.values(), default=-1) + 1)]
+        groups: dict[int, list[FoundChunks]] = {number: [] for number in sorted(set(group_of.values()))}
         for some in found:
             codes, paths = some.entity_codes
             numbers = np.array([group_of[path] for path in paths], dtype=np.int64)[codes]
             for number in np.unique(numbers).tolist():
                 groups[number].append(some.take(np.flatnonzero(numbers == number)))
-        return cls(tuple(map(tuple, groups)), profile)
+        return cls(tuple(map(tuple, groups.values())), profile)
 
     @property
     def tasks(self) -> Sequence[Task]:
@@ -181,14 +202,19 @@ class EntityWork:
 
 
 def _grouped(costs: dict[str, int]) -> dict[str, int]:
-    """The number of the task of each entity: descending by cost, each task as full as a split."""
+    """The number of the task of each entity, those that cost most first.
+
+    Tasks cost about the same, and there are two for each core of a machine. Entities that cost about the same come
+    together: memory that one has left then fits the next.
+    """
+    least, most = _TASK_BYTES
+    total = sum(costs.values())
+    count = max(-(-total // most), min(2 * (os.cpu_count() or 1), total // least), 1)
     groups: dict[str, int] = {}
-    number, left = -1, 0
+    before = 0
     for path, cost in sorted(costs.items(), key=lambda item: -item[1]):
-        if left < cost or left <= 0:
-            number, left = number + 1, SPLIT_BYTES
-        groups[path] = number
-        left -= cost
+        groups[path] = (2 * before + cost) * count // (2 * total)
+        before += cost
     return groups
 
 
