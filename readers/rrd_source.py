@@ -18,8 +18,8 @@ from ..engine.limits import MIB, SPLIT_BYTES
 from ..engine.objects import is_url
 from ..engine.rrd import (
     ChunkEntry,
+    FilePassage,
     ManifestTable,
-    Passage,
     PassedRun,
     RecoveringFile,
     RrdFile,
@@ -108,9 +108,9 @@ class RrdSource:
         table = table.take(np.flatnonzero(fates == Fate.PASSED_ON.value))
         return self._of_tables(divided(table, _PASSED_BYTES), file) if says_all(table) else None
 
-    def passage(self, split: RrdSplit) -> Passage | None:
+    def passage(self, split: RrdSplit) -> FilePassage | None:
         """The messages of a split that :meth:`passing` gave."""
-        return Passage(split.listed, self.path, self.store) if isinstance(split.listed, ManifestTable) else None
+        return FilePassage(split.listed, self.store, self.path) if isinstance(split.listed, ManifestTable) else None
 
     def pieces(self, split: RrdSplit, fate: Callable[[Outline], Fate]) -> Iterator[PassedRun | Iterator[Chunk]]:
         """A split in runs: messages that are passed on as they lie in the file, and chunks that are looked into."""
@@ -121,7 +121,7 @@ class RrdSource:
         fates = _fates(table, fate)
         rows = np.flatnonzero(fates != Fate.LEFT_OUT.value)
         is_passed = fates[rows] == Fate.PASSED_ON.value
-        passage = Passage(table.take(rows[is_passed]), self.path, self.store)
+        passage = FilePassage(table.take(rows[is_passed]), self.store, self.path)
         if not (len(passage.table) and says_all(passage.table) and passage.lies_as_listed()):
             yield self.read(split)
             return

@@ -29,7 +29,7 @@ class ScratchFolder:
 
     def keeping(self, payload: VerifiedPayload) -> VerifiedPayload:
         """The same payload, as long as which the folder stays (in this process)."""
-        return _ScratchPayload(payload.path, payload.offset, payload.size, payload.chunk_id, payload.digest, self)
+        return _ScratchPayload(*_facts(payload), folder=self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,11 @@ class _ScratchPayload(VerifiedPayload):
     folder: ScratchFolder | None = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return VerifiedPayload, (self.path, self.offset, self.size, self.chunk_id, self.digest)
+        return VerifiedPayload, _facts(self)
+
+
+def _facts(p: VerifiedPayload) -> tuple[str, int, int, bytes | None, bytes, int | None, StoreEntry | None]:
+    return p.path, p.offset, p.size, p.chunk_id, p.digest, p.uncompressed_size, p.store
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class ScratchPart:
 
 
 def _lazy(path: str, entry: ChunkEntry, folder: ScratchFolder | None) -> Chunk:
-    payload = _ScratchPayload(path, entry.offset, entry.size, entry.header.chunk_id, b"", folder)
+    payload = _ScratchPayload(path, entry.offset, entry.size, entry.header.chunk_id, folder=folder)
     return Chunk.lazy(entry.header, payload)
 
 

@@ -115,7 +115,7 @@ class RecordingsFolder:
                 offset=entry.manifest_offset,
                 hint=RESTORE,
             ) from error
-        return [kept_chunk(c, self.shards) for c in found]
+        return [kept_chunk(c, self.shards, entry.store) for c in found]
 
     def publish(self, version: RecordingsVersion) -> None:
         """Make a version visible, in one step.

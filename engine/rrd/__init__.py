@@ -10,9 +10,10 @@ from .listing import Listed
 from .manifest_build import build_manifest
 from .manifest_table import ManifestTable
 from .message_writer import MessageWriter
-from .passage import Passage, PassedRun, divided, says_all
+from .passage import FilePassage, Passage, PassedRun, divided, says_all
 from .recovery import RecoveringFile, RecoveryReport
 from .store_entry import StoreEntry
+from .verified_passage import VerifiedPassage
 from .writer import RrdWriter
 from .written import WrittenChunks
 
@@ -20,6 +21,7 @@ __all__ = [
     "ChunkEntry",
     "Compression",
     "EncodedPayload",
+    "FilePassage",
     "FramedPayload",
     "Listed",
     "ManifestTable",
@@ -31,6 +33,7 @@ __all__ = [
     "RrdFile",
     "RrdWriter",
     "StoreEntry",
+    "VerifiedPassage",
     "VerifiedPayload",
     "WrittenChunks",
     "build_manifest",

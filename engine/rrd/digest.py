@@ -15,6 +15,7 @@ from .encoded_payload import EncodedPayload, FramedPayload
 from .entry import ChunkEntry
 from .opening import NEVER_CHANGES, open_positional
 from .positional import PositionalFile
+from .store_entry import StoreEntry
 
 
 def digest_of(data: bytes) -> bytes:
@@ -37,9 +38,14 @@ def digests_of(path: str | os.PathLike[str], entries: Sequence[ChunkEntry]) -> I
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPayload(FramedPayload):
-    """A payload whose message must have ``digest``, unless that is empty; else reading it raises ``ReadError``."""
+    """A payload whose message must have ``digest``, unless that is empty; else reading it raises ``ReadError``.
+
+    Of a message that was written here it is known how many bytes it expands to, and which store it names.
+    """
 
     digest: bytes = b""
+    uncompressed_size: int | None = None
+    store: StoreEntry | None = None
 
     def load(self) -> pa.RecordBatch:
         """Read, verify and decode the batch."""
@@ -57,14 +63,19 @@ class VerifiedPayload(FramedPayload):
             return FramedPayload.located(self, file)
         data = file.read(self.offset, self.size, what="a chunk")
         if digest_of(data) != self.digest:
-            raise ReadError(
-                "a chunk is not what was written: its digest differs",
-                path=self.path,
-                offset=self.offset,
-                hint="The store was damaged on disk or in transit; restore this shard from a copy.",
-            )
+            raise damaged(self.path, self.offset)
         encoded = FramedPayload.located(self, file)
         if encoded.data is not None:  # a small message was read whole
             return encoded
         start = encoded.offset - self.offset
         return replace(encoded, data=data[start : start + encoded.size])
+
+
+def damaged(path: str, offset: int) -> ReadError:
+    """The error for a message that has another digest than it should."""
+    return ReadError(
+        "a chunk is not what was written: its digest differs",
+        path=path,
+        offset=offset,
+        hint="The store was damaged on disk or in transit; restore this shard from a copy.",
+    )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+import xxhash
 
 from ..errors import ReadError
 from .copying import copy_range, start_writing_back
@@ -21,15 +22,14 @@ _FLUSH_BYTES: Final = 8 << 20
 
 
 class MessageCopier:
-    """Appends messages of ``source`` to where the descriptor ``target`` stands.
+    """Appends messages to where the descriptor ``target`` stands, ``start`` bytes into its file.
 
     Small ones go through a buffer that stays in the processor's cache, as that is faster than one call of the kernel
     for each; large ones are copied by the kernel. What was written is sent on to the disk early, so that there is
     little to wait for at the end, unless ``write_back`` is False.
     """
 
-    def __init__(self, source: PositionalFile, target: int, start: int, *, write_back: bool = True) -> None:
-        self._source = source
+    def __init__(self, target: int, start: int, *, write_back: bool = True) -> None:
         self._write_back = write_back
         self._target = target
         self._buffer = bytearray(_WINDOW)
@@ -38,46 +38,66 @@ class MessageCopier:
         self._pieces: list[bytes | memoryview] = []
         self._position = self._flushed = start
 
-    def copy(self, offsets: Numbers, sizes: Numbers, old_field: bytes, new_field: bytes) -> None:
+    def copy(
+        self, source: PositionalFile, offsets: Numbers, sizes: Numbers, old_field: bytes, new_field: bytes
+    ) -> None:
         """Copy messages (ascending, with their frame headers), with ``new_field`` where each begins with ``old_field``.
 
         Raises :class:`ReadError` where the source ends before, and ``OSError`` as the target does.
         """
         if old_field == new_field:
             for start, stop in _runs(offsets, sizes):
-                self._copy(start, stop)
+                self._copy(source, start, stop)
         else:
             skipped = len(old_field)
             for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):
                 size_now = size - skipped + len(new_field)
                 self._write(message_header(MessageKind.ARROW_MSG, size_now) + new_field)
-                self._copy(offset + skipped, offset + size)
-        self._flush()
+                self._copy(source, offset + skipped, offset + size)
+        self.flush()
+
+    def copy_verified(
+        self, source: PositionalFile, offset: int, size: int, old_field: bytes, new_field: bytes
+    ) -> bytes:
+        """Copy one message, with ``new_field`` in place of ``old_field``; call :meth:`flush` after the last.
+
+        Gives the digest (XXH3-128) of ``old_field`` and of all that follows it in the message, as it was read for the
+        copy. Raises as :meth:`copy`.
+        """
+        self._write(message_header(MessageKind.ARROW_MSG, size - len(old_field) + len(new_field)) + new_field)
+        digest = xxhash.xxh3_128(old_field)
+        self._copy(source, offset + len(old_field), offset + size, digest)
+        return digest.digest()
 
     def _write(self, data: bytes) -> None:
         if len(self._pieces) >= _MOST_PIECES:
-            self._flush()
+            self.flush()
         self._pieces.append(data)
 
-    def _copy(self, start: int, stop: int) -> None:
-        if stop - start >= _KERNEL_SIZE:
-            self._flush()
-            copy_range(self._source, start, stop - start, self._target)
-            self._wrote(stop - start)
+    def _copy(self, source: PositionalFile, start: int, stop: int, digest: xxhash.xxh3_128 | None = None) -> None:
+        if stop - start >= _KERNEL_SIZE and digest is None:
+            self.flush()
+            for at in range(start, stop, _FLUSH_BYTES):
+                size = min(_FLUSH_BYTES, stop - at)
+                copy_range(source, at, size, self._target)
+                self._wrote(size)
             return
         while start < stop:
             if self._filled == _WINDOW or len(self._pieces) >= _MOST_PIECES:
-                self._flush()
+                self.flush()
             size = min(stop - start, _WINDOW - self._filled)
             piece = self._view[self._filled : self._filled + size]
-            done = os.preadv(self._source.fileno(), [piece], start)
+            done = os.preadv(source.fileno(), [piece], start)
             if done == 0:
-                raise _shrank(self._source.path, start)
+                raise _shrank(source.path, start)
             self._pieces.append(piece[:done])
+            if digest is not None:
+                digest.update(piece[:done])
             self._filled += done
             start += done
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
         pieces, self._pieces = self._pieces, []
         total = sum(map(len, pieces))
         done = os.writev(self._target, pieces) if pieces else 0

@@ -90,9 +90,10 @@ class MessageWriter:
         rows = slice(run.start, run.stop)
         with phase(WRITE):
             self._out.flush()
-            copier = self._copier_from(run.passage.path)
+            source = self._opened(run.passage.path, None)
+            copier = self._copier_here()
             with writing(self._out.path):
-                copier.copy(table.offsets[rows], table.sizes[rows], before, after)
+                copier.copy(source, table.offsets[rows], table.sizes[rows], before, after)
         size = int(run.sizes.sum())
         self._out.wrote(size + (run.stop - run.start) * (MESSAGE_HEADER_SIZE + len(after) - len(before)))
         passed_through(size)
@@ -147,11 +148,10 @@ class MessageWriter:
             self._source = open_positional(path, version)
         return self._source
 
-    def _copier_from(self, path: str) -> MessageCopier:
-        source = self._opened(path, None)
+    def _copier_here(self) -> MessageCopier:
         if self._copier is None:
             assert self._out.handle is not None
-            self._copier = MessageCopier(source, self._out.handle, self._out.position, write_back=False)
+            self._copier = MessageCopier(self._out.handle, self._out.position, write_back=False)
         return self._copier
 
     def _passed_fields(self, passage: Passage) -> tuple[bytes, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,13 +24,9 @@ from .taken_columns import columns_of_table
 
 
 @dataclass(frozen=True)
-class Passage(Listed):
-    """Some messages of the local file ``path``, in its order, with what its footer says of them.
+class Passage(Listed, ABC):
+    """Some messages of local files, with what a footer says of them. They belong to ``store`` there; pickles small."""
 
-    They belong to ``store`` there. Small, and pickles.
-    """
-
-    path: str
     store: StoreEntry
 
     def size_in(self, store: StoreEntry) -> int:
@@ -43,13 +40,32 @@ class Passage(Listed):
         """
         return self._columns(start, self.sizes_in(store))
 
+    @abstractmethod
     def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
         """Append the messages to where the descriptor ``target`` stands, ``start`` bytes into its file.
 
-        False where they do not lie in the file as its footer has them, or can't be copied without being parsed; then
-        nothing is written. Raises :class:`ReadError` where the source ends before, :class:`WriteError` for
-        ``destination``.
+        False where they do not lie where they should, or can't be copied without being parsed; then nothing is
+        written. Raises :class:`ReadError` where a source ends before, :class:`WriteError` for ``destination``.
         """
+
+    def fields(self, store: StoreEntry) -> tuple[bytes, bytes]:
+        """What each message begins with, where it lies and in ``store``."""
+        return store_field(self.store.to_message()), store_field(store.to_message())
+
+    def sizes_in(self, store: StoreEntry) -> Numbers:
+        """The messages' lengths once they belong to ``store``."""
+        before, after = self.fields(store)
+        return (self.table.sizes.astype(np.int64) + len(after) - len(before)).astype(np.uint64)
+
+
+@dataclass(frozen=True)
+class FilePassage(Passage):
+    """Some messages of the file ``path``, in its order, with what its footer says of them."""
+
+    path: str
+
+    def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
+        """As :meth:`Passage.copy`; False where messages do not lie in the file as its footer has them."""
         before, after = self.fields(store)
         try:
             source = PositionalFile(self.path)
@@ -59,7 +75,7 @@ class Passage(Listed):
             if not self.lies_as_listed(source):
                 return False
             with phase(WRITE), writing(destination):
-                MessageCopier(source, target, start).copy(self.table.offsets, self.table.sizes, before, after)
+                MessageCopier(target, start).copy(source, self.table.offsets, self.table.sizes, before, after)
         passed_through(self.source_size)
         return True
 
@@ -74,22 +90,12 @@ class Passage(Listed):
         except (OSError, ReadError, SourceMissingError):
             return False  # whoever reads it properly says what is wrong
 
-    def fields(self, store: StoreEntry) -> tuple[bytes, bytes]:
-        """What each message begins with, here and once it belongs to ``store``."""
-        before, after = (store_field(s.to_message()) for s in (self.store, store))
-        return before, after
-
-    def sizes_in(self, store: StoreEntry) -> Numbers:
-        """The messages' lengths once they belong to ``store``."""
-        before, after = self.fields(store)
-        return (self.table.sizes.astype(np.int64) + len(after) - len(before)).astype(np.uint64)
-
 
 @dataclass(frozen=True, slots=True)
 class PassedRun:
     """Some messages of a passage, one behind the other: the rows from ``start`` to before ``stop``."""
 
-    passage: Passage
+    passage: FilePassage
     start: int
     stop: int
 
@@ -114,4 +120,4 @@ def divided(table: ManifestTable, most: int) -> list[ManifestTable]:
     return [table.slice(start, stop) for start, stop in itertools.pairwise(bounds)]
 
 
-__all__ = ["Passage", "PassedRun", "divided", "says_all"]
+__all__ = ["FilePassage", "Passage", "PassedRun", "divided", "says_all"]

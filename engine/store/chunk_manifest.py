@@ -9,6 +9,7 @@ import pyarrow as pa
 from ..chunk import Chunk
 from ..execution.chunk_rows import SCHEMA, PartChunk, RowWriter, parse_rows
 from ..execution.folders import Folder
+from ..rrd import StoreEntry
 from ..rrd.digest import VerifiedPayload, digest_of
 from ..rrd.opening import NEVER_CHANGES
 
@@ -38,11 +39,17 @@ def parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
     return parse_rows(batches)[0]
 
 
-def kept_chunk(found: PartChunk, shards: Folder) -> Chunk:
-    """A chunk of a manifest, undecoded; its bytes are verified when they are read."""
+def kept_chunk(found: PartChunk, shards: Folder, store: StoreEntry) -> Chunk:
+    """A chunk of a manifest, undecoded, whose message is one of ``store``; it is verified when it is read."""
     entry = found.entry
-    place = shards.place(found.part)
     payload = VerifiedPayload(
-        place, entry.offset, entry.size, entry.header.chunk_id, found.digest or b"", version=NEVER_CHANGES
+        shards.place(found.part),
+        entry.offset,
+        entry.size,
+        entry.header.chunk_id,
+        found.digest or b"",
+        entry.uncompressed_size,
+        store,
+        version=NEVER_CHANGES,
     )
     return Chunk.lazy(entry.header, payload)

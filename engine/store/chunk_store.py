@@ -80,8 +80,9 @@ def collect(
 
 def _collect_to_scratch(work: Work, options: RunOptions, optimize: OptimizationProfile | None) -> ChunkStore:
     staging = Staging.within(scratch_folder())
+    store = StoreEntry("recording", "chunkmill", "scratch")
     try:
-        chunks = collect_parts(work, optimize, StoreEntry("recording", "chunkmill", "scratch"), staging, options)
+        chunks = collect_parts(work, optimize, store, staging, options)
     except BaseException:
         staging.remove()
         raise
@@ -96,6 +97,8 @@ def _collect_to_scratch(work: Work, options: RunOptions, optimize: OptimizationP
                     c.entry.size,
                     c.entry.header.chunk_id,
                     c.digest or b"",
+                    c.entry.uncompressed_size,
+                    store,
                 )
             ),
         )

@@ -1,8 +1,8 @@
 """``collect``: a pipeline run into a store, compacted in two steps without a shuffle of payloads.
 
-First the pipeline runs into parts. Then, entity by entity, chunks are read by reference from the parts and laid out
-as the profile says; those that stay as they are keep their compressed bytes. A recording that fits into one split
-takes both steps in one task.
+First the pipeline runs into parts; what it only passes on stays where it is. Then, entity by entity, chunks are read
+by reference and laid out as the profile says; those that stay as they are keep their compressed bytes. A recording
+that fits into one split takes both steps in one task.
 """
 
 from __future__ import annotations
@@ -10,25 +10,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import groupby
 
 from ..chunk import Chunk
-from ..execution.chunk_rows import PartChunk
+from ..execution.chunk_rows import Note, PartChunk
 from ..execution.part import PartJob
+from ..execution.passing import Passing, passage_of, passed_parts
 from ..execution.runner import RunOptions, run_parts
 from ..execution.staging import Staging
 from ..execution.work import Task, Work
-from ..limits import MIB, SPLIT_BYTES
-from ..rrd import FramedPayload, StoreEntry
+from ..limits import SPLIT_BYTES
+from ..rrd import FilePassage, Passage, StoreEntry, VerifiedPassage
 from ..rrd.opening import NEVER_CHANGES
-from .compactor import Compactor
+from .entities import EntityWork, FoundChunks, InFile, InStore
 from .passes import optimised
-from .profile import OptimizationProfile, Settings
-from .reference import stored_size
-from .video import rebatch_video, video_groups
-
-WHOLE_ENTITY: Final = 32 * MIB
-"""Compressed bytes of an entity up to which it is laid out at once, in memory."""
+from .profile import OptimizationProfile
 
 
 @dataclass(frozen=True)
@@ -55,111 +51,86 @@ class WholeWork:
 
 
 @dataclass(frozen=True)
-class EntityWork:
-    """Tasks over whole entities of chunks that are there by reference, laid out by ``profile``.
+class SomeWork:
+    """Some tasks of a work, by their numbers there."""
 
-    A group holds the chunks of one or more entities. Memory is bounded by :data:`WHOLE_ENTITY` for each task.
-    """
-
-    groups: tuple[tuple[tuple[Chunk, ...], ...], ...]
-    profile: OptimizationProfile | None
-
-    @classmethod
-    def over(cls, chunks: Sequence[Chunk], profile: OptimizationProfile | None) -> EntityWork:
-        """Entities in order of their first chunk, several small ones to a task."""
-        entities: dict[str, list[Chunk]] = defaultdict(list)
-        for chunk in chunks:
-            entities[chunk.entity_path].append(chunk)
-        groups: list[list[tuple[Chunk, ...]]] = []
-        left = 0
-        for found in entities.values():
-            if left <= 0:
-                groups.append([])
-                left = SPLIT_BYTES
-            groups[-1].append(tuple(found))
-            left -= sum(map(stored_size, found))
-        return cls(tuple(map(tuple, groups)), profile)
+    work: Work
+    chosen: tuple[int, ...]
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """One task a group of entities."""
-        total = len(self.groups)
-        return [
-            Task(i, f"compaction [{i + 1}/{total}]", sum(stored_size(c) for entity in group for c in entity))
-            for i, group in enumerate(self.groups)
-        ]
+        """The tasks, numbered anew."""
+        tasks = self.work.tasks
+        return [Task(i, tasks[n].label, tasks[n].size) for i, n in enumerate(self.chosen)]
 
     def run(self, index: int) -> Iterator[Chunk]:
-        """The chunks of a group, entity by entity."""
-        for entity in self.groups[index]:
-            yield from laid_out(entity, self.profile)
+        """The chunks of a task."""
+        return self.work.run(self.chosen[index])
 
     def source_paths(self) -> set[str]:
-        """The parts."""
-        chunks = (c for group in self.groups for entity in group for c in entity)
-        return {p for c in chunks if (p := getattr(c.payload, "path", None)) is not None}
-
-
-def laid_out(entity: Sequence[Chunk], profile: OptimizationProfile | None) -> Iterator[Chunk]:
-    """The chunks of one entity as ``profile`` wants them.
-
-    An entity too large to be held at once is compacted as it passes, and a video stream in it laid out by its groups of
-    pictures straight from where it lies.
-    """
-    if sum(map(stored_size, entity)) <= WHOLE_ENTITY:
-        yield from optimised(map(_unloaded, entity), profile)
-        return
-    settings = Settings.of(profile)
-    video = video_groups([c.header for c in entity]) if settings.gop_batching else []
-    for group in video:
-        yield from rebatch_video([_unloaded(entity[i]) for i in group], settings)
-    in_video = {i for group in video for i in group}
-    rest = [c for i, c in enumerate(entity) if i not in in_video]
-    yield from optimised((_unloaded(c) for c in rest if c.is_static), profile)
-    compactor = Compactor(profile)
-    for chunk in rest:
-        if not chunk.is_static:
-            yield from compactor.add(_unloaded(chunk))
-    yield from compactor.finish()
-
-
-def _unloaded(chunk: Chunk) -> Chunk:
-    """The same chunk in an object of its own: what is loaded to lay it out goes with that."""
-    return chunk if chunk.payload is None else Chunk.lazy(chunk.header, chunk.payload)
+        """The files that are read."""
+        return self.work.source_paths()
 
 
 def is_small(work: Work) -> bool:
     """Whether a work fits into one task."""
-    return len(work.tasks) <= 1 and sum(t.size for t in work.tasks) <= SPLIT_BYTES
+    tasks = work.tasks
+    passages = [p for t in tasks if (p := passage_of(work, t.index)) is not None]
+    if len(passages) == len(tasks):
+        return sum(int(p.table.uncompressed_sizes.sum()) for p in passages) <= SPLIT_BYTES
+    return len(tasks) <= 1 and sum(t.size for t in tasks) <= SPLIT_BYTES
 
 
 def collect_parts(
     work: Work, profile: OptimizationProfile | None, store: StoreEntry, staging: Staging, options: RunOptions
 ) -> list[PartChunk]:
     """Run ``work`` into parts in ``staging``, laid out by ``profile``, with digests, by ascending chunk id."""
-    folder = staging.location
 
-    def run(some: Work, into: Staging, *, digests: bool) -> list[PartChunk]:
-        stores = (store,) * len(some.tasks)
-        chunks, _ = run_parts(PartJob(some, stores, into.location, folder, digests), into, options)
-        return chunks
+    def run(some: Work) -> list[PartChunk]:
+        job = PartJob(some, (store,) * len(some.tasks), staging.location, staging.location, digests=True)
+        return run_parts(job, staging, options)[0]
 
     if is_small(work):
-        return run(WholeWork(work, profile), staging, digests=True)
+        return run(WholeWork(work, profile))
     with staging.inner() as first:
-        found = run(work, first, digests=False)
-        chunks = [
-            Chunk.lazy(
-                c.entry.header,
-                FramedPayload(
-                    first.folder.place(c.part),
-                    c.entry.offset,
-                    c.entry.size,
-                    c.entry.header.chunk_id,
-                    version=NEVER_CHANGES,
-                ),
-            )
-            for c in found
-        ]
-        laid_out = run(EntityWork.over(chunks, profile), staging, digests=True)
+        laid_out = run(EntityWork.over(found_chunks(work, store, first, options), profile))
     return sorted(laid_out, key=lambda c: c.entry.header.chunk_id)
+
+
+def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOptions) -> list[FoundChunks]:
+    """Where the chunks of ``work`` lie, in its order: at their source if they only pass through, else in parts.
+
+    The parts are made now, in ``staging``.
+    """
+    found: dict[int, list[FoundChunks]] = defaultdict(list)
+    rest: list[int] = []
+    for task in work.tasks:
+        there = _at_source(passage_of(work, task.index))
+        if there is None:
+            rest.append(task.index)
+        else:
+            found[task.index].append(there)
+    if rest:
+        some = SomeWork(work, tuple(rest))
+        stores = (store,) * len(rest)
+        job = PartJob(some, stores, staging.location, str(staging.folder.location), passing=Passing())
+        for index, part in _in_parts(some, *run_parts(job, staging, options), staging):
+            found[rest[index]].append(part)
+    return [part for index in sorted(found) for part in found[index]]
+
+
+def _at_source(passage: Passage | None) -> FoundChunks | None:
+    """What a task passes on, where it lies."""
+    if isinstance(passage, VerifiedPassage):
+        return InStore(passage)
+    return InFile(passage.path, None, passage.table) if isinstance(passage, FilePassage) else None
+
+
+def _in_parts(
+    work: Work, chunks: Sequence[PartChunk], notes: Sequence[Note], staging: Staging
+) -> Iterator[tuple[int, InFile]]:
+    """What lies in the parts of each task."""
+    for passed in passed_parts(work, notes):
+        yield passed.task, InFile(staging.folder.place(passed.file), NEVER_CHANGES, passed.passage.table)
+    for (task, part), listed in groupby(chunks, key=lambda c: (c.task, c.part)):
+        yield task, InFile(staging.folder.place(part), NEVER_CHANGES, tuple(c.entry for c in listed))

@@ -96,7 +96,7 @@ class KeptFolder:
                 path=path,
                 hint="Restore the file from a copy.",
             )
-        return [kept_chunk(c, self._shards) for c in found]
+        return [kept_chunk(c, self._shards, version.store) for c in found]
 
     def _version(self, number: int) -> StoreVersion:
         data = self._files.read(number)

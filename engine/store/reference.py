@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ..chunk import Chunk
-from ..limits import SPLIT_BYTES
-from ..stream import Source, Split
+from ..limits import MIB, SPLIT_BYTES
+from ..rrd import VerifiedPassage
+from ..stream import Outline, Source, Split
 from ..stream.iterated import IteratedSource
+
+_PASSED_BYTES: Final = 256 * MIB
+"""How much a task passes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkSplit(Split):
-    """A run of a store's chunks."""
+    """A run of a store's chunks; one of those that are passed on does not hold them."""
 
     chunks: tuple[Chunk, ...]
+    passed: VerifiedPassage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,21 @@ class ChunkListSource:
 
     def read(self, split: ChunkSplit) -> Iterator[Chunk]:
         """The chunks of one run."""
-        return iter(split.chunks)
+        return iter(split.chunks) if split.passed is None else split.passed.chunks_there()
+
+    def passing(self, keeps: Callable[[Outline], bool]) -> Sequence[ChunkSplit] | None:
+        """Splits of the chunks for which ``keeps`` is true; None unless all lie in local files of the store's own."""
+        kept = [c for c in self.chunks if keeps(Outline(c.entity_path, c.is_static, c.timeline_names))]
+        passage = VerifiedPassage.of(kept)
+        if passage is None:
+            return None
+        runs = passage.divided(_PASSED_BYTES)
+        labels = [f"{self.name} [{i + 1}/{len(runs)}]" for i in range(len(runs))]
+        return [ChunkSplit(label, run.source_size, (), run) for label, run in zip(labels, runs, strict=True)]
+
+    def passage(self, split: ChunkSplit) -> VerifiedPassage | None:
+        """The messages of a split that :meth:`passing` gave."""
+        return split.passed
 
     def spooled(self) -> Source[Any]:
         """The same chunks as a source whose splits carry no payload: those in memory are written to scratch first."""

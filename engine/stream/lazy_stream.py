@@ -261,7 +261,7 @@ class LazyChunkStream:
         if optimize is not None:
             optimize.max_bytes  # noqa: B018 (what is no profile fails here, before anything runs)
         start = RunStart()
-        plan = self._plan(executor)
+        plan = self._plan(executor, passing=True)
         options = RunOptions(executor, master, None, progress, self._planned(start, plan))
         return extension("collect")(plan, options, optimize, into, application_id, recording_id, shard_bytes)
 

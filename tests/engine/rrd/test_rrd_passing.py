@@ -12,7 +12,7 @@ from chunkmill.engine.errors import WriteError
 from chunkmill.engine.execution.passing import Regions
 from chunkmill.engine.execution.progress import ProgressState
 from chunkmill.engine.reports import RunReport
-from chunkmill.engine.rrd import MessageWriter, Passage, RrdFile, StoreEntry
+from chunkmill.engine.rrd import FilePassage, MessageWriter, RrdFile, StoreEntry
 from chunkmill.engine.stream import LazyChunkStream, write_stores
 from chunkmill.readers import RrdReader, rrd_source
 from hypothesis import HealthCheck, given, settings
@@ -42,13 +42,13 @@ def source(tmp_path: Path) -> Path:
 def passed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of each passage that was tried, whether it could be made."""
     found: list[bool] = []
-    copy = Passage.copy
+    copy = FilePassage.copy
 
-    def noted(self: Passage, *given: Any, **named: Any) -> bool:
+    def noted(self: FilePassage, *given: Any, **named: Any) -> bool:
         found.append(copy(self, *given, **named))
         return found[-1]
 
-    monkeypatch.setattr(Passage, "copy", noted)
+    monkeypatch.setattr(FilePassage, "copy", noted)
     return found
 
 
@@ -153,14 +153,14 @@ def test_a_task_that_can_pass_nothing_on_does_it_chunk_by_chunk(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rrd_source, "_PASSED_BYTES", 300_000)
-    copy = Passage.copy
+    copy = FilePassage.copy
     calls: list[int] = []
 
-    def refused(self: Passage, *given: Any, **named: Any) -> bool:
+    def refused(self: FilePassage, *given: Any, **named: Any) -> bool:
         calls.append(len(calls))
         return len(calls) != 2 and copy(self, *given, **named)
 
-    monkeypatch.setattr(Passage, "copy", refused)
+    monkeypatch.setattr(FilePassage, "copy", refused)
     ours, expected = both_ways(tmp_path, lambda: [(TARGET, RrdReader(source).stream())])
     assert ours == expected
     assert len(calls) > 2

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SourceMissingError, UnsupportedError, WriteError
-from chunkmill.engine.store import ChunkStore, OptimizationProfile, collecting
+from chunkmill.engine.store import ChunkStore, OptimizationProfile, collecting, entities
 from chunkmill.engine.store.kept import KeptFolder
 from chunkmill.engine.store.version_files import VersionFiles
 from chunkmill.engine.stream import LazyChunkStream
@@ -96,7 +96,7 @@ def test_large_recordings_are_compacted_in_two_steps(tmp_path: Path, monkeypatch
     whole = LazyChunkStream.from_iter(chunks).collect(optimize=OptimizationProfile.OBJECT_STORE)
     monkeypatch.setattr(collecting, "is_small", lambda work: False)
     two_steps = LazyChunkStream.from_iter(chunks).collect(optimize=OptimizationProfile.OBJECT_STORE)
-    monkeypatch.setattr(collecting, "WHOLE_ENTITY", 0)
+    monkeypatch.setattr(entities, "WHOLE_ENTITY", 0)
     passing = LazyChunkStream.from_iter(chunks).collect(optimize=OptimizationProfile.OBJECT_STORE)
     for store in (two_steps, passing):
         assert store.summary() == whole.summary()
