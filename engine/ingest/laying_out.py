@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
-from ..chunk import Chunk
 from ..execution.chunk_rows import PartChunk
 from ..execution.grouped import Group, Outputs, run_groups
 from ..execution.runner import RunOptions
 from ..execution.staging import Staging
-from ..rrd import FramedPayload
 from ..rrd.opening import NEVER_CHANGES
 from ..store import OptimizationProfile
-from ..store.collecting import EntityWork, WholeWork, is_small
+from ..store.collecting import WholeWork, is_small
+from ..store.entities import EntityWork, FoundChunks, InFile
 
 
 def run_batch(
@@ -44,14 +44,10 @@ def run_batch(
 
 
 def _entities(group: Group, profile: OptimizationProfile, staging: Staging) -> Outputs:
-    return [
-        (store, EntityWork.over([_reference(chunk, staging) for chunk in chunks], profile))
-        for store, chunks in group.chunks
-    ]
+    """Work that lays out the recordings of a group, whose chunks lie in parts."""
+    return [(store, EntityWork.over(list(_in_files(chunks, staging)), profile)) for store, chunks in group.chunks]
 
 
-def _reference(chunk: PartChunk, staging: Staging) -> Chunk:
-    entry = chunk.entry
-    place = staging.folder.place(chunk.part)
-    payload = FramedPayload(place, entry.offset, entry.size, entry.header.chunk_id, version=NEVER_CHANGES)
-    return Chunk.lazy(entry.header, payload)
+def _in_files(chunks: Sequence[PartChunk], staging: Staging) -> Iterator[FoundChunks]:
+    for part, found in groupby(chunks, key=lambda chunk: chunk.part):
+        yield InFile(staging.folder.place(part), NEVER_CHANGES, tuple(chunk.entry for chunk in found))

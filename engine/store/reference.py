@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from ..chunk import Chunk
 from ..limits import MIB, SPLIT_BYTES
-from ..rrd import VerifiedPassage
-from ..stream import Outline, Source, Split
+from ..rrd import PassedRun, VerifiedPassage
+from ..stream import Fate, Outline, Source, Split
 from ..stream.iterated import IteratedSource
 
 _PASSED_BYTES: Final = 256 * MIB
@@ -51,9 +51,14 @@ class ChunkListSource:
         """The chunks of one run."""
         return iter(split.chunks) if split.passed is None else split.passed.chunks_there()
 
-    def passing(self, keeps: Callable[[Outline], bool]) -> Sequence[ChunkSplit] | None:
-        """Splits of the chunks for which ``keeps`` is true; None unless all lie in local files of the store's own."""
-        kept = [c for c in self.chunks if keeps(Outline(c.entity_path, c.is_static, c.timeline_names))]
+    def passing(self, fate: Callable[[Outline], Fate]) -> Sequence[ChunkSplit] | None:
+        """Splits of the chunks that are passed on; None where one is looked into, or lies elsewhere than in local files
+        of the store's own.
+        """
+        fates = [fate(Outline(c.entity_path, c.is_static, c.timeline_names)) for c in self.chunks]
+        if Fate.LOOKED_INTO in fates:
+            return None
+        kept = [c for c, its in zip(self.chunks, fates, strict=True) if its is Fate.PASSED_ON]
         passage = VerifiedPassage.of(kept)
         if passage is None:
             return None
@@ -64,6 +69,11 @@ class ChunkListSource:
     def passage(self, split: ChunkSplit) -> VerifiedPassage | None:
         """The messages of a split that :meth:`passing` gave."""
         return split.passed
+
+    def pieces(self, split: ChunkSplit, fate: Callable[[Outline], Fate]) -> Iterator[PassedRun | Iterator[Chunk]]:
+        """A split chunk by chunk: beside chunks that are looked into, none is passed on unseen."""
+        del fate
+        yield self.read(split)
 
     def spooled(self) -> Source[Any]:
         """The same chunks as a source whose splits carry no payload: those in memory are written to scratch first."""

@@ -397,3 +397,17 @@ def test_on_spark_each_entry_is_a_batch_and_a_restart_goes_on(
     before = RecordingStore.open(lake).version
     assert run_once(landing, into=lake, executor="spark") == []
     assert RecordingStore.open(lake).version == before
+
+
+def test_a_recording_of_many_splits_is_laid_out_in_two_steps(
+    landing: Path, lake: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chunkmill.engine.store.collecting.SPLIT_BYTES", 1000)
+    shutil.copy2(data / "demo.mcap", landing / "drive.mcap")
+    rrd_at(landing / "small.rrd", "small")
+    bytes_at(landing / "bad.mcap", b"broken")
+    found = outcomes(run_once(landing, into=lake, rrds=lake.parent / "rrds"))
+    assert found == {"drive.mcap": Outcome.ADDED, "small.rrd": Outcome.ADDED, "bad.mcap": Outcome.QUARANTINED}
+    rows = sum(c.num_rows for c in McapReader(landing / "drive.mcap").stream())
+    assert rows_by_source(lake) == {"drive.mcap": rows, "small.rrd": 3}
+    assert sum(c.num_rows for c in RrdReader(lake.parent / "rrds" / "drive.rrd").stream()) == rows
