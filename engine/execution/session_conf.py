@@ -38,6 +38,9 @@ _LOCAL: dict[str, str] = {
 }
 _CONF_FILE_LIMIT = 1 << 20
 
+_LONGEST_SOCKET_FOLDER = 60
+"""Bytes of a folder's path that leave room for the name of a Unix socket in it: together about a hundred."""
+
 
 def wanted_master(master: str | None, conf: Mapping[str, str] | None) -> str:
     """The master to use: the argument, ``spark.master`` of the conf, ``CHUNKMILL_MASTER``, ``local[*]``."""
@@ -88,6 +91,10 @@ def session_conf(master: str, conf: Mapping[str, str] | None, folder: Path) -> d
         ours.update(_LOCAL)
         ours["spark.local.dir"] = str(folder / "local")
         ours["spark.sql.warehouse.dir"] = (folder / "warehouse").as_uri()
+        if len(os.fsencode(folder)) <= _LONGEST_SOCKET_FOLDER:
+            # Over TCP, Nagle's algorithm and delayed acknowledgements have most tasks wait 40 ms to begin.
+            ours["spark.python.unix.domain.socket.enabled"] = "true"
+            ours["spark.python.unix.domain.socket.dir"] = str(folder)
     in_files = _conf_files()
     return {**ours, **in_files, **(conf or {}), "spark.master": master}
 

@@ -103,3 +103,10 @@ def test_workers_see_what_the_driver_sees(monkeypatch, tmp_path):
     assert paths[0] == str(tmp_path)
     assert str(tmp_path / "missing") not in paths
     assert not any(Path(path).name == "site-packages" for path in paths)
+
+
+def test_workers_are_reached_by_unix_sockets_where_their_folder_has_a_short_name():
+    short, long = Path("/tmp/a"), Path("/tmp") / ("b" * 80)
+    assert session_conf("local[2]", None, short)["spark.python.unix.domain.socket.dir"] == str(short)
+    assert "spark.python.unix.domain.socket.enabled" not in session_conf("local[2]", None, long)
+    assert "spark.python.unix.domain.socket.enabled" not in session_conf("spark://host:7077", None, short)
