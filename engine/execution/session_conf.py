@@ -37,9 +37,8 @@ _LOCAL: dict[str, str] = {
     "spark.executor.heartbeatInterval": "10s",
 }
 _CONF_FILE_LIMIT = 1 << 20
-
-_LONGEST_SOCKET_FOLDER = 60
-"""Bytes of a folder's path that leave room for the name of a Unix socket in it: together about a hundred."""
+_LONGEST_SOCKET_FOLDER = 56
+"""A socket's path may have 103 bytes; Spark's names for them have 42."""
 
 
 def wanted_master(master: str | None, conf: Mapping[str, str] | None) -> str:
@@ -91,12 +90,20 @@ def session_conf(master: str, conf: Mapping[str, str] | None, folder: Path) -> d
         ours.update(_LOCAL)
         ours["spark.local.dir"] = str(folder / "local")
         ours["spark.sql.warehouse.dir"] = (folder / "warehouse").as_uri()
-        if len(os.fsencode(folder)) <= _LONGEST_SOCKET_FOLDER:
-            # Over TCP, Nagle's algorithm and delayed acknowledgements have most tasks wait 40 ms to begin.
-            ours["spark.python.unix.domain.socket.enabled"] = "true"
-            ours["spark.python.unix.domain.socket.dir"] = str(folder)
+    if runs_here(master):
+        ours.update(_sockets(folder))
     in_files = _conf_files()
     return {**ours, **in_files, **(conf or {}), "spark.master": master}
+
+
+def _sockets(folder: Path) -> dict[str, str]:
+    """Let the JVM and its Python workers talk through sockets in the session's folder, which is ours alone.
+
+    Through TCP, Spark's default, a task that does nothing takes 50 ms, 40 of which both sides wait for each other.
+    """
+    if os.name != "posix" or len(os.fsencode(folder)) > _LONGEST_SOCKET_FOLDER:
+        return {}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": str(folder)}
 
 
 def jvm_options(conf: Mapping[str, str]) -> list[str]:

@@ -79,6 +79,18 @@ def test_a_cluster_keeps_its_own_addresses_and_folders(tmp_path):
     assert "spark.local.dir" not in conf
 
 
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,512]"])
+def test_workers_of_this_machine_are_reached_through_sockets_in_the_folder_of_the_session(master):
+    conf = session_conf(master, None, Path("/tmp/chunkmill-spark-1"))
+    assert conf["spark.python.unix.domain.socket.enabled"] == "true"
+    assert conf["spark.python.unix.domain.socket.dir"] == "/tmp/chunkmill-spark-1"
+
+
+@pytest.mark.parametrize(("master", "folder"), [("spark://host:7077", "/tmp/here"), ("local[2]", f"/tmp/{60 * 'x'}")])
+def test_other_workers_and_paths_too_long_for_a_socket_keep_to_the_network(master, folder):
+    assert "spark.python.unix.domain.socket.enabled" not in session_conf(master, None, Path(folder))
+
+
 @pytest.mark.parametrize(
     ("size", "flag"), [("1g", "-Xmx1g"), ("2GB", "-Xmx2g"), ("1500", "-Xmx1500m"), ("64mb", "-Xmx64m")]
 )
@@ -103,10 +115,3 @@ def test_workers_see_what_the_driver_sees(monkeypatch, tmp_path):
     assert paths[0] == str(tmp_path)
     assert str(tmp_path / "missing") not in paths
     assert not any(Path(path).name == "site-packages" for path in paths)
-
-
-def test_workers_are_reached_by_unix_sockets_where_their_folder_has_a_short_name():
-    short, long = Path("/tmp/a"), Path("/tmp") / ("b" * 80)
-    assert session_conf("local[2]", None, short)["spark.python.unix.domain.socket.dir"] == str(short)
-    assert "spark.python.unix.domain.socket.enabled" not in session_conf("local[2]", None, long)
-    assert "spark.python.unix.domain.socket.enabled" not in session_conf("spark://host:7077", None, short)
