@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..failing import writing
 from ..faults import reach
@@ -13,10 +14,13 @@ from ..rrd import RrdWriter, StoreEntry
 from .chunk_rows import PartChunk
 from .folders import OPEN_SUFFIX, Folder, NewFile, replace_file, sync_folder
 from .passing import PassedPart, Regions
+from .placed import PlacedPart, lying_in_place, placed_parts
 from .shards import Shard, numbered_names, write_shards
 from .staging import Staging
+from .stitching import Stitcher
 
 _COMMIT_NAME = "commit.rrd"
+_BEGUN = _COMMIT_NAME + OPEN_SUFFIX
 _STITCHED_NAME = "stitched.rrd"
 
 
@@ -31,39 +35,40 @@ class RrdCommit:
         self._staging = staging
         self._destination = destination
         self._stores = stores
-        self._reserved: tuple[NewFile, RrdWriter] | None = None
+        self._begun: tuple[NewFile, RrdWriter] | None = None
+        self._stitcher: Stitcher | None = None
 
     def reserve(self, sizes: Sequence[int]) -> Regions | None:
         """Begin the file now, with a region for each task, of these sizes; None in an object store."""
-        if isinstance(self._destination, ObjectUrl):
-            return None
-        with writing(str(self._destination)):
-            whole = self._staging.folder.new(_COMMIT_NAME)
-        writer = self._writer(whole)
-        writer.flush()
-        self._reserved = whole, writer
-        return Regions.of(_COMMIT_NAME + OPEN_SUFFIX, writer.position, sizes)
+        writer = self._begin()
+        return None if writer is None else Regions.of(_BEGUN, writer.position, sizes)
+
+    def follow(self, tasks: int) -> None:
+        """Begin the file now, and bring parts into it while other tasks run; does nothing in an object store."""
+        writer = self._begin()
+        if writer is not None:
+            folder = self._staging.local
+            self._stitcher = Stitcher(folder, folder / _BEGUN, writer.position, tasks)
 
     def finish(
         self, store_of_task: Sequence[StoreEntry], chunks: Sequence[PartChunk], passed: Sequence[PassedPart]
     ) -> int:
         """Bring everything together, in order; the file then appears. Gives its size in bytes.
 
-        What tasks wrote into their regions stays where it is if all did. Else all is stitched into another file: the
-        bytes are copied by the kernel, or inside the store. The footer is made from chunk rows, and from the footers
-        of what was passed on.
+        What lies in the file already stays there if it is in order: tasks wrote into their regions, or their parts were
+        brought there meanwhile. Where it is not (a task was tried twice, and the part that counts is not the one that
+        was taken), all is stitched into another file. Bytes are copied by the kernel, or inside the store. The footer
+        is made from chunk rows, and from the footers of what was passed on.
         """
-        in_place = self._reserved is not None and len(passed) == len(store_of_task)
-        in_place &= all(part.file == _COMMIT_NAME + OPEN_SUFFIX for part in passed)
+        stitched = self._stitcher.stop() if self._stitcher is not None else []
+        parts = placed_parts(store_of_task, chunks, passed, {part.part: part for part in stitched}, _BEGUN)
         with writing(str(self._destination)):
-            if in_place and self._reserved is not None:
-                whole, writer = self._reserved
-            else:
-                whole = self._new(_STITCHED_NAME)
-                writer = self._writer(whole)
+            whole, writer, name, in_place = self._continued(parts) or self._anew()
             try:
-                for part in _in_order(chunks, passed):
-                    self._add(writer, store_of_task, part, in_place=in_place)
+                for part in parts[:in_place]:
+                    part.adopt(writer)
+                for part in parts[in_place:]:
+                    part.append(writer, self._staging.folder)
                 writer.finish()
                 reach("rrd.write", getattr(whole.file, "name", None))
                 whole.finish()
@@ -71,20 +76,45 @@ class RrdCommit:
                 whole.discard()
                 raise
             if not isinstance(self._destination, ObjectUrl):
-                name = _COMMIT_NAME if in_place else _STITCHED_NAME
                 replace_file(self._staging.local / name, self._destination)
             reach("rrd.rename")
         return writer.position
 
     def close(self) -> None:
         """Throw away what was begun and not finished."""
-        if self._reserved is not None:
-            self._reserved[0].discard()
+        if self._stitcher is not None:
+            self._stitcher.stop()
+        if self._begun is not None:
+            self._begun[0].discard()
 
-    def _new(self, name: str) -> NewFile:
+    def _begin(self) -> RrdWriter | None:
         if isinstance(self._destination, ObjectUrl):
-            return Folder.at(self._destination.parent).new(self._destination.name)
-        return self._staging.folder.new(name)
+            return None
+        with writing(str(self._destination)):
+            whole = self._staging.folder.new(_COMMIT_NAME)
+        writer = self._writer(whole)
+        writer.flush()
+        self._begun = whole, writer
+        return writer
+
+    def _continued(self, parts: Sequence[PlacedPart]) -> _Target | None:
+        """The file that was begun, if what lies in it may stay; nothing lies behind that then."""
+        if self._begun is None:
+            return None
+        whole, writer = self._begun
+        found = lying_in_place(parts, _BEGUN, writer.position)
+        if found is None:
+            return None
+        in_place, end = found
+        os.truncate(whole.file.fileno(), end)
+        return _Target(whole, writer, _COMMIT_NAME, in_place)
+
+    def _anew(self) -> _Target:
+        if isinstance(self._destination, ObjectUrl):
+            whole = Folder.at(self._destination.parent).new(self._destination.name)
+        else:
+            whole = self._staging.folder.new(_STITCHED_NAME)
+        return _Target(whole, self._writer(whole), _STITCHED_NAME, 0)
 
     def _writer(self, whole: NewFile) -> RrdWriter:
         writer = RrdWriter(whole.file, path=str(self._destination))
@@ -92,32 +122,14 @@ class RrdCommit:
             writer.begin_store(store)
         return writer
 
-    def _add(
-        self,
-        writer: RrdWriter,
-        store_of_task: Sequence[StoreEntry],
-        part: PassedPart | list[PartChunk],
-        *,
-        in_place: bool,
-    ) -> None:
-        folder = self._staging.folder
-        if isinstance(part, list):
-            writer.append_part(store_of_task[part[0].task], folder.place(part[0].part), [c.entry for c in part])
-            return
-        store = store_of_task[part.task]
-        columns = part.passage.columns(store, writer.position)
-        assert columns is not None
-        if in_place:
-            writer.adopt(store, columns, part.size)
-        else:
-            writer.append_passed(store, folder.place(part.file), columns, part.start, part.size)
 
+class _Target(NamedTuple):
+    """The file that is finished, its name in the staging folder, and how many of the parts lie in it already."""
 
-def _in_order(chunks: Sequence[PartChunk], passed: Sequence[PassedPart]) -> Iterator[PassedPart | list[PartChunk]]:
-    """Parts in the order of their tasks."""
-    parts: list[tuple[int, PassedPart | list[PartChunk]]] = [(part.task, part) for part in passed]
-    parts += [(task, list(found)) for (task, _), found in groupby(chunks, key=lambda c: (c.task, c.part))]
-    yield from (part for _, part in sorted(parts, key=lambda pair: pair[0]))
+    file: NewFile
+    writer: RrdWriter
+    name: str
+    in_place: int
 
 
 def commit_shards(

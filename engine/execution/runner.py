@@ -66,7 +66,10 @@ def write_rrd(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]],
         Staging.beside(destination) as staging,
         contextlib.closing(RrdCommit(staging, destination, [s for s, _ in outputs])) as commit,
     ):
-        job = PartJob(joined, stores, staging.location, str(destination), passing=_passing(joined, stores, commit))
+        passing = _passing(joined, stores, commit)
+        if passing.regions is None:
+            commit.follow(len(tasks))
+        job = PartJob(joined, stores, staging.location, str(destination), passing=passing)
         chunks, notes = run_parts(job, staging, options)
         ran = Ran(tasks, chunks, notes, passed_parts(joined, notes))
         committing = time.perf_counter()

@@ -24,6 +24,7 @@ _QUIET_IMPORTS = {
 _NEEDED = (
     "pyspark.worker",
     "numpy",
+    "pandas",  # for mapInArrow: pyspark imports it with the first batch
     "pyarrow",
     "pyarrow.compute",
     "pyarrow.ipc",
@@ -34,6 +35,8 @@ _NEEDED = (
     "chunkmill.engine.stream.operators",
     "chunkmill.engine.rrd",
     "chunkmill.readers",
+    "chunkmill.readers.mcap",
+    "chunkmill.lenses.ros2",
 )
 
 

@@ -77,6 +77,7 @@ class Output:
         assert self._fd is not None
         os.lseek(self._fd, size, os.SEEK_CUR)
         self.position += size
+        self._sent += size  # whoever wrote them does that for them
 
     @property
     def handle(self) -> int | None:

@@ -149,11 +149,16 @@ class RrdWriter:
             self._out.write_back()
         opened.add(chunks, self.path)
 
-    def adopt(self, store: StoreEntry, chunks: ChunkColumns, size: int) -> None:
+    def adopt(self, store: StoreEntry, chunks: ChunkColumns | Sequence[ChunkEntry], size: int) -> None:
         """Take the next ``size`` bytes, which another wrote into the file, as the framed messages of ``chunks``."""
         opened = self._opened_store(store)
         self._out.skip(size)
-        opened.add(chunks, self.path)
+        if isinstance(chunks, ChunkColumns):
+            opened.add(chunks, self.path)
+            return
+        for entry in chunks:
+            opened.timelines.add(entry.header.timelines)
+        opened.entries += chunks
 
     def flush(self) -> None:
         """Hand everything written so far to the operating system."""
