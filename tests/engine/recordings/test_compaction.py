@@ -112,6 +112,17 @@ class TestJoining:
         assert compact_store(made.writer).versions == ()
         assert all(size < 60_000 for _, size in made.folder.shards.entries())
 
+    def test_a_large_store_takes_several_commits(self, tmp_path: Path) -> None:
+        made = MadeRecordings(tmp_path / "lake", shard_bytes=16_000)
+        batches(made, 12)
+        was = contents(made.open())
+        report = compact_store(made.writer, budget=1)
+        assert len(report.versions) > 1
+        assert report.shards_after < report.shards_before
+        assert contents(made.open()) == was
+        for number in report.versions:
+            assert contents(made.open(number)) == was
+
     def test_what_was_replaced_is_left_behind(self, made: MadeRecordings) -> None:
         made.commit({"id": "kept"}, {"id": "old", "source": "/s", "rows": 60, "width": 60})
         made.commit({"id": "new", "source": "/s"})

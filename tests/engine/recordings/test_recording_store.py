@@ -178,6 +178,22 @@ class TestCommits:
         other.commit({"id": "b"})
         assert set(contents(made.open())) == {"a", "b"}
 
+    def test_a_failure_is_told_though_the_store_cannot_be_read_then(
+        self, made: MadeRecordings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made.commit({"id": "a"})
+
+        def gone(*_: Any) -> Any:
+            monkeypatch.setattr(LocalFolder, "get", gone)
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(LocalFolder, "create", only_in(made, "versions", gone))
+        with pytest.raises(WriteError, match="Input/output"):
+            made.commit({"id": "b"})
+        monkeypatch.undo()
+        assert not made.writer.is_done("query", 2)
+        assert [e.recording_id for e in made.writer.live] == ["a"]
+
 
 class TestVacuum:
     def test_kept_versions_stay_whole_and_the_rest_goes(self, made: MadeRecordings) -> None:
