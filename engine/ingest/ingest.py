@@ -20,6 +20,7 @@ from ..recordings.folder import RecordingsFolder
 from ..recordings.lease import Lease
 from ..store import OptimizationProfile
 from ..stream import LazyChunkStream
+from ..stream.placeholder import PlaceholderSource
 from .batch import BatchOptions, BatchRunner
 from .checkpoint import Checkpoint
 from .disposal import Disposal, SourceDone
@@ -97,8 +98,8 @@ class Ingest:
     ------
     UsageError
         The call makes no sense; nothing has been written then.
-    SourceMissingError
-        There is no such folder.
+    PipelineError
+        The file of the pipeline is not fit to run, whatever lands; see ``chunkmill check``.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Ingest:
             content=tuple(content),
             topics=tuple(topics),
             exclude_topics=tuple(exclude_topics),
-            pipeline=None if pipeline is None else load_pipeline(pipeline),
+            pipeline=None if pipeline is None else _fit_to_run(load_pipeline(pipeline), self._run.executor),
             parquet=dict(parquet or {}),
             application_id=application_id,
             recover=recover,
@@ -150,6 +151,12 @@ class Ingest:
         )
         self._replace_same_id = replace_same_id
         done = _source_done(source_done)
+        if archive is not None and done is not SourceDone.ARCHIVE:
+            raise UsageError(
+                f"files that are to be {'kept' if done is SourceDone.KEEP else 'deleted'} need no archive",
+                path=str(archive),
+                hint="Ask for it (--source-done archive, source_done='archive'), or leave the folder out.",
+            )
         self._disposal = Disposal(done, self._places.source, None if archive is None else located(archive))
         self._listeners = Listeners(*listeners)
 
@@ -165,6 +172,8 @@ class Ingest:
 
         Raises
         ------
+        SourceMissingError
+            There is no such landing folder.
         WriteError
             Another ingestion writes to the store, or it cannot be written.
         UsageError
@@ -233,6 +242,12 @@ def _places(
                 path=str(landing),
                 hint="Choose a folder beside it.",
             )
+    if store is not None and folder is not None and f"{folder}/".startswith(f"{store}/"):
+        raise UsageError(
+            "the folder of RRDs lies in the store, which has files of its own",
+            path=str(folder),
+            hint="Choose a folder beside it.",
+        )
     if checkpoint is None and isinstance(home, ObjectUrl):
         raise UsageError(
             "a store in an object store needs a checkpoint elsewhere",
@@ -246,6 +261,19 @@ def _places(
         rrds=folder,
         checkpoint=home / "ingest" if checkpoint is None else located(checkpoint),
     )
+
+
+def _fit_to_run(pipeline: Pipeline, executor: str | None) -> Pipeline:
+    """The pipeline, of whose file it was seen that it gives a stream which can be sent to where it runs.
+
+    Else every file that lands would be said to have failed.
+    """
+    if not pipeline.from_file:
+        return pipeline  # of this very program, which has called it, or not, as it saw fit
+    made = pipeline.apply(LazyChunkStream.from_source(PlaceholderSource()))
+    if executor == "spark":
+        pipeline.check_travels(made)
+    return pipeline
 
 
 def _source_done(given: str) -> SourceDone:

@@ -105,7 +105,8 @@ class IngestLog(IngestListener):
 
     def stopped(self, reason: str) -> None:
         """See :class:`IngestListener`."""
-        self._log(logging.INFO, "stopped", f"stopped: {reason}", reason=reason)
+        said = "failed" if reason.startswith("failed: ") else reason  # the record before this one says why
+        self._log(logging.INFO, "stopped", f"stopped: {said}", reason=reason)
 
     def _log(self, level: int, event: str, text: str, *, trace: Exception | None = None, **fields: Any) -> None:
         data = {"event": event, **self._query, **fields}

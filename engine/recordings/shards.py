@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..execution.chunk_rows import PartChunk
 from ..execution.folders import Folder, LocalFolder, NewFile, sync_folder
@@ -17,8 +17,14 @@ from ..faults import reach
 from ..rrd import RrdWriter, StoreEntry
 from ..rrd.framing import MESSAGE_HEADER_SIZE
 
-_MOST_CHUNKS: Final = 100_000
+MOST_CHUNKS: Final = 100_000
 """Chunks of one shard, whose footer is made in memory."""
+
+
+class _Sealed(NamedTuple):
+    name: str
+    file: NewFile
+    size: int
 
 
 @dataclass
@@ -42,7 +48,7 @@ class ShardStitcher:
         self._most = shard_bytes
         self._names = unique_names()
         self._open: _Open | None = None
-        self._sealed: list[_Open] = []
+        self._sealed: list[_Sealed] = []
 
     def add(self, store: StoreEntry, chunks: Sequence[PartChunk]) -> list[PartChunk]:
         """Copy a recording's chunks, in the order in which they lie in their parts; gives their new places."""
@@ -66,7 +72,7 @@ class ShardStitcher:
     def _with_room(self, size: int, chunks: int) -> _Open:
         shard = self._open
         if shard is not None and shard.chunks:
-            full = shard.writer.position + size > self._most or shard.chunks + chunks > _MOST_CHUNKS
+            full = shard.writer.position + size > self._most or shard.chunks + chunks > MOST_CHUNKS
             if full:
                 self._seal()
                 shard = None
@@ -80,8 +86,9 @@ class ShardStitcher:
     def _seal(self) -> None:
         shard, self._open = self._open, None
         if shard is not None:
-            self._sealed.append(shard)
+            self._sealed.append(_Sealed(shard.name, shard.file, 0))
             shard.writer.finish()
+            self._sealed[-1] = _Sealed(shard.name, shard.file, shard.writer.position)
             reach("shard.write", _written(shard.file))
             shard.file.seal()
 
@@ -100,12 +107,17 @@ class ShardStitcher:
     @property
     def names(self) -> list[str]:
         """The names of all shards so far."""
-        return [shard.name for shard in (*self._sealed, *([self._open] if self._open else []))]
+        return [shard.name for shard in self._sealed] + ([self._open.name] if self._open else [])
+
+    @property
+    def size(self) -> int:
+        """The bytes of all shards, once they are finished."""
+        return sum(shard.size for shard in self._sealed)
 
     def discard(self) -> None:
         """Throw away what was begun; shards that have appeared are removed too, since nothing names them."""
-        for shard in (*self._sealed, *([self._open] if self._open else [])):
-            shard.file.discard()
+        for file in [shard.file for shard in self._sealed] + ([self._open.file] if self._open else []):
+            file.discard()
         self._folder.delete(self.names)
 
 

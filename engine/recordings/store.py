@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ..errors import SourceMissingError, UsageError
-from ..store import LazyStore
+from ..execution.runner import RunOptions
+from ..store import LazyStore, OptimizationProfile
+from .compaction import MIN_SHARD, CompactionReport, compact_store
 from .entry import RecordingEntry
 from .folder import RecordingsFolder
+from .lease import Lease
 from .live import LiveEntries
 from .vacuuming import vacuum_folder
 from .version import RecordingsVersion
+from .writer import StoreWriter
 
 
 class RecordingStore:
@@ -84,6 +88,32 @@ class RecordingStore:
         if keep < 1:
             raise UsageError(f"keep must be at least 1, not {keep}")
         return vacuum_folder(self._folder, keep=keep, older_than_seconds=older_than_seconds)
+
+    def compact(
+        self,
+        *,
+        optimize: OptimizationProfile | None = None,
+        min_shard: int = MIN_SHARD,
+        executor: str | None = None,
+        master: str | None = None,
+        conf: Mapping[str, str] | None = None,
+    ) -> CompactionReport:
+        """Write the files of the store anew, fewer and without what is dead: a new version with the same recordings.
+
+        Shards below ``min_shard`` bytes are joined, and those that are mostly dead are left behind; chunks are copied
+        as they are. With ``optimize`` recordings whose chunks are smaller than it wants are laid out anew, where
+        ``executor``, ``master`` and ``conf`` say. This object goes on showing the version that it opened; old versions
+        stay until :meth:`vacuum`. A store that needs nothing of it gets no version.
+
+        Raises
+        ------
+        WriteError
+            Another process writes to the store, or it cannot be written. Nothing has changed then; after a
+            ``CommitUnknownError`` nobody knows whether the new version is there.
+        """
+        with Lease.take(self._folder.path, "compact") as lease:
+            writer = StoreWriter(self._folder, lease)
+            return compact_store(writer, profile=optimize, run=RunOptions(executor, master, conf), min_shard=min_shard)
 
     def _entries(self) -> LiveEntries:
         if self._live is None:

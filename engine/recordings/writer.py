@@ -6,12 +6,11 @@ import contextlib
 import time
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..errors import CommitUnknownError, WriteError
+from ..errors import ChunkmillError, CommitUnknownError, WriteError
 from ..execution.chunk_rows import PartChunk
-from ..execution.folders import Folder, LocalFolder, sync_folder
 from ..execution.shards import SHARD_BYTES
 from ..execution.staging import Staging
 from ..failing import writing
@@ -23,7 +22,7 @@ from .entry import RecordingEntry, table_bytes
 from .folder import RecordingsFolder
 from .lease import Lease
 from .live import LiveEntries
-from .shards import ShardStitcher
+from .new_files import NewFiles, put_durably
 from .version import RecordingsVersion, TableRef
 
 
@@ -74,6 +73,9 @@ class StoreWriter:
         self.folder = folder
         self._lease = lease
         self._shard_bytes = shard_bytes
+        self._may_be_visible = False
+        self._is_behind = False
+        self._new_table: str | None = None
         folder.prepare()
         self.version: RecordingsVersion | None = None
         self.live = LiveEntries()
@@ -83,6 +85,7 @@ class StoreWriter:
         """Look at the newest version anew."""
         self.version = self.folder.newest()
         self.live = LiveEntries(self.folder.entries(self.version.tables) if self.version else ())
+        self._is_behind = False
 
     @property
     def number(self) -> int:
@@ -91,7 +94,13 @@ class StoreWriter:
 
     def is_done(self, query_id: str, batch: int) -> bool:
         """Whether the store holds this batch of this query already."""
+        self._catch_up()
         return self.version is not None and self.version.batches.get(query_id, 0) >= batch
+
+    @property
+    def shard_bytes(self) -> int:
+        """How large a shard becomes, about."""
+        return self._shard_bytes
 
     def commit(self, staging: Staging, arrived: Sequence[Arrived], commit: Commit) -> RecordingsVersion:
         """Bring recordings from their parts into the store, and publish the version that has them.
@@ -99,59 +108,70 @@ class StoreWriter:
         Guarantee: readers see all of it or nothing. Raises ``WriteError`` where it was certainly not committed (what
         was written for it is removed), ``CommitUnknownError`` where that is not known (nothing is removed).
         """
-        shards = ShardStitcher(staging, self.folder.shards, str(self.folder.path), self._shard_bytes)
-        made: list[str] = []
-        try:
-            entries = self._bring_in(arrived, commit, shards, made)
-        except BaseException:
-            self._take_back(shards, made)
-            raise
-        try:
-            return self.publish(entries, commit)
-        except CommitUnknownError:
-            raise
-        except WriteError:  # of anything else it is not known whether the version is there
-            self._take_back(shards, made)
-            raise
+        self._catch_up()
+        files = NewFiles(self.folder, staging, self._shard_bytes)
+        with self.undoing(files):
+            return self.publish(self._bring_in(arrived, commit, files), commit)
 
-    def _take_back(self, shards: ShardStitcher, made: Sequence[str]) -> None:
-        with contextlib.suppress(OSError, WriteError):
-            self.folder.manifests.delete(made)
-            shards.discard()
+    @contextlib.contextmanager
+    def undoing(self, files: NewFiles) -> Iterator[None]:
+        """Remove ``files`` where what is done within fails, and no version can name them."""
+        self._may_be_visible = False
+        try:
+            yield
+        except BaseException:
+            if not self._may_be_visible:
+                files.discard()
+            raise
 
     def publish(self, entries: Sequence[RecordingEntry], commit: Commit) -> RecordingsVersion:
         """Publish a version with more entries, whose chunks are in place. Raises as :meth:`commit` does."""
+        return self._publish(entries, commit, anew=False)
+
+    def rewrite(self, entries: Sequence[RecordingEntry], commit: Commit) -> RecordingsVersion:
+        """Publish a version of these entries alone, in one table. Raises as :meth:`commit` does."""
+        return self._publish(entries, commit, anew=True)
+
+    def _publish(self, entries: Sequence[RecordingEntry], commit: Commit, *, anew: bool) -> RecordingsVersion:
+        self._catch_up()
+        self._may_be_visible = False
+        self._new_table = None
         try:
-            version = self._next(entries, commit)
+            version = self._next(entries, commit, anew=anew)
             if self._lease is not None:
                 self._lease.check()
+            self._may_be_visible = True
             self.folder.publish(version)
-        except BaseException:
-            self.refresh()
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, CommitUnknownError):
+                self._may_be_visible = False
+                self._remove_table()
+            self._is_behind = True
+            with contextlib.suppress(ChunkmillError, OSError):  # the next use tries again
+                self.refresh()
             raise
         self.version = version
         reach("version.done")
         return version
 
-    def _bring_in(
-        self, arrived: Sequence[Arrived], commit: Commit, shards: ShardStitcher, made: list[str]
-    ) -> list[RecordingEntry]:
-        kept = [a for a in arrived if a.keep_chunks]
-        places = {id(a): shards.add(a.store, a.chunks) for a in kept}
-        shards.finish()
-        name = f"{uuid.uuid4().hex}.arrows"
-        pieces: list[bytes] = []
+    def _remove_table(self) -> None:
+        if self._new_table is not None:
+            with contextlib.suppress(OSError, WriteError):
+                self.folder.tables.delete([self._new_table])
+
+    def _catch_up(self) -> None:
+        if self._is_behind:
+            self.refresh()
+
+    def _bring_in(self, arrived: Sequence[Arrived], commit: Commit, files: NewFiles) -> list[RecordingEntry]:
+        places = {id(a): files.shards.add(a.store, a.chunks) for a in arrived if a.keep_chunks}
         entries = []
         for one in arrived:
             chunks = places.get(id(one), list(one.chunks))
             data = manifest_bytes(chunks) if one.keep_chunks else b""
-            entries.append(self._entry(one, chunks, commit, name, sum(map(len, pieces)), data))
-            pieces.append(data)
-        if kept:
-            with writing(str(self.folder.path)):
-                made.append(name)
-                _put(self.folder.manifests, name, b"".join(pieces))
-                reach("manifest.write", self.folder.manifests.place(name))
+            name, offset = files.add_manifest(data) if data else ("", 0)
+            entries.append(self._entry(one, chunks, commit, name, offset, data))
+        files.finish()
         return entries
 
     def _entry(
@@ -169,8 +189,8 @@ class StoreWriter:
             source_digest=source.digest,
             source_kept=source.kept,
             rrd=one.rrd,
-            manifest=name if manifest else "",
-            manifest_offset=offset if manifest else 0,
+            manifest=name,
+            manifest_offset=offset,
             manifest_size=len(manifest),
             manifest_digest=digest_of(manifest).hex() if manifest else "",
             shards=tuple(dict.fromkeys(c.part for c in chunks)) if manifest else (),
@@ -185,8 +205,10 @@ class StoreWriter:
         earlier = [e.segment_version for e in before if e is not None and entry.takes_place_of(e)]
         return replace(entry, segment_version=max(earlier, default=0) + 1) if earlier else entry
 
-    def _next(self, entries: Sequence[RecordingEntry], commit: Commit) -> RecordingsVersion:
-        """The version after this one, with these entries; its tables are written."""
+    def _next(self, entries: Sequence[RecordingEntry], commit: Commit, *, anew: bool) -> RecordingsVersion:
+        """The version after this one, with these entries, or ``anew`` of them alone; its tables are written."""
+        if anew:
+            self.live = LiveEntries()
         for entry in entries:
             self.live.add(entry)
         before = self.version
@@ -197,7 +219,7 @@ class StoreWriter:
             number=self.number + 1,
             created=time.time(),
             operation=commit.operation,
-            tables=self._tables(before.tables if before else (), entries),
+            tables=self._tables(before.tables if before and not anew else (), entries),
             batches=batches,
             recordings=self.live.recordings,
             chunks=self.live.chunks,
@@ -222,15 +244,8 @@ class StoreWriter:
         if not tables:  # else one that was replaced must go on hiding what it replaced itself
             merged = [entry for entry in merged if self.live.get(entry.key) == entry]
         data = table_bytes(merged)
-        name = f"{uuid.uuid4().hex}.arrow"
+        name = self._new_table = f"{uuid.uuid4().hex}.arrow"
         with writing(str(self.folder.path)):
-            _put(self.folder.tables, name, data)
+            put_durably(self.folder.tables, name, data)
             reach("table.write", self.folder.tables.place(name))
         return (*tables, TableRef(name, digest_of(data).hex(), len(merged)))
-
-
-def _put(folder: Folder, name: str, data: bytes) -> None:
-    """Write a file that a version is going to name: its name is on the disk before that version's."""
-    folder.put(name, data)
-    if isinstance(folder, LocalFolder):
-        sync_folder(folder.location)

@@ -39,6 +39,16 @@ def parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
     return parse_rows(batches)[0]
 
 
+def bytes_by_part(data: bytes, digest: str) -> dict[str, tuple[int, int]]:
+    """How many bytes, in how many chunks, a manifest names in each part; verified as by :func:`parse_manifest`."""
+    if digest_of(data).hex() != digest:
+        raise ValueError("it is not what was written: its digest differs")
+    table = pa.ipc.open_file(pa.py_buffer(data)).read_all().select(["part", "size"])
+    table.validate(full=True)
+    found = table.group_by("part").aggregate([("size", "sum"), ("size", "count")]).to_pylist()
+    return {row["part"]: (row["size_sum"], row["size_count"]) for row in found}
+
+
 def kept_chunk(found: PartChunk, shards: Folder, store: StoreEntry) -> Chunk:
     """A chunk of a manifest, undecoded, whose message is one of ``store``; it is verified when it is read."""
     entry = found.entry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Protocol
@@ -113,9 +113,7 @@ class InFile:
         """For each chunk a number, and for each number its entity path."""
         if isinstance(self.listed, ManifestTable):
             return self.listed.entity_codes
-        numbers: dict[str, int] = {}
-        codes = [numbers.setdefault(e.header.entity_path, len(numbers)) for e in self.listed]
-        return np.array(codes, dtype=np.int64), list(numbers)
+        return _numbered(e.header.entity_path for e in self.listed)
 
     @cached_property
     def sizes(self) -> Integers:
@@ -148,6 +146,49 @@ class InFile:
         for e in entries:
             payload = FramedPayload(self.path, e.offset, e.size, e.header.chunk_id, version=self.version)
             yield Chunk.lazy(e.header if e.header.components else None, payload)
+
+
+@dataclass(frozen=True)
+class ByReference:
+    """Chunks that each know where they lie."""
+
+    listed: tuple[Chunk, ...]
+
+    @property
+    def entity_codes(self) -> tuple[Integers, list[str]]:
+        """For each chunk a number, and for each number its entity path."""
+        return _numbered(chunk.entity_path for chunk in self.listed)
+
+    @property
+    def sizes(self) -> Integers:
+        """The messages' lengths in bytes."""
+        return np.array([stored_size(chunk) for chunk in self.listed], dtype=np.int64)
+
+    @property
+    def expanded(self) -> Integers:
+        """As far as references say what they expand to, in bytes; else their lengths."""
+        found = [getattr(chunk.payload, "uncompressed_size", None) or stored_size(chunk) for chunk in self.listed]
+        return np.array(found, dtype=np.int64)
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The files that they lie in."""
+        return sorted({path for chunk in self.listed if (path := getattr(chunk.payload, "path", None)) is not None})
+
+    def take(self, rows: Integers) -> ByReference:
+        """Some of the chunks, in that order."""
+        return ByReference(tuple(self.listed[i] for i in rows.tolist()))
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The chunks, undecoded."""
+        return iter(self.listed)
+
+
+def _numbered(entity_paths: Iterable[str]) -> tuple[Integers, list[str]]:
+    """A number for each path, the same for the same, and the paths in the order of their numbers."""
+    numbers: dict[str, int] = {}
+    codes = [numbers.setdefault(path, len(numbers)) for path in entity_paths]
+    return np.array(codes, dtype=np.int64), list(numbers)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from chunkmill.engine import Ingest, RecordingStore
-from chunkmill.engine.errors import ReadError, SourceMissingError, UsageError, WriteError
+from chunkmill.engine.errors import PipelineError, ReadError, SourceMissingError, UsageError, WriteError
 from chunkmill.engine.ingest import Outcome
 from chunkmill.engine.ingest import batch as batch_module
 from chunkmill.engine.ingest.quarantine import FileQuarantine
@@ -343,6 +343,8 @@ class TestStarting:
             ({"into": "{lake}", "source_done": "burn"}, "keep, archive and delete"),
             ({"into": "{lake}", "source_done": "archive"}, "no folder to archive into"),
             ({"into": "{lake}", "source_done": "archive", "archive": "{landing}/old"}, "lies in the landing folder"),
+            ({"into": "{lake}", "archive": "{lake}-old"}, "need no archive"),
+            ({"into": "{lake}", "rrds": "{lake}/shards"}, "lies in the store"),
             ({"into": "{lake}", "settle": "soon"}, "no duration"),
             ({"into": "{lake}", "max_files_per_trigger": 0}, "at least 1"),
             ({"into": "{lake}", "pipeline": "{lake}/none.py"}, "none.py"),
@@ -354,6 +356,15 @@ class TestStarting:
         given = {k: v.format(landing=landing, lake=lake) if isinstance(v, str) else v for k, v in options.items()}
         with pytest.raises(UsageError, match=said):
             Ingest(landing, executor="inline", **given)
+        assert not lake.exists()
+
+    def test_a_pipeline_that_no_file_could_pass_is_refused_before_any_is_blamed(
+        self, landing: Path, lake: Path, tmp_path: Path
+    ) -> None:
+        code = tmp_path / "pipeline.py"
+        code.write_text("def pipeline(stream):\n    stream.drop(content='/camera/**')\n")
+        with pytest.raises(PipelineError, match="returned nothing"):
+            Ingest(landing, into=lake, pipeline=code, executor="inline")
         assert not lake.exists()
 
     def test_a_missing_folder(self, tmp_path: Path, lake: Path) -> None:

@@ -1,0 +1,119 @@
+"""One commit of a compaction: some recordings' chunks and manifests copied together, or laid out anew."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+from itertools import groupby
+
+from ..errors import ReadError, ReadWarning
+from ..execution.chunk_rows import PartChunk
+from ..rrd.digest import digest_of
+from ..rrd.opening import NEVER_CHANGES, open_positional
+from ..store.chunk_manifest import MANIFEST_ERRORS, manifest_bytes, parse_manifest
+from ..store.version_files import RESTORE
+from .entry import RecordingEntry
+from .folder import RecordingsFolder
+from .new_files import NewFiles
+
+Key = tuple[str, str, str]
+"""What a recording is known by."""
+
+
+class Rewriting:
+    """Writes recordings into new files, and gives their new entries.
+
+    Chunks are verified, then copied by the kernel (in an object store by the store where parts are large enough):
+    their digests stay the same. A recording that cannot be read is left as it is, with a warning; ``damaged`` names it.
+    """
+
+    def __init__(self, folder: RecordingsFolder, files: NewFiles) -> None:
+        self._folder = folder
+        self._files = files
+        self.entries: dict[Key, RecordingEntry] = {}
+        self.damaged: dict[Key, RecordingEntry] = {}
+
+    def move(self, entry: RecordingEntry, shards: Set[str]) -> None:
+        """Write a recording's manifest anew, and those of its chunks that lie in ``shards``."""
+        try:
+            data = self._manifest(entry)
+            chunks = parse_manifest(data, entry.manifest_digest) if not shards.isdisjoint(entry.shards) else []
+            moving = [self._placed(c) for c in chunks if c.part in shards]
+            self._verify(moving)
+        except (*MANIFEST_ERRORS, ReadError) as error:
+            self.leave(entry, error)
+            return
+        if not moving:
+            self._add(entry, data)
+            return
+        moved = iter(self._files.shards.add(entry.store, moving))
+        self.bring(entry, [next(moved) if c.part in shards else c for c in chunks])
+
+    def lay_out(self, entry: RecordingEntry, parts: Sequence[PartChunk]) -> None:
+        """Take chunks from parts of the staging folder in place of a recording's own."""
+        self.bring(entry, self._files.shards.add(entry.store, parts))
+
+    def bring(self, entry: RecordingEntry, chunks: Sequence[PartChunk]) -> None:
+        """Let a recording have these chunks, which are in place."""
+        entry = replace(
+            entry,
+            shards=tuple(dict.fromkeys(c.part for c in chunks)),
+            chunks=len(chunks),
+            rows=sum(c.entry.header.num_rows for c in chunks),
+            bytes=sum(c.entry.size for c in chunks),
+        )
+        self._add(entry, manifest_bytes(chunks))
+
+    def leave(self, entry: RecordingEntry, error: Exception) -> None:
+        """Leave a recording as it is, and say why."""
+        self.damaged[entry.key] = entry
+        warnings.warn(
+            f"{self._folder.path}: recording {entry.recording_id} is left as it is: {error}", ReadWarning, stacklevel=2
+        )
+
+    def _add(self, entry: RecordingEntry, manifest: bytes) -> None:
+        name, offset = self._files.add_manifest(manifest)
+        self.entries[entry.key] = replace(
+            entry,
+            manifest=name,
+            manifest_offset=offset,
+            manifest_size=len(manifest),
+            manifest_digest=digest_of(manifest).hex(),
+        )
+
+    def _manifest(self, entry: RecordingEntry) -> bytes:
+        data = self._folder.manifests.get_range(entry.manifest, entry.manifest_offset, entry.manifest_size)
+        if digest_of(data).hex() != entry.manifest_digest:
+            raise ReadError(
+                f"the manifest of recording {entry.recording_id} is not what was written: its digest differs",
+                path=self._folder.manifests.place(entry.manifest),
+                offset=entry.manifest_offset,
+                hint=RESTORE,
+            )
+        return data
+
+    def _placed(self, chunk: PartChunk) -> PartChunk:
+        return replace(chunk, part=self._folder.shards.place(chunk.part))
+
+    def _verify(self, chunks: Sequence[PartChunk]) -> None:
+        """Read chunks, one at a time, and compare their digests."""
+        for place, found in groupby(chunks, key=lambda c: c.part):
+            run = list(found)
+            with open_positional(place, NEVER_CHANGES) as file:
+                file.expect(run[0].entry.offset, run[-1].entry.offset + run[-1].entry.size)
+                for chunk in run:
+                    data = file.read(chunk.entry.offset, chunk.entry.size, what="a chunk")
+                    if chunk.digest and digest_of(data) != chunk.digest:
+                        raise ReadError(
+                            "a chunk is not what was written: its digest differs",
+                            path=place,
+                            offset=chunk.entry.offset,
+                            hint=RESTORE,
+                        )
+
+
+def files_of(entries: Mapping[Key, RecordingEntry]) -> set[str]:
+    """The names of the shards and manifests that entries name."""
+    named = {entry.manifest for entry in entries.values() if entry.manifest}
+    return named.union(*(entry.shards for entry in entries.values()))

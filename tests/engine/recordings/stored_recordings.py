@@ -1,0 +1,119 @@
+"""Stores of recordings, made without an ingestion: a few chunks a recording, straight through the writer."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
+from chunkmill.engine.execution.chunk_rows import PartChunk
+from chunkmill.engine.execution.staging import Staging
+from chunkmill.engine.recordings import Arrived, Commit, RecordingEntry, RecordingStore, Source, StoreWriter
+from chunkmill.engine.recordings.folder import RecordingsFolder
+from chunkmill.engine.recordings.version import RecordingsVersion
+from chunkmill.engine.rrd import StoreEntry
+from chunkmill.engine.rrd.digest import digest_of
+from chunkmill.engine.rrd.message_writer import MessageWriter
+from chunkmill.engine.stream import LazyChunkStream
+
+QUERY = "query"
+
+
+def chunks_of(seed: int, chunks: int = 2, rows: int = 3, width: int = 1) -> list[Chunk]:
+    """Chunks whose bytes differ from those of any other seed; ``width`` numbers in each row."""
+    random = np.random.default_rng(seed)
+    found = []
+    for at in range(chunks):
+        column = ComponentColumn("value", [list(random.random(width)) for _ in range(rows)])
+        ticks = range(at * rows, (at + 1) * rows)
+        found.append(Chunk.from_columns(f"/signal/{at % 2}", [TimeColumn("tick", sequence=ticks)], [column]))
+    return found
+
+
+class MadeRecordings:
+    """A store, its writer, and what was committed."""
+
+    def __init__(self, home: Path | str, **options: Any) -> None:
+        self.home = home
+        self.folder = RecordingsFolder(home)
+        self.writer = StoreWriter(self.folder, **options)
+        self._batch = self.writer.version.batches.get(QUERY, 0) if self.writer.version else 0
+
+    def commit(self, *recordings: dict[str, Any]) -> RecordingsVersion:
+        """One batch: each recording given by ``id``, and if wanted ``source``, ``seed``, ``kept`` and its chunks."""
+        self._batch += 1
+        with Staging.beside(self.folder.path / "batch") as staging:
+            arrived = [self._arrived(staging, at, **recording) for at, recording in enumerate(recordings)]
+            return self.writer.commit(staging, arrived, Commit("ingest", QUERY, self._batch, {"added": len(arrived)}))
+
+    def _arrived(
+        self,
+        staging: Staging,
+        at: int,
+        *,
+        id: str,  # noqa: A002 (reads well)
+        source: str | None = None,
+        seed: int = 0,
+        kept: bool = True,
+        kind: str = "recording",
+        keep_chunks: bool = True,
+        **shape: int,
+    ) -> Arrived:
+        store = StoreEntry(kind, "tests", id)
+        name = f"part-{at}.rrd"
+        parts = written(staging, name, store, chunks_of(seed or _seed(id), **shape))
+        digest = hashlib.sha256(f"{seed} {id} {shape}".encode()).hexdigest()[:32]
+        file = Source(source or f"/landing/{id}.rrd", 100, 1, digest, kept)
+        return Arrived(store, file, parts, None if keep_chunks else f"{id}.rrd", keep_chunks)
+
+    def open(self, version: int | None = None) -> RecordingStore:
+        """The store, opened anew."""
+        return RecordingStore.open(self.home, version=version)
+
+    def files(self) -> dict[str, set[str]]:
+        """The names of its files, by folder."""
+        folder = self.folder
+        below = {"tables": folder.tables, "manifests": folder.manifests, "shards": folder.shards}
+        return {"versions": set(folder.versions_folder.names()), **{k: set(v.names()) for k, v in below.items()}}
+
+
+def written(staging: Staging, name: str, store: StoreEntry, chunks: Sequence[Chunk]) -> list[PartChunk]:
+    """Chunks in a part, as a task leaves them."""
+    file = io.BytesIO()
+    writer = MessageWriter(file, store, path=name)
+    entries = [writer.append(chunk) for chunk in chunks]
+    writer.flush()
+    data = file.getvalue()
+    staging.folder.put(name, data)
+    return [
+        PartChunk(0, at, name, entry, digest_of(data[entry.offset : entry.offset + entry.size]))
+        for at, entry in enumerate(entries)
+    ]
+
+
+def _seed(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+def contents(store: RecordingStore) -> dict[str, list[tuple[str, bytes, list[Any]]]]:
+    """What each recording holds: entity, digest of the message as it lies there, and values; every chunk is read."""
+    return {entry.recording_id: list(_chunks(store, entry)) for entry in store}
+
+
+def _chunks(store: RecordingStore, entry: RecordingEntry) -> Iterator[tuple[str, bytes, list[Any]]]:
+    for chunk in store.recording(entry):
+        payload: Any = chunk.payload
+        yield chunk.entity_path, payload.digest, chunk.to_record_batch().to_pydict()["value"]
+
+
+def values_of(store: RecordingStore, recording: str) -> dict[str, list[Any]]:
+    """The values of each entity of a recording, in the order of time."""
+    found: dict[str, list[Any]] = {}
+    for chunk in LazyChunkStream.from_iter(store.recording(recording)):
+        rows = chunk.to_record_batch().to_pydict()
+        found.setdefault(chunk.entity_path, []).extend(zip(rows["tick"], rows["value"], strict=True))
+    return {entity: [value for _, value in sorted(rows)] for entity, rows in found.items()}

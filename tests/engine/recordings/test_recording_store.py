@@ -1,0 +1,230 @@
+"""A store of many recordings: versions, damage, commits of which nothing is known, and what a vacuum leaves."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chunkmill.engine.errors import CommitUnknownError, ReadError, SourceMissingError, WriteError
+from chunkmill.engine.execution.folders import LocalFolder
+from chunkmill.engine.recordings import RecordingStore
+from chunkmill.engine.recordings.compaction import compact_store
+from stored_recordings import MadeRecordings, contents
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeRecordings:
+    return MadeRecordings(tmp_path / "lake")
+
+
+def damages(data: bytes) -> list[bytes]:
+    """A file as damage leaves it: cut, empty, with a byte that differs, with something else in it."""
+    flipped = [
+        data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :] for at in range(0, len(data), max(len(data) // 40, 1))
+    ]
+    return [b"", data[: len(data) // 2], data[:-1], b"{}", b"\0" * len(data), *flipped]
+
+
+class TestVersions:
+    def test_each_commit_is_a_version_and_old_ones_stay(self, made: MadeRecordings) -> None:
+        made.commit({"id": "a"}, {"id": "b"})
+        made.commit({"id": "c"})
+        made.commit({"id": "d", "source": "/landing/a.rrd"})
+        assert [v.number for v in made.open().versions()] == [1, 2, 3]
+        assert [[e.recording_id for e in made.open(n)] for n in (1, 2, 3)] == [list("ab"), list("abc"), list("bcd")]
+        assert made.open().version.totals == {"added": 4}
+        assert made.open().version.rows == sum(e.rows for e in made.open())
+        with pytest.raises(SourceMissingError, match="There are: 1, 2, 3"):
+            made.open(4)
+
+    def test_an_open_store_stays_at_its_version(self, made: MadeRecordings) -> None:
+        made.commit({"id": "a"})
+        early = made.open()
+        made.commit({"id": "b"})
+        compact_store(made.writer)
+        made.commit({"id": "c", "source": "/landing/a.rrd"})
+        assert set(contents(early)) == {"a"}
+        assert set(contents(made.open())) == {"b", "c"}
+
+    def test_recordings_of_one_batch_share_a_shard_and_large_batches_roll(self, tmp_path: Path) -> None:
+        made = MadeRecordings(tmp_path / "lake", shard_bytes=8_000)
+        made.commit(*({"id": f"r{i}", "rows": 10} for i in range(10)))
+        sizes = dict(made.folder.shards.entries())
+        assert len(sizes) > 2
+        assert len(made.files()["manifests"]) == 1
+        assert all(len(e.shards) <= 2 for e in made.open())
+        assert len(contents(made.open())) == 10
+
+    def test_tables_merge_logarithmically(self, made: MadeRecordings) -> None:
+        for at in range(40):
+            made.commit({"id": f"r{at}"})
+        most = max(len(v.tables) for v in made.open().versions())
+        assert most <= 6
+        written = sum(pair for v in made.open().versions() for pair in [v.tables[-1].entries])
+        assert written < 40 * 6
+        assert [e.recording_id for e in made.open()] == [f"r{at}" for at in range(40)]
+
+    def test_what_is_not_there(self, tmp_path: Path, made: MadeRecordings) -> None:
+        with pytest.raises(SourceMissingError, match="no store"):
+            RecordingStore.open(tmp_path / "none")
+        made.commit({"id": "a"})
+        with pytest.raises(SourceMissingError, match="'b'"):
+            made.open().recording("b")
+
+
+class TestDamage:
+    @pytest.mark.parametrize("folder", ["versions", "tables", "manifests"])
+    def test_a_damaged_file_is_named(self, folder: str, made: MadeRecordings) -> None:
+        made.commit({"id": "a"})
+        (place,) = (Path(made.home) / folder).iterdir()
+        whole = place.read_bytes()
+        for damaged in damages(whole):
+            place.write_bytes(damaged)
+            with pytest.raises(ReadError) as caught:
+                contents(made.open())
+            assert caught.value.path == str(place)
+        place.unlink()
+        with pytest.raises(ReadError):
+            contents(made.open())
+        place.write_bytes(whole)
+        assert set(contents(made.open())) == {"a"}
+
+    def test_every_byte_of_a_chunk_that_differs_is_noticed(self, made: MadeRecordings) -> None:
+        made.commit({"id": "a", "chunks": 1})
+        entry = made.open().entry("a")
+        place = Path(made.folder.shards.place(entry.shards[0]))
+        whole = place.read_bytes()
+        (chunk,) = made.open().recording("a")
+        payload: Any = chunk.payload
+        for at in range(payload.offset, payload.offset + payload.size):
+            place.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            with pytest.raises(ReadError) as caught:
+                contents(made.open())
+            assert caught.value.path == str(place)
+        for cut in (0, 1, payload.offset, payload.offset + payload.size - 1):
+            place.write_bytes(whole[:cut])
+            with pytest.raises(ReadError) as caught:
+                contents(made.open())
+            assert caught.value.path == str(place)
+
+    def test_a_table_that_is_another_is_noticed(self, made: MadeRecordings) -> None:
+        made.commit({"id": "a"})
+        made.commit({"id": "b"}, {"id": "c"})
+        first, second = (v.tables[-1].name for v in made.open().versions())
+        tables = Path(made.home) / "tables"
+        (tables / second).write_bytes((tables / first).read_bytes())
+        with pytest.raises(ReadError, match="digest differs") as caught:
+            made.open().recordings()
+        assert caught.value.path == str(tables / second)
+
+    def test_a_format_that_is_not_known(self, made: MadeRecordings) -> None:
+        made.commit({"id": "a"})
+        place = Path(made.home) / "versions" / "00000001.json"
+        place.write_text(json.dumps({**json.loads(place.read_text()), "format": 2}))
+        with pytest.raises(ReadError) as caught:
+            made.open()
+        assert caught.value.path == str(place)
+
+
+class TestCommits:
+    def test_one_that_certainly_failed_leaves_nothing(
+        self, made: MadeRecordings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made.commit({"id": "a"})
+        files = made.files()
+
+        def full(*_: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        for where in ("create", "put"):
+            monkeypatch.setattr(LocalFolder, where, only_in(made, "versions" if where == "create" else "tables", full))
+            with pytest.raises(WriteError) as caught:
+                made.commit({"id": "b"})
+            assert not isinstance(caught.value, CommitUnknownError)
+            assert made.files() == files
+            monkeypatch.undo()
+        made.commit({"id": "b"})
+        assert set(contents(made.open())) == {"a", "b"}
+
+    def test_one_of_which_nothing_is_known_removes_nothing(
+        self, made: MadeRecordings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made.commit({"id": "a"})
+        create = LocalFolder.create
+
+        def broken(folder: LocalFolder, *args: Any) -> bool:
+            create(folder, *args)
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(LocalFolder, "create", broken)
+        with pytest.raises(CommitUnknownError):
+            made.commit({"id": "b"})
+        monkeypatch.undo()
+        assert made.writer.is_done("query", 2)
+        assert set(contents(made.open())) == {"a", "b"}
+
+    def test_the_second_of_two_writers_fails_and_harms_nothing(self, made: MadeRecordings) -> None:
+        other = MadeRecordings(made.home)
+        made.commit({"id": "a"})
+        files = made.files()
+        with pytest.raises(WriteError, match="another writer") as caught:
+            other.commit({"id": "b"})
+        assert caught.value.transient
+        assert made.files() == files
+        other.commit({"id": "b"})
+        assert set(contents(made.open())) == {"a", "b"}
+
+    def test_a_failure_is_told_though_the_store_cannot_be_read_then(
+        self, made: MadeRecordings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made.commit({"id": "a"})
+
+        def gone(*_: Any) -> Any:
+            monkeypatch.setattr(LocalFolder, "get", gone)
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(LocalFolder, "create", only_in(made, "versions", gone))
+        with pytest.raises(WriteError, match="Input/output"):
+            made.commit({"id": "b"})
+        monkeypatch.undo()
+        assert not made.writer.is_done("query", 2)
+        assert [e.recording_id for e in made.writer.live] == ["a"]
+
+
+class TestVacuum:
+    def test_kept_versions_stay_whole_and_the_rest_goes(self, made: MadeRecordings) -> None:
+        for at in range(6):
+            made.commit({"id": f"r{at}", "source": f"/landing/{at % 2}.rrd"})
+        (Path(made.home) / "shards" / "left.rrd").write_bytes(b"of a run that was killed")
+        was = {n: contents(made.open(n)) for n in (5, 6)}
+        freed = made.open().vacuum(keep=2)
+        assert freed > 0
+        assert [v.number for v in made.open().versions()] == [5, 6]
+        assert {n: contents(made.open(n)) for n in (5, 6)} == was
+        assert "left.rrd" not in made.files()["shards"]
+        compact_store(made.writer)
+        made.open().vacuum()
+        assert contents(made.open()) == was[6]
+        assert {k: len(v) for k, v in made.files().items()} == dict.fromkeys(made.files(), 1)
+
+    def test_young_versions_stay(self, made: MadeRecordings) -> None:
+        made.commit({"id": "a"})
+        made.commit({"id": "b"})
+        made.open().vacuum(older_than_seconds=60)
+        assert len(made.open().versions()) == 2
+
+
+def only_in(made: MadeRecordings, name: str, instead: Callable[..., Any]) -> Callable[..., Any]:
+    """An operation of a folder, replaced for one folder of the store."""
+    usual: dict[str, Any] = {"create": LocalFolder.create, "put": LocalFolder.put}
+    place = Path(made.home) / name
+    kind = "create" if name == "versions" else "put"
+
+    def chosen(folder: LocalFolder, *args: Any, **options: Any) -> Any:
+        return instead() if folder.location == place else usual[kind](folder, *args, **options)
+
+    return chosen
