@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -34,8 +33,7 @@ class ColumnExtent(NamedTuple):
     spans: tuple[Span | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(NamedTuple):
     """A temporal chunk that has rows and components, each of another name, as the merging of chunks sees it.
 
     ``size`` is in bytes; ``ascending`` says whether all timelines ascend.

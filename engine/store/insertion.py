@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ..chunk import Chunk
+from ..chunk import Chunk, tuid
 from ..errors import ReadError
 from .extent import extent_of
-from .merging import ascends
 from .neighbours import Neighbours
 from .pending import Pending
 from .profile import INERT, Settings
@@ -154,7 +153,7 @@ class ChunkInserter:
 
 def check_row_ids(chunk: Chunk, doing: str = ADDING) -> None:
     """Raise :class:`ReadError`, its message begun with ``doing``, for a chunk whose row ids do not ascend."""
-    if not ascends(chunk.data.row_ids):
+    if not tuid.is_sorted(chunk.data.row_ids):
         raise ReadError(
             f"{doing}Chunks must be sorted before insertion in the chunk store",
             hint=f"The row ids of {chunk.id} of {chunk.entity_path} do not ascend.",

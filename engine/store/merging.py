@@ -39,16 +39,7 @@ def concatenate(parts: Sequence[ChunkData], chunk_id: bytes) -> ChunkData:
         ),
         tuple(sorted(_columns(parts), key=lambda c: c.descriptor.sort_key)),
     )
-    return data if ascends(data.row_ids) else data.take(row_order(data.row_ids))
-
-
-def ascends(row_ids: pa.FixedSizeBinaryArray) -> bool:
-    """Whether row ids ascend (equal neighbours allowed)."""
-    if len(row_ids) < 2:
-        return True
-    # As byte strings: numpy compares them like the big-endian numbers they are, in one pass.
-    ids = np.frombuffer(row_ids.buffers()[1], dtype="S16", count=len(row_ids), offset=16 * row_ids.offset)
-    return bool((ids[:-1] <= ids[1:]).all())
+    return data if tuid.is_sorted(data.row_ids) else data.take(row_order(data.row_ids))
 
 
 def row_order(row_ids: pa.FixedSizeBinaryArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -6,7 +6,7 @@ It counts what the rows of the chunk refer to, not what the buffers behind them 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -17,8 +17,7 @@ FIXED_BYTES = 224
 """What a chunk takes before its first column."""
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnSize:
+class ColumnSize(NamedTuple):
     """The size of an Arrow array, in parts that add up when arrays are joined.
 
     ``whole`` is what takes whole bytes; ``bitmaps`` has the number of bits of each bitmap the type can have, by its

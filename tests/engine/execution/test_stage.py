@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import PipelineError, ReadError
 from chunkmill.engine.execution import spark as spark_module
+from chunkmill.engine.store import OptimizationProfile, collecting
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
 from comparison import cells, rerun_verify
@@ -69,6 +71,56 @@ def test_rows_stay_small_whatever_the_payload(
         tmp_path / "out.rrd", application_id="a", recording_id="r", executor="spark"
     )
     assert sum(b.nbytes for b in stage_rows) < 8 * 1024 + 8 * 1024
+
+
+@pytest.mark.parametrize("through", ["a function", "nothing"])
+def test_compaction_in_two_steps_moves_no_payload_through_the_jvm(
+    through: str, spark: SparkSession, stage_rows: list[pa.RecordBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks with megabytes of what can't be compressed: of each only the rows that describe it cross, in each step."""
+    monkeypatch.setattr(collecting, "is_small", lambda _: False)
+    blob = pa.array([[os.urandom(250_000)] for _ in range(4)], pa.list_(pa.binary()))
+    times = (TimeColumn("frame", sequence=range(4 * i, 4 * i + 4)) for i in range(6))
+    chunks = [Chunk.from_columns("/camera", [t], [ComponentColumn("blob", blob)]) for t in times]
+    LazyChunkStream.from_iter(chunks).write_rrd(
+        tmp_path / "in.rrd", application_id="a", recording_id="r", executor="inline"
+    )
+    stream = RrdReader(tmp_path / "in.rrd").stream()
+    if through == "a function":
+        stream = stream.map(lambda c: c)
+    store = stream.collect(optimize=OptimizationProfile.OBJECT_STORE, executor="spark")
+    assert sorted(c.num_rows for c in store) == [8, 8, 8]
+    told = [kind for b in stage_rows for kind in b.column("kind").to_pylist()]
+    assert told.count("task") == (2 if through == "a function" else 1)
+    assert sum(b.nbytes for b in stage_rows) < 32 * 1024
+
+
+@pytest.fixture
+def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The physical plans of the stages that Spark ran."""
+    seen: list[str] = []
+    real = spark_module.rows_of
+
+    def spy(session: object, stage: Any) -> object:
+        seen.append(stage._jdf.queryExecution().executedPlan().toString())
+        return real(session, stage)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(spark_module, "rows_of", spy)
+    return seen
+
+
+def test_narrow_operators_with_merges_and_splits_run_as_one_python_stage(
+    spark: SparkSession, stages: list[str], rrd: Path, data: Path, tmp_path: Path
+) -> None:
+    static, rest = RrdReader(rrd).stream().split(is_static=True)
+    one, two = rest.map(lambda c: c).split(content="/imu/**")
+    other = McapReader(data / "demo.mcap").stream().drop(content="/camera/**").flat_map(lambda c: [c])
+    merged = LazyChunkStream.merge(LazyChunkStream.merge(one, static), two.filter(content="/**"), other)
+    result = merged.write_rrd(tmp_path / "out.rrd", application_id="a", recording_id="r", executor="spark")
+    assert result.splits > 1
+    (plan,) = stages
+    assert plan.count("MapInArrow") == 1
+    assert "Exchange" not in plan and "Python" not in plan.replace("PythonMapInArrow", "")
 
 
 @pytest.fixture
