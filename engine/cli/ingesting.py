@@ -77,7 +77,7 @@ def run_ingest(
     with ExitStack() as open_things:
         open_things.enter_context(logging_to(as_json=log_json, level=logging.WARNING if quiet else logging.INFO))
         if metrics_port is not None:
-            listeners.append(_metrics(open_things, metrics_port, metrics_host, into or rrds or ""))
+            listeners.insert(0, _metrics(open_things, metrics_port, metrics_host, into or rrds or ""))
         made = Ingest(
             landing,
             into=into,
