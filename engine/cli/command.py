@@ -8,7 +8,7 @@ import click
 
 from ..locations import reading_location
 from .failures import reported
-from .ingest import ingest, vacuum
+from .ingest import compact, ingest, vacuum
 from .options import ConvertOptions, check_regex, check_report, check_svg, parse_conf
 from .parquet_options import ParquetChoices, parquet_options
 from .quarantine import quarantine
@@ -162,5 +162,6 @@ def inspect(file: str, as_json: bool, debug: bool) -> None:
 
 commands.add_command(quarantine)
 commands.add_command(ingest)
+commands.add_command(compact)
 commands.add_command(vacuum)
 commands.add_command(status)

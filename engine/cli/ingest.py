@@ -1,4 +1,4 @@
-"""``chunkmill ingest``, ``vacuum``: a landing folder into a store of recordings. Only click is imported here."""
+"""``chunkmill ingest``, ``compact``, ``vacuum``: a landing folder into a store. Only click is imported here."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ from .parquet_options import ParquetChoices, parquet_options
 )
 @click.option("--replace-same-id", is_flag=True, help="Let a recording replace another file's of the same id.")
 @click.option("--keep-versions", default="1h", show_default=True, metavar="TIME", help="How long old versions stay.")
+@click.option("--compact-every", type=click.IntRange(1), metavar="N", help="Join small shards after every N batches.")
 @click.option("--content", multiple=True, metavar="EXPR", help="Entities to keep, such as '/imu/**'; may be repeated.")
 @click.option("--topics", multiple=True, metavar="REGEX", callback=check_regex, help="Topics of an MCAP to read.")
 @click.option(
@@ -84,3 +85,29 @@ def vacuum(store: str, keep: int, older_than: str, debug: bool) -> None:
         from .ingesting import vacuum_store
 
         vacuum_store(store, keep, older_than)
+
+
+@click.command()
+@click.argument("store")
+@click.option(
+    "--optimize",
+    type=click.Choice(["object-store", "live", "none"]),
+    default="none",
+    show_default=True,
+    help="Lay out recordings anew whose chunks are smaller than this wants.",
+)
+@click.option("--min-shard", default="64MiB", show_default=True, metavar="SIZE", help="Join shards below this size.")
+@click.option("--executor", type=click.Choice(["spark", "inline"]), help="Where chunks are laid out. Default: spark.")
+@click.option("--master", metavar="URL", help="Spark master, such as 'local[4]'. Default: local[*].")
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", callback=parse_conf, help="A setting for Spark.")
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+def compact(debug: bool, **options: Any) -> None:
+    """Write the files of STORE anew, fewer and without what is dead: a version with the same recordings.
+
+    Who reads an older version is not disturbed; `chunkmill vacuum` removes those. Refused while an ingestion writes to
+    the store: see `chunkmill ingest --compact-every`.
+    """
+    with reported(debug=debug):
+        from .compacting import compact_recordings
+
+        compact_recordings(**options)

@@ -28,7 +28,7 @@ from ..store import OptimizationProfile
 from ..units import size as shown_size
 from .parquet_options import ParquetChoices
 
-_PROFILES: Final = {"object-store": OptimizationProfile.OBJECT_STORE, "live": OptimizationProfile.LIVE, "none": None}
+PROFILES: Final = {"object-store": OptimizationProfile.OBJECT_STORE, "live": OptimizationProfile.LIVE, "none": None}
 _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 logger = logging.getLogger(LOGGER)
@@ -77,14 +77,14 @@ def run_ingest(
     with ExitStack() as open_things:
         open_things.enter_context(logging_to(as_json=log_json, level=logging.WARNING if quiet else logging.INFO))
         if metrics_port is not None:
-            listeners.append(_metrics(open_things, metrics_port, metrics_host, into or rrds or ""))
+            listeners.insert(0, _metrics(open_things, metrics_port, metrics_host, into or rrds or ""))
         made = Ingest(
             landing,
             into=into,
             rrds=rrds,
             pipeline=pipeline,
             parquet=parquet.arguments(),
-            optimize=_PROFILES[optimize],
+            optimize=PROFILES[optimize],
             executor=executor,
             master=master,
             conf=conf or None,

@@ -89,6 +89,8 @@ class Ingest:
         that its file goes into quarantine.
     keep_versions
         How long old versions of the store stay for those who read them.
+    compact_every
+        After how many batches small files of the store are joined, where that is worth it; None leaves them.
     executor, master, conf
         Where it runs: ``"spark"`` (the default) or ``"inline"``, Spark's master and settings.
     listeners
@@ -124,6 +126,7 @@ class Ingest:
         recover: bool = False,
         replace_same_id: bool = False,
         keep_versions: float | str = "1h",
+        compact_every: int | None = None,
         executor: str | None = None,
         master: str | None = None,
         conf: Mapping[str, str] | None = None,
@@ -133,6 +136,9 @@ class Ingest:
         for name, value in (("max_files", max_files_per_trigger), ("max_bytes", max_bytes_per_trigger)):
             if value is not None and value < 1:
                 raise UsageError(f"{name}_per_trigger must be at least 1, not {value}")
+        if compact_every is not None and compact_every < 1:
+            raise UsageError(f"compact_every must be at least 1, not {compact_every}")
+        self._compact_every = compact_every
         self._max_files = max_files_per_trigger
         self._max_bytes = max_bytes_per_trigger
         self._settle = seconds_of(settle)
@@ -215,7 +221,7 @@ class Ingest:
                 run=self._run,
                 settle=self._settle,
                 listener=self._listeners,
-                upkeep=Upkeep(writer, self._keep_versions),
+                upkeep=Upkeep(writer, self._keep_versions, self._compact_every),
             )
             return IngestQuery(parts, once=once, every=pause)
         except BaseException:

@@ -1,27 +1,35 @@
-"""What an ingestion does for its store between batches: old versions go."""
+"""What an ingestion does for its store between batches: small files are joined, old versions go."""
 
 from __future__ import annotations
 
+import logging
 import time
+import warnings
 from typing import Final
 
+from ..errors import ReadError, ReadWarning
 from ..recordings import StoreWriter
+from ..recordings.compaction import compact_store
 from ..recordings.vacuuming import vacuum_folder
+from ..units import size as shown_size
+
+logger = logging.getLogger("chunkmill.ingest")
 
 _KEPT: Final = 10
 """Versions that stay, however old they are."""
 
 
 class Upkeep:
-    """Vacuums the store every so often; ``keep_seconds`` is how long old versions stay for those who read them."""
+    """Compacts the store after every ``compact_every`` batches, and vacuums it every so often.
 
-    def __init__(
-        self,
-        writer: StoreWriter,
-        keep_seconds: float,
-    ) -> None:
+    ``keep_seconds`` is how long old versions stay for those who read them.
+    """
+
+    def __init__(self, writer: StoreWriter, keep_seconds: float, compact_every: int | None = None) -> None:
         self._writer = writer
         self._keep = keep_seconds
+        self._compact_every = compact_every
+        self._batches = 0
         self._next = time.monotonic() + self._pause
 
     @property
@@ -30,6 +38,30 @@ class Upkeep:
 
     def after_batch(self) -> None:
         """A batch is committed; do what is due. Raises ``WriteError``."""
+        self._batches += 1
+        if self._compact_every is not None and self._batches >= self._compact_every:
+            self._batches = 0
+            self._compact()
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._pause
             vacuum_folder(self._writer.folder, keep=_KEPT, older_than_seconds=self._keep, staging=False)
+
+    def _compact(self) -> None:
+        """Join small files where that is worth it. What is damaged of old recordings does not stop new ones."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ReadWarning)
+            try:
+                report = compact_store(self._writer, thorough=False)
+            except ReadError as error:
+                logger.warning("the store was not compacted: %s", error)
+                return
+        for text in dict.fromkeys(str(warning.message) for warning in caught):
+            logger.warning("%s", text)
+        if report.versions:
+            logger.info(
+                "compacted: %d shards -> %d, %s written in %.1f s",
+                report.shards_before,
+                report.shards_after,
+                shown_size(report.written),
+                report.seconds,
+            )
