@@ -6,34 +6,14 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import lance
 import pytest
-from chunkmill.engine.errors import NoSpaceError, ReadError, ReadWarning, UsageError, WriteError
+from chunkmill.engine.errors import ReadWarning, UsageError
 from chunkmill.engine.ingest import FileResult, LandedFile, Outcome, quarantine_table
 from chunkmill.engine.ingest.quarantine import FileQuarantine, QuarantinedFile
-
-
-def failed(path: str, message: str = "the magic is missing", *, offset: int | None = 8, size: int = 10) -> FileResult:
-    error = ReadError(message, path=path, offset=offset, hint="Land it again.")
-    return FileResult(
-        LandedFile(path, size, 1_700_000_000_123_456_789), Outcome.QUARANTINED, "d1", error=error.to_dict()
-    )
-
-
-def table_of(home: Path) -> Path:
-    return home / "quarantine" / "table.lance"
-
-
-def version(home: Path) -> int:
-    return lance.dataset(str(table_of(home))).version
-
-
-def tries(quarantine: FileQuarantine) -> dict[str, int]:
-    return {file.path: file.tries for file in quarantine.rows()}
 
 
 @pytest.fixture
@@ -129,6 +109,7 @@ def test_without_failures_lance_is_not_loaded_and_nothing_written(tmp_path: Path
     code = """
 import sys, pathlib
 from chunkmill.engine.ingest.quarantine import FileQuarantine
+from quarantined_files import failed, table_of, tries, version
 quarantine = FileQuarantine(pathlib.Path(sys.argv[1]))
 quarantine.note("q", 1, [])
 assert quarantine.resolve(["/l/a"]) == [] and quarantine.count() == 0 and quarantine.rows() == []
@@ -263,73 +244,6 @@ def test_versions_that_someone_may_be_reading_stay(
     assert reader.to_table().column("tries").to_pylist() == [1]
 
 
-def cut_manifest(table: Path) -> None:
-    newest = min((table / "_versions").glob("*.manifest"))
-    newest.write_bytes(newest.read_bytes()[:20])
-
-
-def empty_manifest(table: Path) -> None:
-    min((table / "_versions").glob("*.manifest")).write_bytes(b"")
-
-
-def cut_data(table: Path) -> None:
-    for path in (table / "data").iterdir():
-        path.write_bytes(path.read_bytes()[:50])
-
-
-def no_data(table: Path) -> None:
-    for path in (table / "data").iterdir():
-        path.unlink()
-
-
-def another_table(table: Path) -> None:
-    import pyarrow as pa
-
-    lance.write_dataset(pa.table({"x": [1]}), str(table), mode="overwrite")
-
-
-@pytest.mark.parametrize("damage", [cut_manifest, empty_manifest, cut_data, no_data, another_table])
-def test_a_damaged_table_is_explained(tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    FileQuarantine(tmp_path).note("q", 1, [failed("/l/a")])
-    damage(table_of(tmp_path))
-    for use in (
-        lambda q: q.count(),
-        lambda q: q.rows(),
-        lambda q: q.note("q", 2, [failed("/l/a")]),
-        lambda q: q.resolve(["/l/a"]),
-    ):
-        with pytest.raises(ReadError, match="the quarantine table cannot be read") as caught:
-            use(FileQuarantine(tmp_path))
-        assert caught.value.path == str(table_of(tmp_path))
-        assert caught.value.hint is not None and "move that folder away" in caught.value.hint
-
-
-def test_a_new_table_takes_the_place_of_one_that_was_moved_away(quarantine: FileQuarantine, tmp_path: Path) -> None:
-    quarantine.note("q", 1, [failed("/l/a")])
-    table_of(tmp_path).rename(tmp_path / "away")
-    assert quarantine.count() == 0
-    quarantine.note("q", 2, [failed("/l/b")])
-    assert tries(quarantine) == {"/l/b": 1}
-
-
-def test_what_stands_in_the_way_is_named(quarantine: FileQuarantine, tmp_path: Path) -> None:
-    (tmp_path / "quarantine").write_text("no folder")
-    with pytest.raises((ReadError, WriteError), match=r"table\.lance"):
-        quarantine.note("q", 1, [failed("/l/a")])
-
-
-def test_a_full_disk_is_named(quarantine: FileQuarantine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_a: object, **_k: object) -> None:
-        raise OSError("LanceError(IO): Unable to write: No space left on device (os error 28), lib.rs:12:3")
-
-    monkeypatch.setattr(lance, "write_dataset", full)
-    with pytest.raises(NoSpaceError, match="No space left on device"):
-        quarantine.note("q", 1, [failed("/l/a")])
-    monkeypatch.undo()
-    quarantine.note("q", 1, [failed("/l/a")])
-    assert tries(quarantine) == {"/l/a": 1}
-
-
 def test_a_retry_is_asked_for_taken_up_and_done(quarantine: FileQuarantine, tmp_path: Path) -> None:
     quarantine.note("q", 1, [failed("/l/a"), failed("/l/b"), failed("/l/c")])
     asker = FileQuarantine(tmp_path)
@@ -389,18 +303,3 @@ def test_a_large_quarantine_is_quick(quarantine: FileQuarantine) -> None:
     for batch in range(20):
         assert quarantine.resolve([f"/landing/good-{batch}.mcap"]) == []
     assert time.process_time() - begin < 0.5
-
-
-def test_a_table_on_which_lance_panics_is_explained(
-    quarantine: FileQuarantine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class PanicException(BaseException):
-        pass
-
-    def panic(*_a: object, **_k: object) -> None:
-        raise PanicException("range end index 33083 out of range")
-
-    quarantine.note("q", 1, [failed("/l/a")])
-    monkeypatch.setattr(lance, "dataset", panic)
-    with pytest.raises(ReadError, match="cannot be read: range end index"):
-        quarantine.rows()
