@@ -14,6 +14,7 @@ import pytest
 from chunkmill.engine.errors import ReadWarning, UsageError
 from chunkmill.engine.ingest import FileResult, LandedFile, Outcome, quarantine_table
 from chunkmill.engine.ingest.quarantine import FileQuarantine, QuarantinedFile
+from quarantined_files import failed, table_of, tries, version
 
 
 @pytest.fixture
