@@ -19,19 +19,20 @@ from ..ingest import Ingest, IngestListener, IngestQuery
 from ..ingest.durations import seconds_of
 from ..ingest.home import home_of
 from ..ingest.json_log import logging_to
-from ..ingest.log import LOGGER, IngestLog
+from ..ingest.log import IngestLog
 from ..ingest.quarantine import FileQuarantine
 from ..locations import located
 from ..recordings import RecordingStore
 from ..recordings.lease import Lease
 from ..store import OptimizationProfile
 from ..units import size as shown_size
+from .failures import exit_code, paragraph
 from .parquet_options import ParquetChoices
 
 PROFILES: Final = {"object-store": OptimizationProfile.OBJECT_STORE, "live": OptimizationProfile.LIVE, "none": None}
 _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
-logger = logging.getLogger(LOGGER)
+logger = logging.getLogger("chunkmill.cli")
 
 
 def run_ingest(
@@ -94,9 +95,20 @@ def run_ingest(
         )
         query = made.start(once=once, every=every or "1s")
         with _stopped_by_signals(query):
-            query.await_termination()
+            _wait(query, as_json=log_json)
         if once:
             _tell_of_quarantine(FileQuarantine(made.home), str(made.home))
+
+
+def _wait(query: IngestQuery, *, as_json: bool) -> None:
+    """Wait for the end; what ended it becomes an object of the log, where everything is one."""
+    try:
+        query.await_termination()
+    except Exception as error:
+        if not as_json:
+            raise
+        logger.exception("%s", paragraph(error))
+        raise click.exceptions.Exit(exit_code(error)) from None
 
 
 def _metrics(open_things: ExitStack, port: int, host: str, store: str) -> IngestListener:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections import deque
@@ -25,8 +24,6 @@ from .upkeep import Upkeep
 
 if TYPE_CHECKING:
     from .spark_query import SparkQuery
-
-logger = logging.getLogger("chunkmill.ingest")
 
 _RECENT: Final = 100
 _WAIT: Final = 0.05
@@ -64,6 +61,7 @@ class IngestQuery:
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._done = parts.writer.version.batches.get(parts.query_id, 0) if parts.writer.version else 0
+        self._running: int | None = None
         self._recent: deque[BatchResult] = deque(maxlen=_RECENT)
         self._thread = threading.Thread(target=self._run, name="chunkmill-ingest", daemon=True)
         self._thread.start()
@@ -122,8 +120,8 @@ class IngestQuery:
         except BaseException as error:  # noqa: BLE001 (raised by who waits)
             reason = f"failed: {error}"
             self._error = error
-            if isinstance(error, Exception):
-                parts.listener.batch_failed(self._done + 1, error)
+            if isinstance(error, Exception) and self._running is not None:
+                parts.listener.batch_failed(self._running, error)
         finally:
             parts.lease.release()
             parts.listener.stopped(reason)
@@ -195,7 +193,9 @@ class IngestQuery:
             return
         parts.listener.batch_began(number, len(files), sum(file.size for file in files))
         self._ask_for_twins(files)
+        self._running = number
         result = parts.runner.run(number, files)
+        self._running = None
         self._recent.append(result)
         self._done = number
         parts.listener.batch_done(result)

@@ -11,11 +11,13 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
+import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,6 +118,16 @@ def lay_out(folder: Path, data: Path) -> None:
     shutil.copy(data / README_RECORDING, folder / "drive.mcap")
     drive = McapReader(folder / "drive.mcap").stream()
     drive.write_rrd(folder / "drive.rrd", application_id="demo", recording_id="drive")
+
+
+@pytest.fixture(autouse=True)
+def no_handlers_are_left() -> Iterator[None]:
+    """What a page does to a logger ends with it."""
+    logger = logging.getLogger("chunkmill.ingest")
+    handlers, level = list(logger.handlers), logger.level
+    yield
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))

@@ -110,7 +110,6 @@ def test_without_failures_lance_is_not_loaded_and_nothing_written(tmp_path: Path
     code = """
 import sys, pathlib
 from chunkmill.engine.ingest.quarantine import FileQuarantine
-from quarantined_files import failed, table_of, tries, version
 quarantine = FileQuarantine(pathlib.Path(sys.argv[1]))
 quarantine.note("q", 1, [])
 assert quarantine.resolve(["/l/a"]) == [] and quarantine.count() == 0 and quarantine.rows() == []
