@@ -124,10 +124,11 @@ def lay_out(folder: Path, data: Path) -> None:
 def no_handlers_are_left() -> Iterator[None]:
     """What a page does to a logger ends with it."""
     logger = logging.getLogger("chunkmill.ingest")
-    handlers, level = list(logger.handlers), logger.level
+    handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
     yield
     logger.handlers[:] = handlers
     logger.setLevel(level)
+    logger.propagate = propagate
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
