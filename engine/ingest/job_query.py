@@ -32,7 +32,8 @@ Work = Callable[[Sequence[T]], Iterator[tuple[T, bool]]]
 
 
 class JobQuery:
-    """Runs jobs on Spark as a Structured Streaming query with an AvailableNow trigger, or inline as a loop like it.
+    """Runs jobs on Spark as a Structured Streaming query with an AvailableNow trigger; inline, and in a Spark Connect
+    session, as a loop like it.
 
     ``checkpoint`` is a folder of this command alone. It has a log of the jobs, entry by entry, and a journal of those
     that succeeded; a run that was cut is gone on with by the next with the same checkpoint. When all jobs have
@@ -87,13 +88,22 @@ class JobQuery:
                         journal.write(json.dumps([file.path, file.size, file.modified_ns]) + "\n")
                         journal.flush()
 
-            if self._run.executor == "inline":
+            if not self._can_stream():
                 for number in range(start + 1, log.newest() + 1):
                     handle(number, log.files(number))
             elif files:
                 self._run_on_spark(handle, start)
             os.fsync(journal.fileno())
         return failed
+
+    def _can_stream(self) -> bool:
+        """Whether there is a Structured Streaming query to run them: a Spark Connect server could not call us back."""
+        if self._run.executor == "inline":
+            return False
+        from ..execution.session import running_session
+        from .spark_query import is_connect
+
+        return not is_connect(running_session(self._run.master, self._run.conf))
 
     def _run_on_spark(self, handle: Callable[[int, Sequence[LandedFile]], None], start: int) -> None:
         from .spark_query import SparkQuery

@@ -106,11 +106,16 @@ class SparkQuery:
         )
 
 
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session is one of Spark Connect."""
+    return ".connect." in type(spark).__module__
+
+
 def _session(run: RunOptions) -> SparkSession:
     from ..execution.session import running_session
 
     spark = running_session(run.master, run.conf)
-    if "connect" in type(spark).__module__:
+    if is_connect(spark):
         raise UsageError(
             "an ingestion cannot run in a Spark Connect session: its batches are committed where it is started",
             hint="Start it where Spark's driver runs, or with executor='inline'.",

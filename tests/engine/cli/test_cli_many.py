@@ -14,7 +14,7 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.cli import many
 from chunkmill.engine.cli.command import commands
-from chunkmill.engine.ingest import job_query
+from chunkmill.engine.ingest import job_query, spark_query
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import RrdReader
 from click.testing import CliRunner, Result
@@ -171,3 +171,12 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     kept = sum(written(out)[name] == when for name, when in before.items())
     assert len(written(out)) == 150
     assert kept >= len(before) - 1
+
+
+def test_in_a_connect_session_there_is_no_streaming_query(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any
+) -> None:
+    monkeypatch.setattr(spark_query, "is_connect", lambda _: True)
+    monkeypatch.setattr(spark_query, "SparkQuery", None)
+    assert run("convert", source, "-o", tmp_path / "out", "--executor", "spark").exit_code == 0
+    assert len(written(tmp_path / "out")) == 10
