@@ -9,13 +9,10 @@ start theirs on import and are told not to; pyarrow's pools start with the first
 
 from __future__ import annotations
 
-import functools
 import gc
 import importlib
 import os
 import sys
-from collections.abc import Callable
-from typing import Any
 
 from .standby import hand_over, take_over
 
@@ -68,18 +65,9 @@ def main() -> None:
         return
     else:
         import_ahead()
-    from pyspark import daemon
+    from pyspark.daemon import manager
 
-    daemon.worker = functools.partial(_unless_nobody_listens, daemon.worker)
-    daemon.manager()
-
-
-def _unless_nobody_listens(worker: Callable[..., int], *given: Any) -> int:
-    """Run a worker; when Spark has gone meanwhile, as at a session's end, there is nobody to tell of it."""
-    try:
-        return worker(*given)
-    except BrokenPipeError:
-        return 1
+    manager()
 
 
 if __name__ == "__main__":
