@@ -8,11 +8,14 @@ The ingestion is the command itself, in a process of its own. At the end every f
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from chunkmill.engine import RecordingStore
@@ -74,13 +77,21 @@ def _count(lake: Path) -> int:
     return RecordingStore.open(lake).version.recordings if list(lake.glob("versions/0*.json")) else 0
 
 
+def _sizes(folder: Path) -> Iterator[int]:
+    """The sizes of all files below; what goes while it is looked at is left out."""
+    for here, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                yield Path(here, name).stat().st_size
+
+
 def _tell(minute: int, dropped: int, lake: Path, root: int) -> None:
     memory = memory_of(root)
-    files = [f for f in lake.rglob("*") if f.is_file()]
-    size = sum(f.stat().st_size for f in files if f.exists()) / 1e6
+    sizes = list(_sizes(lake))
+    size = sum(sizes) / 1e6
     print(
         f"{minute:6d} {dropped:6d} {_count(lake):9d} {memory.get('jvm', 0):7.0f} {memory.get('driver', 0):10.0f} "
-        f"{memory.get('worker', 0):11.0f} {size:9.1f} {len(files):9d}",
+        f"{memory.get('worker', 0):11.0f} {size:9.1f} {len(sizes):9d}",
         flush=True,
     )
 
