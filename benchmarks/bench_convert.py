@@ -21,7 +21,7 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 
 def test_convert_mixture(benchmark: Any, duel: Duel, mixture: Path, tmp_path: Path) -> None:
-    """Guards: a warm convert of a 100 MB mixture takes at most 2.0 x rerun's time."""
+    """Guards the ratio to rerun of a warm convert of a mixture; the stated one is of 300 MB."""
 
     def ours() -> None:
         McapReader(mixture).stream().write_rrd(
@@ -33,7 +33,7 @@ def test_convert_mixture(benchmark: Any, duel: Duel, mixture: Path, tmp_path: Pa
             tmp_path / "theirs.rrd", application_id="bench", recording_id="bench"
         )
 
-    duel.run(benchmark, ours, theirs, bar=2.0)
+    duel.run(benchmark, ours, theirs, bar=0.5)
 
 
 def command(*arguments: object, executor: str) -> float:
@@ -44,7 +44,7 @@ def command(*arguments: object, executor: str) -> float:
     return time.perf_counter() - started
 
 
-@pytest.mark.parametrize(("executor", "limit"), [("spark", 6.0), ("inline", 0.8)])
+@pytest.mark.parametrize(("executor", "limit"), [("spark", 5.0), ("inline", 0.8)])
 def test_cold_convert_of_a_small_file(
     executor: str, limit: float, benchmark: Any, small_mcap: Path, tmp_path: Path
 ) -> None:
