@@ -44,30 +44,33 @@ def retry_quarantined(store: Location, paths: Sequence[str], *, everything: bool
     """Ask for files to be tried again, and say what happens next."""
     quarantine = FileQuarantine(home_of(store))
     files = _acted_on(quarantine, quarantine.request_retry, store, paths, everything=everything)
-    if as_json:
-        _print_json(files)
-    elif not files:
-        click.echo("No files in quarantine.")
-    else:
-        click.echo(
-            f"{_files(len(files))} will be tried again: by the ingestion that runs, with one of its next batches, or "
-            "else by the next that is started. What has come through leaves the quarantine."
-        )
+    _tell(
+        files,
+        "will be tried again: by the ingestion that runs, with one of its next batches, or else by the next that is "
+        "started. What has come through leaves the quarantine.",
+        as_json=as_json,
+    )
 
 
 def drop_quarantined(store: Location, paths: Sequence[str], *, everything: bool, as_json: bool) -> None:
     """Forget files, and say what becomes of them."""
     quarantine = FileQuarantine(home_of(store))
     files = _acted_on(quarantine, quarantine.drop, store, paths, everything=everything)
+    _tell(
+        files,
+        "dropped from quarantine: left in place, and not tried again before the content changes.",
+        as_json=as_json,
+    )
+
+
+def _tell(files: Sequence[QuarantinedFile], what: str, *, as_json: bool) -> None:
+    """Print what happens to the files that were chosen."""
     if as_json:
         _print_json(files)
     elif not files:
         click.echo("No files in quarantine.")
     else:
-        click.echo(
-            f"{_files(len(files))} dropped from quarantine: left in place, and not tried again "
-            "before the content changes."
-        )
+        click.echo(f"{_files(len(files))} {what}")
 
 
 def _acted_on(

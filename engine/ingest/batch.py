@@ -21,6 +21,7 @@ from ..faults import reach
 from ..inputs import SourceOptions, stores_of
 from ..locations import Location, located
 from ..recordings import Arrived, Commit, RecordingEntry, Source, StoreWriter
+from ..recordings.entry import Key, key_of
 from ..store import OptimizationProfile
 from ..stream.lazy_stream import plan_outputs
 from .digests import digest_files, landed
@@ -131,9 +132,7 @@ class BatchRunner:
             self._writer.commit(staging, arrived, commit)
             reach("batch.commit")
             through = [r.file for r in results if r.outcome in (Outcome.ADDED, Outcome.REPLACED, Outcome.DUPLICATE)]
-            self._quarantine.resolve([file.path for file in through])
-            for file in through:
-                self._disposal.dispose(file)
+            self._let_go(through)
             reach("staging.remove")
         return BatchResult(
             self._query_id, number, self._writer.number, tuple(results), seconds=time.perf_counter() - began
@@ -149,6 +148,10 @@ class BatchRunner:
         there = [file for file in asked if landed(file.path) == file]
         digests = zip(there, digest_files(there, self._options.run), strict=True)
         through = [f for f, digest in digests if isinstance(digest, str) and self._writer.live.of_digest(digest)]
+        self._let_go(through)
+
+    def _let_go(self, through: Sequence[LandedFile]) -> None:
+        """Files whose content the store has leave the quarantine, and are disposed of."""
         self._quarantine.resolve([file.path for file in through])
         for file in through:
             self._disposal.dispose(file)
@@ -200,7 +203,7 @@ class BatchRunner:
 
     def _run(self, found: Sequence[_File], staging: Staging) -> None:
         planned = [f.group for f in found if f.is_open and f.group is not None]
-        ids = {_key(s.kind, s.application_id, s.recording_id) for group in planned for s, _ in group.chunks}
+        ids = {key_of(store) for group in planned for store, _ in group.chunks}
         for one in found:
             if one.is_open and one.group is None:
                 self._plan(one, ids)
@@ -226,7 +229,7 @@ class BatchRunner:
         options = self._options
         return run_batch([f.outputs for f in todo], options.profile, staging, destination, options.run)
 
-    def _plan(self, one: _File, ids: set[tuple[str, str, str]]) -> None:
+    def _plan(self, one: _File, ids: set[Key]) -> None:
         """Open a file, and plan what becomes of it."""
         assert one.digest is not None
         location = located(one.file.path)
@@ -237,7 +240,7 @@ class BatchRunner:
                 warnings.simplefilter("ignore", ReadWarning)
                 stores = stores_of(location, name, self._options.reading)
             one.outputs = plan_outputs(stores, executor=self._options.run.executor)
-            mine = {_key(store.kind, store.application_id, store.recording_id) for store, _ in stores}
+            mine = {key_of(store) for store, _ in stores}
             self._check_ids(one, mine, ids)
             ids |= mine
         except WriteError:
@@ -245,8 +248,8 @@ class BatchRunner:
         except Exception as error:  # noqa: BLE001 (the file's own)
             one.end(Outcome.QUARANTINED, self._explained(error))
 
-    def _check_ids(self, one: _File, mine: set[tuple[str, str, str]], ids: set[tuple[str, str, str]]) -> None:
-        """Raise ``WriteError`` where another file's recording has the same id, unless that is to be replaced."""
+    def _check_ids(self, one: _File, mine: set[Key], ids: set[Key]) -> None:
+        """Raise ``SameRecordingError`` where another file's has the same id, unless that is to be replaced."""
         for key in mine:
             there = self._writer.live.get(key)
             if key in ids:
@@ -325,11 +328,7 @@ def _is_ours(error: Exception) -> bool:
     return isinstance(error, WriteError)
 
 
-def _key(kind: str, application_id: str, recording_id: str) -> tuple[str, str, str]:
-    return kind, application_id if kind == "blueprint" else "", recording_id
-
-
-def _refusal(one: _File, key: tuple[str, str, str], other: str) -> ChunkmillError:
+def _refusal(one: _File, key: Key, other: str) -> ChunkmillError:
     return SameRecordingError(
         f"a {key[0]} with the id {key[2]!r} is in the store already; it came from {other}",
         path=one.file.path,

@@ -28,14 +28,16 @@ def run_batch(
     """
     if profile is None:
         return run_groups(recordings, staging, destination, options, digests=True)
-    small = [i for i, outputs in enumerate(recordings) if all(is_small(work) for _, work in outputs)]
-    large = [i for i in range(len(recordings)) if i not in set(small)]
+    small: list[int] = []
+    large: list[int] = []
+    for i, outputs in enumerate(recordings):
+        (small if all(is_small(work) for _, work in outputs) else large).append(i)
     found: dict[int, Group | Exception] = {}
     whole = [[(store, WholeWork(work, profile)) for store, work in recordings[i]] for i in small]
     found.update(zip(small, run_groups(whole, staging, destination, options, digests=True), strict=True))
     first = run_groups([recordings[i] for i in large], staging, destination, options, digests=False)
     found.update(zip(large, first, strict=True))
-    fine = {i: group for i, group in found.items() if i in set(large) and isinstance(group, Group)}
+    fine = {i: group for i, group in zip(large, first, strict=True) if isinstance(group, Group)}
     second = [_entities(group, profile, staging) for group in fine.values()]
     for i, laid_out in zip(fine, run_groups(second, staging, destination, options, digests=True), strict=True):
         warnings = fine[i].warnings

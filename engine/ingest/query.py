@@ -83,10 +83,8 @@ class IngestQuery:
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait for the end, at most ``timeout`` seconds; whether it has come. Raises what ended it, if it failed."""
-        until = None if timeout is None else time.monotonic() + timeout
-        while not self._ended.wait(_WAIT if until is None else max(0.0, min(_WAIT, until - time.monotonic()))):
-            if until is not None and time.monotonic() >= until:
-                return False
+        if not self._ended.wait(timeout):
+            return False
         self._thread.join()
         if self._error is not None:
             raise self._error

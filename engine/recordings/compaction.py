@@ -14,8 +14,8 @@ from ..faults import reach
 from ..store import OptimizationProfile
 from .compaction_layout import Layout
 from .compaction_plan import Survey
-from .compaction_round import Key, Rewriting, files_of
-from .entry import RecordingEntry
+from .compaction_round import Rewriting, files_of
+from .entry import Key, RecordingEntry
 from .new_files import NewFiles
 from .writer import Commit, StoreWriter
 

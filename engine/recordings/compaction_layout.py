@@ -16,8 +16,8 @@ from ..store import OptimizationProfile
 from ..store.chunk_manifest import MANIFEST_ERRORS, parse_manifest
 from ..store.entities import ByReference, EntityWork
 from ..store.profile import Settings
-from .compaction_round import Key, Rewriting
-from .entry import RecordingEntry
+from .compaction_round import Rewriting
+from .entry import Key, RecordingEntry
 from .folder import RecordingsFolder
 
 _FEWER: Final = 2

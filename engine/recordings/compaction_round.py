@@ -13,12 +13,9 @@ from ..rrd.digest import digest_of
 from ..rrd.opening import NEVER_CHANGES, open_positional
 from ..store.chunk_manifest import MANIFEST_ERRORS, manifest_bytes, parse_manifest
 from ..store.version_files import RESTORE
-from .entry import RecordingEntry
+from .entry import Key, RecordingEntry
 from .folder import RecordingsFolder
 from .new_files import NewFiles
-
-Key = tuple[str, str, str]
-"""What a recording is known by."""
 
 
 class Rewriting:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 
 from ..rrd import StoreEntry
-from ..rrd.digest import digest_of
+from ..rrd.digest import check_digest
 
 SCHEMA = pa.schema(
     [
@@ -36,6 +36,15 @@ SCHEMA = pa.schema(
     ]
 )
 """One row a recording."""
+
+
+Key = tuple[str, str, str]
+"""What a recording is known by."""
+
+
+def key_of(store: StoreEntry | RecordingEntry) -> Key:
+    """What a recording is known by in a store: its id; a blueprint, by that of its application too."""
+    return store.kind, store.application_id if store.kind == "blueprint" else "", store.recording_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +87,9 @@ class RecordingEntry:
         )
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        """What it is known by: recordings by their id, blueprints by that of their application too."""
-        return self.kind, self.application_id if self.kind == "blueprint" else "", self.recording_id
+    def key(self) -> Key:
+        """What it is known by."""
+        return key_of(self)
 
     def takes_place_of(self, other: RecordingEntry) -> bool:
         """Whether ``other``, which came earlier, is no longer to be seen once this is there."""
@@ -100,8 +109,7 @@ def table_bytes(entries: Iterable[RecordingEntry]) -> bytes:
 
 def parse_table(data: bytes, digest: str) -> list[RecordingEntry]:
     """The entries of a table. Raises ``ValueError`` where it is another, before Arrow looks at a byte of it."""
-    if digest_of(data).hex() != digest:
-        raise ValueError("it is not what was written: its digest differs")
+    check_digest(data, digest)
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
     table.validate(full=True)
     return [RecordingEntry(**{**row, "shards": tuple(row["shards"])}) for row in table.to_pylist()]

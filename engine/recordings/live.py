@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from .entry import RecordingEntry
-
-_Key = tuple[str, str, str]
+from .entry import Key, RecordingEntry
 
 
 class LiveEntries:
     """Recordings in the order of their arrival; a later one takes the place of what it replaces."""
 
     def __init__(self, entries: Iterable[RecordingEntry] = ()) -> None:
-        self._by_key: dict[_Key, RecordingEntry] = {}
-        self._of_source: dict[str, dict[_Key, RecordingEntry]] = {}
-        self._of_digest: dict[str, dict[_Key, RecordingEntry]] = {}
+        self._by_key: dict[Key, RecordingEntry] = {}
+        self._of_source: dict[str, dict[Key, RecordingEntry]] = {}
+        self._of_digest: dict[str, dict[Key, RecordingEntry]] = {}
         self._of_rrd: dict[str, RecordingEntry] = {}
         self.recordings = self.chunks = self.rows = self.bytes = 0
         for entry in entries:
@@ -27,7 +25,7 @@ class LiveEntries:
     def __iter__(self) -> Iterator[RecordingEntry]:
         return iter(self._by_key.values())
 
-    def get(self, key: _Key) -> RecordingEntry | None:
+    def get(self, key: Key) -> RecordingEntry | None:
         """The recording of a key."""
         return self._by_key.get(key)
 

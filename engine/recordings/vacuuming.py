@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 
-from ..execution.folders import Folder, LocalFolder
+from ..execution.staging import remove_runs
 from ..failing import writing
 from ..faults import reach
 from ..store.cleaning import delete_files
 from .folder import RecordingsFolder
-
-_STAGING_MARK = ".chunkmill-"
 
 
 def vacuum_folder(folder: RecordingsFolder, *, keep: int, older_than_seconds: float, staging: bool = True) -> int:
@@ -37,20 +35,5 @@ def vacuum_folder(folder: RecordingsFolder, *, keep: int, older_than_seconds: fl
         freed += delete_files(folder.manifests, lambda name: name not in manifests)
         freed += delete_files(folder.shards, lambda name: name not in shards)
         if staging:
-            freed += _remove_staging(folder)
-    return freed
-
-
-def _remove_staging(folder: RecordingsFolder) -> int:
-    """Remove staging folders: nobody writes, so nobody needs them."""
-    whole = Folder.at(folder.path)
-    if not isinstance(whole, LocalFolder):
-        left = whole.sub(".chunkmill-staging")
-        left.remove()
-        return 0
-    freed = 0
-    for path in whole.location.iterdir():
-        if path.name.startswith(".") and _STAGING_MARK in path.name and path.is_dir():
-            freed += sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
-            LocalFolder(path).remove()
+            freed += remove_runs(folder.path)
     return freed

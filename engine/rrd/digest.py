@@ -27,6 +27,12 @@ def digest_of(data: bytes) -> bytes:
     return xxhash.xxh3_128_digest(data)
 
 
+def check_digest(data: bytes, digest: str) -> None:
+    """Raise ``ValueError`` where ``data`` has another digest than ``digest``, which is hexadecimal."""
+    if digest_of(data).hex() != digest:
+        raise ValueError("it is not what was written: its digest differs")
+
+
 def digests_of(path: str | os.PathLike[str], entries: Sequence[ChunkEntry]) -> Iterator[bytes]:
     """The digest of each message of a part."""
     if not entries:

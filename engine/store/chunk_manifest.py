@@ -10,7 +10,7 @@ from ..chunk import Chunk
 from ..execution.chunk_rows import SCHEMA, PartChunk, RowWriter, parse_rows
 from ..execution.folders import Folder
 from ..rrd import StoreEntry
-from ..rrd.digest import VerifiedPayload, digest_of
+from ..rrd.digest import VerifiedPayload, check_digest
 from ..rrd.opening import NEVER_CHANGES
 
 MANIFEST_ERRORS = (OSError, pa.ArrowException, ValueError, TypeError, KeyError)
@@ -31,8 +31,7 @@ def manifest_bytes(chunks: Sequence[PartChunk]) -> bytes:
 
 def parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
     """The chunks of a manifest, verified before Arrow looks at a byte of it."""
-    if digest_of(data).hex() != digest:
-        raise ValueError("it is not what was written: its digest differs")
+    check_digest(data, digest)
     batches = pa.ipc.open_file(pa.py_buffer(data)).read_all().to_batches()
     for batch in batches:
         batch.validate(full=True)
@@ -41,8 +40,7 @@ def parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
 
 def bytes_by_part(data: bytes, digest: str) -> dict[str, tuple[int, int]]:
     """How many bytes, in how many chunks, a manifest names in each part; verified as by :func:`parse_manifest`."""
-    if digest_of(data).hex() != digest:
-        raise ValueError("it is not what was written: its digest differs")
+    check_digest(data, digest)
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all().select(["part", "size"])
     table.validate(full=True)
     found = table.group_by("part").aggregate([("size", "sum"), ("size", "count")]).to_pylist()
