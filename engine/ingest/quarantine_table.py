@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pyarrow as pa
@@ -57,9 +59,6 @@ _KEEP: Final = timedelta(minutes=5)
 _ROWS_OF_A_FRAGMENT: Final = 16_384
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 _BUILT_AT: Final = re.compile(r", \S+\.rs:\d+:\d+.*", re.DOTALL)
-
-_CLAIM: Final = "table.claim"
-_CLAIM_SECONDS: Final = 5.0
 
 _PANIC: Final = "PanicException"
 """What Lance raises, as no ``Exception``, where bytes of a damaged table break an assumption of its."""
@@ -173,21 +172,21 @@ class QuarantineTable:
         return dataset
 
     def _make(self) -> None:
-        """Make the table, without rows: of two processes that make one, Lance lets the second write over the first.
+        """Make the table, without rows, unless there is one.
 
-        So who puts the claim there first makes it; who comes later waits, unless the first seems to have died.
+        Of two processes that let Lance make one, the second writes over the first and over its rows. So an empty table
+        is made aside, and the file of its version brought in by a write that fails where there is one already.
         """
         import lance
 
-        folder = Folder.at(self._place.parent)
-        with self._writing():
-            folder.make()
-            if not folder.create(_CLAIM, b""):
-                until = time.monotonic() + _CLAIM_SECONDS
-                while not self._now() and time.monotonic() < until:
-                    time.sleep(_PAUSE)
-            if not self._now():
-                lance.write_dataset(SCHEMA.empty_table(), self._uri, mode="create", storage_options=self._options())
+        with self._writing(), TemporaryDirectory() as aside:
+            lance.write_dataset(SCHEMA.empty_table(), aside, mode="create")
+            # The version's file comes last: it names the others.
+            for folder, files in (("_transactions", "*.txn"), ("_versions", "*.manifest")):
+                into = Folder.at(self._place / folder)
+                into.make()
+                for file in Path(aside, folder).glob(files):
+                    into.create(file.name, file.read_bytes())
 
     def _merge(self, dataset: Any, rows: pa.Table) -> None:
         with self._writing():
