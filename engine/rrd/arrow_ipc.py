@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 import lz4.block
 import pyarrow as pa
@@ -41,15 +42,60 @@ class Compression(IntEnum):
 
 def encode_batch(batch: pa.RecordBatch, compression: Compression = Compression.LZ4) -> tuple[pa.Buffer | bytes, int]:
     """The payload that holds ``batch``, and its uncompressed size. Raises :class:`WriteError` above 1 GiB."""
-    room = pa.ipc.get_record_batch_size(batch) + batch.schema.serialize().size + _END_SIZE
-    _check_size(room)
-    fits = compression == Compression.LZ4 and not any(map(has_dictionary, batch.schema.types))
-    stream = _in_kept(batch, room) if fits else _in_new(batch)
-    _check_size(stream.size)
+    check_size(pa.ipc.get_record_batch_size(batch) + batch.schema.serialize().size + _END_SIZE)
+    sink = pa.BufferOutputStream()
+    _write(batch, sink)
+    stream = sink.getvalue()
+    check_size(stream.size)
     return (compress(stream) if compression == Compression.LZ4 else stream), stream.size
 
 
-def _check_size(size: int) -> None:
+def stream_pieces(batch: pa.RecordBatch) -> list[memoryview]:
+    """The same Arrow IPC stream as pieces that lie one after the other: large columns are not copied."""
+    sink = _Pieces()
+    _write(batch, sink)
+    return sink.pieces
+
+
+def joined(pieces: Sequence[memoryview], size: int) -> memoryview:
+    """``pieces`` one after the other, ``size`` bytes, in memory that is used again for the next ones."""
+    room = memoryview(_room(size)).cast("B")
+    at = 0
+    for piece in pieces:
+        room[at : at + len(piece)] = piece
+        at += len(piece)
+    return room[:size]
+
+
+class _Pieces:
+    """What Arrow takes for a file; keeps what is written."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.pieces: list[memoryview] = []
+        self._size = 0
+
+    def write(self, data: pa.Buffer | bytes) -> int:
+        piece = memoryview(data).cast("B")
+        self.pieces.append(piece)
+        self._size += len(piece)
+        return len(piece)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def _write(batch: pa.RecordBatch, sink: Any) -> None:
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def check_size(size: int) -> None:
+    """Raise :class:`WriteError` where a chunk's stream of ``size`` bytes is too large for any reader."""
     if size > MAX_CHUNK_UNCOMPRESSED + _END_SIZE:
         raise WriteError(
             f"a chunk of {size:,} bytes is larger than the {MAX_CHUNK_UNCOMPRESSED:,} that a chunk may have",
@@ -62,22 +108,6 @@ def has_dictionary(datatype: pa.DataType) -> bool:
     if pa.types.is_dictionary(datatype):
         return True
     return any(has_dictionary(datatype.field(i).type) for i in range(datatype.num_fields))
-
-
-def _in_kept(batch: pa.RecordBatch, room: int) -> pa.Buffer:
-    """The IPC stream of a batch in the buffer that is used again for the next one."""
-    buffer = _room(room)
-    sink = pa.FixedSizeBufferWriter(buffer)
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return buffer.slice(0, sink.tell())
-
-
-def _in_new(batch: pa.RecordBatch) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
 
 
 class _Kept(threading.local):

@@ -2,11 +2,14 @@
 
 A recording has many chunks of few shapes. The schema that opens a stream differs between chunks of one shape in the
 digits of the chunk id alone, and takes longer to put together than the batch behind it.
+
+What LZ4 would not make smaller is stored as it is: that saves writers two copies and readers one.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -14,13 +17,17 @@ import pyarrow as pa
 from ..chunk import sorbet, tuid
 from ..chunk.data import ChunkData
 from ..limits import MIB
-from .arrow_ipc import Compression, compress, encode_batch, has_dictionary
+from .arrow_ipc import Compression, check_size, compress, encode_batch, has_dictionary, joined, stream_pieces
+from .compressibility import LEAST, resists
 
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _ID_DIGITS: Final = 32
 _MOST_SHAPES: Final = 4096
 _LARGE: Final = MIB
 """Streams from this size on are written by Arrow as a whole: that copies their columns once less."""
+
+
+Piece = bytes | memoryview | pa.Buffer
 
 
 class _Shape(NamedTuple):
@@ -43,20 +50,36 @@ class _Kept(threading.local):
 _kept = _Kept()
 
 
-def encode_chunk(data: ChunkData, compression: Compression = Compression.LZ4) -> tuple[pa.Buffer | bytes, int]:
-    """The payload that holds a chunk, and its uncompressed size. Raises :class:`WriteError` above 1 GiB.
+class Encoded(NamedTuple):
+    """The payload that holds a chunk, as ``pieces`` that lie one after the other, and its uncompressed size in bytes.
 
-    Byte for byte what :func:`encode_batch` makes of the chunk's record batch.
+    Pieces may be the chunk's own columns.
     """
-    if compression != Compression.LZ4:
-        return encode_batch(sorbet.to_record_batch(data), compression)
-    shape = _shape_of(data)
-    if shape.message is None:
-        return encode_batch(sorbet.to_record_batch(data), compression)
+
+    pieces: Sequence[Piece]
+    uncompressed_size: int
+    compression: Compression
+
+    @property
+    def size(self) -> int:
+        """Bytes of all pieces."""
+        return sum(map(len, self.pieces))
+
+
+def encode_chunk(data: ChunkData, compression: Compression = Compression.LZ4) -> Encoded:
+    """Encode a chunk. Raises :class:`WriteError` above 1 GiB.
+
+    Before compression, byte for byte what :func:`encode_batch` makes of the chunk's record batch. With ``LZ4``, what
+    that makes no eighth smaller is not compressed.
+    """
+    shape = _shape_of(data) if compression == Compression.LZ4 else None
+    if shape is None or shape.message is None:
+        stream, size = encode_batch(sorbet.to_record_batch(data), compression)
+        return Encoded([stream], size, compression)
     columns = [data.row_ids, *[t.times for t in data.timelines], *[c.values for c in data.components]]
     batch = pa.RecordBatch.from_arrays(columns, schema=shape.schema)
     if pa.ipc.get_record_batch_size(batch) > _LARGE:
-        return encode_batch(sorbet.to_record_batch(data), compression)
+        return _encode_large(data)
     body = memoryview(batch.serialize()).cast("B")
     head = len(shape.message)
     stop = head + len(body)
@@ -67,7 +90,19 @@ def encode_chunk(data: ChunkData, compression: Compression = Compression.LZ4) ->
     stream[shape.at : shape.at + _ID_DIGITS] = _digits(data.chunk_id)
     stream[head:stop] = body
     stream[stop : stop + len(_END)] = _END
-    return compress(stream[: stop + len(_END)]), stop + len(_END)
+    size = stop + len(_END)
+    if size >= LEAST and resists([body]):
+        return Encoded([bytes(stream[:head]), body, _END], size, Compression.NONE)
+    return Encoded([compress(stream[:size])], size, Compression.LZ4)
+
+
+def _encode_large(data: ChunkData) -> Encoded:
+    pieces = stream_pieces(sorbet.to_record_batch(data))
+    size = sum(map(len, pieces))
+    check_size(size)
+    if resists(pieces):
+        return Encoded(pieces, size, Compression.NONE)
+    return Encoded([compress(joined(pieces, size))], size, Compression.LZ4)
 
 
 def _digits(chunk_id: bytes) -> bytes:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-import pyarrow as pa
-
 from ..errors import WriteError
 from ..failing import writing
 from ..objects.upload import SMALLEST_PART
@@ -63,20 +61,19 @@ class MessageWriter:
         if isinstance(payload, RrdPayload):
             return self._append_encoded(chunk.header, payload)
         try:
-            data, size = encode_chunk(chunk.data, self._compression)
+            encoded = encode_chunk(chunk.data, self._compression)
         except WriteError as error:
             raise WriteError(f"{chunk.entity_path}: {error.message}", path=self._out.path, hint=error.hint) from error
-        length = data.size if isinstance(data, pa.Buffer) else len(data)
+        length = encoded.size
         header = chunk.header
-        head, tail, offset, total = self._frame(header, self._compression, size, length)
+        head, tail, offset, total = self._frame(header, encoded.compression, encoded.uncompressed_size, length)
         with phase(WRITE):
             if length < _JOINED:
-                self._out.write(b"".join((head, data, tail)))
+                self._out.write(b"".join((head, *encoded.pieces, tail)))
             else:
-                self._out.write(head)
-                self._out.write(data)
-                self._out.write(tail)
-        return ChunkEntry(header, offset, total, size)
+                for piece in (head, *encoded.pieces, tail):
+                    self._out.write(piece)
+        return ChunkEntry(header, offset, total, encoded.uncompressed_size)
 
     @property
     def takes_runs(self) -> bool:

@@ -43,7 +43,7 @@ class Output:
         except (io.UnsupportedOperation, AttributeError):
             self._fd = None
 
-    def write(self, data: bytes | pa.Buffer) -> None:
+    def write(self, data: bytes | memoryview | pa.Buffer) -> None:
         """Append ``data``."""
         piece = memoryview(data)
         self.position += len(piece)

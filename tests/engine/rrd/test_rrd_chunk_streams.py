@@ -14,7 +14,7 @@ from chunkmill.engine.rrd import Compression, RrdFile, chunk_decoding, encode_ba
 from chunkmill.engine.rrd.arrow_ipc import decode_batch, decompress
 from chunkmill.engine.rrd.arrow_message import message_head, message_tail
 from chunkmill.engine.rrd.chunk_decoding import decode_chunk
-from chunkmill.engine.rrd.chunk_encoding import encode_chunk
+from chunkmill.engine.rrd.chunk_encoding import Encoded, encode_chunk
 from chunkmill.engine.rrd.messages import ENCODING_ARROW_IPC, ArrowMsg, tuid_message
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -59,14 +59,20 @@ def stream_of(chunk: Chunk) -> bytes:
     return decompress(bytes(data), Compression.LZ4, size, path="", offset=None, what="")
 
 
+def payload(encoded: Encoded) -> bytes:
+    return b"".join(encoded.pieces)
+
+
 @pytest.mark.parametrize("name", CHUNKS)
 def test_encoding_by_shape_gives_the_same_bytes(name: str) -> None:
     for _ in range(3):
         chunk = Chunk.from_data(CHUNKS[name].data.with_new_id())
         for compression in Compression.LZ4, Compression.NONE:
-            encoded, size = encode_chunk(chunk.data, compression)
-            expected, expected_size = encode_batch(chunk.to_record_batch(), compression)
-            assert (bytes(encoded), size) == (bytes(expected), expected_size)
+            encoded = encode_chunk(chunk.data, compression)
+            assert encoded.compression in (compression, Compression.NONE)
+            expected, size = encode_batch(chunk.to_record_batch(), encoded.compression)
+            assert (payload(encoded), encoded.uncompressed_size) == (bytes(expected), size)
+            assert encoded.size == len(expected)
 
 
 def test_an_entity_that_is_named_after_its_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +81,7 @@ def test_an_entity_that_is_named_after_its_chunk(monkeypatch: pytest.MonkeyPatch
     named = made([[1], [2], [3]], "/" + tuid.to_text(chunk_id, "chunk_"))
     monkeypatch.undo()
     for chunk in named, Chunk.from_data(named.data.with_new_id()), named:
-        assert bytes(encode_chunk(chunk.data)[0]) == bytes(encode_batch(chunk.to_record_batch())[0])
+        assert payload(encode_chunk(chunk.data)) == bytes(encode_batch(chunk.to_record_batch())[0])
         found = decode_chunk(stream_of(chunk), **WHERE)
         assert (found.chunk_id, found.entity_path) == (chunk.data.chunk_id, chunk.entity_path)
 

@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
@@ -17,6 +18,8 @@ from rrd_bytes import STORE, content, image, rrd_bytes, scalars, static, write_r
 pytest.importorskip("rerun")
 RERUN = Path(sys.executable).with_name("rerun")
 F64 = pa.list_(pa.float64())
+NOISE = np.random.default_rng(2).normal(size=200_000).tolist()
+"""Written uncompressed, since LZ4 gains nothing."""
 
 
 def verify(path: Path) -> None:
@@ -83,6 +86,7 @@ ODD = [
     chunk("/arch", {"frame": frame(2)}, (ComponentDescriptor("x", "B"), [[1.0]])),
     Chunk.build("/types", {"frame": frame(1)}, [(ComponentDescriptor("x"), pa.array([[1.0]], F64))]),
     Chunk.build("/types", {"frame": frame(2)}, [(ComponentDescriptor("x"), pa.array([[1]], pa.list_(pa.int32())))]),
+    chunk("/noise", {"frame": frame(7)}, (ComponentDescriptor("x"), [NOISE])),
     chunk("/far", {"frame": frame(-(2**63), 2**63 - 1)}, (ComponentDescriptor("x"), [[1.0], [2.0]])),
 ]
 
