@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, Final
 
@@ -13,20 +11,15 @@ import pyarrow_hotfix  # noqa: F401  (refuses extension types that would run cod
 
 from ..bounded import check_expansion, check_limit
 from ..errors import ReadError, UnsupportedError, WriteError
-from ..limits import MAX_CHUNK_UNCOMPRESSED, MIB
+from ..limits import MAX_CHUNK_UNCOMPRESSED
 from .ipc_bounds import read_batch
+from .lz4_block import ACCELERATION
 
 _LZ4_MAX_RATIO: Final = 255
 _LZ4_SLACK: Final = 64
 _HINT: Final = "The file is damaged; copy it again, or read it with recover=True."
 _END_SIZE: Final = 64
 """Room for the end of an Arrow IPC stream, and for what its messages are padded with."""
-
-_MOST_KEPT: Final = 64 * MIB
-"""Largest buffer that is kept to be used again."""
-
-_ACCELERATION: Final = 2
-"""Of LZ4: on recordings of robots a fifth faster than 1, and two percent larger."""
 
 ARROW_ERRORS: Final = (pa.ArrowException, OSError, MemoryError, ValueError, KeyError, OverflowError, StopIteration)
 """What Arrow raises for bytes that are not what they should be."""
@@ -50,21 +43,19 @@ def encode_batch(batch: pa.RecordBatch, compression: Compression = Compression.L
     return (compress(stream) if compression == Compression.LZ4 else stream), stream.size
 
 
-def stream_pieces(batch: pa.RecordBatch) -> list[memoryview]:
-    """The same Arrow IPC stream as pieces that lie one after the other: large columns are not copied."""
+def stream_pieces(batch: pa.RecordBatch, *, after: int = 0) -> list[pa.Buffer]:
+    """The same Arrow IPC stream as pieces that lie one after the other: columns are not copied.
+
+    ``after``: without so many bytes at the beginning, where a piece has to end: the schema.
+    """
     sink = _Pieces()
     _write(batch, sink)
+    skipped = 0
+    while skipped < after:
+        skipped += sink.pieces.pop(0).size
+    if skipped != after:
+        raise AssertionError(f"no piece of the stream ends at byte {after}")
     return sink.pieces
-
-
-def joined(pieces: Sequence[memoryview], size: int) -> memoryview:
-    """``pieces`` one after the other, ``size`` bytes, in memory that is used again for the next ones."""
-    room = memoryview(_room(size)).cast("B")
-    at = 0
-    for piece in pieces:
-        room[at : at + len(piece)] = piece
-        at += len(piece)
-    return room[:size]
 
 
 class _Pieces:
@@ -73,14 +64,13 @@ class _Pieces:
     closed = False
 
     def __init__(self) -> None:
-        self.pieces: list[memoryview] = []
+        self.pieces: list[pa.Buffer] = []
         self._size = 0
 
     def write(self, data: pa.Buffer | bytes) -> int:
-        piece = memoryview(data).cast("B")
-        self.pieces.append(piece)
-        self._size += len(piece)
-        return len(piece)
+        self.pieces.append(data if isinstance(data, pa.Buffer) else pa.py_buffer(data))
+        self._size += len(data)
+        return len(data)
 
     def tell(self) -> int:
         return self._size
@@ -110,25 +100,9 @@ def has_dictionary(datatype: pa.DataType) -> bool:
     return any(has_dictionary(datatype.field(i).type) for i in range(datatype.num_fields))
 
 
-class _Kept(threading.local):
-    buffer: pa.Buffer | None = None
-
-
-_kept = _Kept()
-
-
-def _room(size: int) -> pa.Buffer:
-    """A buffer that is used again and again: memory that is new each time costs more than what is done in it."""
-    buffer = _kept.buffer
-    if buffer is None or buffer.size < size:
-        buffer = pa.allocate_buffer(size + size // 4)
-        _kept.buffer = buffer if buffer.size <= _MOST_KEPT else None
-    return buffer
-
-
 def compress(data: pa.Buffer | bytes | memoryview) -> bytes:
     """``data`` as one LZ4 block without a size before it."""
-    return bytes(lz4.block.compress(data, store_size=False, acceleration=_ACCELERATION))
+    return bytes(lz4.block.compress(data, store_size=False, acceleration=ACCELERATION))
 
 
 def check_compression(number: int, *, path: str, offset: int | None) -> Compression:

@@ -3,7 +3,7 @@
 A recording has many chunks of few shapes. The schema that opens a stream differs between chunks of one shape in the
 digits of the chunk id alone, and takes longer to put together than the batch behind it.
 
-What LZ4 would not make smaller is stored as it is: that saves writers two copies and readers one.
+Of larger chunks, columns that LZ4 would not make smaller are written from where they lie.
 """
 
 from __future__ import annotations
@@ -16,17 +16,12 @@ import pyarrow as pa
 
 from ..chunk import sorbet, tuid
 from ..chunk.data import ChunkData
-from ..limits import MIB
-from .arrow_ipc import Compression, check_size, compress, encode_batch, has_dictionary, joined, stream_pieces
-from .compressibility import LEAST, resists
+from .arrow_ipc import Compression, check_size, compress, encode_batch, has_dictionary, stream_pieces
+from .compressing import LEAST, compress_pieces
 
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _ID_DIGITS: Final = 32
 _MOST_SHAPES: Final = 4096
-_LARGE: Final = MIB
-"""Streams from this size on are written by Arrow as a whole: that copies their columns once less."""
-
-
 Piece = bytes | memoryview | pa.Buffer
 
 
@@ -44,7 +39,13 @@ class _Shape(NamedTuple):
 class _Kept(threading.local):
     def __init__(self) -> None:
         self.shapes: dict[tuple[object, ...], _Shape] = {}
-        self.buffer = bytearray()
+        self._buffer = bytearray()
+
+    def room(self, size: int) -> bytearray:
+        """At least so many bytes, used again and again."""
+        if len(self._buffer) < size:
+            self._buffer = bytearray(2 * size)
+        return self._buffer
 
 
 _kept = _Kept()
@@ -69,8 +70,8 @@ class Encoded(NamedTuple):
 def encode_chunk(data: ChunkData, compression: Compression = Compression.LZ4) -> Encoded:
     """Encode a chunk. Raises :class:`WriteError` above 1 GiB.
 
-    Before compression, byte for byte what :func:`encode_batch` makes of the chunk's record batch. With ``LZ4``, what
-    that makes no eighth smaller is not compressed.
+    Before compression, byte for byte what :func:`encode_batch` makes of the chunk's record batch. With ``LZ4``, a
+    chunk of 128 KiB or more that would not become a sixth smaller is not compressed.
     """
     shape = _shape_of(data) if compression == Compression.LZ4 else None
     if shape is None or shape.message is None:
@@ -78,31 +79,33 @@ def encode_chunk(data: ChunkData, compression: Compression = Compression.LZ4) ->
         return Encoded([stream], size, compression)
     columns = [data.row_ids, *[t.times for t in data.timelines], *[c.values for c in data.components]]
     batch = pa.RecordBatch.from_arrays(columns, schema=shape.schema)
-    if pa.ipc.get_record_batch_size(batch) > _LARGE:
-        return _encode_large(data)
-    body = memoryview(batch.serialize()).cast("B")
     head = len(shape.message)
+    if head + pa.ipc.get_record_batch_size(batch) >= LEAST:
+        return _encode_large(batch, _message(shape, data))
+    body = memoryview(batch.serialize()).cast("B")
     stop = head + len(body)
-    if len(_kept.buffer) < stop + len(_END):
-        _kept.buffer = bytearray(2 * (stop + len(_END)))
-    stream = memoryview(_kept.buffer)
-    stream[:head] = shape.message
-    stream[shape.at : shape.at + _ID_DIGITS] = _digits(data.chunk_id)
-    stream[head:stop] = body
-    stream[stop : stop + len(_END)] = _END
     size = stop + len(_END)
-    if size >= LEAST and resists([body]):
-        return Encoded([bytes(stream[:head]), body, _END], size, Compression.NONE)
-    return Encoded([compress(stream[:size])], size, Compression.LZ4)
+    stream = memoryview(_kept.room(size))[:size]
+    stream[:head] = _message(shape, data)
+    stream[head:stop] = body
+    stream[stop:] = _END
+    return Encoded([compress(stream)], size, Compression.LZ4)
 
 
-def _encode_large(data: ChunkData) -> Encoded:
-    pieces = stream_pieces(sorbet.to_record_batch(data))
-    size = sum(map(len, pieces))
+def _encode_large(batch: pa.RecordBatch, message: bytes) -> Encoded:
+    pieces = [pa.py_buffer(message), *stream_pieces(batch, after=len(message))]
+    size = sum(piece.size for piece in pieces)
     check_size(size)
-    if resists(pieces):
+    compressed = compress_pieces(pieces)
+    if compressed is None:
         return Encoded(pieces, size, Compression.NONE)
-    return Encoded([compress(joined(pieces, size))], size, Compression.LZ4)
+    return Encoded(compressed, size, Compression.LZ4)
+
+
+def _message(shape: _Shape, data: ChunkData) -> bytes:
+    """The schema, with the chunk's own id in it."""
+    assert shape.message is not None
+    return shape.message[: shape.at] + _digits(data.chunk_id) + shape.message[shape.at + _ID_DIGITS :]
 
 
 def _digits(chunk_id: bytes) -> bytes:

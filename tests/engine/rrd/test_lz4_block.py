@@ -1,0 +1,93 @@
+"""Blocks put together of compressed and raw stretches are LZ4 blocks of what went into them."""
+
+from __future__ import annotations
+
+import lz4.block
+import numpy as np
+import pytest
+from chunkmill.engine.rrd import lz4_block
+from chunkmill.engine.rrd.lz4_block import BlockBuilder, compress_stretch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+NOISE = np.random.default_rng(0).bytes(70_000)
+
+
+def built(parts: list[tuple[bytes, bool]]) -> bytes:
+    """A block of ``parts``, those compressed that are to be and can be."""
+    block = BlockBuilder()
+    for data, wanted in parts:
+        stretch = compress_stretch(memoryview(data)) if wanted else None
+        if stretch is None:
+            block.add_raw(memoryview(data))
+        else:
+            block.add(stretch)
+            block.add_raw(memoryview(data)[stretch.size :])
+    return b"".join(block.finish())
+
+
+def check(parts: list[tuple[bytes, bool]]) -> None:
+    whole = b"".join(data for data, _ in parts)
+    assert lz4.block.decompress(built(parts), uncompressed_size=len(whole)) == whole
+
+
+repeated = st.builds(lambda part, times: part * times, st.binary(min_size=1, max_size=40), st.integers(1, 2000))
+counted = st.builds(
+    lambda start, count, width: np.arange(start, start + count, dtype=f"<i{width}").tobytes(),
+    st.integers(0, 1000),
+    st.integers(1, 3000),
+    st.sampled_from([4, 8]),
+)
+noisy = st.builds(lambda start, size: NOISE[start : start + size], st.integers(0, 999), st.integers(0, 60_000))
+stretches = st.lists(st.tuples(st.one_of(st.binary(max_size=40), repeated, counted, noisy), st.booleans()), max_size=6)
+
+
+@given(parts=stretches)
+@settings(deadline=None, max_examples=300)
+def test_any_parts(parts: list[tuple[bytes, bool]]) -> None:
+    check(parts)
+
+
+@pytest.mark.parametrize("literals", [*range(40), 250, 253, 254, 255, 256, 267, 268, 269, 270, 271, 300, 600])
+@pytest.mark.parametrize("last", [0x50, 0xF0, 0x05, 0xFF, 0x00, 0xE1])
+def test_ends_that_look_like_the_beginning_of_themselves(literals: int, last: int) -> None:
+    """What comes last is chosen so that counts of literals stand in it."""
+    tails = (bytes((last,)) * literals, bytes(range(256))[:literals] + bytes((last, 0xF0, literals % 256)))
+    for tail in tails:
+        data = bytes(5000) + NOISE[:literals] + tail
+        check([(data, True), (NOISE[:1000], False)])
+        check([(data, True), (data, True), (tail, False), (data, True)])
+
+
+def test_most_of_what_shrinks_is_taken() -> None:
+    random = np.random.default_rng(1)
+    taken = 0
+    for _ in range(200):
+        data = np.round(random.normal(0, 10, 4000)).astype("<f8").tobytes()
+        stretch = compress_stretch(memoryview(data))
+        if stretch is not None:
+            taken += 1
+            assert stretch.compressed_size < len(data) / 2
+            assert 0 <= len(data) - stretch.size < 32
+    assert taken >= 190
+
+
+def test_a_block_that_ends_in_many_literals_is_not_taken_apart() -> None:
+    assert compress_stretch(memoryview(bytes(5000) + NOISE[:600])) is None
+    assert compress_stretch(memoryview(NOISE)) is None
+    assert compress_stretch(memoryview(b"")) is None
+
+
+def test_raw_parts_are_not_copied() -> None:
+    raw = memoryview(NOISE)
+    block = BlockBuilder()
+    block.add_raw(raw)
+    assert any(piece is raw for piece in block.finish())
+
+
+def test_the_one_count_that_another_can_hide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count of 255 literals stands in 240 after a byte like that of 254; whichever it is, it is not guessed."""
+    content = bytes(1000) + NOISE[:255]
+    block = bytes(20) + bytes((0xF0, 240)) + bytes((239,)) + NOISE[1:255]
+    monkeypatch.setattr(lz4_block.lz4.block, "compress", lambda *_, **__: block)
+    assert compress_stretch(memoryview(content)) is None
