@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from .compressing import LEAST, compress_pieces
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _ID_DIGITS: Final = 32
 _MOST_SHAPES: Final = 4096
-Piece = bytes | memoryview | pa.Buffer
+Piece: TypeAlias = "bytes | memoryview | pa.Buffer"
 
 
 class _Shape(NamedTuple):
