@@ -89,9 +89,10 @@ def is_sorted(ids: pa.Array) -> bool:
     """Whether a ``fixed_size_binary(16)`` array ascends (equal neighbours allowed)."""
     if len(ids) < 2:
         return True
-    pairs = np.frombuffer(ids.buffers()[1], dtype=">u8")[2 * ids.offset : 2 * (ids.offset + len(ids))].reshape(-1, 2)
-    high, low = pairs[:, 0], pairs[:, 1].astype(np.uint64)
-    if bool(np.all(high == high[0])):
-        return bool(np.all(low[:-1] <= low[1:]))
-    high = high.astype(np.uint64)
-    return bool(np.all((high[:-1] < high[1:]) | ((high[:-1] == high[1:]) & (low[:-1] <= low[1:]))))
+    stored = np.frombuffer(ids.buffers()[1], ">u8", 2 * len(ids), 16 * ids.offset)
+    pairs = stored.astype(np.uint64).reshape(-1, 2)
+    high, low = pairs[:, 0], pairs[:, 1]
+    ascends = low[:-1] <= low[1:]
+    if bool((high == high[0]).all()):
+        return bool(ascends.all())
+    return bool(((high[:-1] < high[1:]) | ((high[:-1] == high[1:]) & ascends)).all())

@@ -114,8 +114,14 @@ def check_compression(number: int, *, path: str, offset: int | None) -> Compress
 
 
 def decompress(
-    data: bytes, compression: Compression, uncompressed_size: int, *, path: str, offset: int | None, what: str
-) -> bytes:
+    data: bytes | memoryview,
+    compression: Compression,
+    uncompressed_size: int,
+    *,
+    path: str,
+    offset: int | None,
+    what: str,
+) -> bytes | memoryview:
     """Undo the compression of a payload. The declared size is checked before memory is taken."""
     if compression != Compression.LZ4:
         return data
@@ -136,7 +142,7 @@ def check_sizes(
         check_expansion(size, uncompressed_size, path=path, offset=offset, what=what)
 
 
-def decode_batch(data: bytes, *, path: str, offset: int | None, what: str) -> pa.RecordBatch:
+def decode_batch(data: bytes | memoryview, *, path: str, offset: int | None, what: str) -> pa.RecordBatch:
     """The first batch of an Arrow IPC stream, with every buffer and offset in it checked.
 
     Without the full validation a hostile offset would be followed out of its buffer later; it costs a few percent

@@ -21,18 +21,19 @@ _STATIC, _TEMPORAL = b"\x38\x01", b"\x38\x00"
 _LAST_FIELD: Final = 7
 _WINDOW: Final = 512
 _SMALL: Final = 1 << 16
+_MOST_WHOLE: Final = 16 * MIB
 _MAX_FIELDS: Final = 256
 _MAX_HEAD: Final = MIB
 _HINT: Final = "The file is damaged; copy it again, or read it with recover=True."
 
 
 class LocatedMessage(NamedTuple):
-    """An ``ArrowMsg`` without its payload, and where in the file that lies, or ``payload`` itself if it is small."""
+    """An ``ArrowMsg`` without its payload, and where in the file that lies, or ``payload`` itself if it was read."""
 
     message: Any
     payload_offset: int
     payload_size: int
-    payload: bytes | None = None
+    payload: bytes | memoryview | None = None
 
     @property
     def chunk_id(self) -> bytes | None:
@@ -45,11 +46,11 @@ class _Window:
 
     __slots__ = ("_data", "_file", "_origin", "end", "position")
 
-    def __init__(self, file: PositionalFile, start: int, end: int) -> None:
+    def __init__(self, file: PositionalFile, start: int, end: int, data: bytes = b"") -> None:
         self._file = file
         self._origin = self.position = start
         self.end = end
-        self._data = b""
+        self._data = data
 
     def take(self, size: int) -> bytes:
         if size > self.end - self.position:
@@ -82,10 +83,11 @@ class _Window:
         return ReadError(f"a damaged ArrowMsg: {what}", path=self._file.path, offset=self.position, hint=_HINT)
 
 
-def locate(file: PositionalFile, offset: int, size: int) -> LocatedMessage:
-    """Parse the ``ArrowMsg`` of ``size`` bytes at ``offset``; from a large one only what is around its payload is read.
+def locate(file: PositionalFile, offset: int, size: int, *, whole: bool = False) -> LocatedMessage:
+    """Parse the ``ArrowMsg`` of ``size`` bytes at ``offset``.
 
-    Raises :class:`ReadError`.
+    From a large one only what is around its payload is read, unless ``whole``: then its payload too, if it is of some
+    megabytes at most. Raises :class:`ReadError`.
     """
     if size <= _SMALL:
         data = file.read(offset, size, what="a message")
@@ -93,13 +95,16 @@ def locate(file: PositionalFile, offset: int, size: int) -> LocatedMessage:
         payload = message.payload
         return LocatedMessage(message, offset, len(payload), payload)
     file.expect(offset, offset + size)
-    window = _Window(file, offset, offset + size)
+    data = file.read(offset, size, what="a message") if whole and size <= _MOST_WHOLE else b""
+    window = _Window(file, offset, offset + size, data)
     head = bytearray()
     payload_offset, payload_size = offset + size, 0
     for _ in range(_MAX_FIELDS):
         if window.position >= window.end:
             message = messages.parse(ArrowMsg, bytes(head), path=file.path, offset=offset)
-            return LocatedMessage(message, payload_offset, payload_size)
+            at = payload_offset - offset
+            payload = memoryview(data)[at : at + payload_size] if data else None
+            return LocatedMessage(message, payload_offset, payload_size, payload)
         start = window.position
         tag = window.varint()
         length = _value_length(window, tag & 7)

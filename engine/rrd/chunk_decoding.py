@@ -47,41 +47,45 @@ class _Kept(threading.local):
 _kept = _Kept()
 
 
-def decode_chunk(stream: bytes, *, path: str, offset: int | None, what: str) -> ChunkData:
+def decode_chunk(stream: bytes | memoryview, *, path: str, offset: int | None, what: str) -> ChunkData:
     """The chunk in an Arrow IPC stream; every buffer and offset in it is checked, as :func:`decode_batch` does.
 
     Raises :class:`ReadError` for bytes that are no such stream, ``ValueError`` for a batch that is no chunk.
     """
-    key = _key_of(stream)
+    head = _head_of(stream)
+    key = _key_of(head)
     shape = _kept.shapes.get(key) if key is not None else None
     if key is not None and shape is not None:
-        found = _decoded(stream, key[0], shape)
+        found = _decoded(stream, head, key[0], shape)
         if found is not None:
             return found
     batch = decode_batch(stream, path=path, offset=offset, what=what)
     data, layout = sorbet.taken_apart(batch)
     if key is not None and shape is None and layout is not None:
-        _keep(stream, key, batch.schema, layout, data)
+        _keep(head, key, batch.schema, layout, data)
     return data
 
 
-def _key_of(stream: bytes) -> _Key | None:
-    """None where the stream does not begin in the usual way."""
+def _head_of(stream: bytes | memoryview) -> bytes:
+    """The schema message that opens a stream; empty where the stream does not begin in the usual way."""
     if stream[:4] != _CONTINUED:
-        return None
+        return b""
     stop = 8 + int.from_bytes(stream[4:8], "little")
-    if stop > min(len(stream), _LARGEST_SCHEMA):
-        return None
-    at = stream.find(_PREFIX, 8, stop)
-    return None if at < 0 or at + _ID_SIZE > stop else (at, stream[:at] + stream[at + _ID_SIZE : stop])
+    return b"" if stop > min(len(stream), _LARGEST_SCHEMA) else bytes(stream[:stop])
 
 
-def _decoded(stream: bytes, at: int, shape: _Shape) -> ChunkData | None:
+def _key_of(head: bytes) -> _Key | None:
+    """None where there is no schema, or no id in it."""
+    at = head.find(_PREFIX, 8)
+    return None if at < 0 or at + _ID_SIZE > len(head) else (at, head[:at] + head[at + _ID_SIZE :])
+
+
+def _decoded(stream: bytes | memoryview, head: bytes, at: int, shape: _Shape) -> ChunkData | None:
     """The chunk; None where something is unusual, or wrong: then it is read with all care."""
-    start = 8 + int.from_bytes(stream[4:8], "little")
-    told = stream[start : start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")]
+    start = len(head)
+    told = bytes(stream[start : start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")])
     try:
-        chunk_id = bytes.fromhex(stream[at + len(_PREFIX) : at + _ID_SIZE].decode("ascii"))
+        chunk_id = bytes.fromhex(head[at + len(_PREFIX) : at + _ID_SIZE].decode("ascii"))
         message = pa.ipc.read_message(pa.py_buffer(stream).slice(start))
         if len(chunk_id) != 16 or message.type != "record batch":
             return None
@@ -94,13 +98,12 @@ def _decoded(stream: bytes, at: int, shape: _Shape) -> ChunkData | None:
     return shape.layout.chunk(batch, chunk_id)
 
 
-def _keep(stream: bytes, key: _Key, schema: pa.Schema, layout: sorbet.BatchLayout, data: ChunkData) -> None:
+def _keep(head: bytes, key: _Key, schema: pa.Schema, layout: sorbet.BatchLayout, data: ChunkData) -> None:
     """Remember a schema, if its id is what was left out of the key, and nothing more is to be done with its columns."""
     at, _ = key
-    digits = stream[at + len(_PREFIX) : at + _ID_SIZE]
-    stop = 8 + int.from_bytes(stream[4:8], "little")
+    digits = head[at + len(_PREFIX) : at + _ID_SIZE]
     is_plain = not any(has_dictionary(t) or isinstance(t, pa.BaseExtensionType) for t in schema.types)
-    is_id = digits == tuid.to_text(data.chunk_id, "").encode() and stream.count(digits, 0, stop) == 1
+    is_id = digits == tuid.to_text(data.chunk_id, "").encode() and head.count(digits) == 1
     if is_plain and is_id:
         if len(_kept.shapes) >= _MOST_SHAPES:
             _kept.shapes.clear()

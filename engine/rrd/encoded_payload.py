@@ -31,7 +31,7 @@ class EncodedPayload:
     size: int
     uncompressed_size: int
     compression: Compression
-    data: bytes | None = field(default=None, repr=False)
+    data: bytes | memoryview | None = field(default=None, repr=False)
     version: str | None = field(default=None, kw_only=True)
 
     def load(self) -> pa.RecordBatch:
@@ -58,13 +58,13 @@ class EncodedPayload:
         """Like :meth:`load_data`, from the file when it is open already."""
         return self._chunk(file.read(self.offset, self.size, what=_WHAT) if self.data is None else self.data)
 
-    def _decode(self, data: bytes) -> pa.RecordBatch:
+    def _decode(self, data: bytes | memoryview) -> pa.RecordBatch:
         return decode_batch(self._stream(data), path=self.path, offset=self.offset, what=_WHAT)
 
-    def _chunk(self, data: bytes) -> ChunkData:
+    def _chunk(self, data: bytes | memoryview) -> ChunkData:
         return decode_chunk(self._stream(data), path=self.path, offset=self.offset, what=_WHAT)
 
-    def _stream(self, data: bytes) -> bytes:
+    def _stream(self, data: bytes | memoryview) -> bytes | memoryview:
         return decompress(
             data, self.compression, self.uncompressed_size, path=self.path, offset=self.offset, what=_WHAT
         )
@@ -94,7 +94,7 @@ class FramedPayload:
     def load_data(self) -> ChunkData:
         """The chunk in the batch. Raises ``ReadError``, and ``ValueError`` for a batch that is none."""
         with open_briefly(self.path, self.version) as file:
-            data = self._encoded(locate(file, self.offset, self.size)).load_data_from(file)
+            data = self._encoded(locate(file, self.offset, self.size, whole=True)).load_data_from(file)
         if data.chunk_id != self.chunk_id:
             self._check_id(data.chunk_id.hex())
         return data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ Mask = npt.NDArray[np.bool_]
 
 _SCHEMAS_KEPT = 32
 _LARGEST_KEPT = 256 * 1024
+_CHUNK_WORK = 32 * 1024
 
 _PATH, _ID, _STATIC, _ROWS, _OFFSET, _SIZE, _UNCOMPRESSED = FIXED
 
@@ -152,16 +154,19 @@ class ManifestTable:
         return self.take(order)
 
     def runs(self, run_bytes: int) -> list[ManifestTable]:
-        """The rows in runs, each of them as short as it can be with at least ``run_bytes`` uncompressed bytes."""
-        ends = np.cumsum(np.maximum(self.uncompressed_sizes, self.sizes))
-        found: list[ManifestTable] = []
-        start = 0
-        while start < len(self):
-            before = int(ends[start - 1]) if start else 0
-            stop = min(int(np.searchsorted(ends, before + run_bytes)) + 1, len(self))
-            found.append(self.slice(start, stop))
-            start = stop
-        return found
+        """The rows in runs that are about as much work as each other, of about ``run_bytes`` uncompressed at most.
+
+        What is done for a chunk however small it is counts as 32 KiB.
+        """
+        work = np.cumsum(np.maximum(self.uncompressed_sizes, self.sizes) + np.uint64(_CHUNK_WORK))
+        return self.divided(work, -(-int(work[-1]) // run_bytes)) if len(self) else []
+
+    def divided(self, ends: Numbers, count: int) -> list[ManifestTable]:
+        """The rows in at most ``count`` runs, of about equal shares of what ``ends`` sums up for each row."""
+        total, count = int(ends[-1]) if len(self) else 0, min(count, len(self))
+        cuts = np.searchsorted(ends, [total * i // count for i in range(1, count)]) + 1
+        bounds = np.unique(np.clip([0, *cuts.tolist(), len(self)], 0, len(self))).tolist()
+        return [self.slice(start, stop) for start, stop in pairwise(bounds)]
 
     def slice(self, start: int, stop: int) -> ManifestTable:
         """The rows from ``start`` to before ``stop``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -114,10 +113,7 @@ def divided(table: ManifestTable, most: int) -> list[ManifestTable]:
     """The rows in runs of about equal size, of no more than about ``most`` bytes of messages each."""
     ends = np.cumsum(table.sizes)
     total = int(ends[-1]) if len(ends) else 0
-    pieces = max(-(-total // most), 2 if total > most // 8 else 1)
-    cuts = np.searchsorted(ends, [total * i // pieces for i in range(1, pieces)]) + 1
-    bounds = np.unique(np.clip([0, *cuts.tolist(), len(table)], 0, len(table))).tolist()
-    return [table.slice(start, stop) for start, stop in itertools.pairwise(bounds)]
+    return table.divided(ends, max(-(-total // most), 2 if total > most // 8 else 1))
 
 
 __all__ = ["FilePassage", "Passage", "PassedRun", "divided", "says_all"]
