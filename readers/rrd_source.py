@@ -112,6 +112,17 @@ class RrdSource:
         """The messages of a split that :meth:`passing` gave."""
         return FilePassage(split.listed, self.store, self.path) if isinstance(split.listed, ManifestTable) else None
 
+    def passed_whole(self, split: RrdSplit, fate: Callable[[Outline], Fate]) -> FilePassage | None:
+        """The messages of any split that are passed on, where none is looked into."""
+        table = split.listed
+        if not isinstance(table, ManifestTable) or is_url(self.path):
+            return None
+        fates = _fates(table, fate)
+        if bool(np.any(fates == Fate.LOOKED_INTO.value)):
+            return None
+        table = table.take(np.flatnonzero(fates == Fate.PASSED_ON.value))
+        return FilePassage(table, self.store, self.path) if len(table) and says_all(table) else None
+
     def pieces(self, split: RrdSplit, fate: Callable[[Outline], Fate]) -> Iterator[PassedRun | Iterator[Chunk]]:
         """A split in runs: messages that are passed on as they lie in the file, and chunks that are looked into."""
         table = split.listed

@@ -10,7 +10,7 @@ from ..failing import writing
 from ..faults import reach
 from ..locations import Location
 from ..objects import ObjectUrl
-from ..rrd import RrdWriter, StoreEntry
+from ..rrd import FilePassage, RrdWriter, StoreEntry
 from .chunk_rows import PartChunk
 from .folders import OPEN_SUFFIX, Folder, NewFile, replace_file, sync_folder
 from .passing import PassedPart, Regions
@@ -43,12 +43,17 @@ class RrdCommit:
         writer = self._begin()
         return None if writer is None else Regions.of(_BEGUN, writer.position, sizes)
 
-    def follow(self, tasks: int) -> None:
-        """Begin the file now, and bring parts into it while other tasks run; does nothing in an object store."""
+    def follow(self, passages: Sequence[tuple[FilePassage | None, StoreEntry]]) -> bool:
+        """Begin the file now, and bring parts into it while other tasks run. False in an object store: nothing is done.
+
+        For each task, what it passes on from where it lies, if it does just that, and the store of its chunks.
+        """
         writer = self._begin()
-        if writer is not None:
-            folder = self._staging.local
-            self._stitcher = Stitcher(folder, folder / _BEGUN, writer.position, tasks)
+        if writer is None:
+            return False
+        folder = self._staging.local
+        self._stitcher = Stitcher(folder, folder / _BEGUN, writer.position, passages)
+        return True
 
     def finish(
         self, store_of_task: Sequence[StoreEntry], chunks: Sequence[PartChunk], passed: Sequence[PassedPart]
@@ -65,6 +70,8 @@ class RrdCommit:
         with writing(str(self._destination)):
             whole, writer, name, in_place = self._continued(parts) or self._anew()
             try:
+                if not isinstance(self._destination, ObjectUrl):
+                    parts, in_place = self._brought(parts, in_place, name, writer.position), len(parts)
                 for part in parts[:in_place]:
                     part.adopt(writer)
                 for part in parts[in_place:]:
@@ -79,6 +86,19 @@ class RrdCommit:
                 replace_file(self._staging.local / name, self._destination)
             reach("rrd.rename")
         return writer.position
+
+    def _brought(self, parts: Sequence[PlacedPart], in_place: int, name: str, start: int) -> list[PlacedPart]:
+        """The parts as they lie in the file ``name``: those not in place are copied there.
+
+        One after the other: file systems let one write at a time into a file.
+        """
+        folder, file = self._staging.folder, self._staging.local / (name + OPEN_SUFFIX)
+        there = list(parts[:in_place])
+        end = start + sum(part.size or 0 for part in there)
+        for part in parts[in_place:]:
+            there.append(part.brought(folder, file, end, str(self._destination)))
+            end += there[-1].size or 0
+        return there
 
     def close(self) -> None:
         """Throw away what was begun and not finished."""

@@ -15,7 +15,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from ..chunk import Chunk
 from ..failing import writing
-from ..rrd import Listed, Passage, PassedRun, StoreEntry
+from ..phases import passed_through
+from ..rrd import FilePassage, Listed, Passage, PassedRun, StoreEntry
 from .chunk_rows import Note
 from .folders import Folder
 from .work import Work
@@ -70,13 +71,19 @@ class PassedPart:
     start: int
     size: int
     passage: Listed
+    at_source: bool = False
+    """The messages are still where they were read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """How the tasks of a run pass messages on; ``regions`` where all of them do."""
+    """How the tasks of a run pass messages on; ``regions`` where all of them do.
+
+    With ``later``, who commits copies the messages of the others from where they lie: once instead of twice.
+    """
 
     regions: Regions | None = None
+    later: bool = False
 
     def run(
         self, index: int, passage: Passage, store: StoreEntry, folder: Folder, part: str, destination: str
@@ -95,6 +102,11 @@ class Passing:
                 if not passage.copy(file.fileno(), start, store, destination=destination):
                     return None
             return {"file": self.regions.file, "start": start, "size": size}
+        if self.later and isinstance(passage, FilePassage):
+            if not passage.lies_as_listed():
+                return None
+            passed_through(passage.source_size)
+            return {"file": part, "start": 0, "size": size, "at_source": True}
         with writing(destination):
             new = folder.new(part)
         try:
@@ -121,7 +133,8 @@ def _passed_parts(work: Work, notes: Sequence[Note]) -> Iterator[PassedPart]:
         if place is not None:
             passage = passage_of(work, note.task)
             assert passage is not None
-            yield PassedPart(note.task, place["file"], place["start"], place["size"], passage)
+            at_source = place.get("at_source", False)
+            yield PassedPart(note.task, place["file"], place["start"], place["size"], passage, at_source)
 
 
 def task_counts(passage: Passage, store: StoreEntry) -> dict[str, int]:

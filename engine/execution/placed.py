@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 
-from ..rrd import ChunkEntry, Listed, RrdWriter, StoreEntry
+from ..errors import ReadError
+from ..rrd import ChunkEntry, FilePassage, Listed, RrdWriter, StoreEntry
+from ..rrd.copying import copy_range, start_writing_back
+from ..rrd.positional import PositionalFile
 from .chunk_rows import PartChunk
 from .folders import Folder
 from .passing import PassedPart
@@ -17,7 +21,8 @@ from .stitching import Stitched
 class PlacedPart:
     """The messages of one task: ``size`` bytes (None: all) of a file of the staging folder, from ``start``.
 
-    ``chunks`` are listed, or entries with their offsets in that file.
+    ``chunks`` are listed, or entries with their offsets in that file. With ``at_source`` there is no such file: they
+    are a passage, whose messages are still where they were read.
     """
 
     file: str
@@ -25,6 +30,7 @@ class PlacedPart:
     size: int | None
     store: StoreEntry
     chunks: Listed | Sequence[ChunkEntry]
+    at_source: bool = False
 
     def adopt(self, writer: RrdWriter) -> None:
         """Take the messages as part of the file that is written: they lie where it goes on."""
@@ -35,6 +41,30 @@ class PlacedPart:
             writer.adopt(self.store, columns, self.size)
         else:
             writer.adopt(self.store, self.chunks, self.size)
+
+    def brought(self, folder: Folder, file: Path, start: int, destination: str) -> PlacedPart:
+        """Copy the messages into another ``file`` of a local ``folder``; gives them as they lie there.
+
+        Raises :class:`ReadError` where they were left at their source, and lie there no more.
+        """
+        size = self.size
+        with file.open("r+b", buffering=0) as target:
+            target.seek(start)
+            if not self.at_source:
+                with PositionalFile(folder.place(self.file)) as part:
+                    size = part.size - self.start if size is None else size
+                    copy_range(part, self.start, size, target.fileno())
+                start_writing_back(target.fileno(), start, size)
+            else:
+                assert isinstance(self.chunks, FilePassage)
+                if not self.chunks.copy(target.fileno(), start, self.store, destination=destination):
+                    raise ReadError(
+                        "messages do not lie where they lay when the run began",
+                        path=self.chunks.path,
+                        hint="Another program writes to the file; run again when that is done.",
+                    )
+        chunks = self.chunks if isinstance(self.chunks, Listed) else moved(self.chunks, start - self.start)
+        return PlacedPart(file.name, start, size, self.store, chunks)
 
     def append(self, writer: RrdWriter, folder: Folder) -> None:
         """Copy the messages to the end of another file."""
@@ -86,12 +116,17 @@ def _placed(
     stitched_file: str,
 ) -> PlacedPart:
     if isinstance(part, PassedPart):
-        moved = stitched.get(part.file)
-        file, start = (part.file, part.start) if moved is None else (stitched_file, moved.start)
-        return PlacedPart(file, start, part.size, store_of_task[part.task], part.passage)
+        there = stitched.get(part.file)
+        file, start = (part.file, part.start) if there is None else (stitched_file, there.start)
+        at_source = part.at_source and there is None
+        return PlacedPart(file, start, part.size, store_of_task[part.task], part.passage, at_source)
     store, entries = store_of_task[part[0].task], [chunk.entry for chunk in part]
-    moved = stitched.get(part[0].part)
-    if moved is None:
+    there = stitched.get(part[0].part)
+    if there is None:
         return PlacedPart(part[0].part, 0, None, store, entries)
-    entries = [replace(entry, offset=entry.offset + moved.start) for entry in entries]
-    return PlacedPart(stitched_file, moved.start, moved.size, store, entries)
+    return PlacedPart(stitched_file, there.start, there.size, store, moved(entries, there.start))
+
+
+def moved(entries: Sequence[ChunkEntry], by: int) -> list[ChunkEntry]:
+    """The same chunks, so many bytes further on."""
+    return [replace(entry, offset=entry.offset + by) for entry in entries]

@@ -17,7 +17,7 @@ from ..errors import ReadWarning, SessionError, WriteError
 from ..locations import Location, local_path
 from ..objects import ObjectUrl
 from ..reports import RunReport
-from ..rrd import StoreEntry
+from ..rrd import FilePassage, StoreEntry
 from .choice import executor_name
 from .chunk_rows import Note, PartChunk, parse_rows
 from .commit import RrdCommit, commit_shards
@@ -67,8 +67,6 @@ def write_rrd(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]],
         contextlib.closing(RrdCommit(staging, destination, [s for s, _ in outputs])) as commit,
     ):
         passing = _passing(joined, stores, commit)
-        if passing.regions is None:
-            commit.follow(len(tasks))
         job = PartJob(joined, stores, staging.location, str(destination), passing=passing)
         chunks, notes = run_parts(job, staging, options)
         ran = Ran(tasks, chunks, notes, passed_parts(joined, notes))
@@ -95,10 +93,15 @@ def write_rrd_shards(
 
 
 def _passing(work: Work, stores: Sequence[StoreEntry], commit: RrdCommit) -> Passing:
-    """How tasks pass messages on: into regions of the one file, where that is all that any of them does."""
-    passages = [passage_of(work, i) for i in range(len(stores))]
-    sizes = [p.size_in(s) for p, s in zip(passages, stores, strict=True) if p is not None]
-    return Passing(commit.reserve(sizes) if sizes and len(sizes) == len(stores) else None)
+    """How tasks pass messages on: into regions of the one file, where that is all that any of them does.
+
+    Else those that do nothing else leave them where they lie, and the commit copies them.
+    """
+    passages = [(passage_of(work, i), store) for i, store in enumerate(stores)]
+    sizes = [p.size_in(s) for p, s in passages if p is not None]
+    if sizes and len(sizes) == len(stores):
+        return Passing(commit.reserve(sizes))
+    return Passing(later=commit.follow([(p if isinstance(p, FilePassage) else None, s) for p, s in passages]))
 
 
 def finished_report(

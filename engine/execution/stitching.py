@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
-from ..errors import ReadError
+from ..errors import ReadError, WriteError
+from ..rrd import FilePassage, StoreEntry
 from ..rrd.copying import copy_range, start_writing_back
 from ..rrd.positional import PositionalFile
 from .part import DONE_SUFFIX, PART_SUFFIX
@@ -39,10 +41,12 @@ class Stitcher:
     file
         The file; what lies in it before ``start`` stays.
     tasks
-        Number of tasks.
+        For each task, what it passes on and leaves where it lies, if it does just that, and the store of its chunks.
     """
 
-    def __init__(self, folder: Path, file: Path, start: int, tasks: int) -> None:
+    def __init__(
+        self, folder: Path, file: Path, start: int, tasks: Sequence[tuple[FilePassage | None, StoreEntry]]
+    ) -> None:
         self._folder = folder
         self._file = file
         self._end = start
@@ -61,19 +65,32 @@ class Stitcher:
     def _run(self) -> None:
         wait = _PERIOD
         # What fails here is tried again when all is there, and fails there with a name.
-        with contextlib.suppress(OSError, ReadError), self._file.open("r+b", buffering=0) as file:
+        with contextlib.suppress(OSError, ReadError, WriteError), self._file.open("r+b", buffering=0) as file:
             file.seek(self._end)
-            while len(self._stitched) < self._tasks and not self._stopped.wait(wait):
+            while len(self._stitched) < len(self._tasks) and not self._stopped.wait(wait):
                 began = time.perf_counter()
                 done = self._done()
                 wait = max(_PERIOD, _PATIENCE * (time.perf_counter() - began))
                 while not self._stopped.is_set() and (name := done.get(len(self._stitched))) is not None:
-                    self._take(name + PART_SUFFIX, file)
+                    passage, store = self._tasks[len(self._stitched)]
+                    if passage is None or (self._folder / (name + PART_SUFFIX)).exists():
+                        self._take(name + PART_SUFFIX, file)
+                    elif not self._pass(name + PART_SUFFIX, passage, store, file):
+                        return
 
     def _done(self) -> dict[int, str]:
         """The names of what tasks left that are done, by their numbers."""
         names = (path.name.removesuffix(DONE_SUFFIX) for path in self._folder.glob(f"*{DONE_SUFFIX}"))
         return {int(name.partition("-")[0]): name for name in names}
+
+    def _pass(self, name: str, passage: FilePassage, store: StoreEntry, file: BinaryIO) -> bool:
+        """Copy what a task left where it lies. False where it lies there no more."""
+        size = passage.size_in(store)
+        if not passage.copy(file.fileno(), self._end, store, destination=str(self._file)):
+            return False
+        self._stitched.append(Stitched(name, self._end, size))
+        self._end += size
+        return True
 
     def _take(self, name: str, file: BinaryIO) -> None:
         path = self._folder / name

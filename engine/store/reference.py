@@ -70,6 +70,9 @@ class ChunkListSource:
         """The messages of a split that :meth:`passing` gave."""
         return split.passed
 
+    def passed_whole(self, split: ChunkSplit, fate: Callable[[Outline], Fate]) -> None:
+        """Beside splits of chunks that are looked into, none is passed on unseen."""
+
     def pieces(self, split: ChunkSplit, fate: Callable[[Outline], Fate]) -> Iterator[PassedRun | Iterator[Chunk]]:
         """A split chunk by chunk: beside chunks that are looked into, none is passed on unseen."""
         del fate

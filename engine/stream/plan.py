@@ -42,6 +42,10 @@ class PassingSource(Protocol):
         """The messages of a split that :meth:`passing` gave."""
         ...
 
+    def passed_whole(self, split: Any, fate: Callable[[Outline], Fate]) -> Passage | None:
+        """The messages of any split, of which nothing is looked into; None where something is, or can't be told."""
+        ...
+
     def pieces(self, split: Any, fate: Callable[[Outline], Fate]) -> Iterator[PassedRun | Iterator[Chunk]]:
         """A split, in order: runs of messages that are passed on, and between them the chunks that are looked into.
 
@@ -162,8 +166,12 @@ class Plan:
     def passage(self, index: int) -> Passage | None:
         """What task ``index`` passes on, where that is all that it does."""
         at, split = self.splits[index]
-        source = self.sources[at]
-        return source.passage(split) if at in self.passing and isinstance(source, PassingSource) else None
+        source, chain = self.sources[at], self.chains[at]
+        if not isinstance(source, PassingSource):
+            return None
+        if at in self.passing:
+            return source.passage(split)
+        return source.passed_whole(split, chain.fate) if chain.may_pass_on else None
 
     def source_paths(self) -> set[str]:
         """The files that the sources read, where they say so."""

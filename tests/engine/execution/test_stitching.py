@@ -60,7 +60,7 @@ def put_part(folder: Path, name: str, data: bytes) -> None:
 
 def test_parts_are_taken_in_the_order_of_their_tasks(tmp_path):
     (tmp_path / "file").write_bytes(b"head")
-    stitcher = Stitcher(tmp_path, tmp_path / "file", 4, 4)
+    stitcher = Stitcher(tmp_path, tmp_path / "file", 4, [(None, STORE)] * 4)
     put_part(tmp_path, "000001-b", b"second")
     put_part(tmp_path, "000000-a", b"")
     put_part(tmp_path, "000003-d", b"last")
@@ -72,7 +72,7 @@ def test_parts_are_taken_in_the_order_of_their_tasks(tmp_path):
 
 def test_what_cannot_be_taken_is_left_to_the_commit(tmp_path):
     (tmp_path / "file").write_bytes(b"head")
-    stitcher = Stitcher(tmp_path, tmp_path / "file", 4, 2)
+    stitcher = Stitcher(tmp_path, tmp_path / "file", 4, [(None, STORE)] * 2)
     (tmp_path / "000000-a.done").touch()  # its part is not there
     put_part(tmp_path, "000001-b", b"second")
     until(lambda: not stitcher._thread.is_alive())
@@ -87,7 +87,7 @@ def test_the_part_that_counts_is_committed_whichever_was_taken(tmp_path, twice, 
     out, work = tmp_path / "out.rrd", Made()
     batches = []
     with Staging.beside(out) as staging, contextlib.closing(RrdCommit(staging, out, [STORE])) as commit:
-        commit.follow(4)
+        assert commit.follow([(None, STORE)] * 4)
         job = PartJob(work, (STORE,) * 4, staging.location, str(out), passing=passing)
         for index in range(4):
             found = list(job.run(index))

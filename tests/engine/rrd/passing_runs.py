@@ -23,6 +23,7 @@ def chunk_by_chunk() -> Iterator[None]:
     """No source passes messages on."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rrd_source.RrdSource, "passing", lambda *_: None)
+        patch.setattr(rrd_source.RrdSource, "passed_whole", lambda *_: None)
         patch.setattr(rrd_source.RrdSource, "pieces", lambda self, split, _: iter([self.read(split)]))
         yield
 
