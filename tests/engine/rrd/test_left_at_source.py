@@ -1,4 +1,4 @@
-"""Tasks of a mixed run that only pass messages on leave them where they lie; the commit copies them from there, once."""
+"""Tasks that only pass messages on beside others that do more leave them where they lie; the commit copies them once."""
 
 from __future__ import annotations
 
