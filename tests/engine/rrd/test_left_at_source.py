@@ -1,4 +1,4 @@
-"""Tasks that only pass messages on beside others that do more leave them where they lie; the commit copies them once."""
+"""Tasks that only pass messages on beside others that do more leave them where they lie, and the commit copies them."""
 
 from __future__ import annotations
 
