@@ -96,11 +96,17 @@ def _stretch(piece: pa.Buffer, data: memoryview) -> Stretch | None:
         _kept.stretches.move_to_end(key)
         return known[1]
     stretch = None if _resists(data) else _worth_it(data)
-    if len(data) <= _LARGEST_KEPT:
+    if len(data) <= _LARGEST_KEPT and _stands_alone(piece):
         _kept.stretches[key] = piece, stretch
         if len(_kept.stretches) > _MOST_KEPT:
             _kept.stretches.popitem(last=False)
     return stretch
+
+
+def _stands_alone(piece: pa.Buffer) -> bool:
+    """Whether to keep the piece does not keep much more memory."""
+    parent = piece.parent
+    return parent is None or parent.size <= 2 * piece.size
 
 
 def _worth_it(data: memoryview) -> Stretch | None:

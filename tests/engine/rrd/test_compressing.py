@@ -146,3 +146,11 @@ def test_pieces_are_the_stream(name: str) -> None:
     assert b"".join(stream_pieces(batch)) == bytes(stream)
     schema = len(batch.schema.serialize())
     assert b"".join(stream_pieces(batch, after=schema)) == bytes(stream)[schema:]
+
+
+def test_a_slice_of_much_more_is_not_kept() -> None:
+    before = set(compressing._kept.stretches)
+    large = pa.py_buffer(bytes(2_000_000))
+    assert compress_pieces([large.slice(300_000, 300_000), large.slice(0, 1_000_000)]) is not None
+    kept = set(compressing._kept.stretches) - before
+    assert kept == {(large.address, 1_000_000)}
