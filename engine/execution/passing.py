@@ -18,7 +18,7 @@ from ..failing import writing
 from ..phases import passed_through
 from ..rrd import FilePassage, Listed, Passage, PassedRun, StoreEntry
 from .chunk_rows import Note
-from .folders import Folder
+from .folders import Folder, LocalFolder
 from .work import Work
 
 
@@ -107,6 +107,8 @@ class Passing:
                 return None
             passed_through(passage.source_size)
             return {"file": part, "start": 0, "size": size, "at_source": True}
+        if not isinstance(folder, LocalFolder):
+            return None
         with writing(destination):
             new = folder.new(part)
         try:

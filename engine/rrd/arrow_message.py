@@ -19,6 +19,8 @@ _ENCODING_FIELD: Final = bytes((0x20, messages.ENCODING_ARROW_IPC))
 _ID_HEAD, _ID_MIDDLE = b"\x32\x12\x09", b"\x11"
 _STATIC, _TEMPORAL = b"\x38\x01", b"\x38\x00"
 _LAST_FIELD: Final = 7
+_STORE_TAG: Final = 0x0A
+_NUMBER_TAGS: Final = (0x10, 0x18, 0x20)
 _WINDOW: Final = 512
 _SMALL: Final = 1 << 16
 _MOST_WHOLE: Final = 16 * MIB
@@ -89,13 +91,17 @@ def locate(file: PositionalFile, offset: int, size: int, *, whole: bool = False)
     From a large one only what is around its payload is read, unless ``whole``: then its payload too, if it is of some
     megabytes at most. Raises :class:`ReadError`.
     """
-    if size <= _SMALL:
+    data = b""
+    if size <= (_MOST_WHOLE if whole else _SMALL):
         data = file.read(offset, size, what="a message")
+        found = _taken_apart(data, file.path, offset)
+        if found is not None:
+            return found
+    if size <= _SMALL:
         message = messages.parse(ArrowMsg, data, path=file.path, offset=offset)
         payload = message.payload
         return LocatedMessage(message, offset, len(payload), payload)
     file.expect(offset, offset + size)
-    data = file.read(offset, size, what="a message") if whole and size <= _MOST_WHOLE else b""
     window = _Window(file, offset, offset + size, data)
     head = bytearray()
     payload_offset, payload_size = offset + size, 0
@@ -120,6 +126,38 @@ def locate(file: PositionalFile, offset: int, size: int, *, whole: bool = False)
             window.position = start
             head += window.take(stop - start)
     raise window.damaged(f"more than {_MAX_FIELDS} fields")
+
+
+def _taken_apart(data: bytes, path: str, offset: int) -> LocatedMessage | None:
+    """The message in ``data``, if its fields come as they usually do: small ones, the payload, small ones."""
+    at = size = shift = 0
+    try:
+        while (tag := data[at]) != _PAYLOAD_TAG[0]:
+            if tag == _STORE_TAG and data[at + 1] < 0x80:
+                at += 2 + data[at + 1]
+            elif tag in _NUMBER_TAGS:
+                at += 1
+                while data[at] >= 0x80:
+                    at += 1
+                at += 1
+            else:
+                return None
+        start = at + 1
+        while True:
+            byte = data[start]
+            size |= (byte & 0x7F) << shift
+            start, shift = start + 1, shift + 7
+            if byte < 0x80:
+                break
+    except IndexError:
+        return None
+    stop = start + size
+    if stop > len(data) or shift > 63 or len(data) - size > _MAX_HEAD:
+        return None
+    message = messages.parse(ArrowMsg, data[:at] + data[stop:], path=path, offset=offset)
+    if message.payload:
+        return None
+    return LocatedMessage(message, offset + start, size, memoryview(data)[start:stop])
 
 
 def _value_length(window: _Window, wire_type: int) -> int:
