@@ -20,12 +20,10 @@ _LONG: Final = 15
 """A count in half a byte; from here on, bytes of 255 and one of less are added to it."""
 
 _FEW_LAST: Final = range(5, _LONG)
-_MANY: Final = bytes((_LONG << 4,))
-_MOST_LAST: Final = _LONG + 254
-_NO_END: Final = _LONG + 239
-"""Literals of one more end in a count that looks like the beginning of this one."""
-
-_CUTS: Final = 32
+_MANY: Final = _LONG << 4
+_FULL: Final = 255
+_MOST_LAST: Final = 1 << 15
+_CUTS: Final = 4
 
 
 class Stretch(NamedTuple):
@@ -48,47 +46,55 @@ class Stretch(NamedTuple):
 
 
 def compress_stretch(data: memoryview) -> Stretch | None:
-    """Compress ``data`` but for a few bytes at its end; None where that can't be taken apart, or gains nothing."""
+    """Compress ``data``, or all but a few bytes at its end; None where that can't be taken apart, or gains nothing."""
     for cut in range(min(_CUTS, len(data))):
         part = data[: len(data) - cut]
-        if not _ends(part):
-            break
-    else:
-        return None
-    block = memoryview(lz4.block.compress(part, store_size=False, acceleration=ACCELERATION))
-    ends = _ends(block)
-    if not ends or ends[0] == _NO_END:
-        return None
-    last = ends[0]
+        block = memoryview(lz4.block.compress(part, store_size=False, acceleration=ACCELERATION))
+        last = _last_literals(block)
+        if last is None:
+            return None
+        begin = _counted(last, 0)
+        # Else these may be literals that look like a count of literals.
+        if part[len(part) - last - len(begin) : len(part) - last] != begin:
+            return _taken_apart(block, last, len(begin), len(part))
+    return None
+
+
+def _taken_apart(block: memoryview, last: int, begin: int, size: int) -> Stretch | None:
     first, at = _count(block)
-    stop = len(block) - last - len(_counted(last, 0))
-    if at > stop:
-        return None
-    return Stretch(first, block[0] & _LONG, block[at:stop], block[len(block) - last :], len(part))
+    stop = len(block) - last - begin
+    return Stretch(first, block[0] & _LONG, block[at:stop], block[len(block) - last :], size) if at <= stop else None
 
 
-def _ends(data: memoryview) -> list[int]:
-    """How many literals, 5 to 269, ``data`` may end in, if it is an LZ4 block: smallest first.
+def _last_literals(block: memoryview) -> int | None:
+    """The smallest number of literals that the bytes before them say a block ends in; None for none, or very many.
 
-    Bytes in front of them have to say so. Where the raw bytes say so nowhere, only the block's own do.
+    It is the right one unless the same bytes stand there in what was compressed: before the right place, block and
+    data end alike. Where a count may have its own last byte taken for the beginning of one, it is not taken, either.
     """
-    tail = bytes(data[-_MOST_LAST - 2 :])
+    tail = bytes(block[-_MOST_LAST:])
     size = len(tail)
-    found = [n for n in _FEW_LAST if n < size and tail[-n - 1] == n << 4]
+    for count in _FEW_LAST:
+        if count < size and tail[-count - 1] == count << 4:
+            return count
     at = tail.rfind(_MANY, 0, size - _LONG - 1)
-    while at >= 0:
-        if tail[at + 1] == size - at - 2 - _LONG:
-            found.append(size - at - 2)
+    while at > 0:
+        end = at + 1
+        while end < size and tail[end] == _FULL:
+            end += 1
+        count = size - end - 1
+        if end < size and count == _LONG + _FULL * (end - at - 1) + tail[end]:
+            return None if tail[at - 1] in (_MANY, _FULL) else count
         at = tail.rfind(_MANY, 0, at)
-    return found
+    return None
 
 
 def _count(block: memoryview) -> tuple[int, int]:
     """The literals of the first sequence of a block: how many, and where they begin."""
     count, at = block[0] >> 4, 1
     if count == _LONG:
-        while block[at] == 255:
-            count, at = count + 255, at + 1
+        while block[at] == _FULL:
+            count, at = count + _FULL, at + 1
         count, at = count + block[at], at + 1
     return count, at
 
@@ -97,7 +103,7 @@ def _counted(literals: int, match: int) -> bytes:
     """What begins a sequence of so many literals."""
     if literals < _LONG:
         return bytes((literals << 4 | match,))
-    full, rest = divmod(literals - _LONG, 255)
+    full, rest = divmod(literals - _LONG, _FULL)
     return bytes((_LONG << 4 | match,)) + b"\xff" * full + bytes((rest,))
 
 

@@ -52,7 +52,11 @@ def test_any_parts(parts: list[tuple[bytes, bool]]) -> None:
 @pytest.mark.parametrize("last", [0x50, 0xF0, 0x05, 0xFF, 0x00, 0xE1])
 def test_ends_that_look_like_the_beginning_of_themselves(literals: int, last: int) -> None:
     """What comes last is chosen so that counts of literals stand in it."""
-    tails = (bytes((last,)) * literals, bytes(range(256))[:literals] + bytes((last, 0xF0, literals % 256)))
+    tails = (
+        bytes((0xF0,)) + bytes((last,)) * literals,
+        bytes((last,)) * literals,
+        bytes(range(256))[:literals] + bytes((last, 0xF0, literals % 256)),
+    )
     for tail in tails:
         data = bytes(5000) + NOISE[:literals] + tail
         check([(data, True), (NOISE[:1000], False)])
@@ -72,8 +76,17 @@ def test_most_of_what_shrinks_is_taken() -> None:
     assert taken >= 190
 
 
-def test_a_block_that_ends_in_many_literals_is_not_taken_apart() -> None:
-    assert compress_stretch(memoryview(bytes(5000) + NOISE[:600])) is None
+def test_what_ends_in_noise_is_taken_too() -> None:
+    for noise in 600, 5_000, 30_000:
+        data = bytes(50_000) + NOISE[:noise]
+        stretch = compress_stretch(memoryview(data))
+        assert stretch is not None
+        assert stretch.compressed_size < noise + 500
+        check([(data, True), (data, True)])
+
+
+def test_noise_is_not_taken_apart() -> None:
+    assert compress_stretch(memoryview(bytes(5000) + NOISE[:60_000])) is None
     assert compress_stretch(memoryview(NOISE)) is None
     assert compress_stretch(memoryview(b"")) is None
 
@@ -85,9 +98,20 @@ def test_raw_parts_are_not_copied() -> None:
     assert any(piece is raw for piece in block.finish())
 
 
-def test_the_one_count_that_another_can_hide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A count of 255 literals stands in 240 after a byte like that of 254; whichever it is, it is not guessed."""
-    content = bytes(1000) + NOISE[:255]
-    block = bytes(20) + bytes((0xF0, 240)) + bytes((239,)) + NOISE[1:255]
+@pytest.mark.parametrize("full", [0, 1, 3])
+def test_a_count_whose_end_looks_like_the_beginning_of_another(monkeypatch: pytest.MonkeyPatch, full: int) -> None:
+    """The last byte of the count of 255 literals is that with which the count of 254 begins, if they begin with 239."""
+    literals = bytes((239,)) + NOISE[1 : 255 + 255 * full]
+    block = bytes(20) + bytes((0xF0, *[255] * full, 240)) + literals
     monkeypatch.setattr(lz4_block.lz4.block, "compress", lambda *_, **__: block)
-    assert compress_stretch(memoryview(content)) is None
+    stretch = compress_stretch(memoryview(bytes(1000) + literals))
+    assert stretch is None or bytes(stretch.last) == literals
+
+
+def test_literals_that_look_like_their_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte less is compressed, and another: none of them tells where the literals begin."""
+    tail = bytes((0xF0, 1)) + NOISE[:15] + bytes((0x50,)) + NOISE[:5]
+    monkeypatch.setattr(lz4_block, "_CUTS", 1)
+    assert compress_stretch(memoryview(bytes(1000) + tail)) is None
+    monkeypatch.undo()
+    check([(bytes(1000) + tail, True), (NOISE[:99], False)])
