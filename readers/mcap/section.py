@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
+from zstandard import ZstdDecompressor
 
 from ...engine.bounded import check_limit
 from ...engine.errors import ReadError, ReadWarning
 from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB
+from .arena import take_arena
 from .attachment import read_attachment
 from .compression import check_crc, check_declared, decompress
 from .cursor import Cursor
@@ -84,6 +86,7 @@ class SectionReader:
         self._check_attachments = check_attachments
         self._times_are_wrong = False
         self._cursor = Cursor(file, split.start, split.end, checksum=split.check_data_crc)
+        self._zstd = ZstdDecompressor()
         self._arena: Bytes = np.empty(0, np.uint8)
         self._used = 0
         self._blocks: list[Block] = []
@@ -100,7 +103,7 @@ class SectionReader:
             need = self._room_for(opcode, length)
             if need > len(self._arena) - self._used:
                 yield from self._flush()
-                self._arena = np.empty(max(GROUP_BYTES, need), np.uint8)
+                self._arena = take_arena(max(GROUP_BYTES, need))
             self._take(opcode, length)
         yield from self._flush()
         self._check_counts()
@@ -201,8 +204,10 @@ class SectionReader:
             cursor.take_into(out)
             check_crc(head, out, path=path, offset=offset)
         else:
-            records = decompress(head, cursor.take(head.size), path=path, offset=offset)
-            if size == len(self._arena):
+            records = decompress(head, cursor.take(head.size), out, self._zstd, path=path, offset=offset)
+            if records is out:
+                pass
+            elif size == len(self._arena):
                 self._arena = records  # a chunk that fills the arena becomes it
             else:
                 out[:] = records

@@ -10,6 +10,7 @@ import numpy as np
 from ....engine.bounded import check_expansion
 from ....engine.errors import ReadError
 from ....engine.limits import MAX_CHUNK_UNCOMPRESSED, MIB
+from ..arena import take_arena
 from ..file import McapFile
 from ..file_level.metadata import read_metadata
 from ..records import (
@@ -85,7 +86,7 @@ class RecoveringSection(SectionReader):
                 need = self._room_for(opcode, length)
                 if need > len(self._arena) - self._used:
                     yield from self._flush()
-                    self._arena = np.empty(max(GROUP_BYTES, need), np.uint8)
+                    self._arena = take_arena(max(GROUP_BYTES, need))
                 self._take(opcode, length)
             except ReadError as error:
                 if error.transient:
