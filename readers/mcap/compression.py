@@ -37,7 +37,7 @@ def check_declared(head: ChunkHead, *, path: str, offset: int) -> int:
 
 
 def decompress(
-    head: ChunkHead, data: bytes, out: Bytes, zstd: ZstdDecompressor, *, path: str, offset: int
+    head: ChunkHead, data: bytes | memoryview, out: Bytes, zstd: ZstdDecompressor, *, path: str, offset: int
 ) -> np.ndarray:
     """The records of a chunk, exactly as many bytes (uint8, 1-D) as it declares, their CRC checked.
 
@@ -58,7 +58,7 @@ def check_crc(head: ChunkHead, records: np.ndarray, *, path: str, offset: int) -
         raise ReadError("the CRC of a chunk does not match its data", path=path, offset=offset, hint=DAMAGED_HINT)
 
 
-def _fill(out: Bytes, data: bytes, zstd: ZstdDecompressor) -> bool:
+def _fill(out: Bytes, data: bytes | memoryview, zstd: ZstdDecompressor) -> bool:
     """Decompress one frame into ``out``, in one pass; false when there is something wrong with it."""
     try:
         with zstd.stream_reader(data) as reader:
@@ -67,7 +67,7 @@ def _fill(out: Bytes, data: bytes, zstd: ZstdDecompressor) -> bool:
         return False
 
 
-def _is_one_frame(data: bytes, size: int) -> bool:
+def _is_one_frame(data: bytes | memoryview, size: int) -> bool:
     """Whether ``data`` is one zstd frame, from its first byte to its last, that declares ``size`` bytes of content.
 
     Such a frame is decompressed without a window of its own. Format: RFC 8878, 3.1.1.
@@ -93,7 +93,7 @@ def _is_one_frame(data: bytes, size: int) -> bool:
     return False
 
 
-def _decompressed(head: ChunkHead, data: bytes, path: str, offset: int) -> bytes | pa.Buffer:
+def _decompressed(head: ChunkHead, data: bytes | memoryview, path: str, offset: int) -> bytes | pa.Buffer:
     size = head.uncompressed_size
     records: bytes | pa.Buffer = data
     try:
@@ -109,7 +109,7 @@ def _decompressed(head: ChunkHead, data: bytes, path: str, offset: int) -> bytes
     return records
 
 
-def _decompress_lz4(data: bytes, size: int) -> bytes:
+def _decompress_lz4(data: bytes | memoryview, size: int) -> bytes:
     """LZ4 frames, one or several, of at most ``size`` bytes together."""
     from lz4.frame import create_decompression_context, decompress_chunk
 
