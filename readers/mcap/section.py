@@ -43,8 +43,8 @@ from .registry import Registry
 from .scan import Block, Bytes, Found, walk
 from .split import McapSplit
 
-GROUP_BYTES: Final = 32 * MIB
-"""Decompressed records that are looked at together."""
+GROUP_BYTES: Final = 34 * MIB
+"""Decompressed records that are looked at together. Two make a split of 64 MiB, whose last chunk ends beyond that."""
 
 _WINDOWS: Final = (16 * 1024, 8 * MIB)
 """Smallest and largest piece in which records outside of chunks are read."""
