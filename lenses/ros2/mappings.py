@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Final
 
@@ -78,11 +78,17 @@ def ros2_lenses(schema_name: str, topic: str) -> tuple[DeriveLens, ...]:
     ()
     """
     name = _in_ros_1(schema_name)
+    return _made(schema_name, name, topic == STATIC_TOPIC) if name in TRANSFORMS or name in DECLARATIONS else ()
+
+
+@lru_cache(maxsize=256)
+def _made(schema_name: str, name: str, static: bool) -> tuple[DeriveLens, ...]:
+    """The lenses, which do not change, made once for all parts of a recording that a process reads."""
     message = f"{schema_name.replace('::', '.').replace('/', '.')}:message"
     if name in TRANSFORMS:
-        found = as_lenses(messages.transforms(message, static=topic == STATIC_TOPIC))
+        found = as_lenses(messages.transforms(message, static=static))
     else:
-        found = as_lenses(DECLARATIONS[name](message)) if name in DECLARATIONS else ()
+        found = as_lenses(DECLARATIONS[name](message))
     return tuple(replace(lens, strict=True) for lens in found if isinstance(lens, DeriveLens))
 
 

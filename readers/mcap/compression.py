@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
+from zstandard import ZstdDecompressor, ZstdError, frame_header_size, get_frame_parameters
 
 from ...engine.bounded import check_expansion, check_limit
 from ...engine.errors import ReadError, UnsupportedError
 from ...engine.limits import MIB
 from .records import DAMAGED_HINT, ChunkHead
+from .scan import Bytes
+
+_FRAME: Final = b"\x28\xb5\x2f\xfd"
+_CHECKSUM_SIZE: Final = 4
+_REPEATED, _RESERVED = 1, 3
 
 
 def check_declared(head: ChunkHead, *, path: str, offset: int) -> int:
@@ -28,12 +36,18 @@ def check_declared(head: ChunkHead, *, path: str, offset: int) -> int:
     return check_expansion(head.size, head.uncompressed_size, path=path, offset=offset, what="a chunk")
 
 
-def decompress(head: ChunkHead, data: bytes, *, path: str, offset: int) -> np.ndarray:
+def decompress(
+    head: ChunkHead, data: bytes | memoryview, out: Bytes, zstd: ZstdDecompressor, *, path: str, offset: int
+) -> np.ndarray:
     """The records of a chunk, exactly as many bytes (uint8, 1-D) as it declares, their CRC checked.
 
-    Takes no more memory than the declared size, whatever the compressed bytes say of themselves.
+    They lie in ``out``, which has that size, where ``data`` can be decompressed right into it, else in memory of their
+    own. Takes no more than that, whatever the compressed bytes say of themselves.
     """
-    records = np.frombuffer(_decompressed(head, data, path, offset), np.uint8)
+    if head.compression == "zstd" and _is_one_frame(data, len(out)) and _fill(out, data, zstd):
+        records: np.ndarray = out
+    else:
+        records = np.frombuffer(_decompressed(head, data, path, offset), np.uint8)
     check_crc(head, records, path=path, offset=offset)
     return records
 
@@ -44,7 +58,42 @@ def check_crc(head: ChunkHead, records: np.ndarray, *, path: str, offset: int) -
         raise ReadError("the CRC of a chunk does not match its data", path=path, offset=offset, hint=DAMAGED_HINT)
 
 
-def _decompressed(head: ChunkHead, data: bytes, path: str, offset: int) -> bytes | pa.Buffer:
+def _fill(out: Bytes, data: bytes | memoryview, zstd: ZstdDecompressor) -> bool:
+    """Decompress one frame into ``out``, in one pass; false when there is something wrong with it."""
+    try:
+        with zstd.stream_reader(data) as reader:
+            return reader.readinto(out) == len(out)
+    except ZstdError:
+        return False
+
+
+def _is_one_frame(data: bytes | memoryview, size: int) -> bool:
+    """Whether ``data`` is one zstd frame, from its first byte to its last, that declares ``size`` bytes of content.
+
+    Such a frame is decompressed without a window of its own. Format: RFC 8878, 3.1.1.
+    """
+    if data[:4] != _FRAME:
+        return False
+    try:
+        frame = get_frame_parameters(data)
+        at = frame_header_size(data)
+    except ZstdError:
+        return False
+    if frame.content_size != size or not size:
+        return False
+    end = len(data) - _CHECKSUM_SIZE * frame.has_checksum
+    for _ in range(8 + size // 4096):
+        head = int.from_bytes(data[at : at + 3], "little")
+        kind = head >> 1 & 3
+        if kind == _RESERVED:
+            return False
+        at += 3 + (1 if kind == _REPEATED else head >> 3)
+        if head & 1:
+            return at == end
+    return False
+
+
+def _decompressed(head: ChunkHead, data: bytes | memoryview, path: str, offset: int) -> bytes | pa.Buffer:
     size = head.uncompressed_size
     records: bytes | pa.Buffer = data
     try:
@@ -60,7 +109,7 @@ def _decompressed(head: ChunkHead, data: bytes, path: str, offset: int) -> bytes
     return records
 
 
-def _decompress_lz4(data: bytes, size: int) -> bytes:
+def _decompress_lz4(data: bytes | memoryview, size: int) -> bytes:
     """LZ4 frames, one or several, of at most ``size`` bytes together."""
     from lz4.frame import create_decompression_context, decompress_chunk
 

@@ -7,9 +7,10 @@ from typing import Final
 from zlib_ng.zlib_ng import crc32
 
 from ...engine.limits import MIB
-from .file import McapFile
+from .file import McapFile, check_begins, check_fits
 from .records import HEAD
 from .scan import Bytes
+from .window import Window
 
 _STEP: Final = MIB
 
@@ -19,6 +20,7 @@ class Cursor:
 
     def __init__(self, file: McapFile, start: int, end: int, *, checksum: bool) -> None:
         self._file = file
+        self._window = Window(file)
         self._checksum = checksum
         self.at = start if not checksum else 0
         self.end = end
@@ -28,17 +30,41 @@ class Cursor:
 
     def peek_head(self) -> tuple[int, int]:
         """Opcode and body length of the record that begins here."""
-        return self._file.head_at(self.at, self.end)
+        at, left = self.at, self.end - self.at
+        check_begins(left, path=self._file.path, offset=at)
+        opcode, length = HEAD.unpack(self._window.at(at, HEAD.size, what="a record"))
+        check_fits(opcode, length, left - HEAD.size, path=self._file.path, offset=at)
+        return opcode, length
 
-    def take(self, size: int) -> bytes:
-        """The next ``size`` bytes."""
-        data = self._file.read_at(self.at, size, what="a record")
+    def peek_body(self, size: int) -> bytes:
+        """The first ``size`` bytes of the body of the record that begins here, fewer only at the end of the file."""
+        at = self.at + HEAD.size
+        return bytes(self._window.at(at, max(0, min(size, self._file.size - at)), what="the file"))
+
+    def view(self, size: int) -> memoryview:
+        """The next ``size`` bytes; they stay until the next call of whatever method."""
+        data = self._window.at(self.at, size, what="a record")
         self._passed(data)
         return data
 
     def take_record(self, length: int) -> bytes:
         """The body of the record that begins here, ``length`` bytes."""
-        return self.take(HEAD.size + length)[HEAD.size :]
+        return bytes(self.view(HEAD.size + length)[HEAD.size :])
+
+    def take_known(self, opcode: int) -> list[bytes]:
+        """The bodies of the records of ``opcode`` that begin here and follow each other, as far as read already."""
+        known = self._window.known_at(self.at)[: self.end - self.at]
+        bodies: list[bytes] = []
+        at = 0
+        while at + HEAD.size <= len(known):
+            found, length = HEAD.unpack_from(known, at)
+            begin = at + HEAD.size
+            if found != opcode or length > len(known) - begin:
+                break
+            at = begin + length
+            bodies.append(bytes(known[begin:at]))
+        self._passed(known[:at])
+        return bodies
 
     def take_into(self, out: Bytes) -> None:
         """Fill ``out`` with the next bytes."""
@@ -55,7 +81,7 @@ class Cursor:
             self.at += size
             return
         for begin in range(0, size, _STEP):
-            self.take(min(_STEP, size - begin))
+            self.view(min(_STEP, size - begin))
 
     def skip_record(self, length: int) -> None:
         """Move on over the record that begins here."""

@@ -54,6 +54,11 @@ class McapFile:
         self._remote = None
         self.size = self._file.seek(0, os.SEEK_END)
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is an object in a store, of which each read may be a request."""
+        return self._remote is not None
+
     def __enter__(self) -> Self:
         return self
 
@@ -87,6 +92,14 @@ class McapFile:
         except OSError as error:
             raise self._io_error(error, offset) from error
 
+    def read_some(self, offset: int, out: memoryview) -> int:
+        """Read bytes from ``offset`` into ``out``, as many as there are and can be read; gives their number."""
+        try:
+            self._file.seek(offset)
+            return int(self._file.readinto(out))  # type: ignore[attr-defined]
+        except OSError:
+            return 0
+
     def expect(self, start: int, end: int) -> None:
         """Say that these bytes will be read front to end, so that few requests to a store fetch them."""
         if self._remote is not None:
@@ -99,19 +112,20 @@ class McapFile:
 
     def head_at(self, offset: int, end: int) -> tuple[int, int]:
         """Opcode and body length of the record at ``offset``, which must lie wholly before ``end``."""
-        if end - offset < HEAD.size:
-            raise ReadError(
-                f"{end - offset} bytes are left where a record should begin",
-                path=self.path,
-                offset=offset,
-                hint=DAMAGED_HINT,
-            )
+        check_begins(end - offset, path=self.path, offset=offset)
         opcode, length = HEAD.unpack(self.read_at(offset, HEAD.size, what="a record"))
         check_fits(opcode, length, end - offset - HEAD.size, path=self.path, offset=offset)
         return opcode, length
 
     def _io_error(self, error: OSError, offset: int) -> ReadError:
         return ReadError(f"reading failed: {error.strerror}", path=self.path, offset=offset, transient=True)
+
+
+def check_begins(left: int, *, path: str, offset: int) -> None:
+    """Raise unless the head of a record fits into the ``left`` bytes."""
+    if left < HEAD.size:
+        why = f"{left} bytes are left where a record should begin"
+        raise ReadError(why, path=path, offset=offset, hint=DAMAGED_HINT)
 
 
 def check_fits(opcode: int, length: int, left: int, *, path: str, offset: int) -> None:

@@ -60,6 +60,7 @@ class SplitReading:
                 group = Group(group.arena, group.found.at(times.holds(group.found.heads["log_time"])))
             if len(group.found.heads):
                 yield from self._messages(group)
+            del group  # so that its arena can be taken for the next one
 
     def after(self, section: SectionReader) -> Iterator[Chunk]:
         """What reading ``section`` has told of the file, and robots. Warns of what could not be decoded."""

@@ -1,4 +1,4 @@
-"""Where the messages are in a block of records: from its message index when that is right, else by walking.
+"""Blocks of records, walked from record to record.
 
 A block is a run of whole records in a larger buffer (the arena): the records of one MCAP chunk, or a stretch of
 records outside of chunks.
@@ -6,14 +6,13 @@ records outside of chunks.
 
 from __future__ import annotations
 
-import warnings
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...engine.bounded import check_limit
-from ...engine.errors import ReadError, ReadWarning
+from ...engine.errors import ReadError
 from ...engine.limits import MAX_OTHER_RECORDS
 from .records import (
     CHANNEL,
@@ -22,7 +21,6 @@ from .records import (
     DATA_END,
     HEAD,
     MESSAGE,
-    MESSAGE_FIXED,
     SCHEMA,
     malformed,
     record_name,
@@ -51,7 +49,8 @@ class Block(NamedTuple):
     """Records from byte ``begin`` to ``end`` of the arena.
 
     ``offset`` is where the chunk (``in_chunk``) or the first record stands in the file. ``indexed`` holds the message
-    index as (channel id, offsets of its messages in the chunk) pairs; None when there is none to be believed.
+    index: for each channel its id, and for each of its messages log time and offset in the chunk, as u64 in little
+    endian; None when there is none to be believed.
     ``checked``: a CRC says that the records are what was written.
     """
 
@@ -60,7 +59,7 @@ class Block(NamedTuple):
     offset: int
     in_chunk: bool
     checked: bool
-    indexed: list[tuple[int, npt.NDArray[np.uint64]]] | None
+    indexed: list[tuple[int, bytes]] | None
 
 
 class Found(NamedTuple):
@@ -72,20 +71,6 @@ class Found(NamedTuple):
     def at(self, which: npt.NDArray[np.bool_]) -> Found:
         """Those of the messages for which ``which`` is true."""
         return self if which.all() else Found(self.offsets[which], self.heads[which])
-
-
-def find_messages(arena: Bytes, block: Block, registry: Registry, *, path: str) -> Found:
-    """All messages of ``block``; its channels and schemas go to ``registry``. Raises ``ReadError`` on damage."""
-    if block.indexed:
-        found = _from_index(arena, block, registry, path)
-        if found is not None:
-            return found
-    offsets, _ = walk(arena, block, registry, path=path)
-    found = heads_of(arena, np.array(offsets, np.int64))
-    _check_lengths(found, block, path)
-    if block.indexed and not block.checked:
-        _compare_with_index(found, block, path)
-    return found
 
 
 def walk(arena: Bytes, block: Block, registry: Registry, *, path: str, window: bool = False) -> tuple[list[int], int]:
@@ -127,43 +112,6 @@ def _take_other(opcode: int, body: memoryview, block: Block, registry: Registry,
         raise ReadError("a record has no opcode", path=path, offset=block.offset, hint=DAMAGED_HINT)
 
 
-def _from_index(arena: Bytes, block: Block, registry: Registry, path: str) -> Found | None:
-    """The messages by their index, or None unless index and records agree exactly."""
-    assert block.indexed is not None
-    room = block.end - block.begin - _WIDTH
-    raw = np.concatenate([offsets for _, offsets in block.indexed])
-    if not len(raw) or room < 0 or int(raw.max()) > room:
-        return None
-    channels = np.repeat(
-        np.array([channel for channel, _ in block.indexed], np.uint16), [len(offsets) for _, offsets in block.indexed]
-    )
-    order = np.argsort(raw, kind="stable")
-    found = heads_of(arena, raw[order].astype(np.int64) + block.begin)
-    heads = found.heads
-    if not (heads["opcode"] == MESSAGE).all() or not (heads["channel"] == channels[order]).all():
-        return None
-    lengths = heads["length"]
-    if int(lengths.max()) > block.end - block.begin or int(lengths.min()) < MESSAGE_FIXED:
-        return None
-    begins = np.append(found.offsets, block.end)
-    ends = np.concatenate(([block.begin], found.offsets + HEAD.size + lengths.astype(np.int64)))
-    if (begins < ends).any():
-        return None
-    for gap in np.flatnonzero(begins > ends).tolist():
-        between = block._replace(begin=int(ends[gap]), end=int(begins[gap]))
-        if _hides_messages(arena, between, registry, path):
-            return None
-    return found
-
-
-def _hides_messages(arena: Bytes, between: Block, registry: Registry, path: str) -> bool:
-    try:
-        offsets, _ = walk(arena, between, registry, path=path)
-    except ReadError:
-        return True
-    return bool(offsets)
-
-
 def heads_of(arena: Bytes, offsets: Ints) -> Found:
     """The messages that begin at ``offsets`` in the arena, each record whole."""
     if not len(offsets):
@@ -173,25 +121,6 @@ def heads_of(arena: Bytes, offsets: Ints) -> Found:
         padded = np.concatenate((arena, np.zeros(_WIDTH, np.uint8)))
     view = np.ndarray((len(padded) - _WIDTH + 1,), f"V{_WIDTH}", buffer=padded.data, strides=(1,))
     return Found(offsets, view[offsets].view(MESSAGE_HEAD))
-
-
-def _check_lengths(found: Found, block: Block, path: str) -> None:
-    if (found.heads["length"] < MESSAGE_FIXED).any():
-        raise malformed(MESSAGE, f"it has fewer than {MESSAGE_FIXED} bytes", path=path, offset=block.offset)
-
-
-def _compare_with_index(found: Found, block: Block, path: str) -> None:
-    assert block.indexed is not None
-    missing = sum(
-        int((~np.isin(offsets, (found.offsets - block.begin).astype(np.uint64))).sum()) for _, offsets in block.indexed
-    )
-    if missing:
-        warnings.warn(
-            f"{path}: the message index of the chunk at byte {block.offset:,} points at {missing} messages that are not"
-            " there, and the chunk has no CRC; what it holds was read",
-            ReadWarning,
-            stacklevel=2,
-        )
 
 
 def _overrun(block: Block, at: int, opcode: int, length: int, path: str) -> ReadError:

@@ -9,14 +9,18 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from zstandard import ZstdDecompressor
 
 from ...engine.bounded import check_limit
 from ...engine.errors import ReadError, ReadWarning
 from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB
+from .arena import take_arena
 from .attachment import read_attachment
 from .compression import check_crc, check_declared, decompress
 from .cursor import Cursor
 from .file import McapFile
+from .finding import find_in_all
 from .records import (
     ATTACHMENT,
     CHANNEL,
@@ -36,11 +40,11 @@ from .records import (
     record_name,
 )
 from .registry import Registry
-from .scan import Block, Bytes, Found, find_messages, walk
+from .scan import Block, Bytes, Found, walk
 from .split import McapSplit
 
-GROUP_BYTES: Final = 32 * MIB
-"""Decompressed records that are looked at together."""
+GROUP_BYTES: Final = 34 * MIB
+"""Decompressed records that are looked at together. Two make a split of 64 MiB, whose last chunk ends beyond that."""
 
 _WINDOWS: Final = (16 * 1024, 8 * MIB)
 """Smallest and largest piece in which records outside of chunks are read."""
@@ -84,6 +88,7 @@ class SectionReader:
         self._check_attachments = check_attachments
         self._times_are_wrong = False
         self._cursor = Cursor(file, split.start, split.end, checksum=split.check_data_crc)
+        self._zstd = ZstdDecompressor()
         self._arena: Bytes = np.empty(0, np.uint8)
         self._used = 0
         self._blocks: list[Block] = []
@@ -100,7 +105,7 @@ class SectionReader:
             need = self._room_for(opcode, length)
             if need > len(self._arena) - self._used:
                 yield from self._flush()
-                self._arena = np.empty(max(GROUP_BYTES, need), np.uint8)
+                self._arena = take_arena(max(GROUP_BYTES, need))
             self._take(opcode, length)
         yield from self._flush()
         self._check_counts()
@@ -124,7 +129,7 @@ class SectionReader:
         """Arena bytes that the next record needs."""
         if opcode == CHUNK:
             at = self._cursor.at
-            body = self._file.read_up_to(at + HEAD.size, min(length, CHUNK_HEAD_MAX))
+            body = self._cursor.peek_body(min(length, CHUNK_HEAD_MAX))
             self._head = parse_chunk_head(body, length, path=self._file.path, offset=at)
             return 0 if self._skips(self._head) else check_declared(self._head, path=self._file.path, offset=at)
         if opcode == MESSAGE:
@@ -148,7 +153,8 @@ class SectionReader:
             self._take_window(length)
         elif opcode == MESSAGE_INDEX:
             if after_chunk:
-                self._take_index(cursor.take_record(length))
+                for body in cursor.take_known(MESSAGE_INDEX) or [cursor.take_record(length)]:
+                    self._take_index(body)
             else:
                 cursor.skip_record(length)
         elif opcode in (SCHEMA, CHANNEL):
@@ -201,8 +207,10 @@ class SectionReader:
             cursor.take_into(out)
             check_crc(head, out, path=path, offset=offset)
         else:
-            records = decompress(head, cursor.take(head.size), path=path, offset=offset)
-            if size == len(self._arena):
+            records = decompress(head, cursor.view(head.size), out, self._zstd, path=path, offset=offset)
+            if records is out:
+                pass
+            elif size == len(self._arena):
                 self._arena = records  # a chunk that fills the arena becomes it
             else:
                 out[:] = records
@@ -225,8 +233,7 @@ class SectionReader:
         if block.indexed is None or len(body) < 6 or size % 16 or size > len(body) - 6:
             self._blocks[-1] = block._replace(indexed=None)
             return
-        pairs = np.frombuffer(body, "<u8", count=size // 8, offset=6)
-        block.indexed.append((int.from_bytes(body[:2], "little"), pairs[1::2]))
+        block.indexed.append((int.from_bytes(body[:2], "little"), body[6 : 6 + size]))
 
     def _take_window(self, length: int) -> None:
         """Take a stretch of records outside of chunks, beginning with a message."""
@@ -258,25 +265,23 @@ class SectionReader:
             raise ReadError(why, path=path, offset=cursor.at, hint=DAMAGED_HINT)
 
     def _flush(self) -> Iterator[Group]:
-        arena = self._arena[: self._used]
-        parts = [find_messages(arena, block, self._registry, path=self._file.path) for block in self._blocks]
+        arena, blocks = self._arena[: self._used], self._blocks
+        found = find_in_all(arena, blocks, self._registry, path=self._file.path)
         if self._split.times is not None:
-            for block, part in zip(self._blocks, parts, strict=True):
-                self._compare_with_head(block, part)
+            borders = np.searchsorted(found.offsets, [block.begin for block in blocks])
+            for block, times in zip(blocks, np.split(found.heads["log_time"], borders)[1:], strict=True):
+                self._compare_with_head(block, times)
         self._blocks, self._heads, self._used = [], {}, 0
         self._arena = np.empty(0, np.uint8)
-        parts = [part for part in parts if len(part.offsets)]
-        if parts:
-            found = Found(np.concatenate([p.offsets for p in parts]), np.concatenate([p.heads for p in parts]))
+        if len(found.offsets):
             self.tally.messages += len(found.offsets)
             yield Group(arena, found)
 
-    def _compare_with_head(self, block: Block, found: Found) -> None:
+    def _compare_with_head(self, block: Block, times: npt.NDArray[np.uint64]) -> None:
         """Warn, once, when a chunk tells the times of its messages wrong: others may have been skipped for theirs."""
         head = self._heads.get(block.offset)
-        if head is None or not len(found.heads) or self._times_are_wrong or head.start_time == head.end_time == 0:
+        if head is None or not len(times) or self._times_are_wrong or head.start_time == head.end_time == 0:
             return
-        times = found.heads["log_time"]
         if int(times.min()) < head.start_time or int(times.max()) > head.end_time:
             self._times_are_wrong = True
             warnings.warn(

@@ -10,8 +10,10 @@ import numpy as np
 from ....engine.bounded import check_expansion
 from ....engine.errors import ReadError
 from ....engine.limits import MAX_CHUNK_UNCOMPRESSED, MIB
+from ..arena import take_arena
 from ..file import McapFile
 from ..file_level.metadata import read_metadata
+from ..finding import find_messages, joined
 from ..records import (
     ATTACHMENT_INDEX,
     CHUNK,
@@ -29,7 +31,7 @@ from ..records import (
     parse_chunk_head,
 )
 from ..registry import Registry
-from ..scan import Block, Found, find_messages, heads_of
+from ..scan import Block, Found, heads_of
 from ..section import GROUP_BYTES, Group, SectionReader
 from ..split import McapSplit
 from .partial import decompress_beginning, whole_records
@@ -85,7 +87,7 @@ class RecoveringSection(SectionReader):
                 need = self._room_for(opcode, length)
                 if need > len(self._arena) - self._used:
                     yield from self._flush()
-                    self._arena = np.empty(max(GROUP_BYTES, need), np.uint8)
+                    self._arena = take_arena(max(GROUP_BYTES, need))
                 self._take(opcode, length)
             except ReadError as error:
                 if error.transient:
@@ -174,9 +176,8 @@ class RecoveringSection(SectionReader):
                 parts.append(find_messages(arena, block, self._registry, path=self._file.path))
             except ReadError as error:
                 parts.append(self._broken(arena, block, error))
-        parts = [part for part in parts if len(part.offsets)]
-        if parts:
-            found = Found(np.concatenate([p.offsets for p in parts]), np.concatenate([p.heads for p in parts]))
+        found = joined(parts)
+        if len(found.offsets):
             yield from self._known(arena, found, blocks[0].offset)
 
     def _broken(self, arena: np.ndarray, block: Block, error: ReadError) -> Found:
