@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import click
 
 from ..errors import UsageError
-from ..inputs.formats import FORMAT_OF_SUFFIX, Format
+from ..inputs.formats import Format, format_of_name
 from ..locations import reading_location
 from ..reports import RunReport, save_report
 from .failures import complain, exit_code, show
@@ -68,7 +68,7 @@ def _check(jobs: Sequence[Job], options: ConvertOptions) -> None:
         raise UsageError("--master and --conf are for Spark, and --executor inline runs without it")
     if options.topics or options.exclude_topics:
         for job in jobs:
-            if FORMAT_OF_SUFFIX.get(job.source.suffix.lower()) in (Format.RRD, Format.PARQUET):
+            if format_of_name(job.source.name) in (Format.RRD, Format.PARQUET):
                 raise UsageError(
                     "--topics and --exclude-topics choose topics of an MCAP, and this is none",
                     path=str(job.source),

@@ -12,7 +12,7 @@ from ... import readers
 from ...readers.lerobot import is_dataset
 from ..errors import SourceMissingError, UsageError
 from ..execution.folders import Folder
-from ..inputs.formats import FORMAT_OF_SUFFIX, Format
+from ..inputs.formats import FORMAT_OF_SUFFIX, Format, format_of_name, stem_of
 from ..locations import Location, reading_location
 from ..objects import ObjectUrl
 from ..objects.matching import find_objects, is_one_object
@@ -68,7 +68,7 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
             found.setdefault((_resolved(item.path), item.episode), item)
     inputs = list(found.values())
     destination = reading_location(output)
-    into_folder = _is_folder(output) or (many and FORMAT_OF_SUFFIX.get(destination.suffix.lower()) is not Format.RRD)
+    into_folder = _is_folder(output) or (many and format_of_name(destination.name) is not Format.RRD)
     if len(inputs) > 1 and not into_folder:
         raise UsageError(
             f"{len(inputs)} inputs cannot become one file",
@@ -94,15 +94,15 @@ def find_inputs(argument: str) -> Iterator[Input]:
         yield from _matching(str(path))
     else:
         # Whether the file is there is for its reader to say: a missing one does not stop the others.
-        yield Input(path, Path(path.stem))
+        yield Input(path, Path(stem_of(path.name)))
 
 
 def _in_store(url: ObjectUrl) -> Iterator[Input]:
-    if not glob.has_magic(url.key) and (url.suffix.lower() in FORMAT_OF_SUFFIX or is_one_object(url)):
-        yield Input(url, PurePosixPath(url.stem))
+    if not glob.has_magic(url.key) and (format_of_name(url.name) is not None or is_one_object(url)):
+        yield Input(url, PurePosixPath(stem_of(url.name)))
         return
     for found in find_objects(url, tuple(FORMAT_OF_SUFFIX)):
-        yield Input(found.url, found.below.with_suffix(""))
+        yield Input(found.url, found.below.with_name(stem_of(found.below.name)))
 
 
 def _in_folder(folder: Path) -> Iterator[Input]:
@@ -119,7 +119,7 @@ def _in_folder(folder: Path) -> Iterator[Input]:
             path = Path(here, name)
             if _is_recording(path):
                 empty = False
-                yield Input(path, path.relative_to(folder).with_suffix(""))
+                yield Input(path, _named(path.relative_to(folder)))
     if empty:
         raise SourceMissingError(
             "the folder holds no recording",
@@ -136,11 +136,15 @@ def _matching(pattern: str) -> Iterator[Input]:
             f"no recording ({_KINDS}) matches this pattern", path=pattern, hint="Check the pattern."
         )
     for path in paths:
-        yield Input(path, path.relative_to(fixed).with_suffix(""))
+        yield Input(path, _named(path.relative_to(fixed)))
 
 
 def _is_recording(path: Path) -> bool:
-    return path.suffix.lower() in FORMAT_OF_SUFFIX and not path.name.startswith(".") and path.is_file()
+    return format_of_name(path.name) is not None and not path.name.startswith(".") and path.is_file()
+
+
+def _named(path: Path) -> Path:
+    return path.with_name(stem_of(path.name))
 
 
 def _until_magic(parts: tuple[str, ...]) -> Iterator[str]:
@@ -155,7 +159,7 @@ def _is_folder(output: str) -> bool:
         return True
     location = reading_location(output)
     if isinstance(location, ObjectUrl):
-        is_file = FORMAT_OF_SUFFIX.get(location.suffix.lower()) is Format.RRD
+        is_file = format_of_name(location.name) is Format.RRD
         return not location.key or (not is_file and Folder.at(location).exists())
     return location.is_dir()
 

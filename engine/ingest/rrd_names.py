@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath, PurePosixPath
 
+from ..inputs import stem_of
 from ..locations import Location, exists
 from ..recordings import RecordingEntry
 from ..recordings.live import LiveEntries
@@ -41,10 +42,10 @@ class RrdNames:
     def _candidates(self, file: LandedFile, digest: str) -> Iterator[str]:
         below = _below(self._source, file.path)
         suffix = ".rbl" if below.suffix.lower() == ".rbl" else ".rrd"
-        yield str(below.with_suffix(suffix))
+        yield str(below.with_name(f"{stem_of(below.name)}{suffix}"))
         yield f"{below}{suffix}"
-        yield str(below.with_name(f"{below.stem}-{digest[:8]}{suffix}"))
-        yield str(below.with_name(f"{below.stem}-{digest}{suffix}"))
+        yield str(below.with_name(f"{stem_of(below.name)}-{digest[:8]}{suffix}"))
+        yield str(below.with_name(f"{stem_of(below.name)}-{digest}{suffix}"))
 
     def _is_free(self, name: str, stores: list[StoreEntry]) -> bool:
         """Whether there is no such file, or one that a run which was cut wrote for the same recordings."""

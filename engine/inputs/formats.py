@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from ...readers.lerobot import is_dataset
 from ..errors import SourceMissingError, UnsupportedError
@@ -28,11 +28,32 @@ class Format(StrEnum):
 
 FORMAT_OF_SUFFIX = {
     ".mcap": Format.MCAP,
+    ".mcap.lz4": Format.MCAP,
+    ".mcap.zst": Format.MCAP,
+    ".mcap.zstd": Format.MCAP,
     ".parquet": Format.PARQUET,
     ".rbl": Format.RRD,
     ".rrd": Format.RRD,
 }
 """What a folder is searched for, and what each suffix (in lower case) promises."""
+
+
+def suffix_of(name: str) -> str:
+    """The suffix that makes a file of this name a recording, as it is written there; empty where none does."""
+    lower = name.lower()
+    size = max((len(suffix) for suffix in FORMAT_OF_SUFFIX if lower.endswith(suffix)), default=0)
+    return name[len(name) - size :]
+
+
+def format_of_name(name: str) -> Format | None:
+    """The format that a file's name promises, if it does."""
+    return FORMAT_OF_SUFFIX.get(suffix_of(name).lower())
+
+
+def stem_of(name: str) -> str:
+    """A file's name without what makes it a recording, else without its last suffix."""
+    suffix = suffix_of(name) or PurePath(name).suffix
+    return name[: len(name) - len(suffix)] or name
 
 
 def detect_format(path: Location) -> Format:
@@ -47,7 +68,7 @@ def detect_format(path: Location) -> Format:
         raise SourceMissingError("this is a folder", path=str(path), hint="Name a recording in it.")
     if not exists(path):
         raise SourceMissingError("there is no such file", path=str(path), hint="Check the spelling of the path.")
-    known = FORMAT_OF_SUFFIX.get(path.suffix.lower())
+    known = format_of_name(path.name)
     if known is not None:
         return known
     magic = _first_bytes(path)

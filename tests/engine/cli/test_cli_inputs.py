@@ -109,3 +109,23 @@ def test_a_folder_without_recordings_fails() -> None:
     Path("empty").mkdir()
     with pytest.raises(SourceMissingError, match="holds no recording"):
         plan_jobs(["empty"], "out")
+
+
+def test_files_compressed_as_a_whole_are_found_and_named_without() -> None:
+    for name in ("logs/day1/a.mcap.zst", "logs/day1/b.MCAP.ZSTD", "logs/day2/c.mcap.lz4", "logs/day2/no.zst", "logs/.zst"):
+        Path(name).touch()
+    found = planned(["logs"], "out")
+    compressed = {source: target for source, target in found.items() if source.lower().endswith(("zst", "zstd", "lz4"))}
+    assert compressed == {
+        "logs/day1/a.mcap.zst": "out/day1/a.rrd",
+        "logs/day1/b.MCAP.ZSTD": "out/day1/b.rrd",
+        "logs/day2/c.mcap.lz4": "out/day2/c.rrd",
+    }
+    assert planned(["logs/day1/a.mcap.zst"], "new/") == {"logs/day1/a.mcap.zst": "new/a.rrd"}
+    assert planned(["logs/**/*.zst"], "new") == {"logs/day1/a.mcap.zst": "new/day1/a.rrd"}
+
+
+def test_such_files_do_not_take_each_others_names() -> None:
+    Path("logs/day1/run.mcap.zst").touch()
+    with pytest.raises(UsageError, match="run"):
+        plan_jobs(["logs"], "out")
