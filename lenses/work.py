@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..engine.chunk import Chunk, ChunkData
+from ..engine.chunk import Chunk, ChunkData, Timeline, TimelineKind
 from ..engine.errors import LensError, SelectorError
 from . import scatter
 from .compiled import CompiledDerive, CompiledLenses, CompiledMutate, Selected
@@ -40,6 +40,7 @@ class ChunkWork:
     lenses: CompiledLenses
     _results: dict[str, SelectorResults] = field(default_factory=dict)
     _parts: dict[tuple[str, int], tuple[Rows, ChunkWork | None]] = field(default_factory=dict)
+    _timelines: dict[tuple[str, int, str, TimelineKind], Timeline] = field(default_factory=dict)
 
     def column(self, lens: CompiledMutate | CompiledDerive, selected: Selected, what: str) -> pa.ListArray | None:
         """What a selector of ``lens`` gives; None for nothing. Raises :class:`LensError` about ``what``."""
@@ -54,6 +55,23 @@ class ChunkWork:
                 f"(entity: `{self.data.entity_path}`, input: `{lens.component}`): {error.reason}"
             )
             raise self.error(message, lens, selected) from error
+
+    def timeline(self, lens: CompiledDerive, name: str, kind: TimelineKind, selected: Selected) -> Timeline | None:
+        """The timeline of a selector that gives one int64 a row, the same object for all lenses; else None."""
+        key = (lens.component, selected.slot, name, kind)
+        if key not in self._timelines:
+            times = self._one_each(lens, selected)
+            if times is None or times.type != pa.int64():
+                return None
+            self._timelines[key] = Timeline(name, kind, times.view(kind.arrow_type))
+        return self._timelines[key]
+
+    def _one_each(self, lens: CompiledDerive, selected: Selected) -> pa.Array | None:
+        """What a selector gives where that is one value a row; None where it is not, or fails."""
+        try:
+            return self._results_on(lens.component).one_each(selected.slot)
+        except SelectorError:
+            return None
 
     def part(self, lens: CompiledDerive) -> ChunkWork | None:
         """The rows that the lens is for, as work of their own; None where there are none.
@@ -81,6 +99,10 @@ class ChunkWork:
         return self._parts[key]
 
     def _condition(self, lens: CompiledDerive, condition: Selected) -> Rows:
+        found = self._one_each(lens, condition)
+        if found is not None and found.type == pa.bool_():
+            each: Rows = found.to_numpy(zero_copy_only=False)
+            return each
         column = self.column(lens, condition, "condition")
         if column is None:
             return np.zeros(self.data.num_rows, bool)
