@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -98,11 +97,7 @@ class _Group:
             return
         order = ">" if self.layout.big_endian else "<"
         fields = [(f.offset, np.dtype(order + f.kind)) for n in names if (f := self.layout.field(n)) is not None]
-        first, kind = fields[0]
-        with np.errstate(over="ignore", invalid="ignore"):
-            if all(b == (a[0] + kind.itemsize, kind) for a, b in pairwise(fields)):
-                out[:] = self._points[:, first : first + kind.itemsize * len(fields)].view(kind)
-                return
+        with np.errstate(over="ignore", invalid="ignore"):  # one by one: numpy is slow at rows of few numbers
             for column, (offset, kind) in enumerate(fields):
                 out[:, column] = self._points[:, offset : offset + kind.itemsize].view(kind)[:, 0]
 

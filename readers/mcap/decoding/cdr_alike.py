@@ -84,10 +84,10 @@ class Alike:
         """Read the messages of a tile, unless what should be still differs: False."""
         count = tile.rows.stop - tile.rows.start
         for start, stop in self._still.spans:
-            span: np.ndarray = np.ndarray(
-                (count, stop - start), np.uint8, tile.source, tile.start + start, (tile.stride, 1)
-            )
-            if (span != self._first[start:stop]).any():
+            width = stop - start
+            spans = np.ndarray((count,), f"V{width}", tile.source, tile.start + start, (tile.stride,))
+            found: np.ndarray = np.ascontiguousarray(spans).view(np.uint8)
+            if (found[:width] != self._first[start:stop]).any() or (found[width:] != found[:-width]).any():
                 return False
         records: np.ndarray = np.ndarray((count,), self._template.record, tile.source, tile.start, (tile.stride,))
         differs = np.zeros(count, np.uint32)
