@@ -33,9 +33,7 @@ class Alike:
     least the template's size. ``owner`` are the messages' indices, ``memory`` is of the template.
     """
 
-    def __init__(
-        self, template: Template, memory: Memory, batch: Batch, places: np.ndarray, owner: np.ndarray
-    ) -> None:
+    def __init__(self, template: Template, memory: Memory, batch: Batch, places: np.ndarray, owner: np.ndarray) -> None:
         self._template = template
         self.batch = batch
         self._places = places

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from .cdr_template import Slot, Template, all_slots
 from .gather import pick
-from .message_types import Primitive
 
 _SAMPLE: Final = 32
 """Messages that are looked at to find what may be the same in all."""
@@ -93,9 +92,9 @@ def keep(still: Still, arrays: dict[int, pa.Array]) -> None:
     size = sum(int(array.nbytes) for array in arrays.values())
     with _lock:
         _kept.pop(still, None)
-        if size > _ROOM:
+        still.arrays = arrays if size <= _ROOM else {}
+        if not still.arrays:
             return
-        still.arrays = arrays
         _kept[still] = size
         for oldest in list(_kept)[:-1]:
             if sum(_kept.values()) <= _ROOM:
