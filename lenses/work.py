@@ -39,7 +39,8 @@ class ChunkWork:
     data: ChunkData
     lenses: CompiledLenses
     _results: dict[str, SelectorResults] = field(default_factory=dict)
-    _parts: dict[tuple[str, int], tuple[Rows, ChunkWork | None]] = field(default_factory=dict)
+    _rows: dict[tuple[str, int], Rows] = field(default_factory=dict)
+    _parts: dict[tuple[str, int], ChunkWork] = field(default_factory=dict)
     _timelines: dict[tuple[str, int, str, TimelineKind], Timeline] = field(default_factory=dict)
 
     def column(self, lens: CompiledMutate | CompiledDerive, selected: Selected, what: str) -> pa.ListArray | None:
@@ -78,25 +79,24 @@ class ChunkWork:
 
         Raises :class:`LensError` where its condition fails, or is not one bool a row.
         """
-        return self if lens.condition is None else self._part(lens, lens.condition)[1]
+        rows = self.rows_of(lens)
+        if rows is None or rows.all():
+            return self
+        if lens.condition is None or not rows.any():
+            return None
+        key = (lens.component, lens.condition.slot)
+        if key not in self._parts:
+            self._parts[key] = ChunkWork(self.chunk, self.data.take(np.flatnonzero(rows)), self.lenses)
+        return self._parts[key]
 
     def rows_of(self, lens: CompiledDerive) -> Rows | None:
         """Which rows the lens is for, one bool a row; None: all. Raises as :meth:`part` does."""
-        return None if lens.condition is None else self._part(lens, lens.condition)[0]
-
-    def _part(self, lens: CompiledDerive, condition: Selected) -> tuple[Rows, ChunkWork | None]:
-        key = (lens.component, condition.slot)
-        if key not in self._parts:
-            rows = self._condition(lens, condition)
-            if rows.all():
-                part: ChunkWork | None = self
-            elif not rows.any():
-                part = None
-            else:
-                data = self.data.take(np.flatnonzero(rows))
-                part = ChunkWork(self.chunk, data, self.lenses)
-            self._parts[key] = rows, part
-        return self._parts[key]
+        if lens.condition is None:
+            return None
+        key = (lens.component, lens.condition.slot)
+        if key not in self._rows:
+            self._rows[key] = self._condition(lens, lens.condition)
+        return self._rows[key]
 
     def _condition(self, lens: CompiledDerive, condition: Selected) -> Rows:
         found = self._one_each(lens, condition)
