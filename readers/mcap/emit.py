@@ -74,6 +74,9 @@ def runs(found: Found) -> Iterator[Run]:
 
 def pieces(run: Run, size: int = CHUNK_BYTES) -> Iterator[Run]:
     """Cut a run into the fewest equal pieces that keep to ``CHUNK_ROWS`` and about to ``size`` bytes."""
+    if int((run.ends - run.starts).sum()) / size + len(run.starts) / CHUNK_ROWS < 1:
+        yield run
+        return
     fill = np.cumsum(np.maximum((run.ends - run.starts) / size, 1 / CHUNK_ROWS))
     count = int(fill[-1]) + 1
     cuts = np.searchsorted(fill, fill[-1] * np.arange(1, count) / count) + 1
@@ -109,7 +112,7 @@ class ChannelOutput:
             run = run.take(slice(len(first.starts), None))
         if len(run.starts):
             first, *others = pieces(run, self._piece_bytes or CHUNK_BYTES)
-            yield from self._measured(arena, first)
+            yield from self._measured(arena, first) if others else self._piece(arena, first)
             for piece in others:
                 yield from self._piece(arena, piece)
 

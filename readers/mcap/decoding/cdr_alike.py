@@ -51,7 +51,7 @@ class Alike:
         made: dict[int, pa.Array] = {}
         array = self._build(self._template.root, made)
         if made and not self.batch.faults:
-            keep(self._still, {**self._kept, **made})
+            keep(self._still, self._columns._replace(arrays={**self._columns.arrays, **made}))
         return array
 
     def _take(self, still: Still) -> bool:
@@ -59,8 +59,7 @@ class Alike:
         size = self._template.record.itemsize
         self._still = still
         self._first: np.ndarray = self.batch.data[self._places[0] : self._places[0] + size]
-        still.expect(self._first)
-        self._kept = still.arrays
+        self._columns = still.columns(self._first)
         self._named: list[tuple[str, np.ndarray]] = []
         self._stepped: list[tuple[Slot, np.ndarray]] = []
         self._buffers: dict[int, np.ndarray] = {}
@@ -105,7 +104,7 @@ class Alike:
     def _prepare(self, slot: Slot) -> None:
         """Make room for the values of ``slot``, and say where they come from."""
         rows, width = len(self._places), slot.width
-        if rows * slot.times <= len(self._kept.get(id(slot), ())):
+        if rows * slot.times <= len(self._columns.arrays.get(id(slot), ())):
             return
         if id(slot) in self._still.slots:
             fields = zip(slot.places, slot.sizes, strict=True)
@@ -125,7 +124,7 @@ class Alike:
     def _build(self, slot: Slot, made: dict[int, pa.Array]) -> pa.Array:
         """All values of ``slot``, message after message; those that are still go to ``made`` if they are new."""
         count = len(self._places) * slot.times
-        kept = self._kept.get(id(slot))
+        kept = self._columns.arrays.get(id(slot))
         if kept is not None and count <= len(kept):
             return first_of(kept, count)
         if not (self._still.slots and self._still.holds(slot)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -37,25 +37,30 @@ _ROOM: Final = 8 << 20
 Span = tuple[int, int]
 
 
-class Still:
-    """Values of a template that are the same in many messages: those of ``slots`` (ids), within ``spans`` of bytes.
+class Columns(NamedTuple):
+    """Columns of what is still, by slot (id): of as many messages as were asked for, with these bytes in all spans."""
 
-    ``arrays`` are columns of them, by slot, of at least as many messages as any that were asked for.
-    """
+    content: bytes
+    arrays: dict[int, pa.Array]
+
+
+_NOTHING: Final = Columns(b"", {})
+
+
+class Still:
+    """Values of a template that are the same in many messages: those of ``slots`` (ids), within ``spans`` of bytes."""
 
     def __init__(self, template: Template, slots: frozenset[int], spans: tuple[Span, ...]) -> None:
         self.slots = slots
         self.spans = spans
         self.words = tuple((place, value) for place, value in template.words if not _within(place, spans))
         self.nuls = tuple(place for place in template.nuls if not _within(place, spans))
-        self.content = b""
-        self.arrays: dict[int, pa.Array] = {}
+        self.kept = _NOTHING
 
-    def expect(self, body: np.ndarray) -> None:
-        """Forget the arrays if the values of the message ``body`` (uint8) are others."""
-        content = b"".join(body[start:stop].tobytes() for start, stop in self.spans)
-        if content != self.content:
-            self.content, self.arrays = content, {}
+    def columns(self, body: np.ndarray) -> Columns:
+        """The columns that are kept for messages with the values of ``body`` (uint8)."""
+        kept, content = self.kept, b"".join(body[start:stop].tobytes() for start, stop in self.spans)
+        return kept if kept.content == content else Columns(content, {})
 
     def holds(self, slot: Slot) -> bool:
         """Whether all values of a slot, and of those in it, are the same. Counts are, in messages of one layout."""
@@ -87,19 +92,19 @@ class Memory:
         self._still = None
 
 
-def keep(still: Still, arrays: dict[int, pa.Array]) -> None:
+def keep(still: Still, columns: Columns) -> None:
     """Keep columns for later messages, in place of columns of others if there is no room."""
-    size = sum(int(array.nbytes) for array in arrays.values())
+    size = sum(int(array.nbytes) for array in columns.arrays.values())
     with _lock:
         _kept.pop(still, None)
-        still.arrays = arrays if size <= _ROOM else {}
-        if not still.arrays:
+        still.kept = _NOTHING if size > _ROOM else columns
+        if size > _ROOM:
             return
         _kept[still] = size
         for oldest in list(_kept)[:-1]:
             if sum(_kept.values()) <= _ROOM:
                 break
-            oldest.arrays = {}
+            oldest.kept = _NOTHING
             del _kept[oldest]
 
 
