@@ -25,7 +25,8 @@ from .registry import Channel
 from .scan import Bytes, Found, Ints
 
 CHUNK_BYTES: Final = 15 * MIB // 8
-"""Message data that one chunk should hold; a single larger message makes a larger chunk.
+"""Bytes that one chunk should hold, of columns or of message data, whichever are more; a single larger message makes
+a larger chunk.
 
 A little less than the 2 MiB to which stores are compacted, so that what decoding adds does not have them cut again.
 """
