@@ -50,7 +50,9 @@ class PackedPoints:
             valid[group.clouds] = True
             starts[group.clouds + 1] = group.sizes
         np.cumsum(starts, out=starts)
-        out = np.empty((int(starts[-1]), len(names)), kind)
+        # From Arrow's pool, which does not give memory back to the system between one chunk and the next.
+        memory = pa.allocate_buffer(int(starts[-1]) * len(names) * kind.itemsize)
+        out = np.frombuffer(memory, kind).reshape(int(starts[-1]), len(names))
         for group in groups:
             if group.total == len(out):
                 group.copy_to(out, names)
