@@ -95,6 +95,9 @@ class _Derived:
         return () if self.lens.static else self.work.data.timelines
 
     def timeline(self, name: str, kind: TimelineKind, selected: Selected, rows: int) -> Timeline | None:
+        shared = None if self.lens.scatter else self.work.timeline(self.lens, name, kind, selected)
+        if shared is not None and len(shared.times) == rows:
+            return shared
         column = self.work.column(self.lens, selected, f"timeline '{name}'")
         if column is None:
             return None

@@ -86,6 +86,8 @@ class FieldTable:
 
     def _apart(self, clouds: Ints, count: int) -> list[Ints]:
         """Clouds of ``count`` fields each, by what their fields, steps and byte orders are."""
+        if len(clouds) == 1:
+            return [clouds]
         parts = [self.steps[clouds][:, None].astype(np.int64)]
         if self.big_endian is not None:
             parts.append(self.big_endian[clouds][:, None].astype(np.int64))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,9 @@ class PackedPoints:
             valid[group.clouds] = True
             starts[group.clouds + 1] = group.sizes
         np.cumsum(starts, out=starts)
-        out = np.empty((int(starts[-1]), len(names)), kind)
+        # From Arrow's pool, which does not give memory back to the system between one chunk and the next.
+        memory = pa.allocate_buffer(int(starts[-1]) * len(names) * kind.itemsize)
+        out = np.frombuffer(memory, kind).reshape(int(starts[-1]), len(names))
         for group in groups:
             if group.total == len(out):
                 group.copy_to(out, names)
@@ -98,11 +99,7 @@ class _Group:
             return
         order = ">" if self.layout.big_endian else "<"
         fields = [(f.offset, np.dtype(order + f.kind)) for n in names if (f := self.layout.field(n)) is not None]
-        first, kind = fields[0]
-        with np.errstate(over="ignore", invalid="ignore"):
-            if all(b == (a[0] + kind.itemsize, kind) for a, b in pairwise(fields)):
-                out[:] = self._points[:, first : first + kind.itemsize * len(fields)].view(kind)
-                return
+        with np.errstate(over="ignore", invalid="ignore"):  # one by one: numpy is slow at rows of few numbers
             for column, (offset, kind) in enumerate(fields):
                 out[:, column] = self._points[:, offset : offset + kind.itemsize].view(kind)[:, 0]
 

@@ -52,6 +52,16 @@ class SelectorResults:
             self._columns[slot] = None if found is None else self._rows.regrouped(found)
         return self._columns[slot]
 
+    def one_each(self, slot: int) -> pa.Array | None:
+        """The selector's values where each row of the input has just one, and none is null; else None.
+
+        Raises :class:`~chunkmill.engine.errors.SelectorError`.
+        """
+        found = self._at(slot)
+        if found is None or found.offsets is not None or found.valid is not None or not self._rows.all_there:
+            return None
+        return None if found.values.null_count else found.values
+
     def _at(self, slot: int) -> Groups | None:
         path = []
         while slot not in self._groups:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..engine.chunk import Chunk, ChunkData
+from ..engine.chunk import Chunk, ChunkData, Timeline, TimelineKind
 from ..engine.errors import LensError, SelectorError
 from . import scatter
 from .compiled import CompiledDerive, CompiledLenses, CompiledMutate, Selected
@@ -39,7 +39,9 @@ class ChunkWork:
     data: ChunkData
     lenses: CompiledLenses
     _results: dict[str, SelectorResults] = field(default_factory=dict)
-    _parts: dict[tuple[str, int], tuple[Rows, ChunkWork | None]] = field(default_factory=dict)
+    _rows: dict[tuple[str, int], Rows] = field(default_factory=dict)
+    _parts: dict[tuple[str, int], ChunkWork] = field(default_factory=dict)
+    _timelines: dict[tuple[str, int, str, TimelineKind], Timeline] = field(default_factory=dict)
 
     def column(self, lens: CompiledMutate | CompiledDerive, selected: Selected, what: str) -> pa.ListArray | None:
         """What a selector of ``lens`` gives; None for nothing. Raises :class:`LensError` about ``what``."""
@@ -55,32 +57,52 @@ class ChunkWork:
             )
             raise self.error(message, lens, selected) from error
 
+    def timeline(self, lens: CompiledDerive, name: str, kind: TimelineKind, selected: Selected) -> Timeline | None:
+        """The timeline of a selector that gives one int64 a row, the same object for all lenses; else None."""
+        key = (lens.component, selected.slot, name, kind)
+        if key not in self._timelines:
+            times = self._one_each(lens, selected)
+            if times is None or times.type != pa.int64():
+                return None
+            self._timelines[key] = Timeline(name, kind, times.view(kind.arrow_type))
+        return self._timelines[key]
+
+    def _one_each(self, lens: CompiledDerive, selected: Selected) -> pa.Array | None:
+        """What a selector gives where that is one value a row; None where it is not, or fails."""
+        try:
+            return self._results_on(lens.component).one_each(selected.slot)
+        except SelectorError:
+            return None
+
     def part(self, lens: CompiledDerive) -> ChunkWork | None:
         """The rows that the lens is for, as work of their own; None where there are none.
 
         Raises :class:`LensError` where its condition fails, or is not one bool a row.
         """
-        return self if lens.condition is None else self._part(lens, lens.condition)[1]
+        rows = self.rows_of(lens)
+        if rows is None or rows.all():
+            return self
+        if lens.condition is None or not rows.any():
+            return None
+        key = (lens.component, lens.condition.slot)
+        if key not in self._parts:
+            self._parts[key] = ChunkWork(self.chunk, self.data.take(np.flatnonzero(rows)), self.lenses)
+        return self._parts[key]
 
     def rows_of(self, lens: CompiledDerive) -> Rows | None:
         """Which rows the lens is for, one bool a row; None: all. Raises as :meth:`part` does."""
-        return None if lens.condition is None else self._part(lens, lens.condition)[0]
-
-    def _part(self, lens: CompiledDerive, condition: Selected) -> tuple[Rows, ChunkWork | None]:
-        key = (lens.component, condition.slot)
-        if key not in self._parts:
-            rows = self._condition(lens, condition)
-            if rows.all():
-                part: ChunkWork | None = self
-            elif not rows.any():
-                part = None
-            else:
-                data = self.data.take(np.flatnonzero(rows))
-                part = ChunkWork(self.chunk, data, self.lenses)
-            self._parts[key] = rows, part
-        return self._parts[key]
+        if lens.condition is None:
+            return None
+        key = (lens.component, lens.condition.slot)
+        if key not in self._rows:
+            self._rows[key] = self._condition(lens, lens.condition)
+        return self._rows[key]
 
     def _condition(self, lens: CompiledDerive, condition: Selected) -> Rows:
+        found = self._one_each(lens, condition)
+        if found is not None and found.type == pa.bool_():
+            each: Rows = found.to_numpy(zero_copy_only=False)
+            return each
         column = self.column(lens, condition, "condition")
         if column is None:
             return np.zeros(self.data.num_rows, bool)

@@ -21,6 +21,7 @@ class Timeline:
     kind: TimelineKind
     times: pa.Array
     _sorted: list[bool] = field(default_factory=list, repr=False, compare=False)
+    _strict: list[bool] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def ticks(self) -> npt.NDArray[np.int64]:
@@ -34,6 +35,16 @@ class Timeline:
             values = self.ticks
             self._sorted.append(bool(np.all(values[:-1] <= values[1:])))
         return self._sorted[0]
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether each time is later than that of the row before."""
+        if not self._strict:
+            values = self.ticks
+            self._strict.append(bool((values[:-1] < values[1:]).all()))
+            if self._strict[0] and not self._sorted:
+                self._sorted.append(True)
+        return self._strict[0]
 
 
 @dataclass(frozen=True, slots=True)

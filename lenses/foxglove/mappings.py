@@ -8,6 +8,7 @@ Messages whose fields are others than these stay as they are.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -20,6 +21,7 @@ from . import images, points, values
 _PACKAGES: Final = ("foxglove.", "foxglove::", "foxglove_msgs/msg/", "foxglove_msgs::msg::", "foxglove_msgs/")
 
 
+@lru_cache(maxsize=256)
 def foxglove_lenses(schema_name: str) -> tuple[DeriveLens, ...]:
     """The lenses for messages of a type; none for types without a mapping.
 

@@ -66,6 +66,7 @@ def needs_reflection(schema_name: str) -> bool:
     return _in_ros_1(schema_name) in _REFLECTED
 
 
+@lru_cache(maxsize=256)
 def ros2_lenses(schema_name: str, topic: str) -> tuple[DeriveLens, ...]:
     """The lenses for messages of a type on a topic; none for types without a mapping.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -54,13 +54,33 @@ def nanoseconds(values: pa.Array) -> pa.Array:
     if pa.types.is_duration(kind):
         return pc.cast(pc.cast(values, pa.duration("ns")), pa.int64())
     if pa.types.is_struct(kind):
-        names = {f.name for f in kind}
-        whole = next((n for n in _SECONDS if n in names), None)
-        rest = next((n for n in _FRACTIONS if n in names), None)
-        if whole is not None and rest is not None:
-            seconds, fraction = (cast(pc.struct_field(values, [n]), pa.int64()) for n in (whole, rest))
+        places = _stamp_places(kind)
+        if places is not None:
+            seconds, fraction = (_member(values, place) for place in places)
+            if _is_small(seconds) and _is_small(fraction):
+                ticks = np.multiply(seconds.to_numpy(), 1_000_000_000, dtype=np.int64)
+                return pa.array(np.add(ticks, fraction.to_numpy(), out=ticks))
+            seconds, fraction = cast(seconds, pa.int64()), cast(fraction, pa.int64())
             return pc.add_checked(pc.multiply_checked(seconds, _billion()), fraction)
     raise SelectorError(f"Invalid argument error: no stamp of seconds and nanoseconds in type {type_name(kind)}")
+
+
+@lru_cache(maxsize=64)
+def _stamp_places(kind: pa.StructType) -> tuple[int, int] | None:
+    """Where seconds and nanoseconds are among the fields of a struct."""
+    names = [f.name for f in kind]
+    whole = next((n for n in _SECONDS if n in names), None)
+    rest = next((n for n in _FRACTIONS if n in names), None)
+    return None if whole is None or rest is None else (names.index(whole), names.index(rest))
+
+
+def _member(values: pa.StructArray, place: int) -> pa.Array:
+    return pc.struct_field(values, [place]) if values.null_count else values.field(place)
+
+
+def _is_small(values: pa.Array) -> bool:
+    """Whether nothing is null, and a billion times each value is an int64."""
+    return values.null_count == 0 and values.type in (pa.int32(), pa.uint32())
 
 
 def pack(node: Packed, parts: list[pa.Array]) -> pa.FixedSizeListArray:

@@ -86,6 +86,11 @@ class Rows:
         """What the first stage starts from."""
         return Groups(self.elements)
 
+    @property
+    def all_there(self) -> bool:
+        """Whether each row has one element, and none is null as a whole."""
+        return self.source.null_count == 0 and self.one_each
+
     def regrouped(self, found: Groups) -> pa.ListArray:
         """``found``, made of the elements, as one list a row."""
         if found.valid is None:

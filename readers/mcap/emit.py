@@ -25,10 +25,14 @@ from .registry import Channel
 from .scan import Bytes, Found, Ints
 
 CHUNK_BYTES: Final = 15 * MIB // 8
-"""Message data that one chunk should hold; a single larger message makes a larger chunk.
+"""Bytes that one chunk should hold, of columns or of message data, whichever are more; a single larger message makes
+a larger chunk.
 
 A little less than the 2 MiB to which stores are compacted, so that what decoding adds does not have them cut again.
 """
+
+_MOST_SHRUNK: Final = 1 / 4
+"""Messages that make chunks of less than this part of their size are not taken together beyond it."""
 
 CHUNK_ROWS: Final = 65_536
 """Most rows of one chunk."""
@@ -69,9 +73,12 @@ def runs(found: Found) -> Iterator[Run]:
         yield _sorted(run)
 
 
-def pieces(run: Run) -> Iterator[Run]:
-    """Cut a run into the fewest equal pieces that keep to ``CHUNK_ROWS`` and about to ``CHUNK_BYTES``."""
-    fill = np.cumsum(np.maximum((run.ends - run.starts) / CHUNK_BYTES, 1 / CHUNK_ROWS))
+def pieces(run: Run, size: int = CHUNK_BYTES) -> Iterator[Run]:
+    """Cut a run into the fewest equal pieces that keep to ``CHUNK_ROWS`` and about to ``size`` bytes."""
+    if int((run.ends - run.starts).sum()) / size + len(run.starts) / CHUNK_ROWS < 1:
+        yield run
+        return
+    fill = np.cumsum(np.maximum((run.ends - run.starts) / size, 1 / CHUNK_ROWS))
     count = int(fill[-1]) + 1
     cuts = np.searchsorted(fill, fill[-1] * np.arange(1, count) / count) + 1
     borders = np.unique(np.concatenate(([0], cuts, [len(fill)]))).tolist()
@@ -96,21 +103,40 @@ class ChannelOutput:
         self._mapping = Mapping(lenses, options) if lenses else None
         self._bad = 0
         self._first_reason = ""
+        self._piece_bytes: int | None = None
 
     def chunks(self, arena: Bytes, run: Run) -> Iterator[Chunk]:
         """The chunks of ``run``, whose messages lie in ``arena``."""
-        for piece in pieces(run):
-            data, piece = _released(arena, piece)
-            with phase(DECODE):
-                decoded = self._decoder.decode(data, piece.starts, piece.ends)
-            if len(decoded.bad) + len(decoded.values) != len(piece.starts):
-                raise AssertionError(
-                    f"{self._decoder.descriptor} gave {len(decoded.values)} of {len(piece.starts)} rows"
-                )
-            if not len(decoded.bad):
-                yield from self._mapped(self._chunk(self._decoder, decoded.values, piece))
-                continue
-            yield from self._parted(data, piece, decoded)
+        if self._piece_bytes is None:
+            first = next(pieces(run))
+            yield from self._measured(arena, first)
+            run = run.take(slice(len(first.starts), None))
+        if len(run.starts):
+            first, *others = pieces(run, self._piece_bytes or CHUNK_BYTES)
+            yield from self._measured(arena, first) if others else self._piece(arena, first)
+            for piece in others:
+                yield from self._piece(arena, piece)
+
+    def _measured(self, arena: Bytes, piece: Run) -> Iterator[Chunk]:
+        """The chunks of a piece, by which the next run is cut so that the largest of them hold ``CHUNK_BYTES``."""
+        largest = 0
+        for chunk in self._piece(arena, piece):
+            largest = max(largest, chunk.byte_size)
+            yield chunk
+        size = int((piece.ends - piece.starts).sum())
+        shrunk = min(max(largest / size, _MOST_SHRUNK), 1) if largest and size else 1
+        self._piece_bytes = int(CHUNK_BYTES / shrunk)
+
+    def _piece(self, arena: Bytes, piece: Run) -> Iterator[Chunk]:
+        data, piece = _released(arena, piece)
+        with phase(DECODE):
+            decoded = self._decoder.decode(data, piece.starts, piece.ends)
+        if len(decoded.bad) + len(decoded.values) != len(piece.starts):
+            raise AssertionError(f"{self._decoder.descriptor} gave {len(decoded.values)} of {len(piece.starts)} rows")
+        if not len(decoded.bad):
+            yield from self._mapped(self._chunk(self._decoder, decoded.values, piece))
+            return
+        yield from self._parted(data, piece, decoded)
 
     def warn(self, *, path: str) -> None:
         """Say, once, how many messages could not be decoded, if any."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -36,7 +37,7 @@ class Mapping:
     """
 
     def __init__(self, lenses: Sequence[DeriveLens], options: McapOptions) -> None:
-        self._lenses = LensSet(lenses, "forward_unmatched")
+        self._lenses = _lens_set(tuple(lenses))
         self._otherwise = next((lens.otherwise for lens in lenses if lens.otherwise), _NO_SUCH_MEANING)
         self._options = options
         self._constants: list[Chunk] = []
@@ -148,5 +149,11 @@ def _line(line: Timeline, kind: TimelineKind, options: McapOptions) -> Timeline:
 
 def entities_of(lenses: Sequence[DeriveLens], entity_path: str) -> set[str]:
     """The entities at which messages at ``entity_path`` may come out, mapped or not."""
-    derives = LensSet(lenses).compiled.derives if lenses else ()
+    derives = _lens_set(tuple(lenses)).compiled.derives if lenses else ()
     return {entity_path, *(lens.target(entity_path) for lens in derives)}
+
+
+@lru_cache(maxsize=256)
+def _lens_set(lenses: tuple[DeriveLens, ...]) -> LensSet:
+    """The lenses, compiled once in a process: parts of files have the same channels."""
+    return LensSet(lenses, "forward_unmatched")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from typing import Any
 
@@ -44,6 +45,19 @@ def is_kind(word: str) -> Selector:
 
 DEPTH = DeriveLens(MESSAGE).where(is_kind("depth")).to_component("Depth:v", ".v")
 COLOUR = DeriveLens(MESSAGE).where(is_kind("colour")).to_component("Image:v", ".v")
+
+
+@pytest.mark.parametrize("rows", [KINDS, KINDS[:1]], ids=["some", "all"])
+def test_the_columns_of_a_chunk_are_free_as_soon_as_it_is_done_with(rows: list[Any]) -> None:
+    lenses = LensSet([DEPTH, COLOUR])
+    lenses.apply(chunk(rows))
+    gc.collect()
+    gc.disable()
+    try:
+        lenses.apply(chunk(rows))
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_lenses_share_the_rows_and_the_others_stay() -> None:

@@ -14,6 +14,7 @@ from .cdr_columns import read
 from .cdr_frame import Batch, Frame
 from .cdr_layout import Program, compile_node
 from .cdr_single import TooManyElementsError
+from .cdr_still import Memory
 from .cdr_template import MOST_BYTES, NoTemplateError, Template, trace
 from .message_types import Struct, Wire
 
@@ -42,7 +43,7 @@ class ColumnarReader:
         self._node = node
         self._wire = wire
         self._program: Program = compile_node(node, "", wire)
-        self._templates: dict[tuple[str, int], Template] = {}
+        self._templates: dict[tuple[str, int], tuple[Template, Memory]] = {}
 
     def read(self, messages: Messages, chosen: np.ndarray, faults: Faults) -> Iterator[Piece]:
         """Arrays of the messages ``chosen`` (indices, int64), each with the indices that it has the values of.
@@ -64,21 +65,21 @@ class ColumnarReader:
         data, starts, ends, order = messages
         first = chosen[0]
         body = data[starts[first] + self._wire.header : ends[first]]
-        template = self._templates.get((order, len(body)))
-        if template is None or not template.fits(body.tobytes()):
+        known = self._templates.get((order, len(body)))
+        if known is None or not known[0].fits(body.tobytes()):
             try:
-                template = trace(self._node, body.tobytes(), order, self._wire)
+                known = trace(self._node, body.tobytes(), order, self._wire), Memory()
             except NoTemplateError:
                 return None
             if len(self._templates) >= _MOST_REMEMBERED:
                 self._templates.clear()
-            self._templates[order, len(body)] = template
-        alike = self._take_apart(template, messages, chosen)
+            self._templates[order, len(body)] = known
+        alike = self._take_apart(*known, messages, chosen)
         if not alike.alike.all():
             chosen = chosen[alike.alike]
             if len(chosen) * _LEAST_ALIKE < len(alike.alike):
                 return None
-            alike = self._take_apart(template, messages, chosen)
+            alike = self._take_apart(*known, messages, chosen)
         values = alike.array()
         return None if alike.batch.faults else (chosen, values)
 
@@ -114,9 +115,9 @@ class ColumnarReader:
         yield from self._read_any(messages, chosen[:half], faults)
         yield from self._read_any(messages, chosen[half:], faults)
 
-    def _take_apart(self, template: Template, messages: Messages, chosen: np.ndarray) -> Alike:
+    def _take_apart(self, template: Template, memory: Memory, messages: Messages, chosen: np.ndarray) -> Alike:
         batch = Batch(messages.data, messages.order, self._wire)
-        return Alike(template, batch, messages.starts[chosen] + self._wire.header, chosen)
+        return Alike(template, memory, batch, messages.starts[chosen] + self._wire.header, chosen)
 
 
 def _of_equal_length(lengths: np.ndarray) -> list[np.ndarray]:

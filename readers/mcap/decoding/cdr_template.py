@@ -85,7 +85,7 @@ class Template:
         """One message as a numpy record: counts, ends of texts and values under the names of their places."""
         fields: dict[str, tuple[str, int]] = {word_name(place): (f"{self.order}u4", place) for place, _ in self.words}
         fields |= {nul_name(place): ("u1", place) for place in self.nuls}
-        for slot in _all_slots(self.root):
+        for slot in all_slots(self.root):
             if not slot.step:
                 several = (place for place, size in zip(slot.places, slot.sizes, strict=True) if size)
                 fields |= {
@@ -106,10 +106,11 @@ def nul_name(place: int) -> str:
     return f"n{place}"
 
 
-def _all_slots(slot: Slot) -> Iterator[Slot]:
+def all_slots(slot: Slot) -> Iterator[Slot]:
+    """The slot and those in it."""
     yield slot
     for child in slot.children:
-        yield from _all_slots(child)
+        yield from all_slots(child)
 
 
 def trace(node: Node, body: bytes, order: str, wire: Wire) -> Template:

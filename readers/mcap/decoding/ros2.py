@@ -12,6 +12,7 @@ from ....engine.chunk.descriptor import ComponentDescriptor
 from .cdr_batch import ColumnarReader, Faults, Messages, Piece
 from .cdr_plain import COLUMNAR, ENCODINGS, CdrError, plain_reader, read_plain
 from .decoded import Decoded, check_batch, decoded_of
+from .gather import pick
 from .message_types import CDR, Struct, is_wide
 from .ros2_schema import parse_ros2
 from .zstd_messages import Unpacked, packed_rows, unpack
@@ -49,6 +50,10 @@ class Ros2Decoder:
 
     def _decode(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, columnar: dict[int, str]) -> Decoded:
         faults: Faults = {}
+        if self._node.fields and (label := _only_label(data, starts, ends)) is not None:
+            every = np.arange(len(starts))
+            found = self._labelled(data, starts, ends, every, label, columnar, faults)
+            return decoded_of(found, self.datatype, faults)
         packed = packed_rows(data, starts, ends)
         if not len(packed):
             return decoded_of(self._pieces(data, starts, ends, columnar, faults), self.datatype, faults)
@@ -71,11 +76,22 @@ class Ros2Decoder:
         pieces: list[Piece] = []
         for label in np.unique(labels[labels != _UNREADABLE]).tolist():
             chosen = np.flatnonzero(labels == label)
-            if label in columnar:
-                pieces += self._columnar.read(Messages(data, starts, ends, columnar[label]), chosen, faults)
-            else:
-                pieces.append(self._singly(data, starts, ends, chosen, label, faults))
+            pieces += self._labelled(data, starts, ends, chosen, label, columnar, faults)
         return pieces
+
+    def _labelled(
+        self,
+        data: np.ndarray,
+        starts: np.ndarray,
+        ends: np.ndarray,
+        chosen: np.ndarray,
+        label: int,
+        columnar: dict[int, str],
+        faults: Faults,
+    ) -> list[Piece]:
+        if label in columnar:
+            return list(self._columnar.read(Messages(data, starts, ends, columnar[label]), chosen, faults))
+        return [self._singly(data, starts, ends, chosen, label, faults)]
 
     def _singly(
         self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, chosen: np.ndarray, label: int, faults: Faults
@@ -102,14 +118,18 @@ def _without_content(labels: np.ndarray, lengths: np.ndarray, faults: Faults) ->
     return labels
 
 
+def _only_label(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> int | None:
+    """The label of the encoding of all messages, where all have the same header, of an encoding we read; else None."""
+    if not len(starts) or int((ends - starts).min()) < _HEADER:
+        return None
+    headers = pick(data, _HEADER, starts).view(np.uint32)
+    first, label = data[starts[0] : starts[0] + 2].tolist()
+    return label if first == 0 and label in ENCODINGS and bool((headers == headers[0]).all()) else None
+
+
 def _labels(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> np.ndarray:
     """The label of the encoding of each message, from its header; :data:`_UNREADABLE` where there is none we read."""
     headed = ends - starts >= _HEADER
-    if headed.all() and len(starts):
-        first: np.ndarray = data[starts]
-        label: np.ndarray = data[starts + 1]
-        if int(label[0]) in ENCODINGS and not first.any() and bool((label == label[0]).all()):
-            return label
     labels = np.full(len(starts), _UNREADABLE, np.int64)
     rows = np.flatnonzero(headed)
     first, label = data[starts[rows]], data[starts[rows] + 1]

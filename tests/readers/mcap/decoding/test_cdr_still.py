@@ -1,0 +1,152 @@
+"""What is the same in many messages is compared and kept: the values are those that every message has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from cdr_writer import join, message, message_types, schema_text, values
+from chunkmill.readers.mcap.decoding import Decoded, cdr_still
+from chunkmill.readers.mcap.decoding.message_types import PRIMITIVES, Struct, Text
+from chunkmill.readers.mcap.decoding.message_types import Sequence as ListOf
+from chunkmill.readers.mcap.decoding.ros2 import Ros2Decoder
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+JOINTS = Struct(
+    "p/Joints",
+    (
+        ("sec", PRIMITIVES["int32"]),
+        ("frame", Text()),
+        ("name", ListOf(Text())),
+        ("on", ListOf(PRIMITIVES["bool"])),
+        ("position", ListOf(PRIMITIVES["float64"])),
+    ),
+)
+NAMES = ("left_shoulder", "left_elbow", "grüße", "")
+OTHERS = ("rechts_schulter"[:13], "right_elbo", "grüßt", "")
+
+
+@pytest.fixture
+def keen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for what is still in the fewest messages and bytes, by two messages alone."""
+    for name in ("_LEAST_ROWS", "_LEAST_BYTES"):
+        monkeypatch.setattr(cdr_still, name, 1)
+    monkeypatch.setattr(cdr_still, "_SAMPLE", 2)
+    monkeypatch.setattr(cdr_still, "_MOST_MISSES", 1000)
+
+
+def joints(count: int, names: Sequence[str] = NAMES, start: int = 0) -> list[bytes]:
+    return [
+        message(
+            JOINTS,
+            {"sec": i, "frame": "base", "name": names, "on": [True, False, True], "position": [i / 2] * len(names)},
+        )
+        for i in range(start, start + count)
+    ]
+
+
+def decoder() -> Ros2Decoder:
+    return Ros2Decoder(JOINTS.name, schema_text(JOINTS))
+
+
+def checked(by: Ros2Decoder, messages: Sequence[bytes]) -> Decoded:
+    """What is decoded, which has to be what the plain reader gives, in columns that end where they should."""
+    decoded, plain = by.decode(*join(messages)), by.decode_plain(*join(messages))
+    decoded.values.validate(full=True)
+    assert repr(decoded.values.to_pylist()) == repr(plain.values.to_pylist())
+    assert decoded.bad.tolist() == plain.bad.tolist()
+    assert all(len(lists.values) == lists.offsets[-1].as_py() for lists in lists_in(decoded.values) if len(lists))
+    return decoded
+
+
+def lists_in(array: pa.Array) -> Iterator[pa.ListArray]:
+    if pa.types.is_list(array.type):
+        yield array
+        yield from lists_in(array.values)
+    elif pa.types.is_struct(array.type):
+        for i in range(array.type.num_fields):
+            yield from lists_in(array.field(i))
+
+
+def places(array: pa.Array) -> list[int | None]:
+    """Where the buffers of an array are."""
+    return [None if buffer is None else buffer.address for buffer in array.buffers()]
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_values_come_back_however_they_change_within_and_between_pieces(keen: None, data: st.DataObject) -> None:
+    node = data.draw(message_types())
+    pool: list[Any] = data.draw(st.lists(values(node), min_size=1, max_size=3))
+    by = Ros2Decoder(node.name, schema_text(node))
+    runs = st.lists(st.tuples(st.integers(0, len(pool) - 1), st.integers(1, 12)), max_size=4)
+    for piece in data.draw(st.lists(runs, min_size=1, max_size=5)):
+        checked(by, [message(node, pool[which]) for which, times in piece for _ in range(times)])
+
+
+@pytest.mark.parametrize("at", [0, 1, 50, 98, 99])
+def test_a_single_message_with_other_names_keeps_them(at: int) -> None:
+    messages = joints(100)
+    messages[at] = joints(1, OTHERS, at)[0]
+    assert len(messages[at]) == len(messages[at - 1])
+    found = checked(decoder(), messages).values.field("name").to_pylist()
+    assert found[at] == list(OTHERS)
+    assert found.count(list(NAMES)) == 99
+
+
+def test_names_may_change_from_piece_to_piece_and_back() -> None:
+    by = decoder()
+    for names in (NAMES, OTHERS, OTHERS, NAMES):
+        found = checked(by, joints(100, names)).values.field("name").to_pylist()
+        assert found == [list(names)] * 100
+
+
+def test_columns_are_kept_for_pieces_of_as_many_messages_or_fewer() -> None:
+    by = decoder()
+    first, second, fewer, more, again = (checked(by, joints(n)).values for n in (200, 200, 150, 300, 200))
+    assert places(first.field("name")) == places(second.field("name")) == places(fewer.field("name"))
+    assert places(more.field("name")) != places(first.field("name"))
+    assert places(again.field("name")) == places(more.field("name"))
+    assert again.field("position").to_pylist() == first.field("position").to_pylist()
+
+
+def test_columns_without_and_with_messages_of_few_bytes_or_rows() -> None:
+    by = decoder()
+    for count in (100, 0, 1, 63, 64, 0, 100):
+        assert len(checked(by, joints(count)).values) == count
+
+
+def test_a_text_that_is_no_text_stays_a_fault_of_every_message() -> None:
+    by = decoder()
+    wrong = [raw.replace("ü".encode(), b"\xff\xfe") for raw in joints(100)]
+    for _ in range(2):
+        decoded = checked(by, wrong)
+        assert decoded.bad.tolist() == list(range(100))
+        assert set(decoded.reasons) == {"name[]: the text is not UTF-8"}
+    assert not len(checked(by, joints(100)).bad)
+
+
+def test_what_changes_again_and_again_is_read_all_the_same() -> None:
+    by = decoder()
+    for i in range(cdr_still._MOST_MISSES + 3):
+        messages = joints(100)
+        messages[50 + i] = joints(1, OTHERS)[0]
+        checked(by, messages)
+
+
+def test_what_is_kept_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cdr_still, "_ROOM", 30_000)
+    several = [decoder() for _ in range(4)]
+    kept = [places(checked(by, joints(200)).values.field("name")) for by in several]
+    assert sum(cdr_still._kept.values()) <= 30_000
+    again = [places(checked(by, joints(200)).values.field("name")) for by in reversed(several)]
+    assert again[0] == kept[-1]
+    assert again[-1] != kept[0]
+    monkeypatch.setattr(cdr_still, "_ROOM", 100)
+    one = decoder()
+    assert places(checked(one, joints(200)).values.field("name")) != places(
+        checked(one, joints(200)).values.field("name")
+    )
