@@ -5,9 +5,7 @@ In a payload, ids, times and names shrink, and most measurements don't. LZ4 spen
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from threading import local
 from typing import Final
 
 import lz4.block
@@ -32,23 +30,7 @@ _FEW: Final = 1 << 8
 _WINDOWS: Final = ((1 << 14, 1 / 2), (1 << 14, 1 / 8), (1 << 14, 7 / 8), (3 << 15, 1 / 2))
 """Bytes, and where their middle is. The last shows what comes again within the 64 KiB that LZ4 looks back."""
 
-_MOST_KEPT: Final = 8
-_LARGEST_KEPT: Final = 1 << 20
-
 Piece = bytes | memoryview
-
-
-class _Kept(local):
-    """What some columns were compressed to, in case they come again: chunks of one source share times and names.
-
-    By address and size; the buffer is kept too, so that nothing else comes to lie there.
-    """
-
-    def __init__(self) -> None:
-        self.stretches: OrderedDict[tuple[int, int], tuple[pa.Buffer, Stretch | None]] = OrderedDict()
-
-
-_kept = _Kept()
 
 
 def compress_pieces(pieces: Sequence[pa.Buffer]) -> Sequence[Piece] | None:
@@ -61,7 +43,7 @@ def compress_pieces(pieces: Sequence[pa.Buffer]) -> Sequence[Piece] | None:
     for piece in _joined(pieces):
         data = memoryview(piece).cast("B")
         total += len(data)
-        stretch = _stretch(piece, data)
+        stretch = None if _resists(data) else _worth_it(data)
         if stretch is None:
             block.add_raw(data)
             size += len(data)
@@ -85,28 +67,6 @@ def _joined(pieces: Sequence[pa.Buffer]) -> Iterator[pa.Buffer]:
         yield piece
     if small:
         yield pa.py_buffer(b"".join(small))
-
-
-def _stretch(piece: pa.Buffer, data: memoryview) -> Stretch | None:
-    if len(data) < _SMALL:
-        return _worth_it(data)
-    key = piece.address, piece.size
-    known = _kept.stretches.get(key)
-    if known is not None:
-        _kept.stretches.move_to_end(key)
-        return known[1]
-    stretch = None if _resists(data) else _worth_it(data)
-    if len(data) <= _LARGEST_KEPT and _stands_alone(piece):
-        _kept.stretches[key] = piece, stretch
-        if len(_kept.stretches) > _MOST_KEPT:
-            _kept.stretches.popitem(last=False)
-    return stretch
-
-
-def _stands_alone(piece: pa.Buffer) -> bool:
-    """Whether to keep the piece does not keep much more memory."""
-    parent = piece.parent
-    return parent is None or parent.size <= 2 * piece.size
 
 
 def _worth_it(data: memoryview) -> Stretch | None:

@@ -73,6 +73,7 @@ class MessageWriter:
             else:
                 for piece in (head, *encoded.pieces, tail):
                     self._out.write(piece)
+                self._out.flush()  # columns are handed on from where they lie: whoever made them may change them next
         return ChunkEntry(header, offset, total, encoded.uncompressed_size)
 
     @property

@@ -112,7 +112,13 @@ def test_a_folder_without_recordings_fails() -> None:
 
 
 def test_files_compressed_as_a_whole_are_found_and_named_without() -> None:
-    for name in ("logs/day1/a.mcap.zst", "logs/day1/b.MCAP.ZSTD", "logs/day2/c.mcap.lz4", "logs/day2/no.zst", "logs/.zst"):
+    for name in (
+        "logs/day1/a.mcap.zst",
+        "logs/day1/b.MCAP.ZSTD",
+        "logs/day2/c.mcap.lz4",
+        "logs/day2/no.zst",
+        "logs/.zst",
+    ):
         Path(name).touch()
     found = planned(["logs"], "out")
     compressed = {source: target for source, target in found.items() if source.lower().endswith(("zst", "zstd", "lz4"))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
-from chunkmill.engine.rrd import Compression, RrdFile, compressing, encode_batch
+from chunkmill.engine.rrd import Compression, RrdFile, RrdWriter, encode_batch
 from chunkmill.engine.rrd.arrow_ipc import stream_pieces
 from chunkmill.engine.rrd.chunk_encoding import Encoded, encode_chunk
 from chunkmill.engine.rrd.compressing import GAIN, LEAST, compress_pieces
@@ -110,25 +111,28 @@ def test_columns_of_any_kinds_come_back(columns: list[tuple[str, bool]], rows: i
         assert decompressed(encoded) == bytes(plain)
 
 
-def test_a_column_that_comes_again_is_compressed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    compressed: list[int] = []
-    real = compressing.compress_stretch
-    monkeypatch.setattr(compressing, "compress_stretch", lambda data: compressed.append(len(data)) or real(data))
-    shared = pa.py_buffer(bytes(300_000))
-    blocks = [compress_pieces([shared, pa.py_buffer(NOISE[: 200_000 * i])]) for i in (1, 2)]
-    assert compressed == [300_000]
-    for i, block in enumerate(blocks, 1):
-        assert block is not None
-        found = lz4.block.decompress(b"".join(block), uncompressed_size=300_000 + 200_000 * i)
-        assert found == shared.to_pybytes() + NOISE[: 200_000 * i]
+def test_columns_may_be_changed_as_soon_as_they_are_written(tmp_path: Path) -> None:
+    """As by a function that makes its values in the same array each time."""
+    scratch = np.empty(50_000)
 
+    def made() -> Iterator[Chunk]:
+        for number in range(6):
+            scratch[:] = np.random.default_rng(number).normal(size=len(scratch)) if number % 2 else float(number)
+            values = pa.ListArray.from_arrays(np.arange(50_001, dtype=np.int32), pa.array(scratch))
+            yield Chunk.from_columns(
+                f"/{number}", [TimeColumn("t", sequence=range(50_000))], [ComponentColumn("x", values)]
+            )
 
-def test_a_column_that_takes_the_place_of_another_is_not_taken_for_it() -> None:
-    for seed in range(40):
-        content = np.random.default_rng(seed).integers(0, 3, 200_000, np.uint8).tobytes()
-        block = compress_pieces([pa.py_buffer(bytearray(content))])
-        assert block is not None
-        assert lz4.block.decompress(b"".join(block), uncompressed_size=len(content)) == content
+    path = tmp_path / "a.rrd"
+    with RrdWriter(path) as writer:
+        writer.begin_store(STORE)
+        for chunk in made():
+            writer.append(STORE, chunk)
+        writer.finish()
+    found = [chunk.data.components[0].values.flatten().to_numpy() for chunk in RrdFile(path).chunks(STORE)]
+    for number, values in enumerate(found):
+        expected = np.random.default_rng(number).normal(size=50_000) if number % 2 else np.full(50_000, float(number))
+        assert (values == expected).all()
 
 
 @pytest.mark.parametrize("saved", [0.05, 0.3])
@@ -146,11 +150,3 @@ def test_pieces_are_the_stream(name: str) -> None:
     assert b"".join(stream_pieces(batch)) == bytes(stream)
     schema = len(batch.schema.serialize())
     assert b"".join(stream_pieces(batch, after=schema)) == bytes(stream)[schema:]
-
-
-def test_a_slice_of_much_more_is_not_kept() -> None:
-    before = set(compressing._kept.stretches)
-    large = pa.py_buffer(bytes(2_000_000))
-    assert compress_pieces([large.slice(300_000, 300_000), large.slice(0, 1_000_000)]) is not None
-    kept = set(compressing._kept.stretches) - before
-    assert kept == {(large.address, 1_000_000)}
