@@ -75,7 +75,11 @@ class Staging:
         with writing(str(destination)):
             if isinstance(folder, LocalFolder):
                 folder.location.mkdir(parents=False)
-            folder.put(_OWNER, json.dumps(this_process()).encode(), durable=False)
+            try:
+                folder.put(_OWNER, json.dumps(this_process()).encode(), durable=False)
+            except BaseException:  # a full disk has room for a folder where it has none for what is in it
+                folder.remove()
+                raise
         return cls(folder)
 
     def mark_failed(self, group: int = 0) -> None:
