@@ -13,7 +13,7 @@ from ..bounded import check_expansion, check_limit
 from ..errors import ReadError, UnsupportedError, WriteError
 from ..limits import MAX_CHUNK_UNCOMPRESSED
 from .ipc_bounds import read_batch
-from .lz4_block import ACCELERATION
+from .lz4_block import compress
 
 _LZ4_MAX_RATIO: Final = 255
 _LZ4_SLACK: Final = 64
@@ -98,11 +98,6 @@ def has_dictionary(datatype: pa.DataType) -> bool:
     if pa.types.is_dictionary(datatype):
         return True
     return any(has_dictionary(datatype.field(i).type) for i in range(datatype.num_fields))
-
-
-def compress(data: pa.Buffer | bytes | memoryview) -> bytes:
-    """``data`` as one LZ4 block without a size before it."""
-    return bytes(lz4.block.compress(data, store_size=False, acceleration=ACCELERATION))
 
 
 def check_compression(number: int, *, path: str, offset: int | None) -> Compression:

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from ..chunk import sorbet, tuid
 from ..chunk.data import ChunkData
-from .arrow_ipc import Compression, check_size, compress, encode_batch, has_dictionary, stream_pieces
+from .arrow_ipc import Compression, check_size, encode_batch, has_dictionary, stream_pieces
 from .compressing import LEAST, compress_pieces
+from .lz4_block import compress
 
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _ID_DIGITS: Final = 32

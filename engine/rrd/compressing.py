@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import lz4.block
 import pyarrow as pa
 
-from .lz4_block import ACCELERATION, BlockBuilder, Stretch, compress_stretch
+from .lz4_block import BlockBuilder, Stretch, compress, compress_stretch
 
 LEAST: Final = 1 << 17
 """Payloads of fewer bytes are compressed as a whole: that takes no longer than to look at their columns."""
@@ -84,7 +83,7 @@ def _resists(data: memoryview) -> bool:
 def _window_resists(data: memoryview, size: int, place: float) -> bool:
     start = max(min(int(len(data) * place) - size // 2, len(data) - size), 0)
     window = data[start : start + size]
-    return not _gains(size, len(lz4.block.compress(window, store_size=False, acceleration=ACCELERATION)))
+    return not _gains(size, len(compress(window)))
 
 
 def _gains(size: int, compressed: int) -> bool:

@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from ..errors import WriteError
 from ..limits import MAX_CHUNK_UNCOMPRESSED, MAX_FOOTER, MIB
-from .arrow_ipc import Compression, compress
+from .arrow_ipc import Compression
 from .chunk_columns import ChunkColumns, columns_of_entries
 from .entry import ChunkEntry
+from .lz4_block import compress
 from .manifest_columns import ManifestColumns
 from .messages import ENCODER_VERSION_V0, RrdManifest
 from .store_entry import StoreEntry

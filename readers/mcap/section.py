@@ -208,11 +208,9 @@ class SectionReader:
             check_crc(head, out, path=path, offset=offset)
         else:
             records = decompress(head, cursor.view(head.size), out, self._zstd, path=path, offset=offset)
-            if records is out:
-                pass
-            elif size == len(self._arena):
+            if records is not out and size == len(self._arena):
                 self._arena = records  # a chunk that fills the arena becomes it
-            else:
+            elif records is not out:
                 out[:] = records
         cursor.skip(length - head.data_at - head.size)
         checked = head.crc != 0 or self._split.check_data_crc
