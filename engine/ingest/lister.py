@@ -140,8 +140,9 @@ class Lister:
         needed = self._settle if size else self._settle * EMPTY_SETTLES
         file = self._known.get(path)
         if file is None:
-            age = (wall - modified_ns) / 1e9
-            wait: _Wait | None = _Wait(steady - min(max(age, 0.0), needed), steady)
+            age = max((wall - modified_ns) / 1e9, 0.0)
+            # Asked here, not of a difference of clocks: those are rounded, and an old file would be too young by a bit.
+            wait = _Wait(steady - age, steady) if age < needed else None
         elif file.size == size and file.modified_ns == modified_ns:
             wait = self._waits.get(path)
         else:

@@ -26,6 +26,14 @@ class TestSettling:
         (file,) = folder.lister().look().ready
         assert (file.path, file.size, file.modified_ns) == (str(path), 5, path.stat().st_mtime_ns)
 
+    def test_an_old_file_is_ready_however_long_the_machine_has_been_up(self, tmp_path) -> None:
+        folder = Folder(tmp_path, settle=0.2)
+        folder.put("a.mcap", age=3600)
+        uptimes = [13.7 * 1.1**power for power in range(200)]
+        assert any(uptime - (uptime - 0.2) < 0.2 for uptime in uptimes)  # differences of clocks are rounded
+        for folder.clock.seconds in uptimes:
+            assert ready(folder, folder.lister()) == ["a.mcap"]
+
     def test_a_young_file_waits_until_it_is_old_enough(self, folder) -> None:
         lister = folder.lister()
         folder.put("a.mcap", age=0.5)
