@@ -51,7 +51,7 @@ def chunk_frame(work: Work, spark: SparkSession, *, payload: bool, into: Path | 
         folder = ScratchFolder(Staging.within(scratch_folder()).local)
         job = ReferenceJob(work, str(folder.path), False)
         _kept.setdefault(spark, []).append((work, folder))
-    return stage_of(spark, job, len(work.tasks), ddl_of(tuple(COLUMNS) if payload else WITHOUT_PAYLOAD))
+    return stage_of(spark, job, range(len(work.tasks) + 1), ddl_of(tuple(COLUMNS) if payload else WITHOUT_PAYLOAD))
 
 
 def _new_folder(path: Path) -> Path:

@@ -19,6 +19,8 @@ from .by_value import register_by_value
 from .chunk_rows import SPARK_SCHEMA
 from .gateway import was_interrupted
 from .part import PartJob
+from .session_conf import is_local
+from .shares import shares
 from .work import Task
 
 if TYPE_CHECKING:
@@ -39,14 +41,23 @@ class Job(Protocol):
 
 def run_spark(spark: SparkSession, job: PartJob, tasks: Sequence[Task]) -> Iterator[pa.RecordBatch]:
     """The chunk rows of all tasks, when the stage is done. An interrupt cancels the stage."""
-    yield from rows_of(spark, stage_of(spark, job, len(tasks), SPARK_SCHEMA))
+    sizes = [task.size for task in tasks]
+    slots = _slots(spark)
+    yield from rows_of(spark, stage_of(spark, job, shares(sizes, slots or max(len(sizes), 1)), SPARK_SCHEMA))
 
 
-def stage_of(spark: SparkSession, job: Job, tasks: int, schema: str) -> DataFrame:
-    """One ``mapInArrow`` stage that runs ``job`` for the numbers up to ``tasks``, one in each Spark task."""
+def stage_of(spark: SparkSession, job: Job, starts: Sequence[int], schema: str) -> DataFrame:
+    """One ``mapInArrow`` stage; each of its tasks runs ``job`` for the numbers from one of ``starts`` to the next."""
     register_by_value()
-    numbers = spark.range(0, tasks, 1, max(tasks, 1))
-    return numbers.mapInArrow(functools.partial(run_tasks, job), _parsed(schema))
+    count = len(starts) - 1
+    numbers = spark.range(0, count, 1, max(count, 1))
+    return numbers.mapInArrow(functools.partial(run_tasks, job, tuple(starts)), _parsed(schema))
+
+
+def _slots(spark: SparkSession) -> int | None:
+    """How many tasks run at once, where that is known for good: in a session with its workers on this machine."""
+    context = getattr(spark, "_sc", None)
+    return context.defaultParallelism if context is not None and is_local(context.master) else None
 
 
 @functools.cache
@@ -74,11 +85,12 @@ def rows_of(spark: SparkSession, stage: DataFrame) -> Iterator[pa.RecordBatch]:
     yield from table.to_batches()
 
 
-def run_tasks(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The body of the stage: run the tasks whose numbers come in."""
+def run_tasks(job: Job, starts: Sequence[int], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The body of the stage: run the tasks of the shares whose numbers come in."""
     for batch in batches:
-        for index in batch.column(0).to_pylist():
-            yield from job.run(index)
+        for share in batch.column(0).to_pylist():
+            for index in range(starts[share], starts[share + 1]):
+                yield from job.run(index)
     _spare_modules()
 
 

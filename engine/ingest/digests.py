@@ -63,7 +63,7 @@ def digest_files(files: Sequence[LandedFile], options: RunOptions) -> list[str |
     from ..execution.spark import rows_of, stage_of
 
     spark = running_session(options.master, options.conf)
-    stage = stage_of(spark, _DigestJob(tuple(files)), len(files), SPARK_SCHEMA)
+    stage = stage_of(spark, _DigestJob(tuple(files)), range(len(files) + 1), SPARK_SCHEMA)
     _, notes = parse_rows(rows_of(spark, stage))
     found: dict[int, str | Exception] = {}
     for note in notes:
