@@ -6,7 +6,6 @@ Only ``boto3`` speaks the part of the protocol that copies ranges of objects ins
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ChunkmillError
 from ..limits import MIB
-from .bucket import CONNECT_SECONDS, REQUEST_SECONDS, bucket_of
+from .bucket import bucket_of
 from .failing import writing_object
+from .s3_client import s3_client
 from .upload import SMALLEST_PART, Upload
 from .url import ObjectUrl
 
@@ -178,21 +178,6 @@ def abort_uploads(folder: ObjectUrl) -> None:
         pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/")
         for upload in [u for page in pages for u in page.get("Uploads", ())]:
             client.abort_multipart_upload(Bucket=folder.bucket, Key=upload["Key"], UploadId=upload["UploadId"])
-
-
-def s3_client() -> Any:
-    """The client of ``boto3``."""
-    import boto3
-    from botocore.config import Config
-
-    config = Config(
-        retries={"total_max_attempts": 6, "mode": "standard"},
-        connect_timeout=CONNECT_SECONDS,
-        read_timeout=REQUEST_SECONDS,
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-    )
-    return boto3.Session().client("s3", config=config, region_name=os.environ.get("AWS_REGION"))
 
 
 def _joined_tag(tags: list[str]) -> str | None:

@@ -20,6 +20,7 @@ EXTRAS: Final = {
 """The schemes of object stores, and which extra each needs."""
 
 _URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
+_UNUSABLE = re.compile(r"/\.{0,2}/|[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -103,6 +104,15 @@ class ObjectUrl:
 
     def __truediv__(self, name: str) -> ObjectUrl:
         return ObjectUrl.of(f"{self}/{name}")
+
+
+def is_usable_key(key: str) -> bool:
+    """Whether requests can name an object by this key: no part of it is empty, ``.`` or ``..``, nor a character a control.
+
+    >>> [is_usable_key(key) for key in ("a/b 1.mcap", "a//b.mcap", "a/../b.mcap", "a/b\\n.mcap")]
+    [True, False, False, False]
+    """
+    return not _UNUSABLE.search(f"/{key}/")
 
 
 def is_url(location: str) -> bool:
