@@ -54,24 +54,25 @@ class Bucket:
 
     def head(self, key: str) -> ObjectInfo:
         """Size and version of an object. Raises ``SourceMissingError`` where there is none, or no such bucket."""
-        url = self._url(key)
-        try:
-            with reading_object(str(url)):
-                meta = self._library.head(self._store, key)
-        except SourceMissingError:
+        found = self.find(key)
+        if found is None:
             # The answer to a HEAD has no body that could tell a missing bucket from a missing object.
             next(iter(self.list(key, odd=lambda *_: None)), None)
-            raise
-        return ObjectInfo.of(url, meta)
+            raise SourceMissingError("there is no such object", path=str(self._url(key)), hint="Check the URL.")
+        return found
+
+    def find(self, key: str) -> ObjectInfo | None:
+        """Size and version of an object; None where there is none, or no such bucket."""
+        url = self._url(key)
+        with reading_object(str(url)):
+            try:
+                return ObjectInfo.of(url, self._library.head(self._store, key))
+            except FileNotFoundError:
+                return None
 
     def exists(self, key: str) -> bool:
         """Whether there is such an object."""
-        with reading_object(str(self._url(key))):
-            try:
-                self._library.head(self._store, key)
-            except FileNotFoundError:
-                return False
-        return True
+        return self.find(key) is not None
 
     def read(self, key: str, start: int, stop: int, version: str | None) -> memoryview:
         """The bytes ``start`` to ``stop`` of an object, fewer where it ends before.
@@ -136,6 +137,11 @@ class Bucket:
                     (odd or _warn)(found.url, _ODD.format(url=str(found.url)))
                 elif found.url.key not in since:
                     yield found
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object, where there is none of the name ``target``; the store may still be at it afterwards."""
+        with writing_object(str(self._url(target))):
+            self._library.copy(self._store, source, target, overwrite=False)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; one that is gone already is fine."""

@@ -107,7 +107,9 @@ class ObjectUrl:
 
 
 def is_usable_key(key: str) -> bool:
-    """Whether requests can name an object by this key: no part of it is empty, ``.`` or ``..``, nor a character a control.
+    """Whether requests can name an object by this key.
+
+    No part of such a key is empty, ``.`` or ``..``, and no character is a control character.
 
     >>> [is_usable_key(key) for key in ("a/b 1.mcap", "a//b.mcap", "a/../b.mcap", "a/b\\n.mcap")]
     [True, False, False, False]

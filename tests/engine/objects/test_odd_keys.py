@@ -59,10 +59,9 @@ def test_a_landing_folder_goes_on_and_tells_once(s3: S3Server, bucket: str) -> N
     put(s3, bucket, "landing/drive.mcap")
     lister = Lister(f"{bucket}/landing", settle_seconds=0, suffixes=(".mcap",))
     with pytest.warns(ReadWarning) as told:
-        for _ in range(3):
-            looked = lister.look()
-            assert [file.path for file in looked.ready] == [f"{bucket}/landing/drive.mcap"]
-            assert looked.problem is None
+        looks = [lister.look() for _ in range(3)]
+    assert [[file.path for file in look.ready] for look in looks] == [[f"{bucket}/landing/drive.mcap"]] * 3
+    assert [look.problem for look in looks] == [None] * 3
     assert [str(one.message).partition("'")[2].partition("'")[0] for one in told] == [
         f"{bucket}/landing/a/../c.mcap",
         f"{bucket}/landing/a//b.mcap",
