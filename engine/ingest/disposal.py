@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..failing import writing
 from ..faults import reach
 from ..locations import Location
-from ..objects import EXTRAS, ObjectUrl
+from ..objects import ObjectUrl
 from .files import LandedFile
 from .local_sources import LocalSources
 from .object_sources import ObjectSources
@@ -90,8 +90,8 @@ def _check_archive(source: Location, archive: Location | None) -> None:
 
 
 def _store_of(place: Location) -> tuple[str, str] | None:
-    """What a store is known by, whichever of its schemes is written; None for the file system."""
-    return (EXTRAS[place.scheme], place.bucket) if isinstance(place, ObjectUrl) else None
+    """The store of a place; None for the file system."""
+    return place.store if isinstance(place, ObjectUrl) else None
 
 
 def _below(place: Location) -> str:

@@ -6,10 +6,9 @@ from .object_info import ObjectInfo
 from .remote_file import RemoteFile
 from .upload import Upload
 from .uploading import clear_uploads, upload_to
-from .url import EXTRAS, ObjectUrl, is_url
+from .url import ObjectUrl, is_url
 
 __all__ = [
-    "EXTRAS",
     "Bucket",
     "ObjectInfo",
     "ObjectUrl",

@@ -83,6 +83,11 @@ class ObjectUrl:
         return f"{self.scheme}://{self.bucket}"
 
     @property
+    def store(self) -> tuple[str, str]:
+        """What the bucket is known by, whichever of a store's schemes is written (``s3://``, ``s3a://``)."""
+        return EXTRAS[self.scheme], self.bucket
+
+    @property
     def name(self) -> str:
         """The last part of the key."""
         return self.key.rpartition("/")[2]
