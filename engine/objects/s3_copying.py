@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -34,35 +35,46 @@ _KEPT: Final = (
 def copy_in_s3(source: ObjectInfo, target: ObjectUrl) -> None:
     """Copy an object with its metadata and tags, if it is still what it was, and there is none at ``target``.
 
-    Raises ``WriteError``.
+    Raises ``WriteError``. A server that does not know the second condition is asked without it.
     """
     if source.size > LARGEST_COPY:
         _copy_parts(source, target)
         return
-    if_same = {"CopySourceIfMatch": source.version} if source.version else {}
+    what: dict[str, Any] = {**_place(target), "CopySource": _place(source.url)}
+    if source.version:
+        what["CopySourceIfMatch"] = source.version
     with writing_object(str(target)):
-        s3_client().copy_object(
-            Bucket=target.bucket, Key=target.key, CopySource=_place(source.url), IfNoneMatch="*", **if_same
-        )
+        _on_condition(s3_client().copy_object, what, {"IfNoneMatch": "*"})
 
 
 def remove_from_s3(found: ObjectInfo) -> None:
     """Remove an object, if it is still what was found. Raises ``WriteError``."""
     from botocore.exceptions import ClientError
 
-    client, place = s3_client(), _place(found.url)
+    condition = {"IfMatch": found.version} if found.version else {}
     with writing_object(str(found.url)):
-        if found.version is None:
-            client.delete_object(**place)
-            return
         try:
-            client.delete_object(**place, IfMatch=found.version)
+            _on_condition(s3_client().delete_object, _place(found.url), condition)
         except ClientError as error:
-            status = error.response["ResponseMetadata"]["HTTPStatusCode"]
-            if status == _NOT_IMPLEMENTED:
-                client.delete_object(**place)
-            elif status not in _NOT_THAT_ONE:
+            if _status(error) not in _NOT_THAT_ONE:
                 raise
+
+
+def _on_condition(request: Callable[..., Any], what: dict[str, Any], condition: dict[str, str]) -> None:
+    """Ask on a condition, or without it where the server does not know such a one."""
+    from botocore.exceptions import ClientError
+
+    try:
+        request(**what, **condition)
+    except ClientError as error:
+        if not condition or _status(error) != _NOT_IMPLEMENTED:
+            raise
+        request(**what)
+
+
+def _status(error: Any) -> int | None:
+    status: int | None = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status
 
 
 def _copy_parts(source: ObjectInfo, target: ObjectUrl) -> None:

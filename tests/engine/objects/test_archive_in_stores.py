@@ -241,11 +241,15 @@ class TestSourcesThatChange:
         assert keys(s3, bucket, "old") == {"a.mcap": b"one"}
         assert keys(s3, bucket, "landing") == {"a.mcap": b"two"}
 
-    def test_a_server_that_knows_no_condition_for_a_removal_is_asked_without(self, s3: S3Server, bucket: str) -> None:
+    @pytest.mark.parametrize("method", ["PUT", "DELETE"])
+    def test_a_server_that_knows_no_such_condition_is_asked_without(
+        self, method: str, s3: S3Server, bucket: str
+    ) -> None:
         file = land(f"{bucket}/landing/a.mcap", b"one")
-        s3.disturb("DELETE", status("501 Not Implemented", b"<Error><Code>NotImplemented</Code></Error>"), times=1)
+        s3.disturb(method, status("501 Not Implemented", b"<Error><Code>NotImplemented</Code></Error>"), times=1)
         archived(bucket).dispose(file)
         assert s3.disturbances == []
+        assert keys(s3, bucket, "old") == {"a.mcap": b"one"}
         assert keys(s3, bucket, "landing") == {}
 
 
