@@ -28,7 +28,11 @@ from .parquet_options import ParquetChoices, parquet_options
     show_default=True,
     help="What becomes of a file that is in the store.",
 )
-@click.option("--archive", metavar="FOLDER", help="Where files go with --source-done archive.")
+@click.option(
+    "--archive",
+    metavar="FOLDER",
+    help="Where files go with --source-done archive; for objects a prefix of their bucket.",
+)
 @click.option("--checkpoint", metavar="FOLDER", help="What is known of the progress. Default: in the store.")
 @click.option(
     "--optimize",

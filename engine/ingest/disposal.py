@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import filecmp
-import os
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 from ..errors import UsageError
-from ..execution.folders import sync_folder
 from ..failing import writing
 from ..faults import reach
 from ..locations import Location
-from ..objects import ObjectUrl, bucket_of
-from .digests import landed
+from ..objects import ObjectUrl
 from .files import LandedFile
+from .local_sources import LocalSources
+from .object_sources import ObjectSources
 
 
 class SourceDone(StrEnum):
@@ -29,28 +27,24 @@ class SourceDone(StrEnum):
     """It is removed."""
 
 
+class Sources(Protocol):
+    """The files of a landing folder. What has changed since it was read is left alone; both tell what was done."""
+
+    def delete(self, file: LandedFile) -> bool:
+        """Remove a file."""
+
+    def archive(self, file: LandedFile) -> bool:
+        """Move a file to the archive, over nothing."""
+
+
 class Disposal:
     """Keeps, archives or deletes source files. A file that has changed since it was read is left alone."""
 
     def __init__(self, kind: SourceDone, source: Location, archive: Location | None = None) -> None:
         if kind is SourceDone.ARCHIVE:
-            if archive is None:
-                raise UsageError("there is no folder to archive into", hint="Name one (--archive, archive=…).")
-            if isinstance(source, ObjectUrl) or isinstance(archive, ObjectUrl):
-                raise UsageError(
-                    "files of an object store cannot be archived",
-                    path=str(source),
-                    hint="Keep or delete them; a store's own life-cycle rules can move them.",
-                )
-            if f"{archive}/".startswith(f"{source}/"):
-                raise UsageError(
-                    "the archive lies in the landing folder, whose files are ingested",
-                    path=str(archive),
-                    hint="Choose a folder beside it.",
-                )
+            _check_archive(source, archive)
         self.kind = kind
-        self._source = source
-        self._archive = archive
+        self._sources = _sources(source, archive)
 
     @property
     def keeps(self) -> bool:
@@ -58,70 +52,49 @@ class Disposal:
         return self.kind is SourceDone.KEEP
 
     def dispose(self, file: LandedFile) -> None:
-        """Do it. A file that is gone already is fine. Raises ``WriteError``."""
-        if self.keeps or landed(file.path) != file:
+        """Do it. A file that is gone already is fine.
+
+        Raises ``WriteError``, and ``ReadError`` where a store does not tell what is there.
+        """
+        if self.keeps:
             return
         with writing(file.path):
-            if self.kind is SourceDone.DELETE:
-                self._delete(file)
-            else:
-                self._move(Path(file.path))
-        reach("source.dispose")
-
-    def _delete(self, file: LandedFile) -> None:
-        if isinstance(self._source, ObjectUrl):
-            url = ObjectUrl.of(file.path)
-            bucket_of(url).delete([url.key])
-        else:
-            Path(file.path).unlink(missing_ok=True)
-
-    def _move(self, path: Path) -> None:
-        assert isinstance(self._source, Path)
-        assert isinstance(self._archive, Path)
-        target = self._archive / path.relative_to(self._source)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        for name in _names(target):
-            if _is_the_same(path, name):  # a run was cut between the two steps of the move
-                path.unlink()
-                return
-            with contextlib.suppress(FileExistsError):
-                _move_without_replacing(path, name)
-                return
+            done = self._sources.delete(file) if self.kind is SourceDone.DELETE else self._sources.archive(file)
+        if done:
+            reach("source.dispose")
 
 
-def _names(target: Path) -> list[Path]:
-    """Names for a file in the archive: its own, then others, so that nothing there is written over."""
-    return [target, *(target.with_name(f"{target.stem}-{i}{target.suffix}") for i in range(2, 1000))]
+def _sources(source: Location, archive: Location | None) -> Sources:
+    if isinstance(source, ObjectUrl):
+        return ObjectSources(source, archive if isinstance(archive, ObjectUrl) else None)
+    return LocalSources(source, archive if isinstance(archive, Path) else None)
 
 
-def _is_the_same(path: Path, target: Path) -> bool:
-    """Whether ``target`` is this file, or where that is on another file system a copy of it."""
-    try:
-        one, other = path.stat(), target.stat()
-    except FileNotFoundError:
-        return False
-    if one.st_dev == other.st_dev:
-        return one.st_ino == other.st_ino
-    alike = (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
-    return alike and filecmp.cmp(path, target, shallow=False)
+def _check_archive(source: Location, archive: Location | None) -> None:
+    """Raise ``UsageError`` where files of ``source`` cannot be archived in ``archive``."""
+    if archive is None:
+        raise UsageError("there is no folder to archive into", hint="Name one (--archive, archive=…).")
+    if _store_of(source) != _store_of(archive):
+        raise UsageError(
+            f"files of {source} can be archived in the same bucket or file system only",
+            path=str(archive),
+            hint="Name a folder of the same bucket, or for local files a local folder; to have them elsewhere, keep "
+            "them, and let the store's own tools move them.",
+        )
+    if _below(archive).startswith(_below(source)):
+        raise UsageError(
+            "the archive lies in the landing folder, whose files are ingested",
+            path=str(archive),
+            hint="Choose a folder beside it.",
+        )
 
 
-def _move_without_replacing(path: Path, target: Path) -> None:
-    """Move a file; raises ``FileExistsError`` where there is one. Across file systems it is copied first."""
-    try:
-        os.link(path, target)
-    except OSError as error:
-        if isinstance(error, FileExistsError):
-            raise
-        if target.exists():
-            raise FileExistsError(target) from None
-        import shutil
+def _store_of(place: Location) -> tuple[str, str] | None:
+    """The store of a place; None for the file system."""
+    return place.store if isinstance(place, ObjectUrl) else None
 
-        draft = target.with_name(f".{target.name}.draft")
-        shutil.copy2(path, draft)
-        with draft.open("rb") as copy:
-            os.fsync(copy.fileno())
-        draft.rename(target)
-    sync_folder(target.parent)
-    reach("source.archive")
-    path.unlink()
+
+def _below(place: Location) -> str:
+    """How the paths (in a bucket the keys) of files below a place begin."""
+    path = place.key if isinstance(place, ObjectUrl) else str(place)
+    return f"{path}/" if path else ""

@@ -81,7 +81,8 @@ class Ingest:
     settle
         A file is taken when it has not changed for so long (``"1s"``, ``"5 minutes"``, or seconds).
     source_done
-        What becomes of a file that is in the store: ``"keep"``, ``"archive"`` (into ``archive``) or ``"delete"``.
+        What becomes of a file that is in the store: ``"keep"``, ``"archive"`` (into ``archive``, a local folder for
+        local files, a prefix of the same bucket for objects) or ``"delete"``.
     content, topics, exclude_topics, parquet, application_id, recover
         How files are read; as for ``chunkmill convert``.
     replace_same_id

@@ -175,21 +175,24 @@ class ObjectListing(Listing):
     def __init__(self, url: ObjectUrl, suffixes: Sequence[str]) -> None:
         super().__init__(suffixes)
         self._url = url
+        self._start = len(url.key) + 1 if url.key else 0
 
     def check(self) -> None:
         """Raise ``SourceMissingError`` where there is no such bucket, ``ReadError`` where it cannot be listed."""
-        next(bucket_of(self._url).list(self._url.key), None)
+        next(bucket_of(self._url).list(self._url.key, odd=lambda *_: None), None)
 
     def listed(self) -> Listed:
         """All recordings below the prefix, in the order of their keys. Raises ``ReadError``."""
-        start = len(self._url.key) + 1 if self._url.key else 0
-        files = []
-        for found in bucket_of(self._url).list(self._url.key):
-            parts = found.url.key[start:].split("/")
-            if not self._is_recording(parts[-1]) or any(map(is_passed_over, parts)):
-                continue
-            files.append(Sight(str(found.url), found.size, found.modified_ns))
-        return Listed(files)
+        found = bucket_of(self._url).list(self._url.key, odd=self._tell_odd)
+        return Listed([Sight(str(one.url), one.size, one.modified_ns) for one in found if self._is_ours(one.url)])
+
+    def _is_ours(self, url: ObjectUrl) -> bool:
+        parts = url.key[self._start :].split("/")
+        return self._is_recording(parts[-1]) and not any(is_passed_over(p) for p in parts if p not in (".", ".."))
+
+    def _tell_odd(self, url: ObjectUrl, message: str) -> None:
+        if self._is_ours(url):
+            self._tell("key", str(url), message)
 
 
 def _is_text(path: str) -> bool:

@@ -124,16 +124,12 @@ class FileQuarantine:
             return self._table.remove(chosen)
 
     def pending_retries(self) -> dict[str, list[str]]:
-        """The paths that each open request asks for, by the request's name; for :meth:`done_retries`."""
+        """The paths that each open request asks for, by the request's name."""
         return self._requests.pending()
 
     def offered_again(self, paths: Iterable[str]) -> None:
         """Leave files that a batch was given out of every request; what found no room in it stays asked for."""
         self._requests.withdraw(set(paths))
-
-    def done_retries(self, names: Iterable[str]) -> None:
-        """Remove requests that were taken up."""
-        self._requests.done(names)
 
     def _chosen(self, paths: Iterable[str] | None) -> list[str]:
         there = self._table.keys()

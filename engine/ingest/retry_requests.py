@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final
 
 from ..errors import ReadWarning
@@ -49,18 +49,14 @@ class RetryRequests:
                 )
         return found
 
-    def done(self, names: Iterable[str]) -> None:
-        """Remove requests; one that is gone is fine."""
-        with writing(str(self._folder.location)):
-            self._folder.delete(names)
-
     def withdraw(self, paths: Collection[str]) -> None:
         """Leave ``paths`` out of every request."""
         for name, asked in self.pending().items():
             kept = [path for path in asked if path not in paths]
             if len(kept) < len(asked):
                 self.add(kept)
-                self.done([name])
+                with writing(self._folder.place(name)):
+                    self._folder.delete([name])
 
     def _entries(self) -> list[tuple[str, int]]:
         try:

@@ -4,44 +4,28 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
-from ..errors import MissingExtraError, SourceMissingError, UsageError
+from ..errors import MissingExtraError, ReadWarning, SourceMissingError, UsageError
+from .environment import CONNECT_SECONDS, REQUEST_SECONDS, is_unsigned, settings
 from .failing import reading_object, writing_object
-from .url import EXTRAS, ObjectUrl
+from .object_info import ObjectInfo
+from .s3_listing import list_s3
+from .url import EXTRAS, ObjectUrl, is_usable_key
 
 _RETRIES: Final = {
     "max_retries": 5,
     "retry_timeout": timedelta(seconds=60),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
 }
-CONNECT_SECONDS: Final = 10
-REQUEST_SECONDS: Final = 120
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-_SETTINGS: Final = ("AWS_", "AZURE_", "GOOGLE_")
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
-    """What a store says of an object: its URL, its size in bytes, and a version that changes with its content.
-
-    ``modified_ns``: when it was last written, in ns since 1970; most stores tell whole seconds.
-    """
-
-    url: ObjectUrl
-    size: int
-    version: str | None
-    modified_ns: int
-
-    @classmethod
-    def of(cls, url: ObjectUrl, meta: Mapping[str, Any]) -> ObjectInfo:
-        """What the store's library says of the object ``url``."""
-        return cls(url, meta["size"], meta["e_tag"], (meta["last_modified"] - _EPOCH) // _MICROSECOND * 1000)
+_ODD: Final = (
+    "{url!r} cannot be read, and is passed over: its key has an empty or relative part, or a control character; "
+    "rename it"
+)
 
 
 class Bucket:
@@ -70,24 +54,25 @@ class Bucket:
 
     def head(self, key: str) -> ObjectInfo:
         """Size and version of an object. Raises ``SourceMissingError`` where there is none, or no such bucket."""
-        url = self._url(key)
-        try:
-            with reading_object(str(url)):
-                meta = self._library.head(self._store, key)
-        except SourceMissingError:
+        found = self.find(key)
+        if found is None:
             # The answer to a HEAD has no body that could tell a missing bucket from a missing object.
-            next(iter(self.list(key)), None)
-            raise
-        return ObjectInfo.of(url, meta)
+            next(iter(self.list(key, odd=lambda *_: None)), None)
+            raise SourceMissingError("there is no such object", path=str(self._url(key)), hint="Check the URL.")
+        return found
+
+    def find(self, key: str) -> ObjectInfo | None:
+        """Size and version of an object; None where there is none, or no such bucket."""
+        url = self._url(key)
+        with reading_object(str(url)):
+            try:
+                return ObjectInfo.of(url, self._library.head(self._store, key))
+            except FileNotFoundError:
+                return None
 
     def exists(self, key: str) -> bool:
         """Whether there is such an object."""
-        with reading_object(str(self._url(key))):
-            try:
-                self._library.head(self._store, key)
-            except FileNotFoundError:
-                return False
-        return True
+        return self.find(key) is not None
 
     def read(self, key: str, start: int, stop: int, version: str | None) -> memoryview:
         """The bytes ``start`` to ``stop`` of an object, fewer where it ends before.
@@ -122,12 +107,41 @@ class Bucket:
                 return self.get(key) == data
         return True
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """All objects below the folder ``prefix``, in the order of their keys."""
+    def list(self, prefix: str, odd: Callable[[ObjectUrl, str], None] | None = None) -> Iterator[ObjectInfo]:
+        """All objects below the folder ``prefix``, in the order of their keys.
+
+        Of S3, objects whose keys no request can name (:func:`is_usable_key`) are left out, and ``odd`` is given each
+        with what is to be said of it; by default that is a :class:`ReadWarning`. The listing of another store ends
+        there with ``ReadError``.
+        """
+        last, since = "", set[str]()
         with reading_object(str(self._url(prefix))):
-            for batch in self._library.list(self._store, prefix or None):
-                for meta in batch:
-                    yield ObjectInfo.of(self._url(meta["path"]), meta)
+            try:
+                for batch in self._library.list(self._store, prefix or None):
+                    for meta in batch:
+                        found = ObjectInfo.of(self._url(meta["path"]), meta)
+                        # The key of an empty object may have ended with a slash that the library does not tell of.
+                        if found.size:
+                            last = found.url.key
+                            since.clear()
+                        else:
+                            since.add(found.url.key)
+                        yield found
+            except self._library.exceptions.InvalidPathError:
+                if EXTRAS[self.url.scheme] != "s3":
+                    raise
+            else:
+                return
+            for found in list_s3(self._url(prefix), last):
+                if not is_usable_key(found.url.key):
+                    (odd or _warn)(found.url, _ODD.format(url=str(found.url)))
+                elif found.url.key not in since:
+                    yield found
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object, where there is none of the name ``target``; the store may still be at it afterwards."""
+        with writing_object(str(self._url(target))):
+            self._library.copy(self._store, source, target, overwrite=False)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; one that is gone already is fine."""
@@ -161,11 +175,14 @@ os.register_at_fork(after_in_child=_note_fork)
 
 def bucket_of(url: ObjectUrl) -> Bucket:
     """The bucket of ``url``; opened once in this process for each state of the environment."""
-    settings = tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith(_SETTINGS)))
-    key = (url.root, settings)
+    key = (url.root, settings())
     if key not in _open:
         _open[key] = Bucket(ObjectUrl(url.scheme, url.bucket, ""))
     return _open[key]
+
+
+def _warn(_: ObjectUrl, message: str) -> None:
+    warnings.warn(message, ReadWarning, stacklevel=4)
 
 
 def _open_s3(url: ObjectUrl) -> Any:
@@ -174,7 +191,7 @@ def _open_s3(url: ObjectUrl) -> Any:
     from obstore.store import S3Store
 
     options: dict[str, Any] = {"client_options": _client_options(), "retry_config": _RETRIES}
-    if os.environ.get("AWS_SKIP_SIGNATURE", "").lower() not in ("1", "true"):
+    if not is_unsigned():
         options["credential_provider"] = Boto3CredentialProvider()
     return S3Store(url.bucket, **options)
 

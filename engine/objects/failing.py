@@ -16,7 +16,7 @@ from ..errors import ChunkmillError, ReadError, SourceMissingError, WriteError
 _CODE = re.compile(r"<Code>(\w+)</Code>|error \((\w+)\)|x-ms-error-code: (\w+)")
 _STATUS = re.compile(r"status code: (\d{3})|HTTPStatusCode[^0-9]{1,4}(\d{3})")
 _SECRET = re.compile(r"key|token|secret|signature|credential", re.IGNORECASE)
-_BAD_KEY = re.compile(r'invalid path: Path "(.*?)" contained')
+_BAD_KEY = re.compile(r'invalid path: (?:Error parsing )?Path "(.*?)"(?: contained|:)', re.DOTALL)
 _ADDRESS = re.compile(r"\w+://\S+")
 
 _DENIED: Final = "Check the credentials (environment, profile or role) and what they may do in this bucket."
@@ -118,7 +118,7 @@ def _reason(error: BaseException) -> _Reason:
     bad_key = _BAD_KEY.search(str(error))
     if bad_key:
         return _Reason(
-            f"it cannot be listed: the key {bad_key[1]!r} has an empty or relative part",
+            f"it cannot be listed: the key {bad_key[1]!r} has an empty or relative part, or a control character",
             "Rename or remove that object.",
         )
     return _Reason(f"the store cannot be used: {_first_line(error)}", _TRY_AGAIN, transient=True)

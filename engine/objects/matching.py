@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator
+import warnings
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from ..errors import SourceMissingError
+from ..errors import ReadWarning, SourceMissingError
 from .bucket import bucket_of
 from .url import ObjectUrl
 
@@ -29,15 +29,24 @@ def find_objects(url: ObjectUrl, suffixes: tuple[str, ...], hidden: tuple[str, .
     """All objects with one of ``suffixes`` below a prefix, or that match a pattern, in the order of their keys.
 
     A pattern may hold ``*``, ``?``, ``[]`` and ``**``. Names that begin with one of ``hidden``, and what lies below
-    them, are left out. Raises ``SourceMissingError`` where there is none.
+    them, are left out. Raises ``SourceMissingError`` where there is none; what has a key that no request can name gives
+    a :class:`ReadWarning`.
     """
     is_pattern = glob.has_magic(url.key)
     parts = url.key.split("/") if url.key else []
     fixed = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     root = ObjectUrl(url.scheme, url.bucket, "/".join(parts[:fixed]))
     pattern = re.compile(_translated(parts[fixed:])) if is_pattern else None
-    wanted = (f for f in _below(root) if _is_wanted(f, suffixes, hidden))
-    found = [f for f in wanted if pattern is None or pattern.fullmatch(str(f.below))]
+
+    def is_meant(one: FoundObject) -> bool:
+        return _is_wanted(one, suffixes, hidden) and (pattern is None or bool(pattern.fullmatch(str(one.below))))
+
+    def tell(odd: ObjectUrl, message: str) -> None:
+        if is_meant(_found(odd, root)):
+            warnings.warn(message, ReadWarning, stacklevel=5)
+
+    below = bucket_of(root).list(root.key, odd=tell)
+    found = list(filter(is_meant, (_found(one.url, root) for one in below)))
     if not found:
         raise SourceMissingError(
             "there is no such object, or no recording below this prefix or of this pattern",
@@ -47,14 +56,14 @@ def find_objects(url: ObjectUrl, suffixes: tuple[str, ...], hidden: tuple[str, .
     return found
 
 
-def _below(root: ObjectUrl) -> Iterator[FoundObject]:
+def _found(url: ObjectUrl, root: ObjectUrl) -> FoundObject:
     start = len(root.key) + 1 if root.key else 0
-    for found in bucket_of(root).list(root.key):
-        yield FoundObject(found.url, PurePosixPath(found.url.key[start:]))
+    return FoundObject(url, PurePosixPath(url.key[start:]))
 
 
 def _is_wanted(found: FoundObject, suffixes: tuple[str, ...], hidden: tuple[str, ...]) -> bool:
-    return found.url.name.lower().endswith(suffixes) and not any(p.startswith(hidden) for p in found.below.parts)
+    folders = (part for part in found.below.parts if part not in (".", ".."))
+    return found.url.name.lower().endswith(suffixes) and not any(p.startswith(hidden) for p in folders)
 
 
 def _translated(parts: list[str]) -> str:

@@ -6,17 +6,17 @@ Only ``boto3`` speaks the part of the protocol that copies ranges of objects ins
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ChunkmillError
 from ..limits import MIB
-from .bucket import CONNECT_SECONDS, REQUEST_SECONDS, bucket_of
+from .bucket import bucket_of
 from .failing import writing_object
+from .s3_client import s3_client
 from .upload import SMALLEST_PART, Upload
 from .url import ObjectUrl
 
@@ -30,11 +30,19 @@ _AT_ONCE: Final = 3
 
 
 class S3Upload(Upload):
-    """An object on its way to S3. Memory: four parts (of 8 MiB; larger ones in objects over 8 GB)."""
+    """An object on its way to S3. Memory: four parts (of 8 MiB; larger ones in objects over 8 GB).
 
-    def __init__(self, url: ObjectUrl, bucket: Bucket) -> None:
+    ``kept``: what ``CreateMultipartUpload`` is told of the object; ``only_new``: it appears in parts, on the condition
+    that there is none of its name.
+    """
+
+    def __init__(
+        self, url: ObjectUrl, bucket: Bucket, *, kept: Mapping[str, Any] | None = None, only_new: bool = False
+    ) -> None:
         super().__init__(url)
         self._bucket = bucket
+        self._kept = dict(kept or {})
+        self._condition = {"IfNoneMatch": "*"} if only_new else {}
         self._buffer = bytearray()
         self._client: Any = None
         self._id: str | None = None
@@ -83,7 +91,7 @@ class S3Upload(Upload):
     def finish(self) -> None:
         """Send what is left, and let the object appear."""
         try:
-            if self._id is None:
+            if self._id is None and not self._condition:
                 self._bucket.put(self.url.key, self._buffer)
             else:
                 self.seal()
@@ -145,7 +153,7 @@ class S3Upload(Upload):
             self._threads = ThreadPoolExecutor(_AT_ONCE, "chunkmill-upload")
             with writing_object(self.name):
                 self._client = s3_client()
-                begun = self._client.create_multipart_upload(Bucket=self.url.bucket, Key=self.url.key)
+                begun = self._client.create_multipart_upload(Bucket=self.url.bucket, Key=self.url.key, **self._kept)
             self._id = begun["UploadId"]
         return {"Bucket": self.url.bucket, "Key": self.url.key, "UploadId": self._id}
 
@@ -158,7 +166,9 @@ class S3Upload(Upload):
         parts = [{"PartNumber": i + 1, "ETag": tag} for i, tag in enumerate(tags)]
         try:
             with writing_object(self.name):
-                self._client.complete_multipart_upload(**self._begun(), MultipartUpload={"Parts": parts})
+                self._client.complete_multipart_upload(
+                    **self._begun(), MultipartUpload={"Parts": parts}, **self._condition
+                )
         except ChunkmillError:
             # The answer may have been lost on its way, and the request have gone through.
             with suppress(ChunkmillError):
@@ -178,21 +188,6 @@ def abort_uploads(folder: ObjectUrl) -> None:
         pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=folder.bucket, Prefix=f"{folder.key}/")
         for upload in [u for page in pages for u in page.get("Uploads", ())]:
             client.abort_multipart_upload(Bucket=folder.bucket, Key=upload["Key"], UploadId=upload["UploadId"])
-
-
-def s3_client() -> Any:
-    """The client of ``boto3``."""
-    import boto3
-    from botocore.config import Config
-
-    config = Config(
-        retries={"total_max_attempts": 6, "mode": "standard"},
-        connect_timeout=CONNECT_SECONDS,
-        read_timeout=REQUEST_SECONDS,
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-    )
-    return boto3.Session().client("s3", config=config, region_name=os.environ.get("AWS_REGION"))
 
 
 def _joined_tag(tags: list[str]) -> str | None:

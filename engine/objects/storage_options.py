@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from .bucket import CONNECT_SECONDS, REQUEST_SECONDS
+from .environment import CONNECT_SECONDS, REQUEST_SECONDS, is_unsigned
 from .url import EXTRAS, ObjectUrl
 
 _PATIENCE: Final = {
@@ -29,7 +29,7 @@ def storage_options(url: ObjectUrl) -> dict[str, str]:
     endpoint = next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), None)
     if endpoint is not None:
         options |= {"aws_endpoint": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
-    if os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true"):
+    if is_unsigned():
         return {**options, "aws_skip_signature": "true"}
     return {**options, **_credentials()}
 

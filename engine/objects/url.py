@@ -20,6 +20,7 @@ EXTRAS: Final = {
 """The schemes of object stores, and which extra each needs."""
 
 _URL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
+_UNUSABLE = re.compile(r"/\.{0,2}/|[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -82,6 +83,11 @@ class ObjectUrl:
         return f"{self.scheme}://{self.bucket}"
 
     @property
+    def store(self) -> tuple[str, str]:
+        """What the bucket is known by, whichever of a store's schemes is written (``s3://``, ``s3a://``)."""
+        return EXTRAS[self.scheme], self.bucket
+
+    @property
     def name(self) -> str:
         """The last part of the key."""
         return self.key.rpartition("/")[2]
@@ -103,6 +109,17 @@ class ObjectUrl:
 
     def __truediv__(self, name: str) -> ObjectUrl:
         return ObjectUrl.of(f"{self}/{name}")
+
+
+def is_usable_key(key: str) -> bool:
+    """Whether requests can name an object by this key.
+
+    No part of such a key is empty, ``.`` or ``..``, and no character is a control character.
+
+    >>> [is_usable_key(key) for key in ("a/b 1.mcap", "a//b.mcap", "a/../b.mcap", "a/b\\n.mcap")]
+    [True, False, False, False]
+    """
+    return not _UNUSABLE.search(f"/{key}/")
 
 
 def is_url(location: str) -> bool:

@@ -251,8 +251,8 @@ def test_a_retry_is_asked_for_taken_up_and_done(quarantine: FileQuarantine, tmp_
     assert asker.request_retry() == ["/l/a", "/l/b", "/l/c"]
     pending = quarantine.pending_retries()
     assert sorted(pending.values()) == [["/l/a", "/l/b"], ["/l/a", "/l/b", "/l/c"]]
-    quarantine.done_retries(pending)
-    quarantine.done_retries(pending)
+    quarantine.offered_again(["/l/a", "/l/b", "/l/c"])
+    quarantine.offered_again(["/l/a"])
     assert quarantine.pending_retries() == {}
     assert quarantine.count() == 3
 

@@ -48,6 +48,7 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     s3_server.requests.clear()
     s3_server.log.clear()
     s3_server.disturbances.clear()
+    s3_server.checks_copies = True
     return s3_server
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "AKIALOOPBACK",
@@ -43,6 +45,8 @@ class S3Server:
     """Method, path and range of each."""
     disturbances: list[Disturbance] = field(default_factory=list)
     """What the next requests that they fit are answered instead."""
+    checks_copies: bool = True
+    """Whether copies are made on the conditions they name, as by Amazon's; moto ignores these, as some servers do."""
 
     def disturb(
         self, method: str, answer: Any, *, times: int, path: str = "", query: str = "", after: bool = False
@@ -72,11 +76,36 @@ class Watched:
         parts = ("REQUEST_METHOD", "PATH_INFO", "QUERY_STRING", "HTTP_RANGE", "HTTP_X_AMZ_COPY_SOURCE_RANGE")
         self.server.log.append(" ".join(environ.get(part, "") for part in parts).strip())
         if not self.server.disturbances or not self.server.disturbances[0].fits(environ):
+            if self.server.checks_copies and not self._is_as_named(environ):
+                start_response("412 Precondition Failed", [("Content-Type", "application/xml")])
+                return [b"<Error><Code>PreconditionFailed</Code></Error>"]
             return self._application(environ, start_response)
         disturbance = self.server.disturbances.pop(0)
         if disturbance.after:
             self._reply(environ)
         return disturbance.answer(start_response, lambda: self._reply(environ))
+
+    def _is_as_named(self, environ: dict[str, Any]) -> bool:
+        """Whether the conditions of a copy are met."""
+        source = environ.get("HTTP_X_AMZ_COPY_SOURCE")
+        if source is None:
+            return True
+        wanted = environ.get("HTTP_X_AMZ_COPY_SOURCE_IF_MATCH")
+        if wanted is not None and self._tag(environ, "/" + unquote(source).lstrip("/")) != wanted:
+            return False
+        return environ.get("HTTP_IF_NONE_MATCH") != "*" or self._tag(environ, environ["PATH_INFO"]) is None
+
+    def _tag(self, environ: dict[str, Any], path: str) -> str | None:
+        head = {k: v for k, v in environ.items() if not k.startswith(("HTTP_X_AMZ_COPY", "HTTP_IF_"))}
+        head |= {
+            "REQUEST_METHOD": "HEAD",
+            "PATH_INFO": path,
+            "RAW_URI": quote(path),
+            "QUERY_STRING": "",
+            "CONTENT_LENGTH": "0",
+        }
+        reply = self._reply({**head, "wsgi.input": io.BytesIO()})
+        return {k.lower(): v for k, v in reply.headers}.get("etag") if reply.status[:3] == "200" else None
 
     def _reply(self, environ: dict[str, Any]) -> Reply:
         """What the server would have answered."""

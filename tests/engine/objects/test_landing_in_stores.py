@@ -71,12 +71,6 @@ def test_an_empty_object_waits_for_its_content(s3, bucket, lister, clock) -> Non
     assert [file.size for file in lister.look().ready] == [7]
 
 
-def test_a_key_that_cannot_be_listed_is_named(s3, bucket, lister) -> None:
-    put(s3, bucket, "drives/in//a.mcap")
-    with pytest.warns(ReadWarning, match=r"the key 'drives/in//a.mcap' has an empty or relative part.*Rename"):
-        assert lister.look().waiting == []
-
-
 def test_a_prefix_without_objects_is_an_empty_folder_and_a_bucket_has_to_be_there(lister, bucket) -> None:
     looked = lister.look()
     assert (looked.ready, looked.waiting, looked.present, looked.problem) == ([], [], None, None)

@@ -51,9 +51,8 @@ def test_requests_are_objects(quarantine: FileQuarantine) -> None:
     quarantine.note("q", 1, [failed("s3://landing/a"), failed("s3://landing/b")])
     quarantine.request_retry()
     assert quarantine.drop(["s3://landing/a"]) == ["s3://landing/a"]
-    pending = quarantine.pending_retries()
-    assert list(pending.values()) == [["s3://landing/b"]]
-    quarantine.done_retries(pending)
+    assert list(quarantine.pending_retries().values()) == [["s3://landing/b"]]
+    quarantine.offered_again(["s3://landing/b"])
     assert quarantine.pending_retries() == {}
 
 
