@@ -24,6 +24,7 @@ if not GOLDEN.is_dir() or not TOOL.is_file():
 RECORDINGS = sorted(str(p.relative_to(GOLDEN)).removesuffix(".json") for p in GOLDEN.rglob("*.json"))
 TABLE = documented(PAGE)
 SEEN: list[Difference] = []
+COMPARED: set[str] = set()
 
 
 @pytest.fixture(scope="module")
