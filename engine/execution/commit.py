@@ -87,6 +87,13 @@ class RrdCommit:
             reach("rrd.rename")
         return writer.position
 
+    def take(self, part: str) -> None:
+        """Let a part of a local staging folder that is a whole RRD, on disk, appear."""
+        with writing(str(self._destination)):
+            assert not isinstance(self._destination, ObjectUrl)
+            replace_file(self._staging.local / part, self._destination)
+            reach("rrd.rename")
+
     def _brought(self, parts: Sequence[PlacedPart], in_place: int, name: str, start: int) -> list[PlacedPart]:
         """The parts as they lie in the file ``name``: those not in place are copied there.
 

@@ -29,7 +29,11 @@ Outputs = Sequence[tuple[StoreEntry, Work]]
 
 
 class GroupedStage:
-    """The outputs of several recordings as one stage, into parts in ``staging``."""
+    """The outputs of several recordings as one stage, into parts in ``staging``.
+
+    Where ``destinations`` names the file of each recording, one of a single task comes out as a whole RRD: the workers
+    make the footers then, not the driver. Only in a local folder.
+    """
 
     def __init__(
         self,
@@ -39,6 +43,7 @@ class GroupedStage:
         *,
         digests: bool = False,
         passing: Passing | None = None,
+        destinations: Sequence[str] = (),
     ) -> None:
         self._groups = len(groups)
         self._staging = staging
@@ -47,8 +52,16 @@ class GroupedStage:
         self._owners = tuple(at for at, count in enumerate(counts) for _ in range(count))
         self.stores = tuple(store for outputs in groups for store, work in outputs for _ in work.tasks)
         """The store of each task."""
+        alone = [len(outputs) == count == 1 for outputs, count in zip(groups, counts, strict=True)]
         self._job = PartJob(
-            self._work, self.stores, staging.location, destination, digests, groups=self._owners, passing=passing
+            self._work,
+            self.stores,
+            staging.location,
+            destination,
+            digests,
+            groups=self._owners,
+            passing=passing,
+            whole=tuple(destinations[owner] if alone[owner] else "" for owner in self._owners) if destinations else (),
         )
 
     def run(self, options: RunOptions) -> list[Ran]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from ..errors import SessionError
 from ..failing import writing
 from ..locations import Location
+from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from .choice import executor_name
@@ -18,7 +19,7 @@ from .grouped import STAGE_BYTES, STAGE_TASKS, GroupedStage
 from .joined import JoinedWork
 from .passing import Passing
 from .reporting import Ran, RunStart
-from .runner import RunOptions, check_destination, finished_report
+from .runner import RunOptions, check_destination, commit_ran, finished_report
 from .staging import Staging
 from .work import Work
 
@@ -100,7 +101,11 @@ def _run(stage: Sequence[tuple[int, Recording]], folder: Location, options: RunO
     with writing(str(folder)):
         Folder.at(folder).make()
     with Staging.beside(folder / "recordings") as staging:
-        grouped = GroupedStage([r.outputs for _, r in stage], staging, str(folder), passing=Passing())
+        in_store = isinstance(folder, ObjectUrl)
+        names = [] if in_store else [str(r.destination) for _, r in stage]
+        grouped = GroupedStage(
+            [r.outputs for _, r in stage], staging, str(folder), passing=Passing(), destinations=names
+        )
         failures: list[tuple[tuple[int, Recording], SessionError]] = []
         try:
             ran: Sequence[Ran | None] = grouped.run(options)
@@ -131,7 +136,7 @@ def _commit(
             Folder.at(recording.destination.parent).make()
         stores = [store for store, _ in recording.outputs]
         commit = RrdCommit(staging, recording.destination, stores)
-        size = commit.finish(stage.stores, ran.chunks, ran.passed)
+        size = commit_ran(commit, ran, stage.stores)
     except SessionError:
         raise
     except Exception as error:  # noqa: BLE001 (an outcome of its own)

@@ -8,7 +8,7 @@ import secrets
 import socket
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,11 @@ from ..failing import writing
 from ..faults import reach
 from ..phases import ENCODE, WRITE, Clock, measuring, phase
 from ..reports import SizeHistogram
-from ..rrd import MessageWriter, PassedRun, StoreEntry, WrittenChunks, digests_of, keeping_open
+from ..rrd import ChunkEntry, PassedRun, StoreEntry, WrittenChunks, digests_of, keeping_open
 from .chunk_rows import RowWriter
 from .failures import failure_to_dict, is_transient
 from .folders import Folder, NewFile
+from .part_file import PartFile
 from .passing import Passing, passage_of, pieces_of, task_counts
 from .quarantine import quarantining, rows_as_bytes
 from .staging import Staging
@@ -42,6 +43,7 @@ class PartJob:
     say of the chunks of a task, one row does it for all of them.
     ``groups``, one for each task, says which tasks need each other: when one fails, the others of its group need not
     begin. Without, all do.
+    ``whole``, one for each task, names the file that is to be the part of a task alone, which is a whole RRD then.
     """
 
     work: Work
@@ -51,6 +53,7 @@ class PartJob:
     digests: bool = False
     passing: Passing | None = None
     groups: tuple[int, ...] = ()
+    whole: tuple[str, ...] = ()
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
         """Run task ``index``: write its part, give its chunk rows, close with a row of kind ``task``.
@@ -119,7 +122,9 @@ class PartJob:
             measuring() as clock,
         ):
             warnings.simplefilter("always")
-            writer = MessageWriter(new.file, self.stores[index], path=self.destination)
+            whole = self.whole[index] if self.whole else ""
+            file = PartFile(new, self.stores[index], whole or self.destination, whole=bool(whole))
+            writer = file.writer
             written = WrittenChunks(self.stores[index])
             in_runs = self.passing is not None and writer.takes_runs and not self.digests
             told = 0
@@ -132,29 +137,34 @@ class PartJob:
                     written.add(writer.append(piece))
                 if not self.digests and len(written.entries) >= (_MOST_LISTED if self.passing else 1):
                     told = written.chunks
-                    yield from _rows_of(written, rows, part)
+                    entries = written.take()
+                    file.describe(entries)
+                    yield from _rows_of(entries, rows, part)
+            listing = None if self.digests or told else written.listing()
+            entries = written.take() if listing is None else []
+            file.describe(entries if listing is None else listing[1])
             with phase(WRITE):
-                writer.flush()
+                size = file.finish()
                 with writing(self.destination):
                     reach("part.write", getattr(new.file, "name", None))
                     new.finish()
                     reach("part.rename")
         counts = {"chunks": written.chunks, "rows": written.rows, "bytes": writer.position}
         if self.digests:
-            entries = written.take()
             for entry, digest in zip(entries, digests_of(folder.place(part), entries), strict=True):
                 yield from rows.add(entry, part, digest)
-        elif not told and (table := written.listing()) is not None:
-            rows.listing(table, part)
+        elif listing is not None:
+            rows.listing(listing[0], part)
         else:
-            yield from _rows_of(written, rows, part)
+            yield from _rows_of(entries, rows, part)
         if quarantined:
             with writing(self.destination):
                 folder.put(name + QUARANTINE_SUFFIX, rows_as_bytes(quarantined))
             rows.note("quarantine", {"file": name + QUARANTINE_SUFFIX})
         for warning in caught:
             rows.note("warning", {"category": warning.category.__name__, "text": str(warning.message)})
-        self._close(rows, folder, name, counts, clock, began, started)
+        more = {} if size is None else {"whole": {"part": part, "size": size}}
+        self._close(rows, folder, name, counts, clock, began, started, **more)
 
     def _close(
         self,
@@ -174,9 +184,9 @@ class PartJob:
         rows.note("task", {**counts, "seconds": seconds, "began": began, **_measured(clock), **more})
 
 
-def _rows_of(written: WrittenChunks, rows: RowWriter, part: str) -> Iterator[pa.RecordBatch]:
-    """Add a row for each chunk; none is left."""
-    for entry in written.take():
+def _rows_of(entries: Sequence[ChunkEntry], rows: RowWriter, part: str) -> Iterator[pa.RecordBatch]:
+    """Add a row for each chunk."""
+    for entry in entries:
         yield from rows.add(entry, part)
 
 

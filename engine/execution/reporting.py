@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 from ..phases import PHASES
 from ..reports import EntityReport, RunReport, SizeHistogram, TaskReport
@@ -29,6 +30,13 @@ class RunStart:
         return RunStart(self.wall, self.clock, time.perf_counter() - self.clock, plan)
 
 
+class WholePart(NamedTuple):
+    """The name of a part, and its size in bytes."""
+
+    part: str
+    size: int
+
+
 @dataclass(frozen=True, slots=True)
 class Ran:
     """What came of a run's tasks."""
@@ -37,6 +45,11 @@ class Ran:
     chunks: Sequence[PartChunk]
     notes: Sequence[Note]
     passed: Sequence[PassedPart] = ()
+
+    def whole(self) -> WholePart | None:
+        """The part that is a whole RRD already; None where parts are yet to be put together."""
+        found = [WholePart(**n.data["whole"]) for n in self.notes if n.kind == "task" and "whole" in n.data]
+        return found[0] if len(found) == len(self.tasks) == 1 else None
 
     def report(
         self, start: RunStart, *, executor: str, destination: str, bytes_out: int, commit_seconds: float

@@ -66,13 +66,24 @@ def write_rrd(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]],
         Staging.beside(destination) as staging,
         contextlib.closing(RrdCommit(staging, destination, [s for s, _ in outputs])) as commit,
     ):
-        passing = _passing(joined, stores, commit)
-        job = PartJob(joined, stores, staging.location, str(destination), passing=passing)
+        alone = _is_alone(joined, outputs, destination)
+        passing = Passing() if alone else _passing(joined, stores, commit)
+        whole = (str(destination),) if alone else ()
+        job = PartJob(joined, stores, staging.location, str(destination), passing=passing, whole=whole)
         chunks, notes = run_parts(job, staging, options)
         ran = Ran(tasks, chunks, notes, passed_parts(joined, notes))
         committing = time.perf_counter()
-        size = commit.finish(stores, ran.chunks, ran.passed)
+        size = commit_ran(commit, ran, stores)
     return finished_report(ran, destination, size, time.perf_counter() - committing, options)
+
+
+def commit_ran(commit: RrdCommit, ran: Ran, stores: Sequence[StoreEntry]) -> int:
+    """Let what tasks wrote appear as one RRD, ``stores`` being those of the tasks; gives its size in bytes."""
+    whole = ran.whole()
+    if whole is None:
+        return commit.finish(stores, ran.chunks, ran.passed)
+    commit.take(whole.part)
+    return whole.size
 
 
 def write_rrd_shards(
@@ -90,6 +101,13 @@ def write_rrd_shards(
         committing = time.perf_counter()
         size = commit_shards(staging, destination, store, ran.chunks, shard_bytes)
     return finished_report(ran, destination, size, time.perf_counter() - committing, options)
+
+
+def _is_alone(work: Work, outputs: Sequence[tuple[StoreEntry, Work]], destination: Location) -> bool:
+    """Whether one task writes all there is, and does not only copy it: it may write the RRD itself then."""
+    return (
+        len(outputs) == len(work.tasks) == 1 and not isinstance(destination, ObjectUrl) and passage_of(work, 0) is None
+    )
 
 
 def _passing(work: Work, stores: Sequence[StoreEntry], commit: RrdCommit) -> Passing:

@@ -1,6 +1,7 @@
 """The RRD container: framing, messages, manifest, reader and writer. No streams, no Spark."""
 
 from .arrow_ipc import Compression, encode_batch
+from .chunk_columns import ChunkColumns
 from .digest import VerifiedPayload, digests_of
 from .encoded_payload import EncodedPayload, FramedPayload
 from .entry import ChunkEntry
@@ -18,6 +19,7 @@ from .writer import RrdWriter
 from .written import WrittenChunks
 
 __all__ = [
+    "ChunkColumns",
     "ChunkEntry",
     "Compression",
     "EncodedPayload",

@@ -114,6 +114,10 @@ class RrdWriter:
         opened.entries.append(entry)
         return entry
 
+    def messages(self, store: StoreEntry) -> MessageWriter:
+        """What writes the chunks of a store that was begun; :meth:`adopt` then tells of them, with a size of 0."""
+        return self._opened_store(store).writer
+
     def append_part(
         self,
         store: StoreEntry,

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import WriteError
-from .chunk_columns import UnionComponent, columns_of_entries, joined
+from .chunk_columns import ChunkColumns, UnionComponent, columns_of_entries, joined
 from .entry import ChunkEntry
 from .framing import MESSAGE_HEADER_SIZE
-from .listing import listing_of, listing_of_columns
+from .listing import listing_of_columns
 from .manifest_table import ManifestTable, Numbers
 from .passage import Passage, PassedRun
 from .store_entry import StoreEntry
@@ -53,25 +53,27 @@ class WrittenChunks:
         self.chunks += run.stop - run.start
         self.rows += int(run.passage.table.num_rows[run.start : run.stop].sum())
 
-    def listing(self) -> ManifestTable | None:
-        """Rows of a manifest that say of all of them what a footer would; None where one can't: see listing_of."""
+    def listing(self) -> tuple[ManifestTable, ChunkColumns] | None:
+        """Rows of a manifest that say of all of them what a footer would, and what a footer is made of.
+
+        None where a manifest can't say it: see :func:`listing_of_columns`.
+        """
         passed = self._passed()
-        if passed is None:
-            return listing_of(self.entries) if self.entries else None
-        columns = columns_of_table(passed.table)
-        if columns is None:
-            return None
-        columns = replace(columns, offsets=passed.offsets, sizes=passed.sizes)
         try:
-            if self.entries:
-                own = columns_of_entries(self.entries, path="")
-                if _disagree(own.union, columns.union):
-                    return None
-                columns = joined([own, columns], path="")
-            table = listing_of_columns(columns)
+            own = columns_of_entries(self.entries, path="") if self.entries else None
+            if passed is None:
+                table = None if own is None else listing_of_columns(own)
+                return None if own is None or table is None else (table, own)
+            columns = columns_of_table(passed.table)
+            if columns is None or (own is not None and _disagree(own.union, columns.union)):
+                return None
+            columns = replace(columns, offsets=passed.offsets, sizes=passed.sizes)
+            table = listing_of_columns(columns if own is None else joined([own, columns], path=""))
         except WriteError:
             return None
-        return None if table is None else table.ordered()
+        table = None if table is None else table.ordered()
+        ordered = None if table is None else columns_of_table(table)
+        return None if table is None or ordered is None else (table, ordered)
 
     def take(self) -> list[ChunkEntry]:
         """An entry for each, in order; none is left."""
