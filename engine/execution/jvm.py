@@ -82,8 +82,12 @@ class Connection(NamedTuple):
 
 
 def java_flags(java: Java) -> list[str]:
-    """The flags that are the same for a session and for the class archive made for it."""
-    flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+    """The flags that are the same for a session and for the class archive made for it.
+
+    What schedules tasks runs a few dozen times in most sessions. Compiled after a third of the usual number of calls,
+    a warm run of one task takes 0.085 s instead of 0.105 s, and a cold one no longer than before.
+    """
+    flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CompileThresholdScaling=0.3", "-XX:-UsePerfData"]
     flags += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
     flags.append("--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED")
     if java.feature < 24:
