@@ -15,8 +15,12 @@ of each chunk; all are verified on reading.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..chunk import Chunk
 from ..errors import CommitUnknownError, ReadError, SourceMissingError, WriteError
@@ -25,7 +29,7 @@ from ..failing import writing
 from ..locations import located
 from ..store.chunk_manifest import MANIFEST_ERRORS, kept_chunk, parse_manifest
 from ..store.version_files import RESTORE, VersionFiles, name_of, unreadable
-from .entry import RecordingEntry, parse_table
+from .entry import RecordingEntry, entries_in, parse_table
 from .version import RecordingsVersion, TableRef
 
 _HOW = "Make one with `chunkmill ingest … --into`, or Ingest(…, into=…)."
@@ -79,20 +83,43 @@ class RecordingsFolder:
         except (TypeError, ValueError, KeyError) as error:
             raise unreadable(error, self.versions_folder.place(name_of(number))) from error
 
+    def table(self, ref: TableRef) -> pa.Table:
+        """A table of entries, as it was written. Raises ``ReadError``."""
+        with self._reading(ref):
+            return self._table(ref)
+
     def entries(self, tables: Iterable[TableRef]) -> list[RecordingEntry]:
-        """What tables say, oldest first."""
+        """What tables say, oldest first. Raises ``ReadError``."""
         found: list[RecordingEntry] = []
-        for table in tables:
-            try:
-                entries = parse_table(self.tables.get(table.name), table.digest)
-                if len(entries) != table.entries:
-                    raise ValueError(f"it has {len(entries)} entries instead of {table.entries}")
-            except MANIFEST_ERRORS as error:
-                raise ReadError(
-                    f"a table of recordings cannot be read: {error}", path=self.tables.place(table.name), hint=RESTORE
-                ) from error
-            found += entries
+        for ref in tables:
+            with self._reading(ref):
+                found += entries_in(self._table(ref))
         return found
+
+    def _table(self, ref: TableRef) -> pa.Table:
+        table = parse_table(self.tables.get(ref.name), ref.digest)
+        if table.num_rows != ref.entries:
+            raise ValueError(f"it has {table.num_rows} entries instead of {ref.entries}")
+        return table
+
+    @contextmanager
+    def _reading(self, ref: TableRef) -> Iterator[None]:
+        try:
+            yield
+        except MANIFEST_ERRORS as error:
+            raise ReadError(
+                f"a table of recordings cannot be read: {error}", path=self.tables.place(ref.name), hint=RESTORE
+            ) from error
+
+    def named(self, tables: Iterable[TableRef]) -> tuple[set[str], set[str]]:
+        """The manifests and the shards that tables name. Raises ``ReadError``."""
+        manifests: set[str] = set()
+        shards: set[str] = set()
+        for ref in tables:
+            table = self.table(ref)
+            manifests.update(table["manifest"].unique().to_pylist())
+            shards.update(pc.list_flatten(table["shards"]).unique().to_pylist())
+        return manifests, shards
 
     def chunks(self, entry: RecordingEntry) -> list[Chunk]:
         """The chunks of a recording, undecoded, in their order."""

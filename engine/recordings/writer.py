@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
+
 from ..errors import ChunkmillError, CommitUnknownError, WriteError
 from ..execution.chunk_rows import PartChunk
 from ..execution.shards import SHARD_BYTES
@@ -18,7 +20,7 @@ from ..faults import reach
 from ..rrd import StoreEntry
 from ..rrd.digest import digest_of
 from ..store.chunk_manifest import manifest_bytes
-from .entry import RecordingEntry, table_bytes
+from .entry import RecordingEntry, entries_in, table_bytes, table_of
 from .folder import RecordingsFolder
 from .lease import Lease
 from .live import LiveEntries
@@ -238,14 +240,17 @@ class StoreWriter:
         """
         if not entries:
             return tuple(before)
-        tables, merged = list(before), list(entries)
-        while tables and tables[-1].entries <= 2 * len(merged):
-            merged = self.folder.entries([tables.pop()]) + merged
-        if not tables:  # else one that was replaced must go on hiding what it replaced itself
-            merged = [entry for entry in merged if self.live.get(entry.key) == entry]
+        tables, parts = list(before), [table_of(entries)]
+        count = len(entries)
+        while tables and tables[-1].entries <= 2 * count:
+            parts.insert(0, self.folder.table(tables.pop()))
+            count += parts[0].num_rows
+        merged = pa.concat_tables(parts)
+        if not tables and count > len(self.live):  # else one that was replaced must go on hiding what it replaced
+            merged = merged.filter(pa.array([self.live.get(entry.key) == entry for entry in entries_in(merged)]))
         data = table_bytes(merged)
         name = self._new_table = f"{uuid.uuid4().hex}.arrow"
         with writing(str(self.folder.path)):
             put_durably(self.folder.tables, name, data)
             reach("table.write", self.folder.tables.place(name))
-        return (*tables, TableRef(name, digest_of(data).hex(), len(merged)))
+        return (*tables, TableRef(name, digest_of(data).hex(), merged.num_rows))
