@@ -1,45 +1,10 @@
-"""What a store knows of each of its recordings, and the Arrow tables that hold it."""
+"""What a store knows of each of its recordings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
-
-import pyarrow as pa
 
 from ..rrd import StoreEntry
-from ..rrd.digest import check_digest
-
-SCHEMA = pa.schema(
-    [
-        ("recording_id", pa.string()),
-        ("application_id", pa.string()),
-        ("kind", pa.string()),
-        ("segment_version", pa.int64()),
-        ("source", pa.string()),
-        ("source_size", pa.int64()),
-        ("source_modified_ns", pa.int64()),
-        ("source_digest", pa.string()),
-        ("source_kept", pa.bool_()),
-        ("rrd", pa.string()),
-        ("manifest", pa.string()),
-        ("manifest_offset", pa.int64()),
-        ("manifest_size", pa.int64()),
-        ("manifest_digest", pa.string()),
-        ("shards", pa.list_(pa.string())),
-        ("chunks", pa.int64()),
-        ("rows", pa.int64()),
-        ("bytes", pa.int64()),
-        ("query_id", pa.string()),
-        ("batch", pa.int64()),
-        ("added", pa.float64()),
-    ]
-)
-"""One row a recording."""
-
-_COLUMNS: Final = [(field.name, field.type) for field in SCHEMA]
-_ROWS: Final = 256
 
 Key = tuple[str, str, str]
 """What a recording is known by."""
@@ -98,35 +63,3 @@ class RecordingEntry:
         """Whether ``other``, which came earlier, is no longer to be seen once this is there."""
         same_file = other.source_kept and other.source == self.source and other.source_digest != self.source_digest
         return same_file or other.key == self.key
-
-
-def table_of(entries: Sequence[RecordingEntry]) -> pa.Table:
-    """Entries as rows of :data:`SCHEMA`."""
-    columns = (pa.array([getattr(entry, name) for entry in entries], kind) for name, kind in _COLUMNS)
-    return pa.table(list(columns), schema=SCHEMA)
-
-
-def table_bytes(table: pa.Table) -> bytes:
-    """A table of entries as an Arrow file, compressed."""
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
-    with pa.ipc.new_file(sink, SCHEMA, options=options) as out:
-        out.write_table(table.combine_chunks())
-    return bytes(sink.getvalue().to_pybytes())
-
-
-def parse_table(data: bytes, digest: str) -> pa.Table:
-    """A table of entries. Raises ``ValueError`` where it is another, before Arrow looks at a byte of it."""
-    check_digest(data, digest)
-    table = pa.ipc.open_file(pa.py_buffer(data), options=pa.ipc.IpcReadOptions(use_threads=False)).read_all()
-    table.validate(full=True)
-    if table.schema != SCHEMA:
-        raise ValueError(f"it has the columns {', '.join(table.column_names)}")
-    return table
-
-
-def entries_in(table: pa.Table) -> Iterator[RecordingEntry]:
-    """The entries of a table, in its order. Only a few rows at a time are dictionaries, which take three times more."""
-    for batch in table.to_batches(_ROWS):
-        for row in batch.to_pylist():
-            yield RecordingEntry(**{**row, "shards": tuple(row["shards"])})
