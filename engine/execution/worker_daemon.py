@@ -13,6 +13,8 @@ import gc
 import importlib
 import os
 import sys
+from socket import socket
+from typing import Protocol
 
 from .standby import hand_over, take_over
 
@@ -40,6 +42,14 @@ _NEEDED = (
 )
 
 
+class Worker(Protocol):
+    """What serves tasks that come through a socket, until it is told to end."""
+
+    def __call__(self, sock: socket, authenticated: bool) -> int:
+        """Its exit code."""
+        ...
+
+
 def import_ahead() -> None:
     """Import what every task needs; a module that is not there, or that fails, is left to the task that wants it."""
     for key, value in _QUIET_IMPORTS.items():
@@ -55,6 +65,21 @@ def import_ahead() -> None:
     gc.freeze()
 
 
+def ending_quietly(worker: Worker) -> Worker:
+    """A worker that ends when Spark has closed its socket, as it does to one that had nothing to do for a minute.
+
+    pyspark's own tries to tell Spark why it ends, and prints a traceback, as nobody is there any more.
+    """
+
+    def run(sock: socket, authenticated: bool) -> int:
+        try:
+            return worker(sock, authenticated)
+        except (BrokenPipeError, ConnectionResetError):
+            return 1
+
+    return run
+
+
 def main() -> None:
     """Run pyspark's daemon after the imports, here or in the process that stands by."""
     if sys.argv[1:2] == ["--standby"]:
@@ -65,9 +90,10 @@ def main() -> None:
         return
     else:
         import_ahead()
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
-    manager()
+    daemon.worker = ending_quietly(daemon.worker)
+    daemon.manager()
 
 
 if __name__ == "__main__":

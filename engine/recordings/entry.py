@@ -1,42 +1,10 @@
-"""What a store knows of each of its recordings, and the Arrow tables that hold it."""
+"""What a store knows of each of its recordings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-
-import pyarrow as pa
+from dataclasses import dataclass
 
 from ..rrd import StoreEntry
-from ..rrd.digest import check_digest
-
-SCHEMA = pa.schema(
-    [
-        ("recording_id", pa.string()),
-        ("application_id", pa.string()),
-        ("kind", pa.string()),
-        ("segment_version", pa.int64()),
-        ("source", pa.string()),
-        ("source_size", pa.int64()),
-        ("source_modified_ns", pa.int64()),
-        ("source_digest", pa.string()),
-        ("source_kept", pa.bool_()),
-        ("rrd", pa.string()),
-        ("manifest", pa.string()),
-        ("manifest_offset", pa.int64()),
-        ("manifest_size", pa.int64()),
-        ("manifest_digest", pa.string()),
-        ("shards", pa.list_(pa.string())),
-        ("chunks", pa.int64()),
-        ("rows", pa.int64()),
-        ("bytes", pa.int64()),
-        ("query_id", pa.string()),
-        ("batch", pa.int64()),
-        ("added", pa.float64()),
-    ]
-)
-"""One row a recording."""
-
 
 Key = tuple[str, str, str]
 """What a recording is known by."""
@@ -95,21 +63,3 @@ class RecordingEntry:
         """Whether ``other``, which came earlier, is no longer to be seen once this is there."""
         same_file = other.source_kept and other.source == self.source and other.source_digest != self.source_digest
         return same_file or other.key == self.key
-
-
-def table_bytes(entries: Iterable[RecordingEntry]) -> bytes:
-    """Entries as an Arrow file, compressed."""
-    table = pa.Table.from_pylist([asdict(e) for e in entries], schema=SCHEMA)
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_file(sink, SCHEMA, options=options) as out:
-        out.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
-
-
-def parse_table(data: bytes, digest: str) -> list[RecordingEntry]:
-    """The entries of a table. Raises ``ValueError`` where it is another, before Arrow looks at a byte of it."""
-    check_digest(data, digest)
-    table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-    table.validate(full=True)
-    return [RecordingEntry(**{**row, "shards": tuple(row["shards"])}) for row in table.to_pylist()]

@@ -15,8 +15,10 @@ of each chunk; all are verified on reading.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+import pyarrow as pa
 
 from ..chunk import Chunk
 from ..errors import CommitUnknownError, ReadError, SourceMissingError, WriteError
@@ -25,7 +27,8 @@ from ..failing import writing
 from ..locations import located
 from ..store.chunk_manifest import MANIFEST_ERRORS, kept_chunk, parse_manifest
 from ..store.version_files import RESTORE, VersionFiles, name_of, unreadable
-from .entry import RecordingEntry, parse_table
+from .entry import RecordingEntry
+from .entry_table import entries_in, parse_table
 from .version import RecordingsVersion, TableRef
 
 _HOW = "Make one with `chunkmill ingest … --into`, or Ingest(…, into=…)."
@@ -79,20 +82,33 @@ class RecordingsFolder:
         except (TypeError, ValueError, KeyError) as error:
             raise unreadable(error, self.versions_folder.place(name_of(number))) from error
 
+    def rows(self, ref: TableRef) -> Iterator[pa.RecordBatch]:
+        """The rows of a table of entries, some at a time. Raises ``ReadError``."""
+        count = 0
+        try:
+            for batch in parse_table(self.tables.get(ref.name), ref.digest):
+                yield batch
+                count += batch.num_rows
+            if count != ref.entries:
+                raise ValueError(f"it has {count} entries instead of {ref.entries}")
+        except MANIFEST_ERRORS as error:
+            raise ReadError(
+                f"a table of recordings cannot be read: {error}", path=self.tables.place(ref.name), hint=RESTORE
+            ) from error
+
     def entries(self, tables: Iterable[TableRef]) -> list[RecordingEntry]:
-        """What tables say, oldest first."""
-        found: list[RecordingEntry] = []
-        for table in tables:
-            try:
-                entries = parse_table(self.tables.get(table.name), table.digest)
-                if len(entries) != table.entries:
-                    raise ValueError(f"it has {len(entries)} entries instead of {table.entries}")
-            except MANIFEST_ERRORS as error:
-                raise ReadError(
-                    f"a table of recordings cannot be read: {error}", path=self.tables.place(table.name), hint=RESTORE
-                ) from error
-            found += entries
-        return found
+        """What tables say, oldest first. Raises ``ReadError``."""
+        return [entry for ref in tables for entry in entries_in(self.rows(ref))]
+
+    def named(self, tables: Iterable[TableRef]) -> tuple[set[str], set[str]]:
+        """The manifests and the shards that tables name. Raises ``ReadError``."""
+        manifests: set[str] = set()
+        shards: set[str] = set()
+        for ref in tables:
+            for batch in self.rows(ref):
+                manifests.update(batch["manifest"].unique().to_pylist())
+                shards.update(batch["shards"].flatten().unique().to_pylist())
+        return manifests, shards
 
     def chunks(self, entry: RecordingEntry) -> list[Chunk]:
         """The chunks of a recording, undecoded, in their order."""

@@ -9,6 +9,7 @@ from ..failing import writing
 from ..faults import reach
 from ..store.cleaning import delete_files
 from .folder import RecordingsFolder
+from .version import TableRef
 
 
 def vacuum_folder(folder: RecordingsFolder, *, keep: int, older_than_seconds: float, staging: bool = True) -> int:
@@ -17,17 +18,19 @@ def vacuum_folder(folder: RecordingsFolder, *, keep: int, older_than_seconds: fl
     A version file goes first, so that no reader can open it any more; then what only it needed. A run that is cut in
     between leaves what the next one removes.
     """
-    versions = folder.versions()
-    limit = time.time() - older_than_seconds
-    kept = [v for i, v in enumerate(versions) if i >= len(versions) - keep or v.created > limit]
-    numbers = {v.number for v in kept}
-    tables = {table for v in kept for table in v.tables}
-    entries = folder.entries(sorted(tables))
+    numbers = folder.files.numbers()
+    newest, limit = set(numbers[-keep:]), time.time() - older_than_seconds
+    kept: set[int] = set()
+    tables: set[TableRef] = set()
+    for number in numbers:  # one at a time: of an hour there may be thousands
+        version = folder.read_version(number)
+        if number in newest or version.created > limit:
+            kept.add(number)
+            tables.update(version.tables)
     names = {table.name for table in tables}
-    manifests = {entry.manifest for entry in entries}
-    shards = {shard for entry in entries for shard in entry.shards}
+    manifests, shards = folder.named(sorted(tables))
     with writing(str(folder.path)):
-        folder.files.delete([v.number for v in versions if v.number not in numbers])
+        folder.files.delete([number for number in numbers if number not in kept])
         reach("vacuum.versions")
         freed = delete_files(folder.versions_folder, lambda name: name.startswith("."))
         freed += delete_files(folder.tables, lambda name: name not in names)

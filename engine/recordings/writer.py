@@ -6,8 +6,11 @@ import contextlib
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import pyarrow as pa
 
 from ..errors import ChunkmillError, CommitUnknownError, WriteError
 from ..execution.chunk_rows import PartChunk
@@ -18,7 +21,8 @@ from ..faults import reach
 from ..rrd import StoreEntry
 from ..rrd.digest import digest_of
 from ..store.chunk_manifest import manifest_bytes
-from .entry import RecordingEntry, table_bytes
+from .entry import RecordingEntry
+from .entry_table import entries_in, rows_of, table_of
 from .folder import RecordingsFolder
 from .lease import Lease
 from .live import LiveEntries
@@ -238,14 +242,20 @@ class StoreWriter:
         """
         if not entries:
             return tuple(before)
-        tables, merged = list(before), list(entries)
-        while tables and tables[-1].entries <= 2 * len(merged):
-            merged = self.folder.entries([tables.pop()]) + merged
-        if not tables:  # else one that was replaced must go on hiding what it replaced itself
-            merged = [entry for entry in merged if self.live.get(entry.key) == entry]
-        data = table_bytes(merged)
+        tables, merged = list(before), list[TableRef]()
+        count = len(entries)
+        while tables and tables[-1].entries <= 2 * count:
+            merged.insert(0, tables.pop())
+            count += merged[0].entries
+        rows: Iterable[pa.RecordBatch] = chain(*map(self.folder.rows, merged), rows_of(entries))
+        if not tables and count > len(self.live):  # else one that was replaced must go on hiding what it replaced
+            rows = map(self._live_ones, rows)
+        data, count = table_of(rows)
         name = self._new_table = f"{uuid.uuid4().hex}.arrow"
         with writing(str(self.folder.path)):
             put_durably(self.folder.tables, name, data)
             reach("table.write", self.folder.tables.place(name))
-        return (*tables, TableRef(name, digest_of(data).hex(), len(merged)))
+        return (*tables, TableRef(name, digest_of(data).hex(), count))
+
+    def _live_ones(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.filter(pa.array([self.live.get(entry.key) == entry for entry in entries_in([batch])], pa.bool_()))
