@@ -7,19 +7,18 @@ depend on it, nor does the output: only how often Spark is asked for the next on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 from ..limits import MIB
 
-_MOST_BYTES: Final = 128 * MIB
-_MOST: Final = 16
+_MOST: Final = 4
+_MOST_BYTES: Final = 256 * MIB
 """What one Spark task may hold: all of it is done again when its worker dies."""
 
-_RUNS: Final = 2
-"""Each slot gets so many shares of what is left, or more: they get smaller towards the end, which all reach at once."""
-
-_TASK: Final = MIB
-"""A task costs as much as so many bytes, however small its split."""
+_LATER: Final = 8
+"""Shares that each slot may still get after one: bytes do not tell how long a task takes, and a slot that has several
+long ones must not be waited for."""
 
 
 def shares(sizes: Sequence[int], slots: int) -> list[int]:
@@ -27,24 +26,14 @@ def shares(sizes: Sequence[int], slots: int) -> list[int]:
 
     ``sizes`` are those of the tasks, in source bytes.
 
-    >>> shares([20 << 20] * 14, 2)
-    [0, 3, 5, 7, 8, 9, 10, 11, 12, 13, 14]
-    >>> shares([20 << 20] * 14, 16) == list(range(15))
+    >>> shares([20 << 20] * 40, 2)[:8]
+    [0, 2, 4, 6, 8, 10, 11, 12]
+    >>> shares([20 << 20] * 40, 16) == list(range(41))
     True
     """
-    left = sum(sizes) + _TASK * len(sizes)
     starts = [0]
-    fill = 0
-    room = _room(left, slots)
-    for index, size in enumerate(sizes):
-        weight = size + _TASK
-        if index > starts[-1] and (fill + weight > room or index - starts[-1] == _MOST):
-            starts.append(index)
-            left -= fill
-            fill, room = 0, _room(left, slots)
-        fill += weight
-    return [*starts, len(sizes)] if sizes else starts
-
-
-def _room(left: int, slots: int) -> int:
-    return min(left // (_RUNS * slots), _MOST_BYTES)
+    while (start := starts[-1]) < len(sizes):
+        most = min((len(sizes) - start) // (_LATER * slots), _MOST)
+        held = accumulate(sizes[start : start + most])
+        starts.append(start + max(1, sum(size <= _MOST_BYTES for size in held)))
+    return starts
