@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..errors import SessionError
+from ..locations import Location
 from ..rrd import StoreEntry
 from .chunk_rows import Note, PartChunk
 from .joined import JoinedWork
@@ -14,7 +15,7 @@ from .part import PartJob
 from .passing import Passing, passed_parts
 from .quarantine import settle
 from .reporting import Ran
-from .runner import RunOptions, check_closed, raise_failure, run_rows
+from .runner import RunOptions, check_closed, raise_failure, run_rows, whole_name
 from .staging import Staging
 from .work import Task, Work
 
@@ -31,8 +32,8 @@ Outputs = Sequence[tuple[StoreEntry, Work]]
 class GroupedStage:
     """The outputs of several recordings as one stage, into parts in ``staging``.
 
-    Where ``destinations`` names the file of each recording, one of a single task comes out as a whole RRD: the workers
-    make the footers then, not the driver. Only in a local folder.
+    Where ``destinations`` says where each recording goes, local files of a single task come out as whole RRDs: the
+    workers make their footers then, not the driver.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class GroupedStage:
         *,
         digests: bool = False,
         passing: Passing | None = None,
-        destinations: Sequence[str] = (),
+        destinations: Sequence[Location] = (),
     ) -> None:
         self._groups = len(groups)
         self._staging = staging
@@ -52,7 +53,7 @@ class GroupedStage:
         self._owners = tuple(at for at, count in enumerate(counts) for _ in range(count))
         self.stores = tuple(store for outputs in groups for store, work in outputs for _ in work.tasks)
         """The store of each task."""
-        alone = [len(outputs) == count == 1 for outputs, count in zip(groups, counts, strict=True)]
+        names = list(map(whole_name, destinations, groups))
         self._job = PartJob(
             self._work,
             self.stores,
@@ -61,7 +62,7 @@ class GroupedStage:
             digests,
             groups=self._owners,
             passing=passing,
-            whole=tuple(destinations[owner] if alone[owner] else "" for owner in self._owners) if destinations else (),
+            whole=tuple(names[owner] for owner in self._owners) if names else (),
         )
 
     def run(self, options: RunOptions) -> list[Ran]:

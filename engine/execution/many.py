@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from ..errors import SessionError
 from ..failing import writing
 from ..locations import Location
-from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from .choice import executor_name
@@ -84,15 +83,11 @@ def stages_at_once(options: RunOptions) -> int:
     """How many times as large a stage has to be so that every core of the cluster has some four tasks of it."""
     if executor_name(options.executor) == "inline":
         return 1
-    from pyspark.errors import PySparkException
-
     from .session import running_session
+    from .spark import cores_of
 
-    try:
-        cores = running_session(options.master, options.conf).sparkContext.defaultParallelism
-    except PySparkException:  # Spark Connect does not tell
-        return 1
-    return max(1, -(-4 * int(cores) // STAGE_TASKS))
+    cores = cores_of(running_session(options.master, options.conf))
+    return 1 if cores is None else max(1, -(-4 * cores // STAGE_TASKS))
 
 
 def _run(stage: Sequence[tuple[int, Recording]], folder: Location, options: RunOptions) -> Iterator[Outcome]:
@@ -101,10 +96,12 @@ def _run(stage: Sequence[tuple[int, Recording]], folder: Location, options: RunO
     with writing(str(folder)):
         Folder.at(folder).make()
     with Staging.beside(folder / "recordings") as staging:
-        in_store = isinstance(folder, ObjectUrl)
-        names = [] if in_store else [str(r.destination) for _, r in stage]
         grouped = GroupedStage(
-            [r.outputs for _, r in stage], staging, str(folder), passing=Passing(), destinations=names
+            [r.outputs for _, r in stage],
+            staging,
+            str(folder),
+            passing=Passing(),
+            destinations=[r.destination for _, r in stage],
         )
         failures: list[tuple[tuple[int, Recording], SessionError]] = []
         try:

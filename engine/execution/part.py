@@ -142,7 +142,7 @@ class PartJob:
                     yield from _rows_of(entries, rows, part)
             listing = None if self.digests or told else written.listing()
             entries = written.take() if listing is None else []
-            file.describe(entries if listing is None else listing[1])
+            file.describe(entries if listing is None else listing)
             with phase(WRITE):
                 size = file.finish()
                 with writing(self.destination):
@@ -154,7 +154,7 @@ class PartJob:
             for entry, digest in zip(entries, digests_of(folder.place(part), entries), strict=True):
                 yield from rows.add(entry, part, digest)
         elif listing is not None:
-            rows.listing(listing[0], part)
+            rows.listing(listing.table, part)
         else:
             yield from _rows_of(entries, rows, part)
         if quarantined:

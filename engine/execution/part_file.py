@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..rrd import ChunkColumns, ChunkEntry, MessageWriter, RrdWriter, StoreEntry
+from ..rrd import ChunkEntry, MessageWriter, RrdWriter, StoreEntry, WrittenListing
 from .folders import NewFile
 
 
@@ -24,10 +24,10 @@ class PartFile:
         else:
             self.writer = MessageWriter(new.file, store, path=destination)
 
-    def describe(self, chunks: ChunkColumns | Sequence[ChunkEntry]) -> None:
+    def describe(self, chunks: WrittenListing | Sequence[ChunkEntry]) -> None:
         """Note the chunks that were written since this was called last."""
         if self._rrd is not None:
-            self._rrd.adopt(self._store, chunks, 0)
+            self._rrd.adopt(self._store, chunks.columns if isinstance(chunks, WrittenListing) else chunks, 0)
 
     def finish(self) -> int | None:
         """Write what is left, and the footer if there is one; gives the size of a whole file, in bytes."""

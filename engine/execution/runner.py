@@ -66,10 +66,10 @@ def write_rrd(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]],
         Staging.beside(destination) as staging,
         contextlib.closing(RrdCommit(staging, destination, [s for s, _ in outputs])) as commit,
     ):
-        alone = _is_alone(joined, outputs, destination)
-        passing = Passing() if alone else _passing(joined, stores, commit)
-        whole = (str(destination),) if alone else ()
-        job = PartJob(joined, stores, staging.location, str(destination), passing=passing, whole=whole)
+        whole = whole_name(destination, outputs)
+        passing = Passing() if whole and passage_of(joined, 0) is None else _passing(joined, stores, commit)
+        names = (whole,) if whole else ()
+        job = PartJob(joined, stores, staging.location, str(destination), passing=passing, whole=names)
         chunks, notes = run_parts(job, staging, options)
         ran = Ran(tasks, chunks, notes, passed_parts(joined, notes))
         committing = time.perf_counter()
@@ -103,11 +103,10 @@ def write_rrd_shards(
     return finished_report(ran, destination, size, time.perf_counter() - committing, options)
 
 
-def _is_alone(work: Work, outputs: Sequence[tuple[StoreEntry, Work]], destination: Location) -> bool:
-    """Whether one task writes all there is, and does not only copy it: it may write the RRD itself then."""
-    return (
-        len(outputs) == len(work.tasks) == 1 and not isinstance(destination, ObjectUrl) and passage_of(work, 0) is None
-    )
+def whole_name(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]]) -> str:
+    """The name of a file that one task may write whole, as nothing else comes into it; empty where there is none."""
+    alone = len(outputs) == 1 and len(outputs[0][1].tasks) == 1
+    return str(destination) if alone and not isinstance(destination, ObjectUrl) else ""
 
 
 def _passing(work: Work, stores: Sequence[StoreEntry], commit: RrdCommit) -> Passing:

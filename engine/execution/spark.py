@@ -41,9 +41,9 @@ class Job(Protocol):
 
 def run_spark(spark: SparkSession, job: PartJob, tasks: Sequence[Task]) -> Iterator[pa.RecordBatch]:
     """The chunk rows of all tasks, when the stage is done. An interrupt cancels the stage."""
-    sizes = [task.size for task in tasks]
     slots = _slots(spark)
-    yield from rows_of(spark, stage_of(spark, job, shares(sizes, slots or max(len(sizes), 1)), SPARK_SCHEMA))
+    starts = range(len(tasks) + 1) if slots is None else shares([task.size for task in tasks], slots)
+    yield from rows_of(spark, stage_of(spark, job, starts, SPARK_SCHEMA))
 
 
 def stage_of(spark: SparkSession, job: Job, starts: Sequence[int], schema: str) -> DataFrame:
@@ -54,10 +54,20 @@ def stage_of(spark: SparkSession, job: Job, starts: Sequence[int], schema: str) 
     return numbers.mapInArrow(functools.partial(run_tasks, job, tuple(starts)), _parsed(schema))
 
 
+def cores_of(spark: SparkSession) -> int | None:
+    """How many tasks Spark says it runs at once; None in Spark Connect, which does not tell."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except PySparkException:
+        return None
+
+
 def _slots(spark: SparkSession) -> int | None:
     """How many tasks run at once, where that is known for good: in a session with its workers on this machine."""
-    context = getattr(spark, "_sc", None)
-    return context.defaultParallelism if context is not None and is_local(context.master) else None
+    cores = cores_of(spark)
+    return cores if cores is not None and is_local(spark.sparkContext.master or "") else None
 
 
 @functools.cache

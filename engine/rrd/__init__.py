@@ -1,7 +1,6 @@
 """The RRD container: framing, messages, manifest, reader and writer. No streams, no Spark."""
 
 from .arrow_ipc import Compression, encode_batch
-from .chunk_columns import ChunkColumns
 from .digest import VerifiedPayload, digests_of
 from .encoded_payload import EncodedPayload, FramedPayload
 from .entry import ChunkEntry
@@ -16,10 +15,9 @@ from .recovery import RecoveringFile, RecoveryReport
 from .store_entry import StoreEntry
 from .verified_passage import VerifiedPassage
 from .writer import RrdWriter
-from .written import WrittenChunks
+from .written import WrittenChunks, WrittenListing
 
 __all__ = [
-    "ChunkColumns",
     "ChunkEntry",
     "Compression",
     "EncodedPayload",
@@ -38,6 +36,7 @@ __all__ = [
     "VerifiedPassage",
     "VerifiedPayload",
     "WrittenChunks",
+    "WrittenListing",
     "build_manifest",
     "digests_of",
     "divided",

@@ -27,6 +27,20 @@ class _Passed(NamedTuple):
     sizes: Numbers
 
 
+class WrittenListing(NamedTuple):
+    """Rows of a manifest; ``known`` is what they were made of, if that is in their order."""
+
+    table: ManifestTable
+    known: ChunkColumns | None
+
+    @property
+    def columns(self) -> ChunkColumns:
+        """What a footer is made of."""
+        columns = columns_of_table(self.table) if self.known is None else self.known
+        assert columns is not None
+        return columns
+
+
 class WrittenChunks:
     """Collects what was written into one part, of one store, in order."""
 
@@ -53,27 +67,21 @@ class WrittenChunks:
         self.chunks += run.stop - run.start
         self.rows += int(run.passage.table.num_rows[run.start : run.stop].sum())
 
-    def listing(self) -> tuple[ManifestTable, ChunkColumns] | None:
-        """Rows of a manifest that say of all of them what a footer would, and what a footer is made of.
+    def listing(self) -> WrittenListing | None:
+        """Rows of a manifest that say of all of them what a footer would; None where one can't.
 
-        None where a manifest can't say it: see :func:`listing_of_columns`.
+        See :func:`listing_of_columns`.
         """
         passed = self._passed()
         try:
             own = columns_of_entries(self.entries, path="") if self.entries else None
-            if passed is None:
-                table = None if own is None else listing_of_columns(own)
-                return None if own is None or table is None else (table, own)
-            columns = columns_of_table(passed.table)
-            if columns is None or (own is not None and _disagree(own.union, columns.union)):
-                return None
-            columns = replace(columns, offsets=passed.offsets, sizes=passed.sizes)
-            table = listing_of_columns(columns if own is None else joined([own, columns], path=""))
+            columns = own if passed is None else _together(own, passed)
+            table = None if columns is None else listing_of_columns(columns)
         except WriteError:
             return None
-        table = None if table is None else table.ordered()
-        ordered = None if table is None else columns_of_table(table)
-        return None if table is None or ordered is None else (table, ordered)
+        if passed is not None and table is not None:
+            table = table.ordered()
+        return None if table is None else WrittenListing(table, own if passed is None else None)
 
     def take(self) -> list[ChunkEntry]:
         """An entry for each, in order; none is left."""
@@ -97,6 +105,15 @@ class WrittenChunks:
         before = np.append(np.zeros(1, np.uint64), ends)[firsts]  # of all runs, one behind the other
         shifts = np.array([position for _, position in self._runs], dtype=np.uint64) - before
         return _Passed(self._passage.table.take(rows), ends - sizes + np.repeat(shifts, counts), sizes)
+
+
+def _together(own: ChunkColumns | None, passed: _Passed) -> ChunkColumns | None:
+    """What is said of chunks and of those that were passed on; None where that cannot be said in one."""
+    columns = columns_of_table(passed.table)
+    if columns is None or (own is not None and _disagree(own.union, columns.union)):
+        return None
+    columns = replace(columns, offsets=passed.offsets, sizes=passed.sizes)
+    return columns if own is None else joined([own, columns], path="")
 
 
 def _disagree(
