@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import pyarrow as pa
 
 from ..chunk import Chunk
 from .part import PartJob
-from .quarantine import append_rows, quarantining
+from .quarantine import Row, append_rows, quarantining
 from .work import Task, Work
 
 
 def inline_chunks(work: Work) -> Iterator[Chunk]:
     """The chunks of all tasks, as they come, without parts; what is quarantined goes to its table at the end."""
-    with quarantining() as quarantined:
-        for task in work.tasks:
-            yield from work.run(task.index)
+    quarantined: list[Row] = []
+    yield from quarantining(chain.from_iterable(work.run(task.index) for task in work.tasks), quarantined)
     append_rows(quarantined)
 
 

@@ -24,7 +24,7 @@ from .failures import failure_to_dict, is_transient
 from .folders import Folder, NewFile
 from .part_file import PartFile
 from .passing import Passing, passage_of, pieces_of, task_counts
-from .quarantine import quarantining, rows_as_bytes
+from .quarantine import Row, quarantining, rows_as_bytes
 from .staging import Staging
 from .work import Work
 
@@ -115,8 +115,8 @@ class PartJob:
     def _write(self, index: int, folder: Folder, name: str, new: NewFile, rows: RowWriter) -> Iterator[pa.RecordBatch]:
         began, started = time.time(), time.perf_counter()
         part = name + PART_SUFFIX
+        quarantined: list[Row] = []
         with (
-            quarantining() as quarantined,
             keeping_open(),
             warnings.catch_warnings(record=True) as caught,
             measuring() as clock,
@@ -128,7 +128,8 @@ class PartJob:
             written = WrittenChunks(self.stores[index])
             in_runs = self.passing is not None and writer.takes_runs and not self.digests
             told = 0
-            for piece in pieces_of(self.work, index) if in_runs else self.work.run(index):
+            pieces = pieces_of(self.work, index) if in_runs else self.work.run(index)
+            for piece in quarantining(pieces, quarantined):
                 if isinstance(piece, PassedRun):
                     clock.sizes_in += piece.sizes.tolist()
                     written.add_run(piece, writer.append_run(piece))

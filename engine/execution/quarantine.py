@@ -7,12 +7,12 @@ succeeded, right before the output is committed, so that a task that is tried ag
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -37,8 +37,18 @@ SCHEMA = pa.schema(
 )
 """One row a chunk; ``chunk`` is it as an Arrow IPC stream, for :meth:`Chunk.from_record_batch`."""
 
-_Row = tuple[str, dict[str, Any]]
-_open: list[list[_Row]] = []
+Row = tuple[str, dict[str, Any]]
+"""The path of a table, and a row of it."""
+
+T = TypeVar("T")
+
+
+class _Open(threading.local):
+    def __init__(self) -> None:
+        self.runs: list[list[Row]] = []
+
+
+_open = _Open()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +65,28 @@ class QuarantineTable:
     def __call__(self, chunk: Chunk, error: ChunkmillError) -> None:
         """Keep the chunk and its error."""
         row = (self.path, _row(chunk, error))
-        if _open:
-            _open[-1].append(row)
+        if _open.runs:
+            _open.runs[-1].append(row)
         else:
             append_rows([row])
 
 
-@contextmanager
-def quarantining() -> Iterator[list[_Row]]:
-    """Collect what is quarantined in the block."""
-    rows: list[_Row] = []
-    _open.append(rows)
-    try:
-        yield rows
-    finally:
-        _open.remove(rows)
+def quarantining(items: Iterable[T], rows: list[Row]) -> Iterator[T]:
+    """Give ``items``; what is quarantined while one of them is made goes into ``rows``.
+
+    Between two of them nothing is open, so that runs whose results are taken in turns don't take each other's rows.
+    """
+    remaining = iter(items)
+    while True:
+        runs = _open.runs
+        runs.append(rows)
+        try:
+            item = next(remaining)
+        except StopIteration:
+            return
+        finally:
+            runs.pop()
+        yield item
 
 
 def _row(chunk: Chunk, error: ChunkmillError) -> dict[str, Any]:
@@ -91,7 +108,7 @@ def _row(chunk: Chunk, error: ChunkmillError) -> dict[str, Any]:
     }
 
 
-def rows_as_bytes(rows: Sequence[_Row]) -> bytes:
+def rows_as_bytes(rows: Sequence[Row]) -> bytes:
     """A task's rows as the file that lies beside its part until the run has succeeded."""
     tables = pa.array([table for table, _ in rows], pa.string())
     batch = pa.RecordBatch.from_pylist([row for _, row in rows], schema=SCHEMA).append_column("table", tables)
@@ -103,7 +120,7 @@ def rows_as_bytes(rows: Sequence[_Row]) -> bytes:
 
 def settle(staging: Staging, notes: Iterable[Note]) -> int:
     """Append the rows that the run's tasks kept to their tables. Gives their number."""
-    rows: list[_Row] = []
+    rows: list[Row] = []
     for note in notes:
         if note.kind == "quarantine":
             data = staging.folder.get(note.data["file"])
@@ -113,7 +130,7 @@ def settle(staging: Staging, notes: Iterable[Note]) -> int:
     return len(rows)
 
 
-def append_rows(rows: Sequence[_Row]) -> None:
+def append_rows(rows: Sequence[Row]) -> None:
     """Append rows to their tables, one commit for each table."""
     for path in dict.fromkeys(table for table, _ in rows):
         import lance

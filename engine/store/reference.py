@@ -82,7 +82,7 @@ class ChunkListSource:
         """The same chunks as a source whose splits carry no payload: those in memory are written to scratch first."""
         if all(c.payload is not None for c in self.chunks):
             return self
-        return IteratedSource(iter(self.chunks)).spooled()
+        return IteratedSource(self.chunks).spooled()
 
     def paths(self) -> Sequence[str]:
         """The files that payloads are read from."""

@@ -1,11 +1,12 @@
-"""A source over an iterator of chunks in this process."""
+"""A source over chunks of this process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..chunk import Chunk
+from ..errors import UsageError
 from ..execution.scratch import ScratchPart, spool
 from ..limits import SPLIT_BYTES
 from .operators import as_chunk
@@ -13,13 +14,17 @@ from .source import Split
 
 
 class IteratedSource:
-    """Chunks of an iterator, which can be taken once; see :meth:`LazyChunkStream.from_iter`.
+    """Chunks of an iterable; see :meth:`LazyChunkStream.from_iter`.
 
-    Order: the iterator's. Restart: none, a second run finds the iterator at its end.
+    Order: the iterable's. Restart: it is iterated again; what can be iterated once (a generator) raises
+    ``UsageError`` then.
     """
 
-    def __init__(self, chunks: Iterator[Chunk]) -> None:
+    def __init__(self, chunks: Iterable[Chunk]) -> None:
+        if not isinstance(chunks, Iterable):
+            iter(chunks)
         self._chunks = chunks
+        self._taken: Iterator[Chunk] | None = None
 
     def describe(self) -> str:
         """One line for the plan."""
@@ -30,8 +35,15 @@ class IteratedSource:
         return [Split("from_iter", 0)]
 
     def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
-        """The chunks that are left."""
-        for chunk in self._chunks:
+        """All chunks."""
+        chunks = iter(self._chunks)
+        if chunks is self._taken:
+            raise UsageError(
+                f"the {type(chunks).__name__} given to from_iter was iterated by an earlier run",
+                hint="Give from_iter a list, or another iterable that starts anew each time.",
+            )
+        self._taken = chunks
+        for chunk in chunks:
             yield as_chunk(chunk)
 
     def spooled(self) -> SpooledSource:

@@ -71,11 +71,11 @@ class LazyChunkStream:
 
     @staticmethod
     def from_iter(chunks: Iterable[Chunk]) -> LazyChunkStream:
-        """A stream over chunks that are here already. The iterator is taken once: a second run finds nothing left.
+        """A stream over chunks that are here already. Each terminal iterates anew; a spent generator: ``UsageError``.
 
         Under Spark the chunks are first written to the scratch folder, from where tasks read them.
         """
-        return LazyChunkStream(SourceNode(IteratedSource(iter(chunks))))
+        return LazyChunkStream(SourceNode(IteratedSource(chunks)))
 
     @staticmethod
     def from_spark(frame: DataFrame) -> LazyChunkStream:
@@ -302,8 +302,9 @@ class LazyChunkStream:
         return chunk_frame(plan, spark, payload=payload, into=None if into is None else local_path(into))
 
     def explain(self, *, executor: str | None = None) -> str:
-        """The plan as text: sources, splits, the fused stage, and what passes through undecoded."""
-        return explain_plan(self._live_node(), self._plan(executor))
+        """The plan as text: sources, splits, the fused stage, and what passes through undecoded. Takes no chunk."""
+        executor_name(executor)
+        return explain_plan(self._live_node(), compile_plan(self._live_node()))
 
     # --- inside
 

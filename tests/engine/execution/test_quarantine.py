@@ -54,6 +54,40 @@ def test_rows_are_appended_run_after_run(tmp_path: Path) -> None:
     assert len(list(stream(table))) == 4
 
 
+@pytest.mark.parametrize("ends", ["first", "early"])
+def test_streams_iterated_in_turns_keep_their_own(ends: str, tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine.lance", tmp_path / "other.lance"
+    one, two = iter(stream(mine)), iter(stream(other))
+    next(one), next(two)
+    if ends == "first":
+        good = LazyChunkStream.from_iter([chunk(0, good=True)])
+        lens = DeriveLens("in").to_component("out", ".a")
+        assert len(list(good.lenses(lens, on_error="quarantine", quarantine=other))) == 1
+        assert len(list(zip(one, two, strict=False))) == 3
+        assert list(two) == []
+    else:
+        next(two)
+        assert len(list(one)) == 3
+        two.close()  # type: ignore[attr-defined]
+    for table in [mine, other] if ends == "first" else [mine]:
+        rows = lance.dataset(str(table)).to_table().to_pylist()
+        assert [row["entity_path"] for row in rows] == ["/e/1", "/e/4"]
+    assert other.exists() is (ends == "first")
+
+
+def test_a_stream_inside_of_a_stream_keeps_its_own(tmp_path: Path) -> None:
+    inner, outer = tmp_path / "inner.lance", tmp_path / "outer.lance"
+    lens = DeriveLens("in").to_component("out", ".a")
+
+    def with_another(c: Chunk) -> Chunk:
+        stream(inner).to_chunks(executor="inline")
+        return c
+
+    one = LazyChunkStream.from_iter([chunk(1, good=False)]).map(with_another)
+    assert one.lenses(lens, on_error="quarantine", quarantine=outer).to_chunks() == []
+    assert (lance.dataset(str(inner)).count_rows(), lance.dataset(str(outer)).count_rows()) == (2, 1)
+
+
 def test_a_run_that_fails_quarantines_nothing(tmp_path: Path) -> None:
     table = tmp_path / "failed.lance"
 
