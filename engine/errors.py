@@ -246,7 +246,7 @@ def _pointed(query: str, position: int) -> str:
     return f"    {line}\n    {' ' * columns}^"
 
 
-_LEAVES: tuple[type[ChunkmillError], ...] = (
+ERRORS: tuple[type[ChunkmillError], ...] = (
     ChunkmillError,
     ReadError,
     UnsupportedError,
@@ -263,7 +263,9 @@ _LEAVES: tuple[type[ChunkmillError], ...] = (
     MissingExtraError,
     SessionError,
 )
-_BY_CODE: dict[str, type[ChunkmillError]] = {leaf.code: leaf for leaf in _LEAVES}
+"""Every class of the tree, each with a ``code`` of its own; one that a user derives from them is none of it."""
+
+_BY_CODE: dict[str, type[ChunkmillError]] = {leaf.code: leaf for leaf in ERRORS}
 
 
 def error_from_dict(data: dict[str, Any]) -> ChunkmillError:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
-from types import ModuleType
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from ..errors import PipelineError
 
-_TRAVELS = "What a function refers to travels with it. Make such a thing inside the function, where it is used."
+_TRAVELS = (
+    "What a function refers to travels with it. Make such a thing inside the function, where it is used, or run in "
+    'this process, with executor="inline".'
+)
 _GOES_ROUND = (
     "Modules that refer to each other in a circle cannot travel: in a package beside the pipeline's file, write "
     "`from .other import name` instead of `import package.other`."
@@ -39,14 +46,82 @@ def register_by_value() -> None:
 
 def check_travels(thing: Any, name: str) -> None:
     """Raise ``PipelineError`` where ``thing``, called ``name``, cannot be sent to tasks."""
+    register_by_value()
+    error = _refusal(thing)
+    if error is not None:
+        raise _stays(thing, name, error) from error
+
+
+@contextmanager
+def sending(thing: Any) -> Iterator[None]:
+    """Where Spark cannot pack ``thing`` in the block, say what in it is to blame, in a ``PipelineError``."""
+    try:
+        yield
+    except Exception as error:
+        refusal = _refusal(thing)
+        if refusal is None:
+            raise
+        raise _stays(thing, "the pipeline", refusal) from error
+
+
+def _refusal(thing: Any) -> Exception | None:
+    """Why ``thing`` cannot be packed; None where it can."""
     from pyspark import cloudpickle
 
-    register_by_value()
     try:
         cloudpickle.dumps(thing)  # type: ignore[no-untyped-call]
-    except Exception as error:
-        said = " ".join(str(error).split())
-        raise PipelineError(
-            f"{name} cannot be sent to Spark's workers: {type(error).__name__}: {said}",
-            hint=_GOES_ROUND if "recursion" in said else _TRAVELS,
-        ) from error
+    except Exception as error:  # noqa: BLE001 (anything may be raised by what is packed)
+        return error
+    return None
+
+
+def _stays(thing: Any, name: str, error: Exception) -> PipelineError:
+    """The error for a ``thing`` that cannot be packed: names the step, its function, and what that refers to."""
+    function: FunctionType | None = None
+    place = ""
+    seen: set[int] = set()
+    while True:
+        seen.add(id(thing))
+        blamed = ((label, part) for label, part in _parts(thing) if id(part) not in seen and _refusal(part))
+        label, part = next(blamed, ("", None))
+        if not label:
+            break
+        thing, place = part, place + label
+        if isinstance(thing, FunctionType):
+            function, place = thing, ""
+        elif hasattr(thing, "describe"):
+            name, place = thing.describe(), ""
+    reason = _refusal(thing) or error
+    said = f"{type(reason).__name__}: {' '.join(str(reason).split())}"
+    if place:
+        of = ""
+        if function is not None:
+            code = function.__code__
+            of = f" of the function {code.co_qualname} ({code.co_filename}, line {code.co_firstlineno})"
+        said += f"; this is {place.lstrip('.')!r}{of}"
+    hint = _GOES_ROUND if "recursion" in said else _TRAVELS
+    return PipelineError(f"{name} cannot be sent to Spark's workers: {said}", hint=hint)
+
+
+def _parts(thing: Any) -> Iterator[tuple[str, Any]]:
+    """What is packed with ``thing``, each with how it is reached from there."""
+    if isinstance(thing, FunctionType):
+        cells = inspect.getclosurevars(thing)
+        for name, value in {**cells.globals, **cells.nonlocals}.items():
+            yield f".{name}", value
+        for value in (*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()):
+            yield ".(default)", value
+    elif isinstance(thing, MethodType):
+        yield ".self", thing.__self__
+    elif isinstance(thing, Mapping):
+        yield from ((f"[{key!r}]", value) for key, value in thing.items())
+    elif isinstance(thing, (tuple, list, set, frozenset)):
+        yield from ((f"[{at}]", value) for at, value in enumerate(thing))
+    elif isinstance(thing, functools.partial):
+        yield from ((f".{name}", getattr(thing, name)) for name in ("func", "args", "keywords"))
+    elif not isinstance(thing, (type, ModuleType)):
+        names = {
+            *getattr(thing, "__dict__", ()),
+            *(n for c in type(thing).__mro__ for n in getattr(c, "__slots__", ())),
+        }
+        yield from ((f".{name}", getattr(thing, name)) for name in sorted(names) if hasattr(thing, name))

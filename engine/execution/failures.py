@@ -2,19 +2,23 @@
 
 Tasks run in other processes, and an exception crosses Spark's JVM as text at best. So a task that fails for a reason
 that will not go away gives a row that says why, and the driver raises the same exception: the project's own errors by
-their code, Python's built-in ones by their name, others as :class:`PipelineError` with the traceback's text.
+their code, others by their class, arguments and attributes as Spark packs them, without a call of ``__init__``, whose
+signature nobody knows. One that cannot be packed is a :class:`PipelineError` with the traceback's text.
 """
 
 from __future__ import annotations
 
-import builtins
-import sys
+import base64
+import contextlib
 import traceback
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
-from ..errors import ChunkmillError, PipelineError, error_from_dict
+from ..errors import ERRORS, ChunkmillError, PipelineError, error_from_dict
+from .packed import spark_serializer
 
-_PLAIN = (str, int, float, bool, type(None))
+_MOST_PACKED: Final = 1 << 20
+"""Bytes of an exception's arguments and attributes that go to the driver with it; of larger ones only the text."""
 
 
 def is_transient(error: BaseException) -> bool:
@@ -26,40 +30,69 @@ def is_transient(error: BaseException) -> bool:
 
 def failure_to_dict(error: BaseException, label: str) -> dict[str, Any]:
     """``error`` as JSON data, with the split it came from and its traceback."""
-    trace = "".join(traceback.format_exception(error))
-    if isinstance(error, ChunkmillError):
-        return {"own": error.to_dict(), "label": label, "traceback": trace}
-    kind = type(error)
-    args = [a for a in error.args if isinstance(a, _PLAIN)]
-    return {
-        "module": kind.__module__,
-        "name": kind.__qualname__,
-        "args": args if len(args) == len(error.args) else [str(error)],
+    data = {
+        "name": type(error).__qualname__,
+        "text": str(error),
+        "notes": [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)],
         "label": label,
-        "traceback": trace,
+        "traceback": "".join(traceback.format_exception(error)),
     }
+    if isinstance(error, ChunkmillError) and type(error) in ERRORS:
+        return {**data, "own": error.to_dict()}
+    return {**data, "packed": _packed(error)}
 
 
 def failure_from_dict(data: dict[str, Any]) -> BaseException:
     """The exception to raise on the driver for what :func:`failure_to_dict` gave."""
-    if "own" in data:
-        return _noted(error_from_dict(data["own"]), data)
-    kind = _exception_type(data["module"], data["name"])
-    if kind is not None:
-        try:
-            return _noted(kind(*data["args"]), data)
-        except TypeError:
-            pass  # an exception class with a signature of its own
-    text = ": ".join([data["name"], *map(str, data["args"])])
-    return _noted(PipelineError(f"a function of the pipeline raised {text}"), data)
-
-
-def _exception_type(module: str, name: str) -> type[Exception] | None:
-    """The class, when it is built in or its module is loaded here; nothing is imported for it."""
-    found = getattr(builtins if module == "builtins" else sys.modules.get(module), name, None)
-    return found if isinstance(found, type) and issubclass(found, Exception) else None
-
-
-def _noted(error: BaseException, data: dict[str, Any]) -> BaseException:
-    error.add_note(f"In the task for {data['label']}:\n{data['traceback'].rstrip()}")
+    error = error_from_dict(data["own"]) if "own" in data else _unpacked(data["packed"])
+    if error is None:
+        said = ": ".join(filter(None, (data["name"], data["text"])))
+        error = PipelineError(f"a function of the pipeline raised {said}")
+    for note in data["notes"]:
+        add_note(error, note)
+    add_note(error, f"In the task for {data['label']}:\n{data['traceback'].rstrip()}")
     return error
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an exception, once."""
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+
+
+def _packed(error: BaseException) -> str | None:
+    """The exception's class, arguments and attributes, as far as they can be packed."""
+    for parts in _parts(error):
+        with contextlib.suppress(Exception):
+            packed: bytes = spark_serializer().dumps(parts)
+            if len(packed) <= _MOST_PACKED:
+                return base64.b64encode(packed).decode()
+    return None
+
+
+def _parts(error: BaseException) -> Iterator[tuple[Any, ...]]:
+    """Class, arguments and attributes; then without what may not travel."""
+    kind = type(error)
+    reduced = error.__reduce__()
+    if isinstance(reduced, tuple) and reduced[0] is kind:
+        yield kind, *reduced[1:3]
+    yield kind, error.args, vars(error)
+    yield kind, error.args
+    yield kind, (str(error),)
+
+
+def _unpacked(packed: str | None) -> BaseException | None:
+    if packed is None:
+        return None
+    try:
+        kind, args, *state = spark_serializer().loads(base64.b64decode(packed))
+        base = kind
+        while base.__module__ != "builtins":
+            base = base.__base__
+        error: BaseException = kind.__new__(kind, *args)
+        base.__init__(error, *args)
+        for attributes in filter(None, state):
+            error.__setstate__({k: v for k, v in attributes.items() if k != "__notes__"})  # type: ignore[attr-defined]
+    except Exception:  # noqa: BLE001 (a class with ideas of its own, or of a module that is not here)
+        return None
+    return error if isinstance(error, (Exception, SystemExit)) else None

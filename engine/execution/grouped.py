@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ..errors import SessionError
+from ..errors import PipelineError, SessionError
 from ..locations import Location
 from ..rrd import StoreEntry
 from .chunk_rows import Note, PartChunk
@@ -72,7 +72,10 @@ class GroupedStage:
 
     def check(self, ran: Ran) -> None:
         """Raise what one of these tasks raised; keep what their lenses quarantined."""
-        raise_failure(ran.notes)
+        try:
+            raise_failure(ran.notes)
+        except SystemExit as error:
+            raise PipelineError(f"a function of the pipeline ended it with sys.exit: {error}") from error
         check_closed(ran)
         settle(self._staging, ran.notes)
 

@@ -47,18 +47,18 @@ class Packed(Sequence[T]):
     def _piece(self, at: int) -> tuple[T, ...]:
         piece = self._pieces[at]
         if isinstance(piece, bytes):
-            piece = self._pieces[at] = tuple(_serializer().loads(piece))
+            piece = self._pieces[at] = tuple(spark_serializer().loads(piece))
         return piece
 
     def __getstate__(self) -> dict[str, Any]:
-        pieces = [piece if isinstance(piece, bytes) else _serializer().dumps(piece) for piece in self._pieces]
+        pieces = [piece if isinstance(piece, bytes) else spark_serializer().dumps(piece) for piece in self._pieces]
         return {"pieces": pieces, "count": self._count, "at_once": self._at_once}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._pieces, self._count, self._at_once = state["pieces"], state["count"], state["at_once"]
 
 
-def _serializer() -> Any:
+def spark_serializer() -> Any:
     """What Spark packs the functions of its own stages with."""
     from pyspark.serializers import CloudPickleSerializer
 

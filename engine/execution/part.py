@@ -19,6 +19,7 @@ from ..faults import reach
 from ..phases import ENCODE, WRITE, Clock, measuring, phase
 from ..reports import SizeHistogram
 from ..rrd import ChunkEntry, PassedRun, StoreEntry, WrittenChunks, digests_of, keeping_open
+from .choice import tries_before
 from .chunk_rows import RowWriter
 from .failures import failure_to_dict, is_transient
 from .folders import Folder, NewFile
@@ -43,6 +44,8 @@ class PartJob:
     say of the chunks of a task, one row does it for all of them.
     ``groups``, one for each task, says which tasks need each other: when one fails, the others of its group need not
     begin. Without, all do.
+    ``tries`` is how often the executor tries a task, 0 where that is not known: the last try gives a failure as a row,
+    whatever it is.
     ``whole``, one for each task, names the file that is to be the part of a task alone, which is a whole RRD then.
     """
 
@@ -54,6 +57,7 @@ class PartJob:
     passing: Passing | None = None
     groups: tuple[int, ...] = ()
     whole: tuple[str, ...] = ()
+    tries: int = 0
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
         """Run task ``index``: write its part, give its chunk rows, close with a row of kind ``task``.
@@ -71,7 +75,7 @@ class PartJob:
                 yield rows.batch()
                 return
         except Exception as error:
-            if is_transient(error):
+            if self._may_pass(error):
                 raise
             yield self._failure(index, staging, error)
             return
@@ -84,14 +88,18 @@ class PartJob:
             raise
         except BaseException as error:
             part.discard()
-            if is_transient(error) or not isinstance(error, Exception):
+            if self._may_pass(error) or not isinstance(error, (Exception, SystemExit)):
                 raise
             yield self._failure(index, staging, error)
+
+    def _may_pass(self, error: BaseException) -> bool:
+        """Whether the task is worth another try, and gets one."""
+        return is_transient(error) and not (self.tries and tries_before() + 1 >= self.tries)
 
     def _group(self, index: int) -> int:
         return self.groups[index] if self.groups else 0
 
-    def _failure(self, index: int, staging: Staging, error: Exception) -> pa.RecordBatch:
+    def _failure(self, index: int, staging: Staging, error: BaseException) -> pa.RecordBatch:
         staging.mark_failed(self._group(index))
         failure = RowWriter(index)
         failure.note("failure", failure_to_dict(error, self.work.tasks[index].label))

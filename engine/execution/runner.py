@@ -8,7 +8,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -168,9 +168,10 @@ def _batches(job: PartJob, tasks: Sequence[Task], options: RunOptions) -> Iterat
     if executor_name(options.executor) == "inline":
         return run_inline(job, tasks)
     from .session import running_session
-    from .spark import run_spark
+    from .spark import run_spark, tries_of
 
-    return run_spark(running_session(options.master, options.conf), job, tasks)
+    spark = running_session(options.master, options.conf)
+    return run_spark(spark, job if job.groups else replace(job, tries=tries_of(spark)), tasks)
 
 
 def _category(name: str) -> type[Warning]:

@@ -32,6 +32,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import SessionError
+from .choice import check_not_in_task
 from .direct_session import DirectSession
 from .gateway import active_session, share_a_context
 from .scripted_session import ScriptedSession
@@ -86,6 +87,7 @@ def get_session(master: str | None = None, conf: Mapping[str, str] | None = None
 def running_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
     """The session of :func:`get_session`, for pipelines: they need no data sources, which take a while to register."""
     global _own
+    check_not_in_task()
     with _lock:
         own = _running()
         active = active_session()

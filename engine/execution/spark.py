@@ -9,14 +9,17 @@ import functools
 import gc
 import re
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 import pyarrow as pa
 
-from ..errors import SessionError
-from .by_value import register_by_value
+from ..errors import ReadError, SessionError
+from .by_value import register_by_value, sending
 from .chunk_rows import SPARK_SCHEMA
+from .folders import OPEN_SUFFIX, Folder
 from .gateway import was_interrupted
 from .part import PartJob
 from .session_conf import is_local
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _TAG = "chunkmill"
+_SHARE_LOST = re.compile(r"Task (\d+) in stage")
+_IN_PYTHON = {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
 _spared = 0
 
 
@@ -43,15 +48,47 @@ def run_spark(spark: SparkSession, job: PartJob, tasks: Sequence[Task]) -> Itera
     """The chunk rows of all tasks, when the stage is done. An interrupt cancels the stage."""
     slots = _slots(spark)
     starts = range(len(tasks) + 1) if slots is None else shares([task.size for task in tasks], slots)
-    yield from rows_of(spark, stage_of(spark, job, starts, SPARK_SCHEMA))
+    try:
+        yield from rows_of(spark, stage_of(spark, job, starts, SPARK_SCHEMA))
+    except SessionError as error:
+        share = _SHARE_LOST.search(str(error.__cause__))
+        if share is not None:
+            error.message += f", in the task for {_labels(job, tasks, starts, int(share[1]))}"
+        raise
 
 
 def stage_of(spark: SparkSession, job: Job, starts: Sequence[int], schema: str) -> DataFrame:
-    """One ``mapInArrow`` stage; each of its tasks runs ``job`` for the numbers from one of ``starts`` to the next."""
+    """One ``mapInArrow`` stage; each of its tasks runs ``job`` for the numbers from one of ``starts`` to the next.
+
+    Raises ``PipelineError`` where something in ``job`` cannot be sent to tasks.
+    """
     register_by_value()
     count = len(starts) - 1
     numbers = spark.range(0, count, 1, max(count, 1))
-    return numbers.mapInArrow(functools.partial(run_tasks, job, tuple(starts)), _parsed(schema))
+    with sending(job):
+        return numbers.mapInArrow(functools.partial(run_tasks, job, tuple(starts)), _parsed(schema))
+
+
+def tries_of(spark: SparkSession) -> int:
+    """How often Spark tries a task."""
+    master = spark.conf.get("spark.master", None) or ""
+    if is_local(master):
+        found = re.search(r",\s*(\d+)\s*\]", master)
+        return int(found[1]) if found else 1
+    return int(spark.conf.get("spark.task.maxFailures", None) or 4)
+
+
+def _labels(job: PartJob, tasks: Sequence[Task], starts: Sequence[int], share: int) -> str:
+    """The input of the task that a worker ran when it died: of its share, what it had begun to write."""
+    mine = tasks[starts[share] : starts[share + 1]]
+    folder = Folder.at(job.folder)
+    try:
+        begun = {int(name[:6]) for name in folder.names() if name.endswith(OPEN_SUFFIX)}
+    except (OSError, ValueError, ReadError):
+        begun = set()
+    return " or ".join(
+        task.label for task in mine if not begun.intersection(t.index for t in mine) or task.index in begun
+    )
 
 
 def cores_of(spark: SparkSession) -> int | None:
@@ -125,8 +162,23 @@ def _session_error(error: Exception) -> SessionError:
         else "Run with --debug for Spark's own report."
     )
     if missing is not None:
-        hint = (
-            f"The Python of the workers has no {missing[1]}. Install chunkmill there, and name that interpreter in "
-            "PYSPARK_PYTHON before the session is made."
+        hint = _missing_hint(missing[1])
+    said = "a Python worker ended unexpectedly" if lost else said[:300]
+    return SessionError(f"the Spark stage failed: {said}", hint=hint, transient=lost)
+
+
+def _missing_hint(module: str) -> str:
+    """What to do about a module that workers cannot import."""
+    here = sys.modules.get(module.partition(".")[0])
+    places = list(getattr(here, "__path__", ())) or [getattr(here, "__file__", None) or ""]
+    folder = next((str(Path(place).parent) for place in places if place), None)
+    if folder in {str(Path(entry).absolute()) for entry in sys.path} - _IN_PYTHON:
+        return (
+            f"It was imported here from {folder}. Workers look in the folders that were on sys.path when the session "
+            "was made: put this one there before (or on PYTHONPATH), and stop a session that runs; or use "
+            'executor="inline".'
         )
-    return SessionError(f"the Spark stage failed: {said[:300]}", hint=hint, transient=lost)
+    return (
+        f"The Python of the workers has no {module}. Install chunkmill there, and name that interpreter in "
+        "PYSPARK_PYTHON before the session is made."
+    )

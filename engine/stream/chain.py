@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..chunk import Chunk
 from ..chunk.outline import Fate, Outline
+from ..execution.failures import add_note
 from .operators import FatefulOperator, Operator, Selection
 
 
@@ -78,7 +79,7 @@ class Chain:
             yield from self._feed(step.feeds, selected)
             yield from self._feed(step.feeds_rest, rest)
             return
-        for out in (chunk,) if step.operator is None else step.operator(chunk):
+        for out in (chunk,) if step.operator is None else applied(step.operator, chunk):
             if step.is_sink:
                 yield out
             yield from self._feed(step.feeds, out)
@@ -87,3 +88,12 @@ class Chain:
         if chunk is not None:
             for at in steps:
                 yield from self._flow(at, chunk)
+
+
+def applied(operator: Operator, chunk: Chunk) -> Iterator[Chunk]:
+    """The chunks that ``operator`` makes of a chunk; what it raises says which chunk that was, in a note."""
+    try:
+        yield from operator(chunk)
+    except (Exception, SystemExit) as error:
+        add_note(error, f"In {operator.describe()} for {chunk.id} of {chunk.entity_path}.")
+        raise

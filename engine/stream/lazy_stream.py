@@ -224,8 +224,8 @@ class LazyChunkStream:
         WriteError, NoSpaceError
             The destination cannot be written.
         PipelineError
-            A function given to ``map`` or ``flat_map`` raised an exception that cannot be made again here; every other
-            is raised as it is, with a note that says where.
+            A function given to ``map`` or ``flat_map`` cannot be pickled, or raised an exception that cannot be; every
+            other is raised as it is, with notes that say where.
         """
         for name, value in (("application_id", application_id), ("recording_id", recording_id)):
             if not isinstance(value, str):

@@ -156,7 +156,7 @@ def test_a_task_unpacks_its_own_work_only(data: Path, monkeypatch: pytest.Monkey
             unpacked.append(len(obj))
             return super().loads(obj, encoding)
 
-    monkeypatch.setattr(packed, "_serializer", Counting)
+    monkeypatch.setattr(packed, "spark_serializer", Counting)
     chunks = list(travelled.run(3))
     assert [c.num_rows for c in chunks] == [c.num_rows for c in works[3].run(0)]
     assert len(unpacked) == 2, "its work, and the splits of that"

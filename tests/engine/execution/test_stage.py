@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
-from chunkmill.engine.errors import PipelineError, ReadError
+from chunkmill.engine.errors import ReadError
 from chunkmill.engine.execution import spark as spark_module
 from chunkmill.engine.store import OptimizationProfile, collecting
 from chunkmill.engine.stream import LazyChunkStream
@@ -169,13 +169,6 @@ def test_results_come_back_by_reference_and_in_order(spark: SparkSession) -> Non
     assert chunks[3].to_record_batch().column("blob").to_pylist() == [[bytes(100)]]
 
 
-class OddError(Exception):
-    """An exception whose signature nobody else knows."""
-
-    def __init__(self, a: int, b: int) -> None:
-        super().__init__(f"odd {a} {b}")
-
-
 def fails_with(error: Exception) -> object:
     def fail(chunk: Chunk) -> Chunk:
         raise error
@@ -202,15 +195,6 @@ def test_the_exception_of_a_function_is_raised_as_it_was(
         stream.to_chunks(executor=executor)
     if executor == "spark":
         assert any("In the task for from_iter" in note for note in caught.value.__notes__)
-
-
-def test_an_exception_nobody_knows_becomes_a_pipeline_error(spark: SparkSession) -> None:
-    def fail(chunk: Chunk) -> Chunk:
-        raise OddError(1, 2)
-
-    stream = LazyChunkStream.from_iter(blobs(1, 10)).map(fail)
-    with pytest.raises((PipelineError, OddError), match="odd 1 2"):
-        stream.to_chunks(executor="spark")
 
 
 def test_warnings_of_tasks_are_shown(spark: SparkSession, data: Path, tmp_path: Path) -> None:
