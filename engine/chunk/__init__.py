@@ -1,5 +1,6 @@
 """The chunk model: chunks, their headers, descriptors, timelines and ids."""
 
+from .arrow_types import pickle_whole
 from .chunk import Chunk
 from .column_descriptors import ComponentColumnDescriptor, IndexColumnDescriptor
 from .column_selectors import ComponentColumnSelector, IndexColumnSelector
@@ -10,6 +11,8 @@ from .entity_path import parse_entity_path
 from .header import ChunkHeader, ComponentHeader, ComponentRange, TimelineHeader, TimelineKind
 from .payload import Payload
 from .schema import Schema
+
+pickle_whole()  # before any type, array or chunk is sent to a task
 
 __all__ = [
     "Chunk",

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from . import tuid
+from .arrow_types import alike
 from .data import ChunkData, Component, Timeline
 from .descriptor import ComponentDescriptor
 from .entity_path import parse_entity_path
@@ -60,9 +61,15 @@ def _index_field(name: str, kind: TimelineKind, ascending: bool) -> pa.Field:
     return pa.field(name, kind.arrow_type, nullable=True, metadata=metadata)
 
 
-@lru_cache(maxsize=16_384)
 def component_field(descriptor: ComponentDescriptor, datatype: pa.DataType) -> pa.Field:
     """The field of a component column, with the descriptor in its metadata."""
+    kept = _component_field(descriptor, datatype)
+    return kept if alike((kept.type,), (datatype,)) else kept.with_type(datatype)
+
+
+@lru_cache(maxsize=16_384)
+def _component_field(descriptor: ComponentDescriptor, datatype: pa.DataType) -> pa.Field:
+    """That of this type, or of one that ``==`` takes for the same."""
     metadata = {"rerun:kind": "data", "rerun:component": descriptor.component}
     if descriptor.archetype:
         metadata["rerun:archetype"] = descriptor.archetype

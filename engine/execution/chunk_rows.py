@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..chunk import ChunkHeader, ComponentDescriptor, ComponentHeader, ComponentRange, TimelineHeader, TimelineKind
+from ..chunk.arrow_types import alike
 from ..rrd import ChunkEntry, ManifestTable
 
 _RANGE = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("num_rows", pa.int64())])
@@ -93,13 +94,17 @@ class RowWriter:
         self._rows: list[dict[str, Any]] = []
         self._batch_rows = batch_rows
         self._position = 0
-        self._types: dict[tuple[pa.DataType, ...], int] = {}
+        self._types: dict[tuple[pa.DataType, ...], tuple[tuple[pa.DataType, ...], int]] = {}
 
     def add(self, entry: ChunkEntry, part: str, digest: bytes | None = None) -> Iterator[pa.RecordBatch]:
         """Add the row of a chunk in ``part``; gives a batch whenever one is full."""
         header = entry.header
         types = tuple(c.datatype for c in header.components)
-        first = self._types.setdefault(types, self._position)
+        told, first = self._types.get(types, (None, self._position))
+        is_told = told is not None and alike(told, types)
+        if not is_told:
+            first = self._position
+            self._types[types] = types, first
         self._rows.append(
             {
                 "kind": "chunk",
@@ -111,7 +116,7 @@ class RowWriter:
                 "is_static": header.is_static,
                 "timelines": [(t.name, t.kind.value, t.start, t.end) for t in header.timelines],
                 "components": [component_row(c) for c in header.components],
-                "types": types_to_bytes(types) if first == self._position else None,
+                "types": None if is_told else types_to_bytes(types),
                 "types_of": first,
                 "part": part,
                 "offset": entry.offset,

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from ..chunk import sorbet, tuid
+from ..chunk.arrow_types import alike
 from ..chunk.data import ChunkData
 from .arrow_ipc import Compression, check_size, encode_batch, has_dictionary, stream_pieces
 from .compressing import LEAST, compress_pieces
@@ -29,12 +30,13 @@ Piece: TypeAlias = "bytes | memoryview | pa.Buffer"
 class _Shape(NamedTuple):
     """The schema of chunks of one shape, as a message with the id of some chunk in it; ``at`` is where its digits are.
 
-    ``message`` is None where the schema can't be reused.
+    ``message`` is None where the schema can't be reused. ``types`` are those of the components.
     """
 
     schema: pa.Schema
     message: bytes | None
     at: int
+    types: Sequence[pa.DataType]
 
 
 class _Kept(threading.local):
@@ -114,28 +116,30 @@ def _digits(chunk_id: bytes) -> bytes:
 
 
 def _shape_of(data: ChunkData) -> _Shape:
+    types = [c.values.type for c in data.components]
     key = (
         data.entity_path,
         data.ids_ascend,
         *[(t.name, t.kind, t.is_sorted) for t in data.timelines],
-        *[(c.descriptor, c.values.type) for c in data.components],
+        *[c.descriptor for c in data.components],
+        *types,
     )
     shapes = _kept.shapes
     shape = shapes.get(key)
-    if shape is None:
+    if shape is None or not alike(shape.types, types):
         if len(shapes) >= _MOST_SHAPES:
             shapes.clear()
-        shape = shapes[key] = _new_shape(data)
+        shape = shapes[key] = _new_shape(data, types)
     return shape
 
 
-def _new_shape(data: ChunkData) -> _Shape:
+def _new_shape(data: ChunkData, types: Sequence[pa.DataType]) -> _Shape:
     schema = sorbet.schema_of(data)
-    unusable = _Shape(schema, None, 0)
+    unusable = _Shape(schema, None, 0, types)
     if any(map(has_dictionary, schema.types)):
         return unusable
     message = bytes(schema.serialize())
     digits = _digits(data.chunk_id)
     if message.count(digits) != 1:  # an entity named after it, say
         return unusable
-    return _Shape(schema, message, message.index(digits))
+    return _Shape(schema, message, message.index(digits), types)
