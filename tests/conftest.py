@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from places import DATA, SHARED_DATA
+from places import DATA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,14 +19,6 @@ os.environ.setdefault("CHUNKMILL_EXECUTOR", "inline")
 def data() -> Path:
     """The folder of recordings inside the repository."""
     return DATA
-
-
-@pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """The folder of the wide collection; the test is skipped where that is missing."""
-    if not SHARED_DATA.is_dir():
-        pytest.skip(f"the wide collection of recordings is not at {SHARED_DATA} (CHUNKMILL_TEST_DATA)")
-    return SHARED_DATA
 
 
 @pytest.fixture(scope="session")

@@ -1,20 +1,23 @@
 """What recordings hold, as the reference reader answered it, beside what ours finds; and the documented differences.
 
-``content_digest.py`` of the wide collection gives the answers: for each (entity, static, component) the Arrow type,
-descriptor, timelines, number of rows and a digest of all (times, value) pairs in sorted order.
+For each (entity, static, component) of a recording: the Arrow type, descriptor, timelines, number of rows and a digest
+of all (times, value) pairs in sorted order. Chunk boundaries, row ids and the order of rows do not count.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import re
+import struct
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
+
+import pyarrow as pa
+from chunkmill.engine.chunk import Chunk
+from chunkmill.readers import McapReader, ParquetReader, RrdReader
 
 Key = tuple[str, bool, str]
 
@@ -61,25 +64,78 @@ class Documented(NamedTuple):
         return all(any(fnmatchcase(value, p) for p in patterns.split()) for value, patterns in pairs)
 
 
-def load_tool(path: Path) -> ModuleType:
-    """The program ``content_digest.py`` as a module."""
-    spec = importlib.util.spec_from_file_location("content_digest", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def content(tool: ModuleType, path: Path) -> dict[Key, Held]:
+def content(path: Path) -> dict[Key, Held]:
     """What our reader finds in a recording."""
     found: dict[Key, Held] = {}
-    for key, info, line in tool.pairs("chunkmill", str(path)):
-        held = found.setdefault(key, Held([], []))
-        if info not in held.variants:
-            held.variants.append(info)
-        held.lines.append(line)
+    for chunk in _chunks(path):
+        for key, about, line in _lines(chunk.to_record_batch(), chunk.entity_path, chunk.is_static):
+            held = found.setdefault(key, Held([], []))
+            if about not in held.variants:
+                held.variants.append(about)
+            held.lines.append(line)
     return found
+
+
+def _chunks(path: Path) -> Iterator[Chunk]:
+    if path.suffix not in (".rrd", ".rbl"):
+        yield from (ParquetReader if path.suffix == ".parquet" else McapReader)(path).stream()
+        return
+    reader = RrdReader(path)
+    for store in [*reader.recordings(), *reader.blueprints()]:
+        yield from reader.stream(store=store)
+
+
+def _lines(batch: pa.RecordBatch, entity: str, static: bool) -> Iterator[tuple[Key, dict[str, Any], str]]:
+    """Each value that is not null: its component, what the component is, and times and value as text."""
+    fields = {name: batch.schema.field(name) for name in batch.schema.names}
+    about = {name: {k.decode(): v.decode() for k, v in (f.metadata or {}).items()} for name, f in fields.items()}
+    index = sorted(name for name in fields if about[name].get("rerun:kind") == "index")
+    times = [batch.column(name).cast(pa.int64()).to_pylist() for name in index]
+    for name, one in about.items():
+        if one.get("rerun:kind") in ("index", "control"):
+            continue
+        variant = {
+            "type": str(fields[name].type),
+            "archetype": one.get("rerun:archetype"),
+            "component_type": one.get("rerun:component_type"),
+            "timelines": {about[i].get("rerun:index_name") or i: str(fields[i].type) for i in index},
+        }
+        for row, value in enumerate(_values(batch.column(name))):
+            if value is not None:
+                at = "|".join(str(ticks[row]) for ticks in times)
+                yield (entity, static, one.get("rerun:component") or name), variant, f"{at}={value}"
+
+
+def _values(column: pa.Array) -> Iterator[str | None]:
+    """The rows of a column as text; one long list of integers by the digest of its bytes."""
+    inner = getattr(column.type, "value_type", None)
+    blobs = inner is not None and pa.types.is_list(inner) and pa.types.is_integer(inner.value_type)
+    for scalar in column:
+        if not scalar.is_valid:
+            yield None
+        elif blobs and len(scalar.values) == 1 and scalar.values[0].is_valid and _is_long(scalar.values[0].values):
+            raw = scalar.values[0].values.to_numpy(zero_copy_only=False).tobytes()
+            size = len(scalar.values[0].values)
+            yield f"[#{size}:{hashlib.blake2b(raw, digest_size=12).hexdigest()}]"
+        else:
+            yield str(scalar.value) if pa.types.is_temporal(column.type) else _text(scalar.as_py())
+
+
+def _is_long(values: pa.Array) -> bool:
+    return len(values) > 64 and not values.null_count
+
+
+def _text(value: Any) -> str:
+    """A value in one form: floats by their bits, bytes by their digest, mappings in the order of their fields."""
+    if isinstance(value, float):
+        return "f" + (struct.pack(">d", value).hex() if value == value else "nan")
+    if isinstance(value, bytes):
+        return f"b{len(value)}:{hashlib.blake2b(value, digest_size=12).hexdigest()}"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{k}:{_text(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_text, value)) + "]"
+    return repr(value)
 
 
 def compared(recording: str, golden: Any, ours: dict[Key, Held]) -> Iterator[Difference]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,7 @@ from chunkmill.readers import RrdReader
 from comparison import rerun_store, rerun_verify
 from mcap.exceptions import McapError
 from mcap.reader import make_reader
-from places import DATA, SHARED_DATA
-
-
-def recordings() -> list[Path]:
-    folder = SHARED_DATA / "mcap" if SHARED_DATA.is_dir() else DATA / "mcap"
-    return [*sorted(folder.glob("*.mcap")), DATA / "demo.mcap"]
-
+from places import recordings
 
 BELOW = {"JointState": ("position", "velocity", "effort"), "Joy": ("axes", "buttons")}
 
@@ -71,7 +66,7 @@ def run(*arguments: object) -> int:
     return int(left.value.code or 0)
 
 
-@pytest.mark.parametrize("path", recordings(), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", recordings("*.mcap", "mcap/*.mcap"))
 def test_every_message_becomes_a_row(path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.rrd"
     expected = expected_rows(path)
@@ -94,23 +89,33 @@ def test_every_message_becomes_a_row(path: Path, tmp_path: Path, capfd: pytest.C
         rerun_verify(out)
 
 
-DAMAGED = [
-    "bitflip_in_zstd_chunk",
-    "empty_file",
-    "magic_only",
-    "no_footer_all_chunks_intact",
-    "trailing_garbage",
-    "truncated_lz4_midchunk",
-]
+def flipped(whole: bytes) -> bytes:
+    """One bit is another, where the chunks are."""
+    place = len(whole) // 3
+    return whole[:place] + bytes([whole[place] ^ 8]) + whole[place + 1 :]
+
+
+DAMAGED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "empty": ("talker", lambda whole: b""),
+    "magic only": ("talker", lambda whole: whole[:8]),
+    "bit in a zstd chunk": ("MovingHost", flipped),
+    "no footer": ("wbag_0", lambda whole: whole[: whole.index(b"\x0f" + (4).to_bytes(8, "little"))]),
+    "cut in an lz4 chunk": ("solutions", lambda whole: whole[: len(whole) // 2]),
+    "garbage behind the end": ("talker", lambda whole: whole + bytes(4096)),
+}
+"""A recording of the repository, and what befell it."""
 
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_file_fails_with_one_paragraph(
-    name: str, shared_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    name: str, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    path = shared_data / "mcap" / "derived" / f"{name}.mcap"
+    recording, damaged = DAMAGED[name]
+    (whole,) = (data / "mcap").glob(f"*{recording}*.mcap")
+    path = tmp_path / "damaged.mcap"
+    path.write_bytes(damaged(whole.read_bytes()))
     assert run("convert", path, "-o", tmp_path / "out.rrd", "--executor", "inline") == 1
     said = capfd.readouterr().err.strip()
     assert str(path) in said.replace("\n", "") or path.name in said
     assert "Traceback" not in said and "\n\n" not in said
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,45 +1,36 @@
-"""What every recording of the wide collection holds: as the reference found it, but for the documented differences."""
+"""What recordings hold: as the reference found it, but for the documented differences."""
 
 from __future__ import annotations
 
 import json
+import lzma
 import warnings
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import pytest
 from chunkmill.engine.errors import ReadError, ReadWarning
-from golden_content import Difference, Documented, compared, content, documented, load_tool
-from places import REPOSITORY, SHARED_DATA
+from golden_content import Difference, Documented, compared, content, documented
+from places import DATA, REPOSITORY, WIDE_DATA, recordings
 
-SHARED = SHARED_DATA.parent
-GOLDEN = SHARED / "golden" / "content" / "0.33.1"
-TOOL = SHARED / "tools" / "content_digest.py"
 PAGE = REPOSITORY / "docs" / "differences.md"
-
-if not GOLDEN.is_dir() or not TOOL.is_file():
-    pytest.skip(f"the reference's answers are not at {GOLDEN}", allow_module_level=True)
-
-RECORDINGS = sorted(str(p.relative_to(GOLDEN)).removesuffix(".json") for p in GOLDEN.rglob("*.json"))
 TABLE = documented(PAGE)
-SEEN: list[Difference] = []
-COMPARED: set[str] = set()
+GOLDEN: dict[str, Any] = json.loads(lzma.decompress((DATA / "golden" / "content_0.33.1.json.xz").read_bytes()))
+"""By recording: what the reference answered, or the error that it ended with."""
+
+PATHS = {param.id: param.values[0] for param in recordings("*.mcap", "*/**/*.*")}
+PATHS["mcap/reductstore_agent__demo.mcap"] = PATHS["demo.mcap"]
+FOUND: dict[str, list[Difference]] = {}
 
 
-@pytest.fixture(scope="module")
-def tool() -> ModuleType:
-    return load_tool(TOOL)
-
-
-def differences(tool: ModuleType, recording: str) -> Iterator[Difference]:
+def differences(recording: str) -> Iterator[Difference]:
     """All differences of a recording, documented or not."""
-    golden: Any = json.loads((GOLDEN / f"{recording}.json").read_text())
+    golden = GOLDEN[recording]
     failed = isinstance(golden, dict)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReadWarning)
-            ours = content(tool, SHARED_DATA / recording)
+            ours = content(PATHS[recording])
     except ReadError as error:
         if not failed:
             yield Difference(recording, "", "", "fails", str(error))
@@ -54,17 +45,24 @@ def differences(tool: ModuleType, recording: str) -> Iterator[Difference]:
     yield from compared(recording, golden, ours)
 
 
-@pytest.mark.parametrize("recording", RECORDINGS)
-def test_a_recording_holds_what_the_reference_found(tool: ModuleType, recording: str) -> None:
-    found = list(differences(tool, recording))
-    SEEN.extend(found)
-    COMPARED.add(recording)
-    unknown = [d for d in found if not any(row.covers(d) for row in TABLE)]
+def at_hand() -> list[Any]:
+    wide = [pytest.mark.wide]
+    return [pytest.param(n, marks=wide * PATHS[n].is_relative_to(WIDE_DATA)) for n in sorted(GOLDEN) if n in PATHS]
+
+
+@pytest.mark.parametrize("recording", at_hand())
+def test_a_recording_holds_what_the_reference_found(recording: str) -> None:
+    FOUND[recording] = list(differences(recording))
+    unknown = [d for d in FOUND[recording] if not any(row.covers(d) for row in TABLE)]
     assert not unknown, f"{PAGE.name} does not say why: {unknown}"
 
 
+@pytest.mark.wide
 def test_every_documented_difference_is_there() -> None:
-    if set(RECORDINGS) - COMPARED:
-        pytest.skip("needs all comparisons above, in the same run")
-    stale: list[Documented] = [row for row in TABLE if not any(row.covers(d) for d in SEEN)]
+    if missing := GOLDEN.keys() - PATHS.keys():
+        pytest.skip(f"{len(missing)} recordings are not at hand, like {min(missing)}")
+    for recording in GOLDEN.keys() - FOUND.keys():
+        FOUND[recording] = list(differences(recording))
+    seen = [difference for found in FOUND.values() for difference in found]
+    stale: list[Documented] = [row for row in TABLE if not any(row.covers(d) for d in seen)]
     assert not stale

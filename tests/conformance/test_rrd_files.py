@@ -11,7 +11,7 @@ from chunkmill.engine.errors import UnsupportedError
 from chunkmill.engine.stream import write_stores
 from chunkmill.readers import RrdReader
 from comparison import cells, rerun_chunks, rerun_verify
-from places import DATA, SHARED_DATA
+from places import recordings
 
 OLD = {
     "rerun__example.4bb525.rrd": "0.12",
@@ -19,11 +19,6 @@ OLD = {
     "rnl__output_map.rrd": "0.22.1",
 }
 """Written before the format of today; Rerun does not read them either."""
-
-
-def recordings() -> list[Path]:
-    folder = SHARED_DATA / "rrd" if SHARED_DATA.is_dir() else DATA / "rrd"
-    return sorted(p for p in folder.iterdir() if p.suffix in (".rrd", ".rbl"))
 
 
 def _source_chunks(path: Path) -> dict[str, list[Chunk]]:
@@ -42,7 +37,7 @@ def _source_chunks(path: Path) -> dict[str, list[Chunk]]:
     }
 
 
-@pytest.mark.parametrize("path", recordings(), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", recordings("rrd/*.rrd", "rrd/*.rbl"))
 def test_an_rrd_survives(path: Path, tmp_path: Path) -> None:
     rerun = pytest.importorskip("rerun.chunk")
     assert rerun

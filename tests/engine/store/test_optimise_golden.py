@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from chunk_making import content
@@ -14,14 +12,19 @@ from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.store.passes import optimised
 from chunkmill.engine.store.profile import OptimizationProfile
 from chunkmill.readers import McapReader
+from places import DATA, recordings
 
-SHARED = Path(os.environ.get("CHUNKMILL_TEST_DATA") or Path(__file__).resolve().parents[4] / "shared" / "data")
-GOLDEN = SHARED.parent / "golden" / "optimize_0.33.1.json"
+RECORDINGS = json.loads((DATA / "golden" / "optimize_0.33.1.json").read_text())
+"""By recording and profile: the chunks and rows that Rerun left."""
 
-if not GOLDEN.is_file():
-    pytest.skip(f"what Rerun left of each recording is not at {GOLDEN}", allow_module_level=True)
 
-RECORDINGS = json.loads(GOLDEN.read_text())
+def at_hand(*patterns):
+    """The recordings of the patterns, as parameters: their path and name."""
+    found = recordings(*patterns)
+    return pytest.mark.parametrize(
+        ("path", "name"), [pytest.param(p.values[0], p.id, id=p.id, marks=p.marks) for p in found if p.id in RECORDINGS]
+    )
+
 
 PROFILES = {
     "collect": None,
@@ -44,27 +47,24 @@ DECODED_OTHERWISE = {
 }
 """The installed release reads other chunks from these than the one that made the golden counts."""
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(not SHARED.is_dir(), reason=f"the wide collection of recordings is not at {SHARED}"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def _peer():
     return pytest.importorskip("rerun.chunk", reason="rerun-sdk is the peer that reads the recordings")
 
 
-def _read(name):
+def _read(path):
     peer = _peer()
-    reader = peer.McapReader if name.endswith(".mcap") else peer.RrdReader
+    reader = peer.McapReader if path.suffix == ".mcap" else peer.RrdReader
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return reader(str(SHARED / name)).stream().to_chunks()
+        return reader(str(path)).stream().to_chunks()
 
 
-@pytest.mark.parametrize("name", sorted(RECORDINGS))
-def test_counts(name):
-    batches = [c.to_record_batch() for c in _read(name)]
+@at_hand("*/*.*")
+def test_counts(path, name):
+    batches = [c.to_record_batch() for c in _read(path)]
     light = sum(b.nbytes for b in batches) < 100_000
     for profile, arguments in PROFILES.items():
         chunks = [Chunk.from_record_batch(b) for b in batches]
@@ -73,9 +73,9 @@ def test_counts(name):
             assert _values(out) == _values(chunks)
         if name in DECODED_OTHERWISE:
             continue
-        expected = RECORDINGS[name][profile]
-        assert len(out) <= 1.1 * expected["chunks"], profile
-        assert sum(c.num_rows for c in out) == expected["rows"], profile
+        expected_chunks, expected_rows = RECORDINGS[name][profile]
+        assert len(out) <= 1.1 * expected_chunks, profile
+        assert sum(c.num_rows for c in out) == expected_rows, profile
 
 
 def _values(chunks):
@@ -102,24 +102,24 @@ FEWER_ROWS = {
 """Recordings with point clouds: one row for a message, where the golden counts have several."""
 
 
-@pytest.mark.parametrize("name", sorted(n for n in RECORDINGS if n.endswith(".mcap")))
-def test_counts_from_our_own_reader(name):
-    chunks = McapReader(SHARED / name).stream().to_chunks()
+@at_hand("*/*.mcap")
+def test_counts_from_our_own_reader(path, name):
+    chunks = McapReader(path).stream().to_chunks()
     for profile, arguments in PROFILES.items():
         out = optimised(list(chunks), arguments)
-        expected = RECORDINGS[name][profile]
+        expected_chunks, expected_rows = RECORDINGS[name][profile]
         rows = sum(c.num_rows for c in out)
         if name in FOUND_MORE:
-            assert rows > expected["rows"], profile
+            assert rows > expected_rows, profile
             continue
-        assert len(out) <= 1.1 * expected["chunks"], profile
-        assert rows < expected["rows"] if name in FEWER_ROWS else rows == expected["rows"], profile
+        assert len(out) <= 1.1 * expected_chunks, profile
+        assert rows < expected_rows if name in FEWER_ROWS else rows == expected_rows, profile
 
 
-@pytest.mark.parametrize("name", sorted(n for n in RECORDINGS if n.startswith("generated")))
-def test_summaries_are_those_of_the_installed_release(name):
+@at_hand("generated/*.mcap")
+def test_summaries_are_those_of_the_installed_release(path, name):
     peer = _peer()
-    given = _read(name)
+    given = _read(path)
     theirs = {
         "collect": None,
         "LIVE": peer.OptimizationProfile.LIVE,

@@ -227,8 +227,8 @@ def test_what_is_missing_or_wrong_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "count"), [("lerobot_v2_G1", 100), ("lerobot_v3_apple_storage", 3)])
-def test_real_datasets_are_read(shared_data: Path, name: str, count: int) -> None:
-    dataset = LeRobotDataset(shared_data / "parquet" / name)
+def test_real_datasets_are_read(data: Path, name: str, count: int) -> None:
+    dataset = LeRobotDataset(data / "parquet" / name)
     assert len(dataset.episodes()) == count
     for episode in (dataset.episode(0), dataset.episode(count - 1)):
         with pytest.warns(ReadWarning, match="the videos of"):

@@ -13,11 +13,11 @@ from chunkmill.engine.errors import ReadWarning
 from chunkmill.readers.mcap.options import FILE_DECODERS
 from mcap.records import Attachment, Channel, Message, Metadata
 from mcap.stream_reader import StreamReader
+from places import DATA
 
-from tests.conftest import SHARED_DATA
 from tests.readers.mcap.mcap_bytes import chunks_of
 
-FILES = sorted((SHARED_DATA / "mcap" / "conformance").rglob("*.mcap")) if SHARED_DATA.is_dir() else []
+FILES = sorted((DATA / "mcap" / "conformance").rglob("*.mcap"))
 
 
 def records(path: Path) -> list[Any]:
@@ -41,7 +41,6 @@ def row(chunk: Chunk) -> dict[str, Any]:
     return {str(c.descriptor): batch.column(str(c.descriptor))[0].as_py() for c in chunk.header.components}
 
 
-@pytest.mark.skipif(not FILES, reason="the wide collection of recordings is not here")
 @pytest.mark.parametrize("kind", sorted({path.parent.name for path in FILES}))
 def test_what_files_say_of_themselves(kind: str) -> None:
     for path in (path for path in FILES if path.parent.name == kind):

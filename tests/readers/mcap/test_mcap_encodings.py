@@ -12,7 +12,7 @@ import zstandard
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.errors import ReadWarning
 from mcap_bytes import channel, chunks_of, mcap, message, schema, written
-from places import SHARED_DATA
+from places import recordings
 
 FLAT_SCHEMA = bytes.fromhex(
     """
@@ -132,18 +132,15 @@ DECODED = {
         for n in ("WindowInfo", "KeyboardState", "MouseState", "ScreenCaptured", "KeyboardEvent", "MouseEvent")
     },
     "rosbag2__only_services.mcap": {"example_interfaces.srv.AddTwoInts_Event:message"},
-    "derived/flatbuffer_pose_in_frame.mcap": {"foxglove.PoseInFrame:message"},
+    "flatbuffer_pose_in_frame.mcap": {"foxglove.PoseInFrame:message"},
     "amber__soccer_goal_12.aae77a.mcap": {"sensor_msgs.Image:message"},
 }
 
 
-@pytest.mark.parametrize("name", DECODED)
-def test_recordings_that_came_out_raw_elsewhere(name: str) -> None:
-    path = SHARED_DATA / "mcap" / name
-    if not path.exists():
-        pytest.skip("the sample recordings are not here")
+@pytest.mark.parametrize("path", recordings(*(f"mcap/**/{name}" for name in DECODED)))
+def test_recordings_that_came_out_raw_elsewhere(path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", ReadWarning)
         chunks = chunks_of(path, decoders=["ros2_reflection", "protobuf", "raw"])
     found = {name for chunk in chunks for name in names(chunk)}
-    assert found == DECODED[name]
+    assert found == DECODED[path.name]

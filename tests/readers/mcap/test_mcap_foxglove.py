@@ -258,8 +258,8 @@ def test_foxglove_messages_in_cdr_are_mapped_like_protobuf(
     assert names == [f"{name.replace('::', '.').replace('/', '.')}:message"]
 
 
-def test_poses_in_flatbuffers_are_mapped_like_protobuf(shared_data: Path) -> None:
-    chunks = chunks_of(shared_data / "mcap" / "derived" / "flatbuffer_pose_in_frame.mcap")
+def test_poses_in_flatbuffers_are_mapped_like_protobuf(data: Path) -> None:
+    chunks = chunks_of(data / "mcap" / "derived" / "flatbuffer_pose_in_frame.mcap")
     assert sum(c.num_rows for c in chunks) == 7524
     assert {tuple(names) for names, _ in shown(chunks)} == {
         ("CoordinateFrame:frame", "InstancePoses3D:quaternions", "InstancePoses3D:translations")

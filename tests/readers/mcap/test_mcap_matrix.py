@@ -15,8 +15,7 @@ from chunkmill.readers.mcap import McapSource
 from chunkmill.readers.mcap.options import McapOptions
 from mcap.records import Channel, Message
 from mcap.stream_reader import StreamReader
-
-from tests.conftest import DATA, SHARED_DATA
+from places import DATA, recordings
 
 DAMAGED = {
     "bitflip_in_zstd_chunk.mcap",
@@ -42,10 +41,6 @@ DAMAGED = {
 """Damaged on purpose (or, for one, by a conversion of line ends)."""
 
 Row = tuple[str, int, int, bytes]
-
-
-def recordings(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.mcap")) if folder.is_dir() else []
 
 
 def row(topic: str, log_time: int, publish_time: int, data: bytes) -> Row:
@@ -99,26 +94,20 @@ def check(path: Path) -> None:
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("path", recordings(DATA), ids=lambda p: p.name)
-def test_recordings_of_the_repository(path: Path) -> None:
+@pytest.mark.parametrize("path", recordings("*.mcap", "mcap/*.mcap", "mcap/derived/*.mcap"))
+def test_recordings(path: Path) -> None:
     check(path)
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in recordings(SHARED_DATA / "mcap") if "conformance" not in p.parts], ids=lambda p: p.name
-)
-def test_wide_collection(path: Path) -> None:
-    check(path)
-
-
-@pytest.mark.parametrize("path", recordings(SHARED_DATA / "generated"), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", recordings("generated/*.mcap"))
 def test_generated_edge_cases(path: Path) -> None:
     check(path)
 
 
-@pytest.mark.parametrize("case", sorted(p.name for p in (SHARED_DATA / "mcap" / "conformance").glob("*") if p.is_dir()))
+CONFORMANCE = DATA / "mcap" / "conformance"
+
+
+@pytest.mark.parametrize("case", sorted(p.name for p in CONFORMANCE.iterdir()))
 def test_conformance(case: str) -> None:
-    files = recordings(SHARED_DATA / "mcap" / "conformance" / case)
-    assert files
-    for path in files:
+    for path in (CONFORMANCE / case).iterdir():
         assert read_raw(path) == expected(path), path.name

@@ -14,7 +14,7 @@ from chunkmill.engine.errors import ReadWarning
 from chunkmill.lenses import DeriveLens, Selector
 from chunkmill.readers.mcap.mapping import Mapping
 from chunkmill.readers.mcap.options import McapOptions
-from places import SHARED_DATA
+from places import DATA
 
 from tests.readers.mcap.mcap_bytes import channel, chunk_of, chunks_of, mcap, message, schema, written
 
@@ -135,9 +135,7 @@ def test_a_message_that_cannot_be_decoded_is_raw_beside_those_that_can(tmp_path:
 
 @pytest.mark.parametrize("name", ["pc2_bad_offset", "pc2_bad_x_offset", "pc2_bad_datatype", "pc2_short_data"])
 def test_a_cloud_that_ends_the_reference_leaves_the_others(name: str) -> None:
-    path = SHARED_DATA / "generated" / f"{name}.mcap"
-    if not path.is_file():
-        pytest.skip("the wide collection is not here")
+    path = DATA / "generated" / f"{name}.mcap"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ReadWarning)
         found = cells(chunks_of(path, decoders=BOTH))
@@ -150,9 +148,7 @@ def test_a_cloud_that_ends_the_reference_leaves_the_others(name: str) -> None:
 
 
 def test_changing_encodings_on_one_topic_are_all_kept() -> None:
-    path = SHARED_DATA / "generated" / "ros2_image_mixed.mcap"
-    if not path.is_file():
-        pytest.skip("the wide collection is not here")
+    path = DATA / "generated" / "ros2_image_mixed.mcap"
     with pytest.warns(ReadWarning, match="1 messages could not be shown .* its encoding is none that Rerun has"):
         found = cells(chunks_of(path, decoders=BOTH))
     assert [len(found[c]) for c in ("Image:buffer", "DepthImage:buffer", "sensor_msgs.msg.Image:message")] == [4, 1, 1]

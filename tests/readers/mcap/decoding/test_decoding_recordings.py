@@ -18,15 +18,12 @@ from chunkmill.readers.mcap.decoding.ros2 import Ros2Decoder
 from mcap.records import Channel, Message, Schema
 from mcap.stream_reader import StreamReader
 from mcap_ros2._dynamic import generate_dynamic
-from places import DATA, SHARED_DATA
+from places import recordings
 from ros1_plain import rosbag_plain
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
 MOST_COMPARED, MOST_BYTES = 40, 100_000
 """Messages of one channel that are decoded one by one as well, about, and their bytes."""
-
-FOLDERS = [DATA / "mcap", *(SHARED_DATA / part for part in ("mcap", "mcap/derived", "generated"))]
-FILES = [path for folder in FOLDERS for path in sorted(folder.glob("*.mcap"))]
 
 FOREIGN = ("my", "my_msgs")
 """Packages of made-up types, which the library cannot read or reads without the enum idiom."""
@@ -87,7 +84,7 @@ def every(messages: list[bytes]) -> int:
     return max(len(messages) // MOST_COMPARED, sum(map(len, messages)) // MOST_BYTES) + 1
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize("path", recordings("mcap/*.mcap", "mcap/derived/*.mcap", "generated/*.mcap"))
 def test_messages(path: Path) -> None:
     for _, encoding, schema, messages in channels(path):
         if schema.encoding == "ros2msg" and encoding == "cdr":
