@@ -6,7 +6,7 @@ import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,6 +24,7 @@ from ..recordings import Arrived, Commit, RecordingEntry, Source, StoreWriter
 from ..recordings.entry import Key, key_of
 from ..store import OptimizationProfile
 from ..stream.lazy_stream import plan_outputs
+from .carriers import Displaced, LandingFolder, displaced_by
 from .digests import digest_files, landed
 from .disposal import Disposal
 from .files import BatchResult, FileResult, LandedFile, Outcome
@@ -75,12 +76,17 @@ class _File:
         """Whether it is still on its way."""
         return self.result is None
 
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether its content is there already."""
+        return self.result is not None and self.result.outcome is Outcome.DUPLICATE
+
 
 class BatchRunner:
     """Runs the batches of one query, one after the other.
 
-    ``forget`` is told which files of a batch had vanished, before that is committed: should they come back, they are
-    to be offered again.
+    ``landing`` is told which files of a batch had vanished or changed, before that is committed: should they come back,
+    they are to be offered again.
     """
 
     def __init__(
@@ -90,14 +96,14 @@ class BatchRunner:
         options: BatchOptions,
         quarantine: FileQuarantine,
         disposal: Disposal,
-        forget: Callable[[int, Sequence[str]], None] = lambda *_: None,
+        landing: LandingFolder,
     ) -> None:
         self._query_id = query_id
         self._writer = writer
         self._options = options
         self._quarantine = quarantine
         self._disposal = disposal
-        self._forget = forget
+        self._landing = landing
 
     def run(self, number: int, files: Sequence[LandedFile]) -> BatchResult:
         """Bring the files of batch ``number`` into the store; a batch that is there already is left as it is.
@@ -114,10 +120,12 @@ class BatchRunner:
         found = [_File(file) for file in files]
         with Staging.beside(home / "batch") as staging:
             self._look(found)
+            displaced = self._displaced(found)
             self._run(found, staging)
             reach("batch.run")
             self._look_again(found)
             while self._has_heirs(found):
+                displaced = self._displaced(found)
                 self._run(found, staging)
                 self._look_again(found)
             arrived = self._arrived(found, staging)
@@ -125,13 +133,14 @@ class BatchRunner:
             self._quarantine.note(self._query_id, number, failed)
             reach("batch.quarantine")
             results = [self._result(f) for f in found]
-            self._forget(number, [r.file.path for r in results if r.outcome is Outcome.VANISHED])
+            through = [r.file for r in results if r.outcome in (Outcome.ADDED, Outcome.REPLACED, Outcome.DUPLICATE)]
+            gone = _gone(displaced, results, through)
+            self._forget(number, results, displaced.doubtful if gone else [])
             counts = Counter(result.outcome.value for result in results)
             size = sum(f.file.size for f in found)
             commit = Commit("ingest", self._query_id, number, dict(counts), size, began)
-            self._writer.commit(staging, arrived, commit)
+            self._writer.commit(staging, arrived, commit, moved=tuple(displaced.moved.values()), gone=gone)
             reach("batch.commit")
-            through = [r.file for r in results if r.outcome in (Outcome.ADDED, Outcome.REPLACED, Outcome.DUPLICATE)]
             self._let_go(through)
             reach("staging.remove")
         return BatchResult(
@@ -156,6 +165,10 @@ class BatchRunner:
         for file in through:
             self._disposal.dispose(file)
 
+    def _forget(self, number: int, results: Sequence[FileResult], more: Sequence[str]) -> None:
+        vanished = [r.file.path for r in results if r.outcome is Outcome.VANISHED]
+        self._landing.forget(number, [*vanished, *more], [r.file for r in results if r.outcome is Outcome.CHANGED])
+
     # --- before
 
     def _look(self, found: Sequence[_File]) -> None:
@@ -174,6 +187,14 @@ class BatchRunner:
             one.twin = first.setdefault(digest, one)
             if one.twin is not one or self._writer.live.of_digest(digest):
                 one.end(Outcome.DUPLICATE)
+
+    def _displaced(self, found: Sequence[_File]) -> Displaced:
+        """What becomes of recordings that came from the same names; each file is told of those that it replaces."""
+        batch = {f.file: f.digest for f in found if f.digest and (f.is_open or f.is_duplicate)}
+        displaced = displaced_by(batch, self._writer.live, self._landing, kept=self._disposal.keeps)
+        for one in found:
+            one.replaces = [e for e in displaced.gone.values() if e.source == one.file.path]
+        return displaced
 
     def _check_unchanged(self, one: _File) -> None:
         now = landed(one.file.path)
@@ -233,7 +254,6 @@ class BatchRunner:
         """Open a file, and plan what becomes of it."""
         assert one.digest is not None
         location = located(one.file.path)
-        one.replaces = [e for e in self._writer.live.of_source(one.file.path) if e.source_digest != one.digest]
         name = str(uuid.uuid5(_NAMESPACE, one.digest))
         try:
             with warnings.catch_warnings():
@@ -312,6 +332,12 @@ class BatchRunner:
             rows=sum(c.entry.header.num_rows for c in chunks),
             bytes_out=sum(c.entry.size for c in chunks),
         )
+
+
+def _gone(displaced: Displaced, results: Sequence[FileResult], through: Sequence[LandedFile]) -> list[RecordingEntry]:
+    """The recordings that no file carries any longer. A file of which nothing came takes nobody's place."""
+    failed = {result.file.path for result in results} - {file.path for file in through}
+    return [entry for entry in displaced.gone.values() if entry.source not in failed]
 
 
 def told(error: Exception) -> dict[str, object]:

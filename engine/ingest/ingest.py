@@ -200,6 +200,7 @@ class Ingest:
             writer = StoreWriter(folder, lease)
             quarantine = FileQuarantine(places.home)
             log = LandingLog(checkpoint.landing)
+            landing = Landing(lister, log, max_files=self._max_files, max_bytes=self._max_bytes)
             options = BatchOptions(
                 places.source,
                 self._reading,
@@ -214,8 +215,8 @@ class Ingest:
                 source=str(places.source),
                 home=places.home,
                 checkpoint=checkpoint,
-                landing=Landing(lister, log, max_files=self._max_files, max_bytes=self._max_bytes),
-                runner=BatchRunner(identity.query_id, writer, options, quarantine, self._disposal, log.forget),
+                landing=landing,
+                runner=BatchRunner(identity.query_id, writer, options, quarantine, self._disposal, landing),
                 writer=writer,
                 quarantine=quarantine,
                 lease=lease,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
@@ -10,6 +11,9 @@ from ..errors import ReadError
 from .files import LandedFile
 from .landing_log import LandingLog
 from .lister import Lister, Looked
+
+TRIES: Final = 2
+"""How often the same state of a file is offered that is another whenever it is to be read."""
 
 KEPT_ENTRIES: Final = 100
 """How many committed entries stay as they are, for a query that is set back to an earlier batch: as many as Spark's."""
@@ -47,13 +51,14 @@ class Landing:
         self._max_bytes = max_bytes
         self._looked = Looked([], [])
         self._first: dict[str, float] = {}
+        self._unlike: Counter[LandedFile] = Counter()
 
     def look(self, again: Collection[str] = ()) -> list[LandedFile]:
         """The files that could be offered now, oldest first; :attr:`glance` counts them."""
         looked = self._looked = self._lister.look()
         wanted = set(again)
         files = sorted(
-            (f for f in looked.ready if f.path in wanted or self.log.seen(f.path) != f),
+            (f for f in looked.ready if f.path in wanted or self._is_new(f)),
             key=lambda file: (file.modified_ns, file.path),
         )
         if looked.problem is None:
@@ -80,6 +85,26 @@ class Landing:
             files = files[len(entry) :]
         return numbers
 
+    def files(self) -> list[LandedFile]:
+        """What is in the folder now, settled or not; where it cannot be listed, what was offered."""
+        looked = self._lister.look()
+        if looked.problem is None:
+            return [*looked.ready, *looked.waiting]
+        return [file for path in self.log.paths if (file := self.log.seen(path)) is not None]
+
+    def known(self, sizes: Collection[int]) -> list[str]:
+        """All paths that were offered last as files of one of these sizes, in bytes; they need not be there."""
+        offered = ((path, self.log.seen(path)) for path in self.log.paths)
+        return [path for path, file in offered if file is not None and file.size in sizes]
+
+    def forget(self, number: int, paths: Collection[str], changed: Collection[LandedFile] = ()) -> None:
+        """Let paths count as never offered; to be called before batch ``number`` is done.
+
+        Files that ``changed`` before they could be read are among them: they may become again what was offered.
+        """
+        self._unlike.update(changed)
+        self.log.forget(number, [*paths, *(file.path for file in changed)])
+
     def compact(self, committed: int) -> int:
         """Merge entries of the log, where it is worth it, up to some hundred below the ``committed`` one.
 
@@ -94,6 +119,10 @@ class Landing:
             hidden = (path for path in self.log.paths if path.startswith(self._looked.unseen))
             present = set(itertools.chain(present, hidden))
         return self.log.compact(before, present)
+
+    def _is_new(self, file: LandedFile) -> bool:
+        """Whether a file is to be offered. One may be listed otherwise than it is found, and would be for ever."""
+        return self.log.seen(file.path) != file and self._unlike[file] < TRIES
 
     def _bounded(self, files: list[LandedFile]) -> list[LandedFile]:
         """What of ``files`` goes into one entry, from the first on."""

@@ -127,9 +127,9 @@ class LandingLog:
         return number
 
     def forget(self, number: int, paths: Collection[str]) -> None:
-        """Note that files of entry ``number`` could not be read, as they were gone: they count as never offered.
+        """Note that of ``paths`` nothing is known any more, as at entry ``number``: they count as never offered.
 
-        To be called before the entry's batch is done; when it is repeated for an entry, the first time counts.
+        To be called before the entry's batch is done; when it is repeated for an entry, the last time counts.
         Raises ``WriteError``, and ``ValueError`` for an entry that was merged.
         """
         state = self._loaded()
@@ -138,9 +138,14 @@ class LandingLog:
         if not paths:
             return
         self._make()
-        name = gone_name(number)
-        self._create(name, gone_bytes(number, paths), again=True)
-        state.forget(number, read_gone(self._folder, number))
+        name, data = gone_name(number), gone_bytes(number, paths)
+        if self._folder.exists(name) and self._folder.get(name) != data:
+            with writing(self._folder.place(name)):
+                self._folder.delete([name])  # of a run that was cut before its batch was done
+            self._state = None
+        self._create(name, data, again=True)
+        if self._state is not None:
+            state.forget(number, paths)
 
     def compact(self, before: int, present: Collection[str] | None) -> int:
         """Merge the entries below ``before``, and give how many those were; the newest entry always stays.

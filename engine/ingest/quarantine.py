@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -107,10 +107,6 @@ class FileQuarantine:
             chosen = self._chosen(paths)
             self._requests.add(chosen)
             return chosen
-
-    def ask(self, paths: Collection[str]) -> None:
-        """Ask the ingestion to try files again, whether or not they are in quarantine."""
-        self._requests.add(paths)
 
     def drop(self, paths: Iterable[str] | None = None) -> list[str]:
         """Forget these files, or all (None), and requests to try them again; gives their paths.

@@ -190,7 +190,6 @@ class IngestQuery:
             parts.runner.run(number, files)  # finishes what a run that was cut has left
             return
         parts.listener.batch_began(number, len(files), sum(file.size for file in files))
-        self._ask_for_twins(files)
         self._running = number
         result = parts.runner.run(number, files)
         self._running = None
@@ -199,21 +198,6 @@ class IngestQuery:
         parts.listener.batch_done(result)
         parts.landing.compact(number)
         parts.upkeep.after_batch()
-
-    def _ask_for_twins(self, files: Sequence[LandedFile]) -> None:
-        """Have files offered again that were duplicates of what is now replaced: else nothing had their content.
-
-        They are known by their size; those of another content, or that are still duplicates, are passed over again.
-        """
-        before = {entry.source: entry for file in files for entry in self._parts.writer.live.of_source(file.path)}
-        replaced = [f.path for f in files if f.path in before and before[f.path].source_modified_ns != f.modified_ns]
-        if not replaced:
-            return
-        log = self._parts.landing.log
-        sizes = {before[path].source_size for path in replaced}
-        offered = (log.seen(path) for path in log.paths if path not in before)
-        twins = [file.path for file in offered if file is not None and file.size in sizes]
-        self._parts.quarantine.ask(twins)
 
 
 class _Executing:

@@ -42,10 +42,15 @@ class LiveEntries:
         return self._of_rrd.get(rrd)
 
     def add(self, entry: RecordingEntry) -> None:
-        """Add a recording; what it takes the place of goes."""
-        for other in [self._by_key.get(entry.key), *self.of_source(entry.source)]:
-            if other is not None and entry.takes_place_of(other):
+        """Add a recording; what it takes the place of goes. One that is there already keeps its place."""
+        there = {**self._of_source.get(entry.source, {})}
+        if entry.key in self._by_key:
+            there[entry.key] = self._by_key[entry.key]
+        for key, other in there.items():
+            if entry.takes_place_of(other):
                 self._remove(other)
+                if key != entry.key or other.added != entry.added:
+                    del self._by_key[key]
         self._by_key[entry.key] = entry
         if entry.source_kept:
             self._of_source.setdefault(entry.source, {})[entry.key] = entry
@@ -55,8 +60,6 @@ class LiveEntries:
         self._count(entry, 1)
 
     def _remove(self, entry: RecordingEntry) -> None:
-        if self._by_key.pop(entry.key, None) is None:
-            return
         for index, name in ((self._of_source, entry.source), (self._of_digest, entry.source_digest)):
             found = index.get(name, {})
             found.pop(entry.key, None)

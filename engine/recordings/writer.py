@@ -6,7 +6,7 @@ import contextlib
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -21,7 +21,7 @@ from ..faults import reach
 from ..rrd import StoreEntry
 from ..rrd.digest import digest_of
 from ..store.chunk_manifest import manifest_bytes
-from .entry import RecordingEntry
+from .entry import Key, RecordingEntry
 from .entry_table import entries_in, rows_of, table_of
 from .folder import RecordingsFolder
 from .lease import Lease
@@ -106,8 +106,19 @@ class StoreWriter:
         """How large a shard becomes, about."""
         return self._shard_bytes
 
-    def commit(self, staging: Staging, arrived: Sequence[Arrived], commit: Commit) -> RecordingsVersion:
+    def commit(
+        self,
+        staging: Staging,
+        arrived: Sequence[Arrived],
+        commit: Commit,
+        *,
+        moved: Sequence[RecordingEntry] = (),
+        gone: Sequence[RecordingEntry] = (),
+    ) -> RecordingsVersion:
         """Bring recordings from their parts into the store, and publish the version that has them.
+
+        ``moved`` are entries of recordings that are there already, with another source; those that are ``gone`` are
+        not in it any more.
 
         Guarantee: readers see all of it or nothing. Raises ``WriteError`` where it was certainly not committed (what
         was written for it is removed), ``CommitUnknownError`` where that is not known (nothing is removed).
@@ -115,7 +126,13 @@ class StoreWriter:
         self._catch_up()
         files = NewFiles(self.folder, staging, self._shard_bytes)
         with self.undoing(files):
-            return self.publish(self._bring_in(arrived, commit, files), commit)
+            elsewhere = {entry.key: entry for entry in moved}
+            new = self._bring_in(arrived, commit, files, elsewhere)
+            if all(any(one.takes_place_of(old) for one in (*moved, *new)) for old in gone):
+                return self.publish([*moved, *new], commit)
+            left = {entry.key for entry in gone}
+            stay = [elsewhere.get(entry.key, entry) for entry in self.live if entry.key not in left]
+            return self.rewrite([*stay, *new], commit)
 
     @contextlib.contextmanager
     def undoing(self, files: NewFiles) -> Iterator[None]:
@@ -167,14 +184,16 @@ class StoreWriter:
         if self._is_behind:
             self.refresh()
 
-    def _bring_in(self, arrived: Sequence[Arrived], commit: Commit, files: NewFiles) -> list[RecordingEntry]:
+    def _bring_in(
+        self, arrived: Sequence[Arrived], commit: Commit, files: NewFiles, moved: Collection[Key]
+    ) -> list[RecordingEntry]:
         places = {id(a): files.shards.add(a.store, a.chunks) for a in arrived if a.keep_chunks}
         entries = []
         for one in arrived:
             chunks = places.get(id(one), list(one.chunks))
             data = manifest_bytes(chunks) if one.keep_chunks else b""
             name, offset = files.add_manifest(data) if data else ("", 0)
-            entries.append(self._entry(one, chunks, commit, name, offset, data))
+            entries.append(self._counted(self._entry(one, chunks, commit, name, offset, data), moved))
         files.finish()
         return entries
 
@@ -182,7 +201,7 @@ class StoreWriter:
         self, one: Arrived, chunks: Sequence[PartChunk], commit: Commit, name: str, offset: int, manifest: bytes
     ) -> RecordingEntry:
         source = one.source
-        entry = RecordingEntry(
+        return RecordingEntry(
             recording_id=one.store.recording_id,
             application_id=one.store.application_id,
             kind=one.store.kind,
@@ -205,7 +224,10 @@ class StoreWriter:
             batch=commit.batch,
             added=time.time(),
         )
-        before = [self.live.get(entry.key), *self.live.of_source(entry.source)]
+
+    def _counted(self, entry: RecordingEntry, moved: Collection[Key]) -> RecordingEntry:
+        """An entry with its segment version, which is one above those whose place it takes."""
+        before = [self.live.get(entry.key), *(e for e in self.live.of_source(entry.source) if e.key not in moved)]
         earlier = [e.segment_version for e in before if e is not None and entry.takes_place_of(e)]
         return replace(entry, segment_version=max(earlier, default=0) + 1) if earlier else entry
 

@@ -94,6 +94,60 @@ class TestWhatLands:
             run_once(landing, into=lake)
         assert [e.segment_version for e in RecordingStore.open(lake)] == [3]
 
+    def test_a_recorder_that_rotates_its_files_loses_none(self, landing: Path, lake: Path) -> None:
+        for number in range(4):
+            for old in range(number, 0, -1):
+                before = landing / ("drive.rrd" if old == 1 else f"drive.{old - 1}.rrd")
+                before.rename(landing / f"drive.{old}.rrd")
+            rrd_at(landing / "drive.rrd", f"r{number}", rows=3 + number, age=100 - number)
+            found = outcomes(run_once(landing, into=lake))
+            assert found.pop("drive.rrd") is Outcome.ADDED
+            assert set(found.values()) <= {Outcome.DUPLICATE}
+            there = {"drive.rrd": 3 + number} | {f"drive.{old}.rrd": 3 + number - old for old in range(1, number + 1)}
+            assert rows_by_source(lake) == there
+        assert [e.recording_id for e in RecordingStore.open(lake)] == ["r0", "r1", "r2", "r3"]
+        assert {e.segment_version for e in RecordingStore.open(lake)} == {1}
+
+    @pytest.mark.parametrize("max_files", [1, None])
+    def test_files_that_swap_their_names_are_the_same_files(
+        self, landing: Path, lake: Path, max_files: int | None
+    ) -> None:
+        rrd_at(landing / "a.rrd", "a", rows=3)
+        rrd_at(landing / "b.rrd", "b", rows=5)
+        run_once(landing, into=lake)
+        for one, other in (("a.rrd", "aside"), ("b.rrd", "a.rrd"), ("aside", "b.rrd")):
+            (landing / one).rename(landing / other)
+        batches = run_once(landing, into=lake, max_files_per_trigger=max_files)
+        assert set(outcomes(batches).values()) == {Outcome.DUPLICATE}
+        assert rows_by_source(lake) == {"a.rrd": 5, "b.rrd": 3}
+        rrd_at(landing / "a.rrd", "c", rows=7, age=10)
+        assert outcomes(run_once(landing, into=lake)) == {"a.rrd": Outcome.REPLACED}
+        assert rows_by_source(lake) == {"a.rrd": 7, "b.rrd": 3}
+        assert run_once(landing, into=lake) == []
+
+    def test_a_copy_over_another_file_takes_its_place(self, landing: Path, lake: Path) -> None:
+        for at, name in enumerate("abc"):
+            rrd_at(landing / f"{name}.rrd", name, rows=3 + at, age=100 - at)
+        run_once(landing, into=lake)
+        shutil.copyfile(landing / "a.rrd", landing / "b.rrd")
+        assert outcomes(run_once(landing, into=lake)) == {"b.rrd": Outcome.DUPLICATE}
+        assert rows_by_source(lake) == {"a.rrd": 3, "c.rrd": 5}
+        rrd_at(landing / "a.rrd", "d", rows=9, age=10)
+        run_once(landing, into=lake)
+        assert rows_by_source(lake) == {"a.rrd": 9, "b.rrd": 3, "c.rrd": 5}
+
+    def test_a_file_whose_content_went_while_it_was_away_is_taken_again(self, landing: Path, lake: Path) -> None:
+        rrd_at(landing / "a.rrd", "a", rows=3)
+        run_once(landing, into=lake)
+        shutil.copy2(landing / "a.rrd", landing / "copy.rrd")
+        run_once(landing, into=lake)
+        (landing / "copy.rrd").rename(landing / "away")
+        rrd_at(landing / "a.rrd", "b", rows=5, age=10)
+        assert outcomes(run_once(landing, into=lake)) == {"a.rrd": Outcome.REPLACED}
+        (landing / "away").rename(landing / "copy.rrd")
+        assert outcomes(run_once(landing, into=lake)) == {"copy.rrd": Outcome.ADDED}
+        assert rows_by_source(lake) == {"a.rrd": 5, "copy.rrd": 3}
+
     def test_two_files_with_one_recording_id_do_not_replace_each_other(self, landing: Path, lake: Path) -> None:
         rrd_at(landing / "a.rrd", "same", value=1.0)
         run_once(landing, into=lake)

@@ -1,0 +1,121 @@
+"""Which file of the landing folder carries the content of a recording, once its name holds another content."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from ..errors import ChunkmillError
+from ..recordings import RecordingEntry
+from ..recordings.entry import Key
+from ..recordings.live import LiveEntries
+from .digests import digest_of_file
+from .files import LandedFile
+
+
+class LandingFolder(Protocol):
+    """A landing folder, as a batch sees it."""
+
+    def files(self) -> list[LandedFile]:
+        """What is in it now, settled or not."""
+
+    def known(self, sizes: Collection[int]) -> list[str]:
+        """All paths that were offered, whenever that was, as files of one of these sizes."""
+
+    def forget(self, number: int, paths: Collection[str], changed: Collection[LandedFile] = ()) -> None:
+        """Let paths count as never offered, once batch ``number`` is done; of files that ``changed`` nothing came."""
+
+
+@dataclass
+class Displaced:
+    """Recordings from whose names a batch brings other contents.
+
+    ``moved``: those that another file of the folder carries, which is their source from now on. ``gone``: those that no
+    file carries any longer. ``doubtful``: paths under which such a content may come back without having changed.
+    """
+
+    moved: dict[Key, RecordingEntry] = field(default_factory=dict)
+    gone: dict[Key, RecordingEntry] = field(default_factory=dict)
+    doubtful: list[str] = field(default_factory=list)
+
+
+def displaced_by(batch: Mapping[LandedFile, str], live: LiveEntries, folder: LandingFolder, *, kept: bool) -> Displaced:
+    """What becomes of the recordings from whose names files come, given with the digest of what they hold now.
+
+    A rotation, a swap or a rename moves contents between names: a recording goes only when no file in the folder has
+    its content. ``kept``: files stay where they are, so whoever has a name may be displaced from it again.
+    """
+    found = Displaced()
+    names = {file.path: digest for file, digest in batch.items()}
+    todo = [e for path, digest in names.items() for e in live.of_source(path) if e.source_digest != digest]
+    if not kept:  # a name whose file goes is anybody's
+        same = (e for path, digest in names.items() for e in live.of_source(path) if e.source_digest == digest)
+        found.moved = {e.key: replace(e, source_kept=False) for e in same}
+    carriers = _Carriers(batch, folder)
+    while todo:
+        entry = todo.pop()
+        if entry.key in found.moved or entry.key in found.gone:
+            continue
+        file = carriers.of(entry)
+        if file is None:
+            found.gone[entry.key] = entry
+            continue
+        where = {"source": file.path, "source_size": file.size, "source_modified_ns": file.modified_ns}
+        found.moved[entry.key] = replace(entry, source_kept=kept, **where)
+        todo += [e for e in live.of_source(file.path) if e.source_digest != entry.source_digest]
+    found.moved = _in_order(found.moved, live)
+    found.doubtful = carriers.doubtful({entry.source_size for entry in found.gone.values()})
+    return found
+
+
+def _in_order(moved: Mapping[Key, RecordingEntry], live: LiveEntries) -> dict[Key, RecordingEntry]:
+    """The same, those first whose new names nobody else has to leave: so recordings keep the order of their arrival."""
+    left, order = dict(moved), dict[Key, RecordingEntry]()
+    while left:
+        names = {entry.source: key for key in left if (entry := live.get(key)) is not None}
+        free = [key for key, entry in left.items() if names.get(entry.source, key) == key] or [next(iter(left))]
+        order.update((key, left.pop(key)) for key in free)
+    return order
+
+
+class _Carriers:
+    """Files by their contents: those of the batch, and where that is needed those of the folder."""
+
+    def __init__(self, batch: Mapping[LandedFile, str], folder: LandingFolder) -> None:
+        self._folder = folder
+        self._paths = {file.path for file in batch}
+        self._found: dict[str, LandedFile] = {}
+        for file, digest in batch.items():
+            self._found.setdefault(digest, file)
+        self._others: Sequence[LandedFile] | None = None
+        self._read: dict[LandedFile, str | None] = {}
+
+    def of(self, entry: RecordingEntry) -> LandedFile | None:
+        """A file that has the content of an entry; files of the folder are told apart by size, then read."""
+        if entry.source_digest not in self._found:
+            for file in self._in_folder():
+                if file.size == entry.source_size and self._digest(file) == entry.source_digest:
+                    self._found[entry.source_digest] = file
+                    break
+        return self._found.get(entry.source_digest)
+
+    def doubtful(self, sizes: Collection[int]) -> list[str]:
+        """Known paths of files that may have had such a content, and were not there now, or could not be read."""
+        if not sizes:
+            return []
+        there = {file.path for file in self._in_folder() if self._read.get(file, "") is not None}
+        return [path for path in self._folder.known(sizes) if path not in there and path not in self._paths]
+
+    def _in_folder(self) -> Sequence[LandedFile]:
+        if self._others is None:
+            self._others = [file for file in self._folder.files() if file.path not in self._paths]
+        return self._others
+
+    def _digest(self, file: LandedFile) -> str | None:
+        if file not in self._read:
+            try:
+                self._read[file] = digest_of_file(file)
+            except (ChunkmillError, OSError):
+                self._read[file] = None
+        return self._read[file]
