@@ -49,7 +49,7 @@ class _Derived:
     def output(self) -> LensOutput:
         components = self.components()
         if not components:
-            return LensOutput(None, tuple(self.errors))
+            return LensOutput(None, tuple(self.errors or self.nothing()))
         rows = len(components[0].values)
         if rows == 0 and self.work.data.num_rows:
             return LensOutput(None, tuple(self.errors))
@@ -63,6 +63,15 @@ class _Derived:
             if found is not None:
                 lines[name] = found
         return LensOutput(self.chunk(components, lines, rows), tuple(self.errors))
+
+    def nothing(self) -> list[LensError]:
+        """The error for a chunk that no selector gave a column to; none where it would have had no times either."""
+        timeless = self.lens.static or not (self.work.data.timelines or self.lens.timelines)
+        if not self.lens.outputs or self.lens.spreads or (timeless and not self.lens.scatter):
+            return []
+        error = self.work.error(f"No component outputs were produced for target entity `{self.entity}`", self.lens)
+        error.selector = ", ".join(selected.text for _, selected in self.lens.outputs)
+        return [error]
 
     def chunk(self, components: list[Component], lines: dict[str, Timeline], rows: int) -> Chunk:
         timelines = tuple(sorted(lines.values(), key=lambda t: t.name.encode()))
@@ -161,9 +170,6 @@ class _Scattered(_Derived):
                 self.errors.append(self.work.error(message, self.lens, selected))
                 continue
             out.append(Component(descriptor, lists.without_hidden(exploded)))
-        if not out:
-            message = f"No component outputs were produced for target entity `{self.entity}`"
-            self.errors.append(self.work.error(message, self.lens))
         return out
 
     def kept_timelines(self) -> tuple[Timeline, ...]:

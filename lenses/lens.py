@@ -24,7 +24,8 @@ class DeriveLens:
     entity, to ``output_entity``, or to ``output_child``, a path below the input's entity. With ``scatter`` each element
     becomes a row of its own: an input row of n elements gives n rows at its time, a null or empty one gives one row,
     or none without ``keep_empty``. With ``static`` the rows have no timelines. :meth:`where` says which rows it is for.
-    With ``strict`` a selector that gives nothing, because the input has no such field, is an error.
+    With ``strict`` a selector that gives nothing, because the input has no such field, is an error; where none gives
+    anything for rows that have times, and are not those of the input, it always is.
 
     Lenses do not change: each ``to_…`` returns another one. They pickle wherever their callables do.
 

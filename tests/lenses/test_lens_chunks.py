@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentDescriptor, TimeColumn
+from chunkmill.engine.errors import LensError
 from chunkmill.lenses import DeriveLens, MutateLens, Selector, apply_lenses, apply_selector
+from chunkmill.lenses.lens_set import LensSet
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,12 +57,33 @@ def test_the_last_of_two_timelines_of_one_name_wins() -> None:
     assert [(t.name, str(t.times.type)) for t in chunk.data.timelines] == [("frame", "int64"), ("t", "int64")]
 
 
+@pytest.mark.parametrize("mode", ["drop_unmatched", "forward_unmatched", "forward_all"])
 @pytest.mark.parametrize("is_static", [True, False])
 @pytest.mark.parametrize("more", [{"output_entity": "/o"}, {}])
-def test_a_lens_that_gives_nothing_gives_no_chunk(is_static: bool, more: dict) -> None:
-    lens = DeriveLens("M:m", **more).to_component("a", ".nope").to_timeline("t", "sequence", ".t")
-    (rest,) = made(THREE, is_static=is_static).apply_lenses(lens)
-    assert [c.descriptor.component for c in rest.data.components] == ["M:other"]
+def test_a_lens_with_a_timeline_that_gives_nothing_is_an_error(is_static: bool, more: dict, mode: str) -> None:
+    lens = DeriveLens("M:m", **more).to_component("a", ".nope").to_component("b", ".no?")
+    chunk = made(THREE, is_static=is_static)
+    target = more.get("output_entity", "/m")
+    text = f"No component outputs were produced for target entity `{target}`\n  in {chunk.id} of /m, component M:m, "
+    with pytest.raises(LensError, match=re.escape(f"{text}selector .nope, .no?")) as caught:
+        list(LensSet(lens.to_timeline("t", "sequence", ".t"), mode)(chunk))
+    assert (caught.value.entity_path, caught.value.component) == ("/m", "M:m")
+    both = list(LensSet(lens.to_component("x", ".x").to_timeline("t", "sequence", ".t"))(chunk))
+    assert [list(columns(c)) for c in both] == [["frame", "t", "x"] if not is_static else ["t", "x"]]
+
+
+@pytest.mark.parametrize("more", [{"output_entity": "/o"}, {"output_child": "/o"}])
+def test_a_lens_of_another_entity_that_gives_nothing(more: dict) -> None:
+    lens = DeriveLens("M:m", **more).to_component("a", ".nope")
+    with pytest.raises(LensError, match=r"produced for target entity `(/m)?/o`"):
+        made(THREE).apply_lenses(lens)
+    for quiet, chunk in (
+        (lens, made(THREE, is_static=True)),
+        (DeriveLens("M:m").to_component("a", ".nope"), made(THREE)),
+        (DeriveLens("M:m", static=True).to_component("a", ".nope"), made(THREE)),
+    ):
+        (rest,) = chunk.apply_lenses(quiet)
+        assert [c.descriptor.component for c in rest.data.components] == ["M:other"]
 
 
 def test_nulls_on_a_timeline_become_0_and_are_logged(caplog: pytest.LogCaptureFixture) -> None:
