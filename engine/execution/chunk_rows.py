@@ -87,13 +87,13 @@ class Note:
 
 
 class RowWriter:
-    """Makes record batches of chunk rows for one task."""
+    """Makes record batches of chunk rows for one task; ``first`` is the position of the first chunk."""
 
-    def __init__(self, task: int, batch_rows: int = 4096) -> None:
+    def __init__(self, task: int, batch_rows: int = 4096, first: int = 0) -> None:
         self.task = task
         self._rows: list[dict[str, Any]] = []
         self._batch_rows = batch_rows
-        self._position = 0
+        self._position = first
         self._types: dict[tuple[pa.DataType, ...], tuple[tuple[pa.DataType, ...], int]] = {}
 
     def add(self, entry: ChunkEntry, part: str, digest: bytes | None = None) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..errors import ReadError
 from ..failing import writing
 from ..faults import reach
 from ..phases import ENCODE, WRITE, Clock, measuring, phase
@@ -22,7 +23,7 @@ from ..rrd import ChunkEntry, PassedRun, StoreEntry, WrittenChunks, digests_of, 
 from .choice import tries_before
 from .chunk_rows import RowWriter
 from .failures import failure_to_dict, is_transient
-from .folders import Folder, NewFile
+from .folders import OPEN_SUFFIX, Folder, NewFile
 from .part_file import PartFile
 from .passing import Passing, passage_of, pieces_of, task_counts
 from .quarantine import Row, quarantining, rows_as_bytes
@@ -75,7 +76,7 @@ class PartJob:
                 yield rows.batch()
                 return
         except Exception as error:
-            if self._may_pass(error):
+            if may_pass(error, self.tries):
                 raise
             yield self._failure(index, staging, error)
             return
@@ -88,13 +89,16 @@ class PartJob:
             raise
         except BaseException as error:
             part.discard()
-            if self._may_pass(error) or not isinstance(error, (Exception, SystemExit)):
+            if may_pass(error, self.tries) or not isinstance(error, (Exception, SystemExit)):
                 raise
             yield self._failure(index, staging, error)
 
-    def _may_pass(self, error: BaseException) -> bool:
-        """Whether the task is worth another try, and gets one."""
-        return is_transient(error) and not (self.tries and tries_before() + 1 >= self.tries)
+    def begun(self) -> set[int]:
+        """The tasks that began to write their part and did not end, where that can be seen."""
+        try:
+            return {int(name[:6]) for name in Folder.at(self.folder).names() if name.endswith(OPEN_SUFFIX)}
+        except (OSError, ValueError, ReadError):
+            return set()
 
     def _group(self, index: int) -> int:
         return self.groups[index] if self.groups else 0
@@ -191,6 +195,11 @@ class PartJob:
             folder.put(name + DONE_SUFFIX, json.dumps({"task": rows.task, **counts}).encode(), durable=False)
         seconds = time.perf_counter() - started
         rows.note("task", {**counts, "seconds": seconds, "began": began, **_measured(clock), **more})
+
+
+def may_pass(error: BaseException, tries: int) -> bool:
+    """Whether a task that raised this is worth another try, and gets one of ``tries`` (0: nobody knows)."""
+    return is_transient(error) and not (tries and tries_before() + 1 >= tries)
 
 
 def _rows_of(entries: Sequence[ChunkEntry], rows: RowWriter, part: str) -> Iterator[pa.RecordBatch]:

@@ -141,11 +141,18 @@ def run_parts(job: PartJob, staging: Staging, options: RunOptions) -> tuple[list
     """Run all tasks of a job into parts; raise what failed, show what was warned of, check that none is missing."""
     chunks, notes = run_rows(job, staging, options)
     raise_failure(notes)
-    for text, category in {n.data["text"]: n.data["category"] for n in notes if n.kind == "warning"}.items():
-        warnings.warn(text, _category(category), stacklevel=3)
+    warn_of(notes, set())
     check_closed(Ran(job.work.tasks, chunks, notes))
     settle(staging, notes)
     return chunks, notes
+
+
+def warn_of(notes: Sequence[Note], told: set[str]) -> None:
+    """Show what tasks warned of, unless it is among the texts ``told``, to which it is added."""
+    for text, category in {n.data["text"]: n.data["category"] for n in notes if n.kind == "warning"}.items():
+        if text not in told:
+            warnings.warn(text, _category(category), stacklevel=4)
+            told.add(text)
 
 
 def raise_failure(notes: Sequence[Note]) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import shutil
+import time
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..chunk import Chunk
 from ..failing import writing
+from ..limits import SPLIT_BYTES
 from ..rrd import ChunkEntry, MessageWriter, StoreEntry, VerifiedPayload
 from .part import PART_SUFFIX, PartJob
 from .runner import RunOptions, run_parts, scratch_folder
@@ -18,13 +22,21 @@ from .staging import Staging
 from .work import Work
 
 _STORE = StoreEntry("recording", "chunkmill", "scratch")
+_LONG: Final = 0.02
+"""Seconds: an iterator that takes longer for a chunk is not asked for another before the chunk is passed on."""
+
+_MOST_SPOOLED: Final = 4096
 
 
 class ScratchFolder:
-    """A scratch folder that is removed when nothing refers to it any more, at the latest when Python ends."""
+    """A scratch folder that is removed when nothing refers to it any more, at the latest when Python ends.
 
-    def __init__(self, path: Path) -> None:
+    One that it lies ``within`` stays as long.
+    """
+
+    def __init__(self, path: Path, within: ScratchFolder | None = None) -> None:
         self.path = path
+        self._within = within
         weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
 
     def keeping(self, payload: VerifiedPayload) -> VerifiedPayload:
@@ -48,23 +60,28 @@ def _facts(p: VerifiedPayload) -> tuple[str, int, int, bytes | None, bytes, int 
 
 @dataclass(frozen=True, slots=True)
 class ScratchPart:
-    """A part in a scratch folder: chunks one after the other. Pickles; the folder belongs to who made it."""
+    """A part in a scratch folder: chunks one after the other. Pickles; the folder belongs to who made it.
+
+    Of one whose chunks ``came_slowly`` more were not waited for.
+    """
 
     path: str
     size: int
     entries: tuple[ChunkEntry, ...]
     folder: ScratchFolder | None = field(default=None, repr=False, compare=False)
+    came_slowly: bool = False
 
     def chunks(self) -> Iterator[Chunk]:
         """The chunks, undecoded."""
         for entry in self.entries:
-            yield _lazy(self.path, entry, self.folder)
+            yield lazy_chunk(self.path, entry, self.folder)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ScratchPart, (self.path, self.size, self.entries)
 
 
-def _lazy(path: str, entry: ChunkEntry, folder: ScratchFolder | None) -> Chunk:
+def lazy_chunk(path: str, entry: ChunkEntry, folder: ScratchFolder | None) -> Chunk:
+    """A chunk that lies in a scratch part, undecoded, which keeps its ``folder``."""
     payload = _ScratchPayload(path, entry.offset, entry.size, entry.header.chunk_id, folder=folder)
     return Chunk.lazy(entry.header, payload)
 
@@ -79,21 +96,66 @@ def collect_chunks(work: Work, options: RunOptions) -> list[Chunk]:
         staging.remove()
         raise
     folder = ScratchFolder(staging.local)
-    return [_lazy(str(staging.local / c.part), c.entry, folder) for c in chunks]
+    return [lazy_chunk(str(staging.local / c.part), c.entry, folder) for c in chunks]
 
 
-def spool(chunks: Iterable[Chunk], part_bytes: int) -> list[ScratchPart]:
-    """Write chunks to scratch parts of about ``part_bytes`` each."""
-    staging = Staging.within(scratch_folder())
-    folder = ScratchFolder(staging.local)
-    parts: list[ScratchPart] = []
-    remaining = iter(chunks)
-    while (part := _spool_one(remaining, folder, len(parts), part_bytes)) is not None:
-        parts.append(part)
+def spool(chunks: Iterable[Chunk]) -> list[ScratchPart]:
+    """Write chunks to scratch parts of about 64 MiB each, uncompressed."""
+    folder = ScratchFolder(Staging.within(scratch_folder()).local)
+    remaining = _Awaited(iter(chunks))
+    written = (_spool_one(remaining, folder, number) for number in itertools.count())
+    parts = list(itertools.takewhile(bool, written))
+    remaining.check()
     return parts
 
 
-def _spool_one(chunks: Iterator[Chunk], folder: ScratchFolder, index: int, part_bytes: int) -> ScratchPart | None:
+def spool_pieces(chunks: Iterable[Chunk]) -> Iterator[ScratchPart]:
+    """Write chunks to scratch parts as they are asked for: of one chunk, of eight, and so on.
+
+    A part ends sooner where chunks come slowly. Each goes when nothing refers to it any more. What the iterator raises
+    comes after the chunks before it.
+    """
+    remaining = _Awaited(iter(chunks))
+    most = 1
+    while remaining.error is None:
+        folder = ScratchFolder(Staging.within(scratch_folder()).local)
+        part = _spool_one(remaining, folder, 0, most, waits=False)
+        if part is None:
+            break
+        yield part
+        most = min(8 * most, _MOST_SPOOLED)
+    remaining.check()
+
+
+class _Awaited(Iterator[Chunk]):
+    """Chunks of an iterator, which end where it raises ``error``; ``is_slow`` is whether the last took a while."""
+
+    def __init__(self, chunks: Iterator[Chunk]) -> None:
+        self._chunks = chunks
+        self.error: Exception | None = None
+        self.is_slow = False
+
+    def __next__(self) -> Chunk:
+        asked = time.perf_counter()
+        try:
+            return next(self._chunks)
+        except StopIteration:
+            raise
+        except Exception as error:  # noqa: BLE001 (raised later)
+            self.error = error
+            raise StopIteration from None
+        finally:
+            self.is_slow = time.perf_counter() - asked > _LONG
+
+    def check(self) -> None:
+        """Raise what the iterator raised."""
+        if self.error is not None:
+            raise self.error
+
+
+def _spool_one(
+    chunks: _Awaited, folder: ScratchFolder, index: int, most: float = math.inf, *, waits: bool = True
+) -> ScratchPart | None:
     first = next(chunks, None)
     if first is None:
         return None
@@ -105,9 +167,12 @@ def _spool_one(chunks: Iterator[Chunk], folder: ScratchFolder, index: int, part_
         writer = MessageWriter(file, _STORE, path=str(folder.path))
         entries.append(writer.append(first))
         uncompressed = entries[0].uncompressed_size
-        while uncompressed < part_bytes and (chunk := next(chunks, None)) is not None:
+        while uncompressed < SPLIT_BYTES and len(entries) < most and (waits or not chunks.is_slow):
+            chunk = next(chunks, None)
+            if chunk is None:
+                break
             entries.append(writer.append(chunk))
             uncompressed += entries[-1].uncompressed_size
         writer.flush()
         size = file.tell()
-    return ScratchPart(str(path), size, tuple(entries), folder)
+    return ScratchPart(str(path), size, tuple(entries), folder, not waits and chunks.is_slow)

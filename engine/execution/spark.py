@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import pyarrow as pa
 
-from ..errors import ReadError, SessionError
+from ..errors import SessionError
 from .by_value import register_by_value, sending
 from .chunk_rows import SPARK_SCHEMA
-from .folders import OPEN_SUFFIX, Folder
 from .gateway import was_interrupted
-from .part import PartJob
 from .session_conf import is_local
 from .shares import shares
 from .work import Task
@@ -44,9 +42,22 @@ class Job(Protocol):
         ...
 
 
-def run_spark(spark: SparkSession, job: PartJob, tasks: Sequence[Task]) -> Iterator[pa.RecordBatch]:
-    """The chunk rows of all tasks, when the stage is done. An interrupt cancels the stage."""
-    slots = _slots(spark)
+class TaskJob(Job, Protocol):
+    """A job that can tell which of its tasks were running when Spark gave up."""
+
+    def begun(self) -> set[int]:
+        """The tasks that began and did not end, as far as that can be seen."""
+        ...
+
+
+def run_spark(
+    spark: SparkSession, job: TaskJob, tasks: Sequence[Task], *, dealt: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """The chunk rows of all tasks, when the stage is done. An interrupt cancels the stage.
+
+    Unless tasks are ``dealt``, each is a task of Spark.
+    """
+    slots = _slots(spark) if dealt else None
     starts = range(len(tasks) + 1) if slots is None else shares([task.size for task in tasks], slots)
     try:
         yield from rows_of(spark, stage_of(spark, job, starts, SPARK_SCHEMA))
@@ -78,17 +89,11 @@ def tries_of(spark: SparkSession) -> int:
     return int(spark.conf.get("spark.task.maxFailures", None) or 4)
 
 
-def _labels(job: PartJob, tasks: Sequence[Task], starts: Sequence[int], share: int) -> str:
+def _labels(job: TaskJob, tasks: Sequence[Task], starts: Sequence[int], share: int) -> str:
     """The input of the task that a worker ran when it died: of its share, what it had begun to write."""
     mine = tasks[starts[share] : starts[share + 1]]
-    folder = Folder.at(job.folder)
-    try:
-        begun = {int(name[:6]) for name in folder.names() if name.endswith(OPEN_SUFFIX)}
-    except (OSError, ValueError, ReadError):
-        begun = set()
-    return " or ".join(
-        task.label for task in mine if not begun.intersection(t.index for t in mine) or task.index in begun
-    )
+    begun = job.begun()
+    return " or ".join([task.label for task in mine if task.index in begun] or [task.label for task in mine])
 
 
 def cores_of(spark: SparkSession) -> int | None:

@@ -84,6 +84,12 @@ class ChunkListSource:
             return self
         return IteratedSource(self.chunks).spooled()
 
+    def spooled_pieces(self) -> tuple[Source[Any], Iterator[Split]]:
+        """The same chunks, those in memory written to scratch as they are needed."""
+        if all(c.payload is not None for c in self.chunks):
+            return self, iter(self.splits())
+        return IteratedSource(self.chunks).spooled_pieces()
+
     def paths(self) -> Sequence[str]:
         """The files that payloads are read from."""
         return sorted({p for c in self.chunks if (p := getattr(c.payload, "path", None)) is not None})

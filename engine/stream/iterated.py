@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from ..chunk import Chunk
 from ..errors import UsageError
-from ..execution.scratch import ScratchPart, spool
-from ..limits import SPLIT_BYTES
+from ..execution.scratch import ScratchPart, spool, spool_pieces
 from .operators import as_chunk
 from .source import Split
 
@@ -48,12 +47,22 @@ class IteratedSource:
 
     def spooled(self) -> SpooledSource:
         """The chunks written to the scratch folder, as a source that tasks can read."""
-        return SpooledSource(spool(self.read(Split("from_iter", 0)), SPLIT_BYTES))
+        return SpooledSource(spool(self.read(Split("from_iter", 0))))
+
+    def spooled_pieces(self) -> tuple[SpooledSource, Iterator[Split]]:
+        """The chunks, written to the scratch folder as they are needed."""
+        parts = spool_pieces(self.read(Split("from_iter", 0)))
+        return SpooledSource([]), (_SpooledSplit(f"from_iter [{n}]", p.size, p) for n, p in enumerate(parts, 1))
 
 
 @dataclass(frozen=True, slots=True)
 class _SpooledSplit(Split):
     part: ScratchPart
+
+    @property
+    def came_slowly(self) -> bool:
+        """Whether more chunks were not waited for."""
+        return self.part.came_slowly
 
 
 class SpooledSource:

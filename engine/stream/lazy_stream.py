@@ -12,6 +12,7 @@ from ..errors import UsageError
 from ..execution.choice import executor_name
 from ..execution.chunk_frames import chunk_frame
 from ..execution.inline import inline_chunks
+from ..execution.iterating import iterated_chunks
 from ..execution.many import Recording
 from ..execution.progress import ProgressListener
 from ..execution.quarantine import QuarantineTable
@@ -29,8 +30,8 @@ from .extensions import extension
 from .frames import FrameSource
 from .iterated import IteratedSource
 from .operators import Drop, Filter, FlatMap, Map, Operator, Selection
-from .plan import BranchNode, MergeNode, Node, OperatorNode, Plan, SourceNode, SplitNode, compile_plan
-from .source import LocalSource, Source
+from .plan import BranchNode, MergeNode, Node, OperatorNode, Plan, SourceNode, SplitNode, compile_plan, unrolled
+from .source import Source, travelling, travelling_in_pieces
 
 if TYPE_CHECKING:
     from ..execution.chunk_frames import DataFrame, SparkSession
@@ -196,7 +197,8 @@ class LazyChunkStream:
     def __iter__(self) -> Iterator[Chunk]:
         if executor_name(None) == "inline":
             return inline_chunks(self._plan(None))
-        return iter(self.to_chunks())
+        plan, splits = unrolled(compile_plan(self._live_node(), travelling_in_pieces))
+        return iterated_chunks(splits, lambda some: replace(plan, splits=some), RunOptions())
 
     def write_rrd(
         self,
@@ -325,7 +327,7 @@ class LazyChunkStream:
         node = self._live_node()
         if executor_name(executor) == "inline":
             return compile_plan(node, passing=passing)
-        return compile_plan(node, _spooled, passing=passing)
+        return compile_plan(node, travelling, passing=passing)
 
     def _planned(self, start: RunStart, plan: Plan) -> RunStart:
         return start.planned(explain_plan(self._node, plan))
@@ -389,11 +391,6 @@ def single_tasks(stream: LazyChunkStream) -> list[Plan]:
 
 def _selection(content: object | None, has_timeline: Any, is_static: Any, components: Any) -> Selection:
     return Selection.of(None if content is None else content_filter(content), has_timeline, is_static, components)
-
-
-def _spooled(source: Source[Any]) -> Source[Any]:
-    """A source that can travel to tasks: chunks in this process's memory are written to scratch parts first."""
-    return source.spooled() if isinstance(source, LocalSource) else source
 
 
 __all__ = ["LazyChunkStream", "plan_recording", "single_tasks", "sink_of", "write_stores"]

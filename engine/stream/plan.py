@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, groupby, repeat
+from operator import itemgetter
 from typing import Any, Protocol, runtime_checkable
 
 from ..chunk import Chunk
@@ -16,7 +18,7 @@ from ..phases import OPERATE, READ, came_in, is_measuring, timed
 from ..rrd import Passage, PassedRun
 from .chain import Chain, Step
 from .operators import Drop, Filter, Operator, Selection
-from .source import Source, Split
+from .source import PiecewiseSource, Source, Split
 
 _log = logging.getLogger("chunkmill")
 
@@ -208,6 +210,20 @@ def compile_plan(
             passed.add(i)
         splits += [(i, split) for split in (source.splits() if found is None else found)]
     return Plan(tuple(read), chains, Packed(splits), frozenset(passed))
+
+
+def unrolled(plan: Plan) -> tuple[Plan, Iterator[tuple[int, Split]]]:
+    """The plan over sources that travel, and its splits, those of this process written as they are taken."""
+    sources = list(plan.sources)
+    splits: list[Iterable[tuple[int, Split]]] = []
+    for at, group in groupby(plan.splits, key=itemgetter(0)):
+        source = sources[at]
+        if isinstance(source, PiecewiseSource):
+            sources[at], pieces = source.spooled_pieces()
+            splits.append(zip(repeat(at), pieces))
+        else:
+            splits.append(list(group))
+    return replace(plan, sources=tuple(sources)), chain.from_iterable(splits)
 
 
 def _passed_splits(source: Source[Any], chain: Chain) -> Sequence[Split] | None:

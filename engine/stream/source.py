@@ -50,3 +50,22 @@ class LocalSource(Protocol):
     def spooled(self) -> Source[Any]:
         """The same chunks as a source that travels."""
         ...
+
+
+@runtime_checkable
+class PiecewiseSource(LocalSource, Protocol):
+    """One whose chunks can be written as they are needed, so that there need be no end of them."""
+
+    def spooled_pieces(self) -> tuple[Source[Any], Iterator[Split]]:
+        """A source that travels, and its splits, which are written as they are taken."""
+        ...
+
+
+def travelling(source: Source[Any]) -> Source[Any]:
+    """A source that can travel to tasks: chunks in this process's memory are written to scratch parts first."""
+    return source.spooled() if isinstance(source, LocalSource) else source
+
+
+def travelling_in_pieces(source: Source[Any]) -> Source[Any]:
+    """A source that can travel to tasks, or whose chunks can be written piece by piece."""
+    return source if isinstance(source, PiecewiseSource) else travelling(source)

@@ -1,0 +1,379 @@
+"""Iteration on Spark: chunks are given as tasks make them, in order, and only a few tasks run ahead.
+
+The tasks of an iteration run as one small Spark job after the other, two at a time. A task tells what it has made piece
+by piece, in a folder of its own that the driver looks into: the first chunk at once, then, less and less often, what
+came since. So the first chunk is there long before its task is done, and a failure comes after what was made before it.
+Where the loop is left, what runs is cancelled and what has not begun never does.
+
+A job has one task for each core, and one that was waited for is followed by one of twice as many, up to sixteen for
+each core; larger ones would let more lie in the scratch folder, smaller ones leave cores idle between two jobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import secrets
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, Protocol, TypeVar
+
+import pyarrow as pa
+
+from ..chunk import Chunk
+from ..errors import SessionError
+from ..failing import writing
+from ..limits import SPLIT_BYTES
+from ..rrd import MessageWriter, StoreEntry, keeping_open
+from .chunk_rows import Note, RowWriter, parse_rows
+from .failures import failure_from_dict, failure_to_dict
+from .folders import OPEN_SUFFIX, Folder
+from .part import PART_SUFFIX, QUARANTINE_SUFFIX, may_pass
+from .quarantine import Row, quarantining, rows_as_bytes, settle
+from .runner import RunOptions, scratch_folder, warn_of
+from .scratch import ScratchFolder, lazy_chunk
+from .staging import Staging
+from .work import Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_STORE = StoreEntry("recording", "chunkmill", "scratch")
+_ROWS_SUFFIX = ".rows"
+_FIRST_PAUSE: Final = 0.01
+_LONGEST_PAUSE: Final = 0.32
+"""Seconds between two pieces of a task, which double with each."""
+
+_LONGEST_TAKING: Final = 0.3
+"""Seconds after which a job begins with the splits that there are, where writing them takes a while."""
+
+_SHORTEST_WAIT: Final = 0.0005
+_LONGEST_WAIT: Final = 0.016
+"""Seconds between two looks for a piece."""
+
+_LONGEST_STOP: Final = 10.0
+"""Seconds that a cancelled job may take to end before it is left to itself."""
+
+_MOST_JOBS: Final = 2
+_MOST_TASKS: Final = 16
+"""Tasks of a job, for each core."""
+
+
+class Sized(Protocol):
+    """A split; ``size`` is in source bytes."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        ...
+
+
+S = TypeVar("S", bound=Sized)
+
+
+@dataclass(frozen=True, slots=True)
+class PiecesJob:
+    """Tasks that tell what they make piece by piece; ``first`` is the number of the first of them in its iteration."""
+
+    work: Work
+    folder: str
+    first: int
+    tries: int
+
+    def run(self, index: int) -> Iterator[pa.RecordBatch]:
+        """Run task ``index``. Everything that there is to tell goes into its folder, so that there are no rows."""
+        staging = Staging(Folder.at(self.folder))
+        if staging.has_failed():
+            return
+        number = self.first + index
+        with writing(self.folder):
+            pieces = _PieceWriter(_task_folder(staging.local, number), index)
+        quarantined: list[Row] = []
+        notes: list[tuple[str, dict[str, Any]]] = []
+        try:
+            with keeping_open(), warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                for chunk in quarantining(self.work.run(index), quarantined):
+                    pieces.add(chunk)
+            if quarantined:
+                name = f"{number:09d}-{pieces.attempt}{QUARANTINE_SUFFIX}"
+                with writing(self.folder):
+                    staging.folder.put(name, rows_as_bytes(quarantined), durable=False)
+                notes.append(("quarantine", {"file": name}))
+            notes += [("warning", {"category": w.category.__name__, "text": str(w.message)}) for w in caught]
+            notes.append(("task", {"chunks": pieces.chunks}))
+        except (Exception, SystemExit) as error:
+            if may_pass(error, self.tries):
+                raise
+            notes = [("failure", failure_to_dict(error, self.work.tasks[index].label))]
+        pieces.tell(notes)
+        yield from ()
+
+    def begun(self) -> set[int]:
+        """The tasks that began to write a piece and did not end it."""
+        begun = Path(self.folder).glob(f"*/*{PART_SUFFIX}{OPEN_SUFFIX}")
+        return {int(path.parent.name) - self.first for path in begun}
+
+
+class _PieceWriter:
+    """Chunks of one attempt at a task, in pieces: a file of messages, and then one of the rows that describe it."""
+
+    def __init__(self, folder: Path, task: int) -> None:
+        folder.mkdir(exist_ok=True)
+        self.attempt = secrets.token_hex(4)
+        self.chunks = 0
+        self._folder = folder
+        self._task = task
+        self._pieces = 0
+        self._pause = _FIRST_PAUSE
+        self._told_at = 0.0
+        self._part = ""
+        self._file: BinaryIO | None = None
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in the next chunk, and tell of it when it is time."""
+        if self._file is None:
+            self._begin()
+        self._batches += self._rows.add(self._writer.append(chunk), self._part)
+        self.chunks += 1
+        if time.monotonic() >= self._told_at + self._pause:
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            self.tell([])
+
+    def tell(self, notes: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        """Let the driver see what came since it was told last, and ``notes``."""
+        if self._file is None:
+            self._begin(part=False)
+        else:
+            self._writer.flush()
+            self._file.close()
+            (self._folder / (self._part + OPEN_SUFFIX)).rename(self._folder / self._part)
+            self._file = None
+        for kind, data in notes:
+            self._rows.note(kind, data)
+        batches = [*self._batches, self._rows.batch()]
+        name = f"{self.attempt}-{self._pieces:06d}{_ROWS_SUFFIX}"
+        with writing(str(self._folder)):
+            with pa.ipc.new_stream(str(self._folder / (name + OPEN_SUFFIX)), batches[0].schema) as stream:
+                for batch in batches:
+                    stream.write_batch(batch)
+            (self._folder / (name + OPEN_SUFFIX)).rename(self._folder / name)
+        self._pieces += 1
+        self._told_at = time.monotonic()
+
+    def _begin(self, *, part: bool = True) -> None:
+        self._rows = RowWriter(self._task, first=self.chunks)
+        self._batches: list[pa.RecordBatch] = []
+        if part:
+            self._part = f"{self.attempt}-{self._pieces:06d}{PART_SUFFIX}"
+            with writing(str(self._folder)):
+                self._file = (self._folder / (self._part + OPEN_SUFFIX)).open("wb", buffering=0)
+            self._writer = MessageWriter(self._file, _STORE, path=str(self._folder))
+
+
+def iterated_chunks(
+    units: Iterator[tuple[int, S]], work_of: Callable[[Sequence[tuple[int, S]]], Work], options: RunOptions
+) -> Iterator[Chunk]:
+    """The chunks of all units, in order, as tasks of ``work_of`` some of them make them.
+
+    A unit is a split with the number of its source. Units are taken from their iterator as they are needed. What it
+    raises, or a task, comes after the chunks before it. What is quarantined goes to its table at the end.
+    """
+    from .session import running_session
+
+    jobs = _Jobs(running_session(options.master, options.conf), units, work_of)
+    told: list[Note] = []
+    warned: set[str] = set()
+    try:
+        for number in itertools.count():
+            if not jobs.begin_to(number):
+                break
+            reader = _PieceReader(jobs.scratch, number)
+            while not reader.is_closed:
+                is_last = jobs.has_ended()
+                yield from reader.read()
+                if reader.is_waiting:
+                    jobs.wait(is_last)
+                else:
+                    jobs.go_on()
+            told += reader.notes
+            warn_of(reader.notes, warned)
+    finally:
+        jobs.stop()
+    settle(jobs.staging, told)
+
+
+class _PieceReader:
+    """What the tries at one task have told. The first that tells of a chunk is believed."""
+
+    def __init__(self, scratch: ScratchFolder, number: int) -> None:
+        self.is_closed = False
+        self.is_waiting = False
+        self.notes: list[Note] = []
+        self._folder = ScratchFolder(_task_folder(scratch.path, number), within=scratch)
+        self._given = 0
+        self._next: dict[str, int] = {}
+
+    def read(self) -> Iterator[Chunk]:
+        """The chunks that were told of since; raises what the task raised behind those before it."""
+        self.is_waiting = True
+        for name in self._names():
+            attempt, _, number = name.removesuffix(_ROWS_SUFFIX).partition("-")
+            if self.is_closed or int(number) != self._next.get(attempt, 0):
+                continue
+            self._next[attempt] = int(number) + 1
+            self.is_waiting = False
+            path = self._folder.path / name
+            with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as stream:
+                chunks, notes = parse_rows(stream)
+            path.unlink()
+            for chunk in chunks:
+                if chunk.position >= self._given:
+                    self._given = chunk.position + 1
+                    yield lazy_chunk(str(self._folder.path / chunk.part), chunk.entry, self._folder)
+            self._take(notes)
+
+    def _names(self) -> list[str]:
+        try:
+            return sorted(p.name for p in self._folder.path.iterdir() if p.suffix == _ROWS_SUFFIX)
+        except FileNotFoundError:
+            return []
+
+    def _take(self, notes: Sequence[Note]) -> None:
+        for note in notes:
+            if note.kind == "failure":
+                raise failure_from_dict(note.data)
+            if note.kind == "task":
+                self.is_closed = note.data["chunks"] == self._given
+        if self.is_closed:
+            self.notes += notes
+
+
+@dataclass(eq=False)
+class _SparkJob:
+    """A job that runs tasks up to before ``stop``."""
+
+    stop: int
+    thread: Any = None
+    error: BaseException | None = field(default=None)
+
+
+class _Jobs(Generic[S]):
+    """The Spark jobs of one iteration: the one whose chunks are given, and one ahead."""
+
+    def __init__(
+        self, spark: SparkSession, units: Iterator[tuple[int, S]], work_of: Callable[[Sequence[tuple[int, S]]], Work]
+    ) -> None:
+        from .spark import cores_of, tries_of
+
+        self.staging = Staging.within(scratch_folder())
+        self.scratch = ScratchFolder(self.staging.local)
+        self._spark = spark
+        self._units = units
+        self._work_of = work_of
+        self._cores = cores_of(spark) or _MOST_TASKS
+        self._tries = tries_of(spark)
+        self._tag = f"chunkmill-{secrets.token_hex(4)}"
+        self._jobs: deque[_SparkJob] = deque()
+        self._begun = 0
+        self._most = self._cores
+        self._pause = _SHORTEST_WAIT
+        self._waited = self._is_slow = self._is_done = False
+        self._error: Exception | None = None
+
+    def begin_to(self, number: int) -> bool:
+        """Begin jobs until task ``number`` has begun; False where there is none. Raises what the units did."""
+        while self._jobs and self._jobs[0].stop <= number:
+            self._jobs.popleft()
+        while self._begun <= number and not self._is_done:
+            self._begin()
+        if self._begun <= number and self._error is not None:
+            raise self._error
+        return number < self._begun
+
+    def _begin(self) -> None:
+        """Begin another job, if there is something to do and not enough runs ahead."""
+        if self._is_done or len(self._jobs) >= (1 if self._is_slow else _MOST_JOBS):
+            return
+        units = list(self._taken())
+        if units:
+            self._start(self._work_of(units), len(units))
+            if self._waited:
+                self._waited = False
+                self._most = min(2 * self._most, _MOST_TASKS * self._cores)
+
+    def _taken(self) -> Iterator[tuple[int, S]]:
+        started, size = time.monotonic(), 0
+        for taken in range(1, self._most + 1):
+            try:
+                unit = next(self._units, None)
+            except Exception as error:  # noqa: BLE001 (raised behind the chunks that came before it)
+                unit, self._error = None, error
+            if unit is None:
+                self._is_done = True
+                return
+            yield unit
+            size += unit[1].size
+            self._is_slow = getattr(unit[1], "came_slowly", False)
+            enough = taken >= self._cores and size >= 2 * self._cores * SPLIT_BYTES
+            if self._is_slow or enough or time.monotonic() > started + _LONGEST_TAKING:
+                return
+
+    def _start(self, work: Work, count: int) -> None:
+        from pyspark import InheritableThread
+
+        from .spark import run_spark
+
+        job = _SparkJob(self._begun + count)
+        body = PiecesJob(work, self.staging.location, self._begun, self._tries)
+
+        def run() -> None:
+            try:
+                self._spark.addTag(self._tag)
+                for _ in run_spark(self._spark, body, work.tasks, dealt=False):
+                    pass
+            except BaseException as error:  # noqa: BLE001 (raised where the chunks are given)
+                job.error = error
+
+        job.thread = InheritableThread(run, session=self._spark, name="chunkmill-iteration", daemon=True)
+        job.thread.start()
+        self._jobs.append(job)
+        self._begun = job.stop
+
+    def has_ended(self) -> bool:
+        """Whether the first job is over; what its tasks had to tell can be seen then."""
+        return not self._jobs[0].thread.is_alive()
+
+    def wait(self, has_ended: bool) -> None:
+        """Wait a little for a task of the first job; raises where it will never tell any more."""
+        if has_ended:
+            raise self._jobs[0].error or SessionError(
+                "a task ended without telling what it made", hint="Run it again.", transient=True
+            )
+        self._pause = min(2 * self._pause, _LONGEST_WAIT)
+        self._waited = True
+        time.sleep(self._pause)
+
+    def go_on(self) -> None:
+        """Begin the next job ahead, now that there was something to give: it would have taken the first one's cores."""
+        self._pause = _SHORTEST_WAIT
+        self._begin()
+
+    def stop(self) -> None:
+        """Cancel what runs, and keep what has not begun from beginning."""
+        if self._jobs:
+            self.staging.mark_failed()
+        until = time.monotonic() + _LONGEST_STOP
+        for job in self._jobs:
+            while job.thread.is_alive() and time.monotonic() < until:
+                with contextlib.suppress(Exception):
+                    self._spark.interruptTag(self._tag)
+                job.thread.join(0.2)
+
+
+def _task_folder(root: Path, number: int) -> Path:
+    return root / f"{number:09d}"
