@@ -167,7 +167,7 @@ class TestKept:
         assert [c.entity_path for c in ChunkStore.open(url)] == ["/e/3"]
         assert [c.entity_path for c in ChunkStore.open(url, version=1)] == ["/e/1", "/e/2"]
         assert ChunkStore.open(url).vacuum() > 0
-        assert [v.number for v in ChunkStore.open(url).versions()] == [2]
+        assert [v.number for v in ChunkStore.open(url).versions()] == [2, 3]
         assert len(names(s3, bucket)) == 3
         assert [c.num_rows for c in ChunkStore.open(url)] == [100]
         with pytest.raises(SourceMissingError, match="there is no version 1"):
