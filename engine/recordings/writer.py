@@ -191,9 +191,7 @@ class StoreWriter:
             return 0
         self._is_behind = True
         self.check()
-        self.version, freed = vacuum_folder(
-            self.folder, self.version, keep=keep, older_than_seconds=older_than_seconds
-        )
+        self.version, freed = vacuum_folder(self.folder, self.version, keep=keep, older_than_seconds=older_than_seconds)
         self._is_behind = False
         return freed
 
