@@ -12,6 +12,7 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,11 +65,12 @@ class Documented(NamedTuple):
         return all(any(fnmatchcase(value, p) for p in patterns.split()) for value, patterns in pairs)
 
 
-def content(path: Path) -> dict[Key, Held]:
-    """What our reader finds in a recording."""
+def content(path: Path, golden: Any = ()) -> dict[Key, Held]:
+    """What our reader finds in a recording; as text where the reference found such a component, else as empty lines."""
+    known = {(e["entity"], e["static"], e["component"]) for e in golden}
     found: dict[Key, Held] = {}
     for chunk in _chunks(path):
-        for key, about, line in _lines(chunk.to_record_batch(), chunk.entity_path, chunk.is_static):
+        for key, about, line in _lines(chunk.to_record_batch(), chunk.entity_path, chunk.is_static, known):
             held = found.setdefault(key, Held([], []))
             if about not in held.variants:
                 held.variants.append(about)
@@ -85,7 +87,9 @@ def _chunks(path: Path) -> Iterator[Chunk]:
         yield from reader.stream(store=store)
 
 
-def _lines(batch: pa.RecordBatch, entity: str, static: bool) -> Iterator[tuple[Key, dict[str, Any], str]]:
+def _lines(
+    batch: pa.RecordBatch, entity: str, static: bool, known: set[Key]
+) -> Iterator[tuple[Key, dict[str, Any], str]]:
     """Each value that is not null: its component, what the component is, and times and value as text."""
     fields = {name: batch.schema.field(name) for name in batch.schema.names}
     about = {name: {k.decode(): v.decode() for k, v in (f.metadata or {}).items()} for name, f in fields.items()}
@@ -100,10 +104,13 @@ def _lines(batch: pa.RecordBatch, entity: str, static: bool) -> Iterator[tuple[K
             "component_type": one.get("rerun:component_type"),
             "timelines": {about[i].get("rerun:index_name") or i: str(fields[i].type) for i in index},
         }
+        key = entity, static, one.get("rerun:component") or name
+        if key not in known:
+            yield from repeat((key, variant, ""), len(batch) - batch.column(name).null_count)
+            continue
         for row, value in enumerate(_values(batch.column(name))):
             if value is not None:
-                at = "|".join(str(ticks[row]) for ticks in times)
-                yield (entity, static, one.get("rerun:component") or name), variant, f"{at}={value}"
+                yield key, variant, f"{'|'.join(str(ticks[row]) for ticks in times)}={value}"
 
 
 def _values(column: pa.Array) -> Iterator[str | None]:

@@ -30,14 +30,10 @@ def differences(recording: str) -> Iterator[Difference]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReadWarning)
-            ours = content(PATHS[recording])
+            ours = content(PATHS[recording], () if failed else golden)
     except ReadError as error:
         if not failed:
             yield Difference(recording, "", "", "fails", str(error))
-        return
-    except ValueError as error:  # the program cannot show every value, whoever has read it
-        if not failed or str(error) not in golden["error"]:
-            raise
         return
     if failed:
         yield Difference(recording, "", "", "error", golden["error"])
