@@ -1,25 +1,16 @@
-"""Memory and processor time of a program with all its processes, seen from outside: Linux's ``/proc``."""
+"""Memory and processor time of a program with all its processes, seen from outside."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+import psutil
+
 _PERIOD = 0.2
-
-
-class Process(NamedTuple):
-    """``kind`` is ``driver`` (a root), ``jvm``, ``worker`` (Python below a root) or ``other``."""
-
-    kind: str
-    name: str
-    parent: int
 
 
 @dataclass
@@ -61,18 +52,18 @@ class Watch:
 
     def _look(self) -> None:
         shares = {"all": 0.0, "jvm": 0.0, "anonymous": 0.0}
-        for pid, process in processes_below(self._roots).items():
+        for process, kind in processes_below(self._roots):
             try:
-                memory = _numbers(Path(f"/proc/{pid}/smaps_rollup"), ("Pss:", "Pss_Anon:"))
-                peak = _numbers(Path(f"/proc/{pid}/status"), ("VmHWM:",))["VmHWM:"]
-                cpu = _cpu_seconds(pid)
-            except (OSError, KeyError):
+                memory = _numbers(Path(f"/proc/{process.pid}/smaps_rollup"), ("Pss:", "Pss_Anon:"))
+                peak = _numbers(Path(f"/proc/{process.pid}/status"), ("VmHWM:",))["VmHWM:"]
+                cpu = _cpu_seconds(process)
+            except (OSError, KeyError, psutil.Error):
                 continue
             shares["all"] += memory["Pss:"]
             shares["anonymous"] += memory["Pss_Anon:"]
-            shares["jvm"] += memory["Pss:"] if process.kind == "jvm" else 0.0
-            self.usage.peak[process.kind] = max(self.usage.peak.get(process.kind, 0.0), peak)
-            self._cpu[pid] = process.kind, cpu
+            shares["jvm"] += memory["Pss:"] if kind == "jvm" else 0.0
+            self.usage.peak[kind] = max(self.usage.peak.get(kind, 0.0), peak)
+            self._cpu[process.pid] = kind, cpu
         self.usage.total = max(self.usage.total, shares["all"])
         self.usage.anonymous = max(self.usage.anonymous, shares["anonymous"])
         self.usage.without_jvm = max(self.usage.without_jvm, shares["all"] - shares["jvm"])
@@ -92,39 +83,41 @@ def watching(*roots: int) -> Iterator[Watch]:
 
 def cpu_seconds(root: int, kind: str) -> float:
     """Processor time that the processes of a kind below ``root`` have taken until now."""
-    return sum(_cpu_seconds(pid) for pid, process in processes_below([root]).items() if process.kind == kind)
+    return sum(_cpu_seconds(process) for process, of in processes_below([root]) if of == kind)
 
 
-def processes_below(roots: list[int]) -> dict[int, Process]:
-    """The processes that ``roots`` have started, and they themselves."""
-    found: dict[int, Process] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                name, _, rest = (entry / "stat").read_text().partition(" (")[2].rpartition(")")
-            except OSError:
-                continue
-            found[int(entry.name)] = Process("other", name, int(rest.split()[1]))
-    below = set(roots)
-    while grown := {pid for pid, process in found.items() if process.parent in below} - below:
-        below |= grown
-    return {pid: found[pid]._replace(kind=_kind(pid, found[pid], roots)) for pid in below if pid in found}
+def processes_below(roots: list[int]) -> list[tuple[psutil.Process, str]]:
+    """The processes that ``roots`` have started, and they themselves, each with its kind.
+
+    ``driver`` (a root), ``jvm``, ``worker`` (Python below a root) or ``other``.
+    """
+    found: dict[int, psutil.Process] = {}
+    for root in roots:
+        with suppress(psutil.NoSuchProcess):
+            top = psutil.Process(root)
+            found |= {process.pid: process for process in [top, *top.children(recursive=True)]}
+    kinds = []
+    for process in found.values():
+        with suppress(psutil.NoSuchProcess):
+            kinds.append((process, _kind(process, roots)))
+    return kinds
 
 
-def _kind(pid: int, process: Process, roots: list[int]) -> str:
-    if process.name.startswith("java"):
+def _kind(process: psutil.Process, roots: list[int]) -> str:
+    name = process.name()
+    if name.startswith("java"):
         return "jvm"
-    if pid in roots:
+    if process.pid in roots:
         return "driver"
-    return "worker" if process.name.startswith("python") else "other"
+    return "worker" if name.startswith("python") else "other"
 
 
 def _numbers(path: Path, names: tuple[str, ...]) -> dict[str, float]:
-    """Lines of ``name kilobytes``, in MB."""
+    """Lines of ``name kilobytes``, in MB: ``psutil`` knows neither the share without mapped files nor the peak."""
     lines = (line.split() for line in path.read_text().splitlines())
     return {words[0]: int(words[1]) * 1024 / 1e6 for words in lines if words[0] in names}
 
 
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+def _cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system

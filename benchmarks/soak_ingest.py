@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 from chunkmill.engine import RecordingStore
 from made_recordings import write_mixture
 from process_tree import processes_below
@@ -28,13 +29,9 @@ _MAIN = "from chunkmill.engine.cli import main; main()"
 def memory_of(root: int) -> dict[str, float]:
     """Resident MB of the processes below ``root``, by kind."""
     found: dict[str, float] = {}
-    for pid, process in processes_below([root]).items():
-        try:
-            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        except OSError:
-            continue
-        resident = next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmRSS")), 0.0)
-        found[process.kind] = found.get(process.kind, 0.0) + resident
+    for process, kind in processes_below([root]):
+        with suppress(psutil.NoSuchProcess):
+            found[kind] = found.get(kind, 0.0) + process.memory_info().rss / 1e6
     return found
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import glob
-import re
 import warnings
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
+
+from wcmatch import glob as wcmatch
 
 from ..errors import ReadWarning, SourceMissingError
 from .bucket import bucket_of
 from .url import ObjectUrl
+
+_FLAGS: Final = wcmatch.GLOBSTAR | wcmatch.DOTGLOB | wcmatch.FORCEUNIX
 
 
 class FoundObject(NamedTuple):
@@ -36,10 +39,10 @@ def find_objects(url: ObjectUrl, suffixes: tuple[str, ...], hidden: tuple[str, .
     parts = url.key.split("/") if url.key else []
     fixed = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     root = ObjectUrl(url.scheme, url.bucket, "/".join(parts[:fixed]))
-    pattern = re.compile(_translated(parts[fixed:])) if is_pattern else None
+    pattern = _compiled("/".join(parts[fixed:])) if is_pattern else None
 
     def is_meant(one: FoundObject) -> bool:
-        return _is_wanted(one, suffixes, hidden) and (pattern is None or bool(pattern.fullmatch(str(one.below))))
+        return _is_wanted(one, suffixes, hidden) and (pattern is None or pattern.match(str(one.below)))
 
     def tell(odd: ObjectUrl, message: str) -> None:
         if is_meant(_found(odd, root)):
@@ -66,35 +69,10 @@ def _is_wanted(found: FoundObject, suffixes: tuple[str, ...], hidden: tuple[str,
     return found.url.name.lower().endswith(suffixes) and not any(p.startswith(hidden) for p in folders)
 
 
-def _translated(parts: list[str]) -> str:
-    """A pattern as a regular expression over keys.
+def _compiled(pattern: str) -> Any:
+    """A pattern, as Python's own ``glob`` understands it of files, for keys.
 
-    >>> bool(re.fullmatch(_translated(["**", "*.mcap"]), "a/b/c.mcap"))
-    True
-    >>> bool(re.fullmatch(_translated(["*", "[a-c]?.mcap"]), "x/b1.mcap"))
-    True
-    >>> bool(re.fullmatch(_translated(["*.mcap"]), "x/b1.mcap"))
-    False
+    >>> [_compiled(p).match("x/b1.mcap") for p in ("**/*.mcap", "*/[a-c]?.mcap", "*.mcap")]
+    [True, True, False]
     """
-    last = len(parts) - 1
-    texts = [
-        (".*" if i == last else "(?:[^/]+/)*") if part == "**" else _one(part) + ("" if i == last else "/")
-        for i, part in enumerate(parts)
-    ]
-    return "".join(texts)
-
-
-def _one(part: str) -> str:
-    pieces = re.split(r"(\*+|\?|\[!?[^\]]+\])", part)
-    return "".join(_piece(piece) for piece in pieces)
-
-
-def _piece(piece: str) -> str:
-    if piece.startswith("*"):
-        return "[^/]*"
-    if piece == "?":
-        return "[^/]"
-    if piece.startswith("[") and piece.endswith("]"):
-        inside = piece[1:-1].replace("\\", r"\\").replace("^", r"\^")
-        return f"[^/{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
-    return re.escape(piece)
+    return wcmatch.compile(pattern.replace("\\", r"\\").replace("[^", r"[\^"), flags=_FLAGS)

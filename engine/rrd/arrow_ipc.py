@@ -21,7 +21,16 @@ _HINT: Final = "The file is damaged; copy it again, or read it with recover=True
 _END_SIZE: Final = 64
 """Room for the end of an Arrow IPC stream, and for what its messages are padded with."""
 
-ARROW_ERRORS: Final = (pa.ArrowException, OSError, MemoryError, ValueError, KeyError, OverflowError, StopIteration)
+ARROW_ERRORS: Final = (
+    pa.ArrowException,
+    OSError,
+    MemoryError,
+    ValueError,
+    KeyError,
+    OverflowError,
+    StopIteration,
+    RuntimeError,  # of pyarrow-hotfix, for an extension type that is pickled code (pyarrow below 21)
+)
 """What Arrow raises for bytes that are not what they should be."""
 
 
@@ -148,8 +157,10 @@ def decode_batch(data: bytes | memoryview, *, path: str, offset: int | None, wha
         batch.validate(full=True)
         _check_names(batch.schema)
         return batch
+    except ReadError:  # a RuntimeError, too
+        raise
     except ARROW_ERRORS as error:
-        reason = "it holds no record batch" if isinstance(error, StopIteration) else str(error) or repr(error)
+        reason = "it holds no record batch" if isinstance(error, StopIteration) else first_line(error)
         raise ReadError(
             f"{what} is not a whole Arrow stream: {reason}", path=path, offset=offset, hint=_HINT
         ) from error
@@ -162,7 +173,13 @@ def decode_schema(data: bytes, *, path: str, offset: int | None, what: str) -> p
         _check_names(schema)
         return schema
     except ARROW_ERRORS as error:
-        raise ReadError(f"{what} is not an Arrow schema: {error}", path=path, offset=offset, hint=_HINT) from error
+        reason = first_line(error)
+        raise ReadError(f"{what} is not an Arrow schema: {reason}", path=path, offset=offset, hint=_HINT) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without what follows: pyarrow-hotfix shows the whole pickle."""
+    return str(error).partition("\n")[0].rstrip(":") or repr(error)
 
 
 def _check_names(schema: pa.Schema) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from typing import Final, NamedTuple
+
+from zlib_ng.zlib_ng import crc32
 
 from ...engine.errors import ReadError
 from ...engine.limits import MAX_SCHEMA_BYTES, MIB
@@ -34,7 +35,7 @@ class Attachment(NamedTuple):
         if self.crc:
             begin = self.offset + HEAD.size
             head = file.read_at(begin, self.data_at - begin, what="an attachment")
-            self._check(file.path, zlib.crc32(out.data, zlib.crc32(head)))
+            self._check(file.path, crc32(out.data, crc32(head)))
 
     def check(self, file: McapFile) -> None:
         """Compare the CRC-32 of all fields before it with the record's, if it has one, in pieces of 1 MiB."""
@@ -42,7 +43,7 @@ class Attachment(NamedTuple):
             crc = 0
             end = self.data_at + self.size
             for step in range(self.offset + HEAD.size, end, _STEP):
-                crc = zlib.crc32(file.read_at(step, min(_STEP, end - step), what="an attachment"), crc)
+                crc = crc32(file.read_at(step, min(_STEP, end - step), what="an attachment"), crc)
             self._check(file.path, crc)
 
     def _check(self, path: str, crc: int) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from typing import NamedTuple, NoReturn
 
 from mcap import records as library
+from zlib_ng.zlib_ng import crc32
 
 from ...engine.errors import ReadError
 from ...engine.limits import MAX_FOOTER
@@ -135,7 +135,7 @@ def _check_summary_crc(file: McapFile, raw: bytes, footer: library.Footer, foote
     if not footer.summary_crc:
         return
     covered = raw + file.read_at(footer_at, FOOTER_SIZE - 4, what="the Footer record")
-    if zlib.crc32(covered) != footer.summary_crc:
+    if crc32(covered) != footer.summary_crc:
         raise ReadError(
             "the CRC of the summary section does not match its data",
             path=file.path,

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from mcap.data_stream import ReadDataStream
 from mcap.exceptions import McapError
+from mcap.opcode import Opcode
 
 from ...engine.errors import ReadError
 
@@ -21,21 +22,22 @@ MAGIC: Final = b"\x89MCAP0\r\n"
 HEAD: Final = struct.Struct("<BQ")
 """Opcode and body length: what every record begins with."""
 
-HEADER: Final = 0x01
-FOOTER: Final = 0x02
-SCHEMA: Final = 0x03
-CHANNEL: Final = 0x04
-MESSAGE: Final = 0x05
-CHUNK: Final = 0x06
-MESSAGE_INDEX: Final = 0x07
-CHUNK_INDEX: Final = 0x08
-ATTACHMENT: Final = 0x09
-ATTACHMENT_INDEX: Final = 0x0A
-STATISTICS: Final = 0x0B
-METADATA: Final = 0x0C
-METADATA_INDEX: Final = 0x0D
-SUMMARY_OFFSET: Final = 0x0E
-DATA_END: Final = 0x0F
+# Plain numbers: they are compared for each record.
+HEADER: Final = Opcode.HEADER.value
+FOOTER: Final = Opcode.FOOTER.value
+SCHEMA: Final = Opcode.SCHEMA.value
+CHANNEL: Final = Opcode.CHANNEL.value
+MESSAGE: Final = Opcode.MESSAGE.value
+CHUNK: Final = Opcode.CHUNK.value
+MESSAGE_INDEX: Final = Opcode.MESSAGE_INDEX.value
+CHUNK_INDEX: Final = Opcode.CHUNK_INDEX.value
+ATTACHMENT: Final = Opcode.ATTACHMENT.value
+ATTACHMENT_INDEX: Final = Opcode.ATTACHMENT_INDEX.value
+STATISTICS: Final = Opcode.STATISTICS.value
+METADATA: Final = Opcode.METADATA.value
+METADATA_INDEX: Final = Opcode.METADATA_INDEX.value
+SUMMARY_OFFSET: Final = Opcode.SUMMARY_OFFSET.value
+DATA_END: Final = Opcode.DATA_END.value
 
 MESSAGE_FIXED: Final = 22
 """Bytes of a message body before its data: channel u16, sequence u32, log time u64, publish time u64."""

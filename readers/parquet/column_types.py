@@ -61,5 +61,5 @@ def _is_milliseconds(datatype: pa.DataType, written: pa.DataType) -> bool:
 def _written(stored: str) -> pa.Schema | None:
     try:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
-    except (binascii.Error, ValueError, pa.ArrowException, OSError):
+    except (binascii.Error, ValueError, pa.ArrowException, OSError, RuntimeError):
         return None  # the library, which reads it too, has not refused it

@@ -20,6 +20,8 @@ from .opening import open_input
 
 _TAIL: Final = 8
 _FEW_ROWS: Final = 1024
+_ERRORS: Final = (pa.ArrowException, OSError, MemoryError, OverflowError, UnicodeDecodeError, RuntimeError)
+"""What the Parquet library raises; ``RuntimeError`` for an extension type that is pickled code (pyarrow below 21)."""
 _KNOWN: Final = inspect.signature(pq.ParquetFile.__init__).parameters
 
 CUT_HINT: Final = "The file is cut short or damaged; copy it again."
@@ -95,7 +97,9 @@ class ParquetFile:
         try:
             for _ in self._file.reader.iter_batches(_FEW_ROWS, [row_group], [leaf], False):
                 pass
-        except (pa.ArrowException, OSError, MemoryError, OverflowError, UnicodeDecodeError):
+        except ReadError:
+            raise
+        except _ERRORS:
             return False
         return True
 
@@ -104,7 +108,9 @@ class ParquetFile:
         """Errors of the Parquet library as ``ReadError``."""
         try:
             yield
-        except (pa.ArrowException, OSError, MemoryError, OverflowError, UnicodeDecodeError) as error:
+        except ReadError:  # a RuntimeError, too
+            raise
+        except _ERRORS as error:
             raise _translated(error, self.path) from error
 
     def _read_footer(self) -> tuple[int, int, Footer]:
@@ -159,7 +165,8 @@ class ParquetFile:
 
 
 def _translated(error: BaseException, path: str) -> ReadError:
-    text = " ".join(str(error).split()) or type(error).__name__
+    said = str(error).partition("\n")[0].rstrip(":") if isinstance(error, RuntimeError) else str(error)
+    text = " ".join(said.split()) or type(error).__name__
     if isinstance(error, pa.ArrowNotImplementedError) or "encrypted" in text:
         return UnsupportedError(f"Parquet error: {text}", path=path, hint="Write the file with other settings.")
     return ReadError(f"Parquet error: {text}", path=path, hint=DAMAGED_HINT)

@@ -5,9 +5,10 @@ Format: https://github.com/apache/parquet-format, ``PageHeader``.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+from zlib_ng.zlib_ng import crc32
 
 from ...engine.bounded import check_limit
 from ...engine.errors import ReadError
@@ -88,7 +89,7 @@ def damaged_page(file: ParquetFile, row_group: int, leaf: int) -> ReadError | No
     begin, end, column = _extent(file, row_group, leaf)
     try:
         for page in _pages(file, begin, end, column):
-            if page.crc is not None and zlib.crc32(file.read_at(page.data, page.compressed)) != page.crc & 0xFFFFFFFF:
+            if page.crc is not None and crc32(file.read_at(page.data, page.compressed)) != page.crc & 0xFFFFFFFF:
                 return ReadError(
                     f"Parquet error: the checksum of a page of {_place(column, row_group)} does not match",
                     path=file.path,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
 from typing import NamedTuple
+
+from zlib_ng.zlib_ng import crc32
 
 from ....engine.errors import ReadError
 from ....engine.limits import MIB
@@ -140,5 +141,5 @@ def _crc(file: McapFile, layout: Layout) -> int:
     """The CRC-32 of everything before the DataEnd record."""
     crc, end = 0, layout.data_end - DATA_END_SIZE
     for begin in range(0, end, MIB):
-        crc = zlib.crc32(file.read_at(begin, min(MIB, end - begin), what="the data section"), crc)
+        crc = crc32(file.read_at(begin, min(MIB, end - begin), what="the data section"), crc)
     return crc

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import glob
 import warnings
+from pathlib import Path
 
 import pytest
 from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.engine.ingest.lister import Lister
-from chunkmill.engine.objects import ObjectUrl, bucket_of
+from chunkmill.engine.objects import ObjectUrl, RemoteFile, bucket_of, upload_to
 from chunkmill.engine.objects.matching import find_objects
 from s3_server import S3Server
 
@@ -86,3 +88,48 @@ def test_another_store_says_which_key_it_is(s3: S3Server, bucket: str, monkeypat
     monkeypatch.setattr(module, "EXTRAS", {"s3": "gcs"})
     with pytest.raises(ReadError, match=r"the key 'p/a//b.mcap' has an empty or relative part"):
         list(bucket_of(ObjectUrl.of(bucket)).list("p"))
+
+
+@pytest.mark.parametrize("name", ["a b", "100%", "a%20b", "ü+&=;@", "a#b?c"])
+def test_keys_that_a_url_writes_otherwise_are_keys_like_others(name: str, s3: S3Server, bucket: str) -> None:
+    opened, key = bucket_of(ObjectUrl.of(bucket)), f"p/{name}/{name}.rrd"
+    opened.put(key, b"one")
+    assert s3.client.get_object(Bucket=opened.url.bucket, Key=key)["Body"].read() == b"one"
+    assert [one.url.key for one in opened.list("p")] == [key]
+    assert [one.url.key for one in opened.list(f"p/{name}")] == [key]
+    with RemoteFile(f"{bucket}/{key}") as file:
+        assert file.pread(0, 3) == b"one"
+    upload = upload_to(ObjectUrl(opened.url.scheme, opened.url.bucket, key))
+    upload.write(b"two")
+    upload.finish()
+    assert opened.get(key) == b"two"
+    assert not opened.create(key, b"three")
+    opened.delete([key])
+    assert not list(opened.list("p"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "meant"),
+    [
+        ("p/**/*.mcap", ["a.mcap", "d/b.mcap", "d/e/c^.mcap"]),
+        ("p/*.mcap", ["a.mcap"]),
+        ("p/**/[a-b].mcap", ["a.mcap", "d/b.mcap"]),
+        ("p/**/[!a].mcap", ["d/b.mcap"]),
+        ("p/**/?[^x].mcap", ["d/e/c^.mcap"]),  # no negation, as in a pattern of files
+        ("p/**/[]b].mcap", ["d/b.mcap"]),
+        ("p/d/**", ["d/b.mcap", "d/e/c^.mcap"]),
+    ],
+)
+def test_patterns_mean_keys_as_they_mean_files(
+    pattern: str, meant: list[str], s3: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    names = ["a.mcap", "d/b.mcap", "d/e/c^.mcap"]
+    put(s3, bucket, *(f"p/{name}" for name in names))
+    for name in names:
+        path = tmp_path / "p" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    files = [Path(one) for one in glob.glob(str(tmp_path / pattern), recursive=True)]  # noqa: PTH207
+    assert sorted(str(p.relative_to(tmp_path / "p")) for p in files if p.is_file()) == meant
+    found = find_objects(ObjectUrl.of(f"{bucket}/{pattern}"), (".mcap",))
+    assert [one.url.key for one in found] == [f"p/{name}" for name in meant]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import resource
 import struct
@@ -10,12 +11,14 @@ from pathlib import Path
 
 import lz4.block
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.engine.rrd import RrdFile
-from chunkmill.engine.rrd.arrow_ipc import decode_batch
+from chunkmill.engine.rrd.arrow_ipc import decode_batch, decode_schema
 from chunkmill.engine.rrd.messages import ArrowMsg
+from chunkmill.readers import ParquetReader
 from rrd_bytes import STORE, frame, image, ipc, join, rrd_bytes, scalars, static, with_arrow_msg, without_footer
 
 GIB = 1 << 30
@@ -35,6 +38,49 @@ def nested() -> Chunk:
         {"t": pa.array([1, 2, 3, 4])},
         [(ComponentDescriptor("c"), pa.array(rows, datatype)), (ComponentDescriptor("w"), words)],
     )
+
+
+class Forbidden(pa.ExtensionType):
+    """What refuses to be read as ``pyarrow-hotfix`` does, whatever pyarrow is here."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), "tests.forbidden")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> pa.ExtensionType:
+        raise RuntimeError("Disallowed deserialization of it:\npickle disassembly:\n   0: .    STOP")
+
+
+def test_an_extension_type_that_is_refused_is_a_read_error(tmp_path: Path) -> None:
+    pa.register_extension_type(Forbidden())
+    try:
+        pickled = {"ARROW:extension:name": "tests.forbidden", "ARROW:extension:metadata": "."}
+        schema = pa.schema([pa.field("a", pa.int64(), metadata=pickled)])
+        batch = pa.record_batch([pa.array([1])], schema=schema)
+        for decode in (decode_batch, decode_schema):
+            with pytest.raises(ReadError, match="Disallowed deserialization of it") as caught:
+                decode(ipc(batch), path="x", offset=0, what="it")
+            assert "pickle" not in str(caught.value)
+        pq.write_table(pa.Table.from_batches([batch]), tmp_path / "x.parquet")
+        with pytest.raises(ReadError, match="Disallowed deserialization of it") as caught:
+            ParquetReader(tmp_path / "x.parquet").stream().to_chunks(executor="inline")
+        assert "pickle" not in str(caught.value)
+    finally:
+        pa.unregister_extension_type("tests.forbidden")
+
+
+def test_pickled_types_run_nothing() -> None:
+    """Below pyarrow 21 they are refused; from there on they are what they store."""
+    pickled = {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": pickle.dumps(print)}
+    batch = pa.record_batch([pa.array([1])], schema=pa.schema([pa.field("a", pa.int64(), metadata=pickled)]))
+    if hasattr(pa, "PyExtensionType"):
+        with pytest.raises(ReadError, match="Disallowed deserialization"):
+            decode_batch(ipc(batch), path="x", offset=0, what="it")
+    else:
+        assert decode_batch(ipc(batch), path="x", offset=0, what="it").schema.types == [pa.int64()]
 
 
 def test_mutated_streams_give_a_batch_or_a_read_error() -> None:

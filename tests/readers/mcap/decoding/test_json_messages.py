@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import json
 import time
 from typing import Any
@@ -14,8 +15,8 @@ from chunkmill.readers.mcap.decoding import Decoded, SchemaError, json_decoder
 from chunkmill.readers.mcap.decoding import json_messages as module
 from chunkmill.readers.mcap.decoding.json_messages import JsonDecoder
 from chunkmill.readers.mcap.decoding.json_schema import parse_json_schema
-from chunkmill.readers.mcap.decoding.json_types import JsonNode
-from hypothesis import HealthCheck, given, settings
+from chunkmill.readers.mcap.decoding.json_types import JsonNode, from_base64
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from json_values import records, sayable, schema_of, values
 
@@ -196,6 +197,21 @@ def test_bad_messages(message: bytes, reason: str) -> None:
         same(decoded, subject.decode_plain(*join(several)))
         assert decoded.bad.tolist() == [i for i, raw in enumerate(several) if raw != good]
         assert any(reason in text for text in decoded.reasons), decoded.reasons
+
+
+@given(st.text("AZaz09+/=-_ \n\u00e9", max_size=12))
+@example("QQ==")
+@example("QR==")  # its last bits are not zero
+@example("QUI")
+@example("QUJD====")
+def test_base64_is_what_the_standard_library_takes(text: str) -> None:
+    try:
+        expected = binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
+        with pytest.raises(ValueError, match=r"."):
+            from_base64(text)
+    else:
+        assert from_base64(text) == expected
 
 
 def test_what_many_write_is_understood() -> None:
