@@ -9,15 +9,10 @@ import click
 from ..locations import reading_location
 from .failures import reported
 from .ingest import compact, ingest, vacuum
-from .options import ConvertOptions, check_regex, check_report, check_svg, parse_conf
+from .options import ConvertOptions, check_id, check_regex, check_report, check_svg, parse_conf
 from .parquet_options import ParquetChoices, parquet_options
 from .quarantine import quarantine
 from .status import status
-
-
-def main() -> None:
-    """Run the command line and leave the process with its exit code."""
-    commands(prog_name="chunkmill")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -40,8 +35,18 @@ def commands() -> None:
     help="A function of a Python file that each recording's stream goes through.",
 )
 @parquet_options
-@click.option("--application-id", metavar="ID", help="Default: the RRD's own; 'chunkmill' for other formats.")
-@click.option("--recording-id", metavar="ID", help="Default: the RRD's own; the file's name for other formats.")
+@click.option(
+    "--application-id",
+    metavar="ID",
+    callback=check_id,
+    help="Default: the RRD's own; 'chunkmill' for other formats.",
+)
+@click.option(
+    "--recording-id",
+    metavar="ID",
+    callback=check_id,
+    help="Default: the RRD's own; the file's name for other formats.",
+)
 @click.option(
     "--recover", is_flag=True, help="Read what can be read of a cut or damaged MCAP or RRD, and say what can't."
 )

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from .failures import reported
-from .options import check_regex, parse_conf
+from .options import check_id, check_regex, parse_conf
 from .parquet_options import ParquetChoices, parquet_options
 
 
@@ -50,7 +50,12 @@ from .parquet_options import ParquetChoices, parquet_options
     "--exclude-topics", multiple=True, metavar="REGEX", callback=check_regex, help="Topics of an MCAP to leave out."
 )
 @parquet_options
-@click.option("--application-id", metavar="ID", help="Default: the RRD's own; 'chunkmill' for other formats.")
+@click.option(
+    "--application-id",
+    metavar="ID",
+    callback=check_id,
+    help="Default: the RRD's own; 'chunkmill' for other formats.",
+)
 @click.option("--recover", is_flag=True, help="Take what can be read of a cut or damaged MCAP or RRD.")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve metrics for Prometheus.")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="At which address.")

@@ -10,12 +10,13 @@ from pathlib import Path, PurePath, PurePosixPath
 
 from ... import readers
 from ...readers.lerobot import is_dataset
-from ..errors import SourceMissingError, UsageError
+from ..errors import ReadError, SourceMissingError, UsageError
 from ..execution.folders import Folder
 from ..inputs.formats import FORMAT_OF_SUFFIX, Format, format_of_name, stem_of
 from ..locations import Location, reading_location
 from ..objects import ObjectUrl
 from ..objects.matching import find_objects, is_one_object
+from .failures import complain
 
 _KINDS = ", ".join(sorted(FORMAT_OF_SUFFIX))
 
@@ -59,6 +60,7 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
     itself unless that is a folder. Raises ``SourceMissingError`` where a folder or a pattern gives nothing, and
     ``UsageError`` where two inputs would become one file or an input would be its own destination.
     """
+    _check_output(output)
     found: dict[tuple[Location, int | None], Input] = {}
     many = False
     for argument in arguments:
@@ -86,6 +88,8 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
 def find_inputs(argument: str) -> Iterator[Input]:
     """The recordings that one argument stands for, in the order of their paths."""
     path = reading_location(argument)
+    if not _is_text(argument):
+        raise UsageError(f"the name {argument!r} is not UTF-8", hint="Rename it: paths are text here.")
     if isinstance(path, ObjectUrl):
         yield from _in_store(path)
     elif path.is_dir():
@@ -107,14 +111,17 @@ def _in_store(url: ObjectUrl) -> Iterator[Input]:
 
 def _in_folder(folder: Path) -> Iterator[Input]:
     empty = True
-    for here, folders, files in os.walk(folder):
+    for here, folders, files in os.walk(folder, onerror=_tell_unlisted):
         if is_dataset(Path(here)):
-            episodes = readers.LeRobotDataset(here).episodes()
-            yield from (Input(Path(here), Path(here).relative_to(folder) / e.recording_id, e.index) for e in episodes)
+            episodes = list(_episodes(Path(here), folder))
+            yield from episodes
             empty = empty and not episodes
             folders.clear()
             continue
         folders[:] = sorted(f for f in folders if not f.startswith("."))
+        for name in folders:
+            if Path(here, name).is_symlink():
+                _tell(Path(here, name), "is a link to a folder, which is not followed")
         for name in sorted(files):
             path = Path(here, name)
             if _is_recording(path):
@@ -126,6 +133,16 @@ def _in_folder(folder: Path) -> Iterator[Input]:
             path=str(folder),
             hint=f"Looked for {', '.join(sorted(FORMAT_OF_SUFFIX))} files.",
         )
+
+
+def _episodes(dataset: Path, folder: Path) -> Iterator[Input]:
+    """Its episodes; of one that cannot be read the dataset itself, for its reader to say why."""
+    inner = dataset.relative_to(folder)
+    try:
+        for episode in readers.LeRobotDataset(dataset).episodes():
+            yield Input(dataset, inner / episode.recording_id, episode.index)
+    except ReadError:
+        yield Input(dataset, inner if inner.parts else Path(dataset.absolute().name))
 
 
 def _matching(pattern: str) -> Iterator[Input]:
@@ -140,7 +157,42 @@ def _matching(pattern: str) -> Iterator[Input]:
 
 
 def _is_recording(path: Path) -> bool:
-    return format_of_name(path.name) is not None and not path.name.startswith(".") and path.is_file()
+    """Whether this is one by its name, and a file; what is one by its name alone is told."""
+    if format_of_name(path.name) is None or path.name.startswith(".") or path.is_dir():
+        return False
+    if not path.is_file():
+        is_link = path.is_symlink()
+        _tell(path, "is a link to a file that does not exist" if is_link else "is not a file, and is passed over")
+    elif not _is_text(str(path)):
+        complain(f"{str(path)!r} has a name that is not UTF-8, and is passed over; rename it", kind="warning")
+    else:
+        return True
+    return False
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _tell_unlisted(error: OSError) -> None:
+    _tell(error.filename, f"cannot be listed, and is passed over: {error.strerror}")
+
+
+def _tell(path: Path | str, text: str) -> None:
+    complain(f"{path} {text}", kind="warning")
+
+
+def _check_output(output: str) -> None:
+    if output == "-":
+        raise UsageError(
+            "an RRD is not written to standard output", hint="Name a file; one that is called '-' is './-'."
+        )
+    if not _is_text(output):
+        raise UsageError(f"the name {output!r} is not UTF-8", hint="Choose another: paths are text here.")
 
 
 def _named(path: Path) -> Path:

@@ -35,6 +35,13 @@ class ConvertOptions:
     quiet: bool = False
 
 
+def check_id(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """Refuse an id of nothing, which would be taken for none."""
+    if value is not None and not value.strip():
+        raise click.BadParameter("an id cannot be empty; leave the option out for the default")
+    return value
+
+
 def check_regex(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse what is no regular expression before anything is read."""
     for value in values:

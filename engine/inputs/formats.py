@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path, PurePath
 
 from ...readers.lerobot import is_dataset
-from ..errors import SourceMissingError, UnsupportedError
+from ..errors import ReadError, SourceMissingError, UnsupportedError
 from ..locations import Location, exists
 from ..objects import RemoteFile
 
@@ -60,7 +60,7 @@ def detect_format(path: Location) -> Format:
     """The format of ``path`` by its suffix, else by its first bytes.
 
     The suffix comes first so that a damaged recording is refused by the reader that knows what is wrong with it.
-    Raises ``SourceMissingError`` and ``UnsupportedError``.
+    Raises ``SourceMissingError``, ``UnsupportedError``, and ``ReadError`` for what is no file.
     """
     if isinstance(path, Path) and path.is_dir():
         if is_dataset(path):
@@ -68,6 +68,12 @@ def detect_format(path: Location) -> Format:
         raise SourceMissingError("this is a folder", path=str(path), hint="Name a recording in it.")
     if not exists(path):
         raise SourceMissingError("there is no such file", path=str(path), hint="Check the spelling of the path.")
+    if isinstance(path, Path) and not path.is_file():
+        raise ReadError(
+            "this is a pipe or a device, and recordings are read by position",
+            path=str(path),
+            hint="Write it to a file, and name that.",
+        )
     known = format_of_name(path.name)
     if known is not None:
         return known

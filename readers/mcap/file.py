@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -42,11 +43,15 @@ class McapFile:
             return
         try:
             self._file = Path(path).open("rb")  # noqa: SIM115 - closed by __exit__
-            self.size = os.fstat(self._file.fileno()).st_size
+            status = os.fstat(self._file.fileno())
+            self.size = status.st_size
         except FileNotFoundError as error:
             raise SourceMissingError("MCAP file not found", path=path) from error
         except OSError as error:
-            raise ReadError(f"the file cannot be opened: {error.strerror}", path=path) from error
+            raise ReadError(f"the file cannot be opened: {error.strerror or error}", path=path) from error
+        if not stat.S_ISREG(status.st_mode):
+            self._file.close()
+            raise ReadError("not a file", path=path, hint="Give the path of a file; a folder or pipe can't be read.")
 
     def _unwrap(self, wrapping: str) -> None:
         with self._file as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,38 @@ def test_such_files_do_not_take_each_others_names() -> None:
     Path("logs/day1/run.mcap.zst").touch()
     with pytest.raises(UsageError, match="run"):
         plan_jobs(["logs"], "out")
+
+
+def test_what_is_passed_over_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("elsewhere").mkdir()
+    Path("logs/linked").symlink_to(Path("elsewhere").absolute())
+    Path("logs/gone.mcap").symlink_to("nowhere.mcap")
+    os.mkfifo("logs/pipe.mcap")
+    Path(os.fsdecode(b"logs/\xff.mcap")).touch()
+    usual = os.scandir
+
+    def scandir(path: str) -> object:
+        if str(path).endswith("day1"):
+            raise PermissionError(13, "Permission denied", path)
+        return usual(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert planned(["logs"], "out").keys() == {"logs/top.RRD", "logs/day2/run.mcap", "logs/day2/view.rbl"}
+    told = capsys.readouterr().err
+    assert "logs/linked is a link to a folder, which is not followed" in told
+    assert "logs/gone.mcap is a link to a file that does not exist" in told
+    assert "logs/pipe.mcap is not a file, and is passed over" in told
+    assert "logs/day1 cannot be listed, and is passed over: Permission denied" in told
+    assert "has a name that is not UTF-8, and is passed over" in told
+    assert told.count("warning") == 5
+
+
+def test_names_that_are_no_text_and_standard_output_are_bad_usage() -> None:
+    for argument, output, message in (
+        (os.fsdecode(b"\xff.mcap"), "out", "is not UTF-8"),
+        ("logs/top.RRD", os.fsdecode(b"\xff.rrd"), "is not UTF-8"),
+        ("logs/top.RRD", "-", "not written to standard output"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            plan_jobs([argument], output)
+    assert planned(["logs/top.RRD"], "./-") == {"logs/top.RRD": "-"}
