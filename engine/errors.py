@@ -16,7 +16,8 @@
     ├── UsageError           the call or the command line is wrong       (ValueError)
     │   ├── SelectorSyntaxError  a query cannot be parsed
     │   └── MissingExtraError    a package of an extra is not installed   (ImportError)
-    └── SessionError         Spark could not be started or was lost      (RuntimeError)
+    └── SessionError         Spark was lost, or a stage of it failed     (RuntimeError)
+        └── SessionStartError  Spark could not be started
 
 Each leaf carries ``path``, ``offset`` (bytes from the start of the file), ``hint`` (what to do) and a stable
 ``code``. Errors pickle, and survive Spark's JVM as the JSON of :meth:`ChunkmillError.to_dict`.
@@ -222,9 +223,15 @@ class MissingExtraError(UsageError, ImportError):
 
 
 class SessionError(ChunkmillError, RuntimeError):
-    """A Spark session could not be started, or was lost while it ran."""
+    """A Spark session was lost while it ran, or could not do what it was asked for."""
 
     code = "chunkmill.session"
+
+
+class SessionStartError(SessionError):
+    """A Spark session could not be started: Java, Spark, a setting or a master is at fault, and no input."""
+
+    code = "chunkmill.session_start"
 
 
 class ReadWarning(UserWarning):
@@ -262,6 +269,7 @@ ERRORS: tuple[type[ChunkmillError], ...] = (
     SelectorSyntaxError,
     MissingExtraError,
     SessionError,
+    SessionStartError,
 )
 """Every class of the tree, each with a ``code`` of its own; one that a user derives from them is none of it."""
 

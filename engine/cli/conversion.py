@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 import click
 
-from ..errors import UsageError
+from ..errors import SessionStartError, UsageError
 from ..inputs.formats import Format, format_of_name
 from ..locations import reading_location
 from ..reports import RunReport, save_report
@@ -27,7 +27,7 @@ def convert_all(arguments: Iterable[str], output: str, options: ConvertOptions) 
     Raises ``UsageError`` where the call is wrong; leaves with exit code 1 where an input failed (2 where every failure
     is one of usage).
     """
-    started = time.perf_counter()
+    began, started = time.time(), time.perf_counter()
     arguments = list(arguments)
     jobs = plan_jobs(arguments, output)
     _check(jobs, options)
@@ -44,7 +44,7 @@ def convert_all(arguments: Iterable[str], output: str, options: ConvertOptions) 
         )
     if reports:
         seconds = time.perf_counter() - started
-        _tell(RunReport.joined(reports, output, seconds) if len(jobs) > 1 else reports[0], options)
+        _tell(RunReport.joined(reports, output, began, seconds) if len(jobs) > 1 else reports[0], options)
     if options.pipeline is not None:
         failures = [(job, options.pipeline.explained(error)) for job, error in failures]
     for job, error in failures:
@@ -94,6 +94,8 @@ def _convert_one(job: Job, options: ConvertOptions) -> tuple[list[RunReport], li
             ProgressBar(job.source.name, quiet=options.quiet) as bar,
         ):
             result = convert_one(job, options, bar)
+    except SessionStartError:
+        raise  # nothing to do with the input
     except Exception as failure:  # noqa: BLE001 (reported by the caller)
         return [], [(job, failure)]
     tell_result(job, result, options)

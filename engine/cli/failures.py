@@ -3,51 +3,50 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 
 import click
 
 from ..errors import ChunkmillError, UsageError
+from ..execution.interrupts import INTERRUPTED, TERMINATED, Terminated, interruptible, signal_since
 from ..locations import Location
 
 FAILED = 1
 BAD_USAGE = 2
-INTERRUPTED = 130
-TERMINATED = 143
-
-
-class _Terminated(BaseException):
-    """SIGTERM arrived; like KeyboardInterrupt, it passes every ``except Exception`` so that staging is cleared."""
 
 
 @contextmanager
 def reported(*, debug: bool) -> Iterator[None]:
     """Run a command: an error in it becomes one paragraph on stderr and an exit code, and a trace with ``debug``."""
-    previous = signal.signal(signal.SIGTERM, _terminate)
-    try:
-        yield
-    except (click.exceptions.Exit, click.ClickException):
-        raise
-    except KeyboardInterrupt:
-        complain("interrupted; nothing was written for the input at hand")
-        raise click.exceptions.Exit(INTERRUPTED) from None
-    except _Terminated:
-        complain("terminated; nothing was written for the input at hand")
-        raise click.exceptions.Exit(TERMINATED) from None
-    except BrokenPipeError:
-        # Whoever read our output has gone; python must not try to flush to it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise click.exceptions.Exit(FAILED) from None
-    except Exception as error:  # noqa: BLE001 (the last line of defence: no trace reaches the user unasked)
-        show(error, debug=debug)
-        raise click.exceptions.Exit(exit_code(error)) from None
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+    began = time.monotonic()
+    with interruptible():
+        try:
+            yield
+        except (click.exceptions.Exit, click.ClickException):
+            raise
+        except (KeyboardInterrupt, Terminated) as interrupt:
+            raise _interrupted(interrupt) from None
+        except BrokenPipeError:
+            # Whoever read our output has gone; python must not try to flush to it at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(FAILED) from None
+        except Exception as error:  # noqa: BLE001 (the last line of defence: no trace reaches the user unasked)
+            interrupt = signal_since(began)
+            if interrupt is not None:
+                raise _interrupted(interrupt) from None
+            show(error, debug=debug)
+            raise click.exceptions.Exit(exit_code(error)) from None
+
+
+def _interrupted(interrupt: BaseException) -> click.exceptions.Exit:
+    """Say so, and give the exit code; ``interrupt`` may say what was done."""
+    word, code = ("terminated", TERMINATED) if isinstance(interrupt, Terminated) else ("interrupted", INTERRUPTED)
+    complain(f"{word}; {str(interrupt) or 'nothing was written for what was at hand'}")
+    return click.exceptions.Exit(code)
 
 
 def show(error: Exception, *, debug: bool, path: Location | None = None) -> None:
@@ -96,7 +95,3 @@ def one_line(text: str) -> str:
     'a b[31m'
     """
     return "".join(c for c in " ".join(text.split()) if c.isprintable())
-
-
-def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    raise _Terminated

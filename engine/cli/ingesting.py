@@ -15,6 +15,7 @@ import click
 
 from ..errors import UsageError
 from ..execution.choice import executor_name
+from ..execution.interrupts import Terminated, note_signal
 from ..ingest import Ingest, IngestListener, IngestQuery
 from ..ingest.durations import seconds_of
 from ..ingest.home import home_of
@@ -94,8 +95,12 @@ def run_ingest(
             **options,
         )
         query = made.start(once=once, every=every or "1s")
-        with _stopped_by_signals(query):
-            _wait(query, as_json=log_json)
+        try:
+            with _stopped_by_signals(query):
+                _wait(query, as_json=log_json)
+        except (KeyboardInterrupt, Terminated) as interrupt:
+            query.interrupt()
+            raise type(interrupt)("the next run does the batch that was cut") from None
         if once:
             _tell_of_quarantine(FileQuarantine(made.home), str(made.home))
 
@@ -140,6 +145,7 @@ def _stopped_by_signals(query: IngestQuery) -> Iterator[None]:
         logger.info("stopping after the running batch; once more stops at once")
         query.stop()
         signal.signal(number, before[signal.Signals(number)])
+        note_signal()
         del frame
 
     for kind in (signal.SIGTERM, signal.SIGINT):

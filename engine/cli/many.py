@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ..execution.choice import executor_name
+from ..execution.interrupts import Terminated
 from ..execution.many import Recording, write_recordings
 from ..execution.runner import RunOptions, scratch_folder
 from ..ingest.digests import landed
@@ -44,7 +45,11 @@ def convert_many(
         executor = executor_name(executor_of(options))
         work.run = RunOptions(executor, options.master, options.conf or None, bar)
         query = JobQuery(_checkpoint(folder, options, arguments), work.run)
-        done = query.run({_key(job): job for job in jobs}, lambda job: exists(job.destination), work.do)
+        try:
+            done = query.run({_key(job): job for job in jobs}, lambda job: exists(job.destination), work.do)
+        except (KeyboardInterrupt, Terminated) as interrupt:
+            told = f"{len(work.reports)} of {len(jobs)} inputs were converted; the same command goes on with the others"
+            raise type(interrupt)(told) from None
     order = {id(job): number for number, job in enumerate(jobs)}
     return work.reports, sorted(work.failures, key=lambda failure: order[id(failure[0])]), len(done)
 
@@ -72,8 +77,8 @@ class _Work:
                 continue
             for text in outcome.report.warnings:
                 complain(text if str(job.source) in text else f"{job.source}: {text}", kind="warning")
-            tell_result(job, outcome.report, self._options)
             self.reports.append(outcome.report)
+            tell_result(job, outcome.report, self._options)
             yield job, True
         for job, _ in self.failures[failed:]:
             yield job, False

@@ -11,16 +11,18 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from ..errors import ChunkmillError, SessionError
+from ..errors import ChunkmillError, SessionStartError
 from .class_archive import ClassArchive
-from .gateway import attach, current_interrupt, delete_at_exit, detach, hush, is_stopped, restore_interrupt
+from .gateway import attach, delete_at_exit, detach, hush, is_stopped
+from .interrupts import give_back, keeping_interrupt, signal_since, take_signals
 from .java import Java, find_java
 from .jvm import Connection, Jvm, class_path, start_jvm
-from .session_conf import DAEMON_MODULE, is_local, jvm_options, session_conf, spark_home, worker_path
+from .session_conf import DAEMON_MODULE, LONGEST_SOCKET, is_local, jvm_options, session_conf, spark_home, worker_path
 from .standby import STANDBY_SOCKET, end_standby, start_standby
+from .starting import await_master, check_environment, start_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,14 +53,14 @@ class DirectSession:
 
     Raises
     ------
-    SessionError
+    SessionStartError
         No usable Java, or the JVM or Spark did not start; nothing is left behind.
     """
 
     settings: dict[str, str]
 
     def __init__(self, master: str, asked: Mapping[str, str]) -> None:
-        self._interrupt = current_interrupt()
+        self._signals: dict[int, Any] = {}
         self._folder = session_folder()
         self._archive: ClassArchive | None = None
         self._jvm: Jvm | None = None
@@ -66,8 +68,10 @@ class DirectSession:
         self._session: SparkSession | None = None
         self._start_again: Callable[[], Jvm] | None = None
         self._master = master
+        self._asked = asked
         self.settings = session_conf(master, asked, self._folder)
         with self._cleared_on_failure():
+            check_environment()
             self._launch(find_java())
 
     @property
@@ -76,9 +80,12 @@ class DirectSession:
         if self._session is None:
             with self._cleared_on_failure():
                 connection = self._connection()
+                await_master(self._master)
                 # Not earlier: until now the JVM and our own imports have kept two cores busy.
                 self._standby = self._start_standby()
-                self._session = attach(connection, sys.executable if is_local(self._master) else None)
+                with keeping_interrupt():
+                    self._session = attach(connection, sys.executable if is_local(self._master) else None)
+                self._signals = take_signals()
                 delete_at_exit(self._session, self._folder)
         return self._session
 
@@ -87,10 +94,12 @@ class DirectSession:
         try:
             yield
         except BaseException as error:
+            told = not isinstance(error, ChunkmillError) and isinstance(error, Exception)
+            failure = start_error(self._master, self._asked, error) if told else None  # while Java can be asked
             self._clear(None)
-            if isinstance(error, ChunkmillError) or not isinstance(error, Exception):
+            if failure is None:
                 raise
-            raise SessionError(f"Spark did not start on {self._master}: {first_line(error)}") from error
+            raise failure from error
 
     @property
     def alive(self) -> bool:
@@ -104,7 +113,7 @@ class DirectSession:
         if self._session is not None:
             hush(self._session)
         self._clear(self._session)
-        if self._archive is not None:
+        if self._archive is not None and signal_since(0.0) is None:
             self._archive.build_in_background()
 
     def _clear(self, session: SparkSession | None) -> None:
@@ -113,7 +122,7 @@ class DirectSession:
         if self._standby is not None:
             end_standby(self._standby)
         detach(session)
-        restore_interrupt(self._interrupt)
+        give_back(self._signals)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _launch(self, java: Java) -> None:
@@ -137,7 +146,7 @@ class DirectSession:
         _import_in_the_meantime()
         try:
             return self._jvm.connection()
-        except SessionError:
+        except SessionStartError:
             if self._archive is None or self._start_again is None:
                 raise
             self._archive.discard()
@@ -146,13 +155,11 @@ class DirectSession:
 
     def _start_standby(self) -> subprocess.Popen[bytes] | None:
         conf = self.settings
+        socket = self._folder / STANDBY_SOCKET
         usual = is_local(conf["spark.master"]) and conf["spark.python.daemon.module"] == DAEMON_MODULE
         changed = any(key.startswith("spark.executorEnv.") for key in conf)
-        return (
-            start_standby(DAEMON_MODULE, worker_path(), self._folder / STANDBY_SOCKET)
-            if usual and not changed
-            else None
-        )
+        fits = len(os.fsencode(socket)) <= LONGEST_SOCKET
+        return start_standby(DAEMON_MODULE, worker_path(), socket) if usual and fits and not changed else None
 
     def _patience(self) -> float:
         """Seconds to give the JVM: none where all that it would tidy up is in our folder, which goes anyway."""
@@ -176,7 +183,7 @@ def session_folder() -> Path:
             Path(local).mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix="chunkmill-spark-", dir=local or None)).resolve()
     except OSError as error:
-        raise SessionError(
+        raise SessionStartError(
             f"no folder for Spark's temporary files: {error.strerror or error}",
             path=local or tempfile.gettempdir(),
             hint="Set CHUNKMILL_SCRATCH to a folder that can be written.",
@@ -188,10 +195,3 @@ def _import_in_the_meantime() -> None:
     for name in _WANTED_SOON:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-
-
-def first_line(error: Exception) -> str:
-    """What Java has to say, out of the long text of a Py4J error."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("java.", "org.apache.", ": java.", ": org.apache."))]
-    return ((told or lines or [repr(error)])[0]).lstrip(": ")[:400]

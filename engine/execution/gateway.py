@@ -10,13 +10,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .jvm import Connection
 
@@ -124,6 +122,26 @@ def delete_at_exit(session: SparkSession, folder: Path) -> None:
     getattr(getattr(jvm, "org.apache.spark.util.ShutdownHookManager$"), "MODULE$").registerShutdownDeleteDir(file)
 
 
+def cancel_jobs() -> None:
+    """Cancel what runs in the classic session of this process, if there is one."""
+    module = sys.modules.get("pyspark.core.context")
+    context = None if module is None else module.SparkContext._active_spark_context
+    if context is not None and context._jsc is not None:
+        context.cancelAllJobs()
+
+
+def leave_connection() -> None:
+    """Have this thread talk to the JVM over a new connection.
+
+    An exception that breaks a call leaves its answer behind, which the next call would take for its own.
+    """
+    module = sys.modules.get("pyspark.core.context")
+    gateway = None if module is None else module.SparkContext._gateway
+    connections = getattr(getattr(gateway, "_gateway_client", None), "thread_connection", None)
+    if connections is not None:
+        connections.connection = None
+
+
 def hush(session: SparkSession) -> None:
     """Tell pyspark that its JVM is about to go: threads of it that would notice by themselves print a traceback."""
     from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
@@ -141,10 +159,21 @@ def hush(session: SparkSession) -> None:
 
 
 def _end_accumulators(context: Any) -> None:
+    """Have the server end itself when it next looks, within half a second; its own ``shutdown`` waits that long.
+
+    A thread that waits instead cannot be started any more while Python ends, from 3.12 on.
+    """
     server = getattr(context, "_accumulatorServer", None)
-    if server is not None:
-        context._accumulatorServer = None
-        threading.Thread(target=server.shutdown, daemon=True).start()
+    if server is None:
+        return
+    context._accumulatorServer = None
+
+    def end() -> NoReturn:
+        server.server_close()
+        raise SystemExit  # of its thread
+
+    server.server_shutdown = True
+    server.service_actions = end
 
 
 def _forget_files(context: Any) -> None:
@@ -184,26 +213,3 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(key, None)
             else:
                 os.environ[key] = value
-
-
-def was_interrupted(error: BaseException) -> bool:
-    """Whether Ctrl-C is behind an error.
-
-    pyspark cancels all jobs and then raises ``KeyboardInterrupt``; ``toArrow``, on its way out, asks Java for the
-    result and replaces it by the error of the cancelled job.
-    """
-    seen: BaseException | None = error
-    while seen is not None and not isinstance(seen, KeyboardInterrupt):
-        seen = seen.__cause__ or seen.__context__
-    return seen is not None
-
-
-def current_interrupt() -> Any:
-    """The handler of Ctrl-C, which pyspark replaces in the main thread."""
-    return signal.getsignal(signal.SIGINT)
-
-
-def restore_interrupt(handler: Any) -> None:
-    """Put the handler of Ctrl-C back, where that is possible (the main thread)."""
-    if handler is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ..errors import PipelineError, SessionError
+from ..errors import PipelineError, SessionError, SessionStartError
 from ..locations import Location
 from ..rrd import StoreEntry
 from .chunk_rows import Note, PartChunk
@@ -111,6 +111,8 @@ def run_groups(
     try:
         stage = GroupedStage(groups, inner, destination, digests=digests)
         ran = stage.run(options)
+    except SessionStartError:
+        raise
     except SessionError as error:
         if len(groups) == 1:
             return [error]

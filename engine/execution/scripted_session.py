@@ -8,23 +8,23 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..errors import ChunkmillError, SessionError
-from .direct_session import first_line, session_folder
+from ..errors import ChunkmillError
+from .direct_session import session_folder
 from .gateway import (
-    current_interrupt,
     detach,
     environment,
     hush,
     is_stopped,
     launched_process,
     quiet_py4j,
-    restore_interrupt,
 )
+from .interrupts import give_back, keeping_interrupt, take_signals
 from .java import Java, find_java
 from .jvm import write_logging
 from .session_conf import runs_here, session_conf, worker_path
+from .starting import await_server, check_environment, start_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,17 +51,21 @@ class ScriptedSession:
     settings: dict[str, str]
 
     def __init__(self, master: str, asked: Mapping[str, str]) -> None:
-        self._interrupt = current_interrupt()
+        self._signals: dict[int, Any] = {}
         self._folder = session_folder()
         self.settings = dict(asked)
         quiet_py4j()
         try:
-            self.session = _remote(master, asked) if master.startswith("sc://") else self._launch(master, asked)
+            with keeping_interrupt():
+                self.session = _remote(master, asked) if master.startswith("sc://") else self._launch(master, asked)
+            self._signals = take_signals()
         except BaseException as error:
+            told = not isinstance(error, ChunkmillError) and isinstance(error, Exception)
+            failure = start_error(master, asked, error) if told else None  # while Java can be asked
             self._clear()
-            if isinstance(error, ChunkmillError) or not isinstance(error, Exception):
+            if failure is None:
                 raise
-            raise SessionError(f"Spark did not start on {master}: {first_line(error)}") from error
+            raise failure from error
 
     @property
     def alive(self) -> bool:
@@ -77,6 +81,7 @@ class ScriptedSession:
     def _launch(self, master: str, asked: Mapping[str, str]) -> SparkSession:
         from pyspark.sql import SparkSession
 
+        check_environment()
         self.settings = session_conf(master, asked, self._folder)
         conf: dict[str, bool | float | int | str | None] = dict(self.settings)
         logging = f"-Dlog4j2.configurationFile={write_logging(self._folder).as_uri()}"
@@ -101,7 +106,7 @@ class ScriptedSession:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        restore_interrupt(self._interrupt)
+        give_back(self._signals)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -123,4 +128,5 @@ def launchable(java: Java, folder: Path) -> Path:
 def _remote(url: str, asked: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
+    await_server(url)
     return SparkSession.builder.config(map=dict(asked)).remote(url).getOrCreate()

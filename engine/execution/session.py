@@ -31,7 +31,7 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import SessionError
+from ..errors import ChunkmillError
 from .choice import check_not_in_task
 from .direct_session import DirectSession
 from .gateway import active_session, share_a_context
@@ -72,10 +72,10 @@ def get_session(master: str | None = None, conf: Mapping[str, str] | None = None
 
     Raises
     ------
-    SessionError
+    SessionStartError
         No usable Java, or Spark did not start.
     """
-    session = running_session(master, conf)
+    session = _session(master, conf, is_asked_for=True)
     if session_is_ours(session) and session not in _reading:
         from .data_sources import register
 
@@ -85,7 +85,14 @@ def get_session(master: str | None = None, conf: Mapping[str, str] | None = None
 
 
 def running_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The session of :func:`get_session`, for pipelines: they need no data sources, which take a while to register."""
+    """The session of :func:`get_session`, for pipelines: they need no data sources, which take a while to register.
+
+    One that :func:`get_session` has given stays as it is, with a warning: frames of it are in the user's hands.
+    """
+    return _session(master, conf, is_asked_for=False)
+
+
+def _session(master: str | None, conf: Mapping[str, str] | None, *, is_asked_for: bool) -> SparkSession:
     global _own
     check_not_in_task()
     with _lock:
@@ -95,6 +102,9 @@ def running_session(master: str | None = None, conf: Mapping[str, str] | None = 
             _warn_where_other(active, master, conf)
             return active
         if own is not None and _satisfies(own, master, conf):
+            return own.made.session
+        if own is not None and not is_asked_for and own.made.session in _reading:
+            _warn_where_other(own.made.session, master, conf)
             return own.made.session
         stop_session()
         _own = _begun(master, conf)
@@ -108,7 +118,7 @@ def start_ahead(master: str | None = None, conf: Mapping[str, str] | None = None
     session is asked for.
     """
     global _own
-    with _lock, contextlib.suppress(SessionError):
+    with _lock, contextlib.suppress(ChunkmillError):
         if _own is None and active_session() is None and starts_directly(wanted_master(master, conf)):
             _own = _begun(master, conf)
 
@@ -157,7 +167,7 @@ def _warn_where_other(spark: SparkSession, master: str | None, conf: Mapping[str
         warnings.warn(
             f"the active Spark session is used as it is; other settings were asked for: {', '.join(other)}",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

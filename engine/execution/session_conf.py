@@ -15,6 +15,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..errors import SessionStartError
+
 DEFAULT_MASTER = "local[*]"
 DAEMON_MODULE = "chunkmill.engine.execution.worker_daemon"
 
@@ -30,6 +32,7 @@ _LEAN: dict[str, str] = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.shuffle.partitions": "8",
+    "spark.starvation.timeout": "8s",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -39,8 +42,11 @@ _LOCAL: dict[str, str] = {
     "spark.executor.heartbeatInterval": "10s",
 }
 _CONF_FILE_LIMIT = 1 << 20
-_LONGEST_SOCKET_FOLDER = 56
-"""A socket's path may have 103 bytes; Spark's names for them have 42."""
+LONGEST_SOCKET = 103
+"""The most bytes of a socket's path."""
+
+_LONGEST_SOCKET_FOLDER = LONGEST_SOCKET - 47
+"""Spark's names of sockets have 42 bytes."""
 
 
 def wanted_master(master: str | None, conf: Mapping[str, str] | None) -> str:
@@ -115,7 +121,7 @@ def jvm_options(conf: Mapping[str, str]) -> list[str]:
     native = conf.get("spark.driver.extraLibraryPath")
     if native:
         wanted.append(f"-Djava.library.path={native}")
-    return [f"-Xmx{_jvm_size(conf['spark.driver.memory'])}", *wanted]
+    return [f"-Xmx{_jvm_size('spark.driver.memory', conf)}", *wanted]
 
 
 def spark_home() -> Path:
@@ -133,11 +139,11 @@ def worker_path() -> str:
     return os.pathsep.join(dict.fromkeys(map(str, wanted)))
 
 
-def _jvm_size(size: str) -> str:
+def _jvm_size(key: str, conf: Mapping[str, str]) -> str:
     """Spark's size notation (``512m``, ``2g``, ``2gb``; a bare number is MiB) in the JVM's."""
-    found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", size.lower())
+    found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", conf[key].lower())
     if found is None:
-        return size
+        raise SessionStartError(f"{key}={conf[key]} is no size", hint="Write it like 512m or 2g.")
     return f"{found.group(1)}{found.group(2) or 'm'}"
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from ..errors import SessionError
 from .by_value import register_by_value, sending
 from .chunk_rows import SPARK_SCHEMA
-from .gateway import was_interrupted
+from .interrupts import Terminated, interrupt_behind, interruptible, waiting_for_jobs
 from .session_conf import is_local
 from .shares import shares
 from .work import Task
@@ -122,19 +122,26 @@ def _parsed(schema: str) -> StructType:
 
 def rows_of(spark: SparkSession, stage: DataFrame) -> Iterator[pa.RecordBatch]:
     """The rows of a stage, when it is done. An interrupt cancels it."""
+    with interruptible():
+        table = _table_of(spark, stage)
+    yield from table.to_batches()
+
+
+def _table_of(spark: SparkSession, stage: DataFrame) -> pa.Table:
     spark.addTag(_TAG)
     try:
-        table = stage.toArrow()
-    except KeyboardInterrupt:
+        with waiting_for_jobs():
+            return stage.toArrow()
+    except (KeyboardInterrupt, Terminated):
         spark.interruptTag(_TAG)
         raise
     except Exception as error:
-        if was_interrupted(error):
-            raise KeyboardInterrupt from None
+        interrupt = interrupt_behind(error)
+        if interrupt is not None:
+            raise type(interrupt) from None
         raise _session_error(error) from error
     finally:
         spark.removeTag(_TAG)
-    yield from table.to_batches()
 
 
 def run_tasks(job: Job, starts: Sequence[int], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -166,8 +173,14 @@ def _session_error(error: Exception) -> SessionError:
         if lost
         else "Run with --debug for Spark's own report."
     )
+    no_python = re.search(r'Cannot run program "([^"]+)"', str(error))
     if missing is not None:
         hint = _missing_hint(missing[1])
+    elif no_python is not None:
+        hint = (
+            f"Workers are started as {no_python[1]}, which is not there: PYSPARK_PYTHON or spark.pyspark.python names "
+            "it. Name a Python with chunkmill before the session is made."
+        )
     said = "a Python worker ended unexpectedly" if lost else said[:300]
     return SessionError(f"the Spark stage failed: {said}", hint=hint, transient=lost)
 

@@ -7,7 +7,10 @@ away by the next one onto the same destination.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
+import os
 import secrets
 import time
 from pathlib import Path
@@ -18,12 +21,16 @@ from ..failing import writing
 from ..locations import Location
 from ..objects import ObjectUrl, bucket_of
 from .folders import Folder, LocalFolder, ObjectFolder
+from .interrupts import interruptible
 from .processes import is_gone, this_process
 
 _MARK = ".chunkmill-"
 _OWNER = "owner.json"
 _FAILED = "failed"
 _REMOTE = ".chunkmill-staging"
+_GONE = "-gone"
+_LONGEST_NAME = 200
+"""Bytes of a destination's name that its staging folder carries whole; file systems take 255."""
 _GRACE_SECONDS = 60.0
 
 
@@ -32,6 +39,7 @@ class Staging:
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
+        self._signals = interruptible()
 
     @property
     def local(self) -> Path:
@@ -53,7 +61,7 @@ class Staging:
                 if _is_abandoned(run):
                     run.remove()
             return cls._make(ObjectFolder(runs / secrets.token_hex(6)), destination)
-        prefix = f".{destination.name}{_MARK}"
+        prefix = f".{_short(destination.name)}{_MARK}"
         for left in destination.parent.glob(f"{_escaped(prefix)}*"):
             if _is_abandoned(LocalFolder(left)):
                 LocalFolder(left).remove()
@@ -94,16 +102,27 @@ class Staging:
         return self.folder.exists(f"{_FAILED}-{group}")
 
     def remove(self) -> None:
-        """Remove the folder and all in it."""
-        self.folder.remove()
+        """Remove the folder and all in it: under another name, so that a task that was cancelled adds nothing."""
+        folder = self.folder
+        if isinstance(folder, LocalFolder):
+            with contextlib.suppress(OSError):
+                folder = LocalFolder(folder.location.rename(f"{folder.location}{_GONE}"))
+        folder.remove()
 
     def __enter__(self) -> Staging:
+        self._signals.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.remove()
+        try:
+            self.remove()
+        except BaseException:  # interrupted in that
+            self.remove()
+            raise
+        finally:
+            self._signals.__exit__(kind, error, trace)
 
 
 def remove_runs(location: Location) -> int:
@@ -120,6 +139,14 @@ def remove_runs(location: Location) -> int:
             freed += sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
             LocalFolder(path).remove()
     return freed
+
+
+def _short(name: str) -> str:
+    """``name``, or what stands for it where a folder's name would become too long with more around it."""
+    whole = os.fsencode(name)
+    if len(whole) <= _LONGEST_NAME:
+        return name
+    return f"{whole[:64].decode(errors='ignore')}-{hashlib.sha256(whole).hexdigest()[:16]}"
 
 
 def _escaped(name: str) -> str:

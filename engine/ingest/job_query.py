@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from ..errors import SessionError
+from ..execution.interrupts import Terminated
 from ..execution.runner import RunOptions
 from ..failing import writing
 from ..recordings.lease import Lease
@@ -120,6 +121,9 @@ class JobQuery:
         try:
             while not query.wait(_WAIT):
                 pass
+        except (KeyboardInterrupt, Terminated):
+            query.interrupt()
+            raise
         finally:
             query.stop()
         if reached < newest:

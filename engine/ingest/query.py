@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..errors import SessionError, SourceMissingError
+from ..execution.interrupts import Terminated, interruptible, raise_in_thread
 from ..execution.runner import RunOptions
 from ..locations import Location
 from ..recordings import StoreWriter
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _RECENT: Final = 100
 _WAIT: Final = 0.05
+_CLEARING: Final = 1.0
 _PATIENCE: Final = 3
 """Looks of a single run in which files are still being written, after the time in which they should have settled."""
 
@@ -62,6 +64,8 @@ class IngestQuery:
         self._error: BaseException | None = None
         self._done = parts.writer.version.batches.get(parts.query_id, 0) if parts.writer.version else 0
         self._running: int | None = None
+        self._is_interrupted = False
+        self._executing: _Executing | None = None
         self._recent: deque[BatchResult] = deque(maxlen=_RECENT)
         self._thread = threading.Thread(target=self._run, name="chunkmill-ingest", daemon=True)
         self._thread.start()
@@ -82,9 +86,17 @@ class IngestQuery:
         return list(self._recent)
 
     def await_termination(self, timeout: float | None = None) -> bool:
-        """Wait for the end, at most ``timeout`` seconds; whether it has come. Raises what ended it, if it failed."""
-        if not self._ended.wait(timeout):
-            return False
+        """Wait for the end, at most ``timeout`` seconds; whether it has come. Raises what ended it, if it failed.
+
+        SIGTERM meanwhile ends it at once, unless the program has an answer of its own to that.
+        """
+        with interruptible():
+            try:
+                if not self._ended.wait(timeout):
+                    return False
+            except Terminated:
+                self.interrupt()
+                raise
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -97,6 +109,16 @@ class IngestQuery:
         """
         self._stopping.set()
 
+    def interrupt(self) -> None:
+        """End it at once; what the running batch has begun is taken back, which is given a second or two."""
+        if self._is_interrupted:
+            return
+        self._is_interrupted = True
+        self._stopping.set()
+        if self._executing is not None:
+            self._executing.interrupt()
+        self._ended.wait(_CLEARING)
+
     # --- the loop
 
     def _run(self) -> None:
@@ -105,7 +127,7 @@ class IngestQuery:
         try:
             parts.listener.started(parts.query_id, parts.source, str(parts.home))
             self._finish_last()
-            executing: _Executing = _Inline(self) if parts.run.executor == "inline" else _Spark(self)
+            executing = self._executing = _Inline(self) if parts.run.executor == "inline" else _Spark(self)
             try:
                 if self._once:
                     self._take_what_is_there(executing)
@@ -219,6 +241,9 @@ class _Executing:
     def end(self) -> None:
         """Stop."""
 
+    def interrupt(self) -> None:
+        """Have the running batch end at once."""
+
 
 class _Inline(_Executing):
     """Runs batches on this thread."""
@@ -228,6 +253,12 @@ class _Inline(_Executing):
         done = self.query._done  # noqa: SLF001 (same module)
         if self.parts.landing.log.newest() > done:
             self.query.handle(done + 1, self.parts.landing.log.files(done + 1))
+
+    def interrupt(self) -> None:
+        """Have the running batch end at once."""
+        thread = self.query._thread.ident  # noqa: SLF001 (same module)
+        if thread is not None:
+            raise_in_thread(thread)
 
 
 class _Spark(_Executing):
@@ -280,6 +311,11 @@ class _Spark(_Executing):
         """Stop the query."""
         if self._query is not None:
             self._query.stop()
+
+    def interrupt(self) -> None:
+        """Have the running batch end at once."""
+        if self._query is not None:
+            self._query.interrupt()
 
 
 class _StoppedError(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import SessionError, UsageError
+from ..execution.interrupts import cancel_jobs_while, raise_in_thread
 from ..execution.runner import RunOptions
 from .checkpoint import Checkpoint
 from .files import LandedFile
@@ -25,6 +27,10 @@ POLLING: Final = "100 milliseconds"
 _NOTING: Final = 2.0
 """Seconds that Spark gets to note a batch as done. Interrupted in that, it leaves drafts, and the batch comes again."""
 
+_CLEARING: Final = 1.0
+_STOPPING: Final = 0.3
+"""Seconds that an interrupted batch gets to clear up, and then Spark to stop the query."""
+
 _TORN: Final = "next on empty iterator"
 
 Handle = Callable[[int, Sequence[LandedFile]], None]
@@ -38,6 +44,9 @@ class SparkQuery:
         self._checkpoint = checkpoint
         self._handle = handle
         self.error: BaseException | None = None
+        self._turn = threading.Lock()
+        self._thread: int | None = None
+        self._is_interrupted = False
         checkpoint.check_spark()
         spark = _session(run)
         register_landing(spark)
@@ -49,6 +58,10 @@ class SparkQuery:
 
     def _batch(self, frame: DataFrame, _number: int) -> None:
         """Handle the entries of a micro-batch; ``_number`` is Spark's, which may skip and repeat."""
+        with self._turn:
+            if self._is_interrupted:
+                raise RuntimeError("interrupted")
+            self._thread = threading.get_ident()
         try:
             rows = sorted(frame.collect(), key=lambda row: row["entry"])
             for entry, found in groupby(rows, key=lambda row: row["entry"]):
@@ -59,6 +72,9 @@ class SparkQuery:
         except BaseException as error:
             self.error = error
             raise RuntimeError("interrupted") from error  # else the JVM would wait for an answer for ever
+        finally:
+            with self._turn:
+                self._thread = None
 
     @property
     def is_active(self) -> bool:
@@ -84,11 +100,29 @@ class SparkQuery:
 
     def stop(self) -> None:
         """End it, once Spark has noted that the last batch is done. A batch that runs longer is interrupted."""
+        if self._is_interrupted:
+            return
         until = time.monotonic() + _NOTING
         with contextlib.suppress(Exception):
             while self.is_active and not self._checkpoint.has_noted_all() and time.monotonic() < until:
                 time.sleep(0.02)
+        self._stop()
+
+    def _stop(self) -> None:
+        with contextlib.suppress(Exception):
             self._query.stop()
+
+    def interrupt(self) -> None:
+        """End it now, the batch that runs included; returns when that has cleared up, which is given a second."""
+        with self._turn:
+            self._is_interrupted = True
+            if self._thread is not None:
+                raise_in_thread(self._thread)
+        cancel_jobs_while(lambda: self._thread is not None, _CLEARING)
+        # From another thread, as it may take its time.
+        stopping = threading.Thread(target=self._stop, daemon=True)
+        stopping.start()
+        stopping.join(_STOPPING)
 
     def _told(self, failure: Exception) -> BaseException:
         if self.error is not None:

@@ -84,16 +84,24 @@ class RunReport:
         return max(seconds) / middle if middle > 0 else 0.0
 
     @classmethod
-    def joined(cls, reports: Sequence[RunReport], destination: str, seconds: float) -> RunReport:
-        """Several runs, together ``seconds`` long, as one report: figures added up, tasks on one axis of time."""
+    def joined(cls, reports: Sequence[RunReport], destination: str, began: float, seconds: float) -> RunReport:
+        """Several runs as one report: figures added up, tasks on one axis of time.
+
+        They ``began`` together at that Unix time and took ``seconds``; ``start`` is what came before the first task,
+        but for planning.
+        """
         first = reports[0]
         entities: dict[str, list[int]] = {}
         for entity in (e for report in reports for e in report.entities):
             counts = entities.setdefault(entity.entity_path, [0, 0, 0])
             for i, n in enumerate((entity.chunks, entity.rows, entity.bytes)):
                 counts[i] += n
-        moved = [(task, r.started - first.started) for r in reports for task in r.tasks]
+        moved = [(task, r.started - began) for r in reports for task in r.tasks]
         names = dict.fromkeys(name for report in reports for name in report.phases)
+        phases = {name: sum(r.phases.get(name, 0.0) for r in reports) for name in names}
+        first_task = min((task.start + shift for task, shift in moved), default=0.0)
+        planned = sum(r.phases.get("plan", 0.0) for r in reports if r.started - began < first_task)
+        phases["start"] = max(0.0, first_task - planned)
         return cls(
             splits=sum(r.splits for r in reports),
             chunks=sum(r.chunks for r in reports),
@@ -103,11 +111,11 @@ class RunReport:
             seconds=seconds,
             warnings=tuple(dict.fromkeys(text for r in reports for text in r.warnings)),
             bytes_passed=sum(r.bytes_passed for r in reports),
-            started=first.started,
+            started=began,
             executor=first.executor,
             destination=destination,
             plan="\n".join(r.plan for r in reports),
-            phases={name: sum(r.phases.get(name, 0.0) for r in reports) for name in names},
+            phases=phases,
             tasks=[replace(t, index=i, start=t.start + shift) for i, (t, shift) in enumerate(moved)],
             entities=sorted(
                 (EntityReport(path, *counts) for path, counts in entities.items()),

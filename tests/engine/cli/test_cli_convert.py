@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -192,3 +193,28 @@ def test_spark_gives_what_inline_gives(data: Path, tmp_path: Path, spark: object
         out = tmp_path / f"{executor}.rrd"
         assert run("convert", data / "demo.mcap", "-o", out, "--executor", executor).exit_code == 0
     assert rows(tmp_path / "spark.rrd") == rows(tmp_path / "inline.rrd")
+
+
+def test_a_pipe_is_told_as_one(data: Path, tmp_path: Path) -> None:
+    read, write = os.pipe()
+    try:
+        result = run("convert", f"/dev/fd/{read}", "-o", tmp_path / "out.rrd")
+    finally:
+        os.close(read)
+        os.close(write)
+    assert result.exit_code == 1
+    assert f"/dev/fd/{read}: this is a pipe or a device, and recordings are read by position." in result.stderr
+
+
+@pytest.mark.parametrize("name", ["x" * 251 + ".rrd", "é" * 125 + ".rrd"])
+def test_an_output_may_have_the_longest_name_there_is(name: str, data: Path, tmp_path: Path) -> None:
+    result = run("convert", data / "mcap" / "rosbag2__talker.mcap", "-o", tmp_path / name)
+    assert result.exit_code == 0, result.output
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("option", ["--application-id", "--recording-id"])
+def test_an_empty_id_is_bad_usage(option: str, data: Path, tmp_path: Path) -> None:
+    result = run("convert", data / "demo.mcap", "-o", tmp_path / "out.rrd", option, "")
+    assert result.exit_code == 2
+    assert "an id cannot be empty" in result.stderr

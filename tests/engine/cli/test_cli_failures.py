@@ -50,11 +50,12 @@ def test_debug_shows_the_trace(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_interruption_and_termination_have_the_usual_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
     assert outcome(KeyboardInterrupt(), capsys)[0] == 130
     with pytest.raises(click.exceptions.Exit) as caught, reported(debug=False):
         os.kill(os.getpid(), signal.SIGTERM)
     assert caught.value.exit_code == 143
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_errors_of_the_system_name_the_file(tmp_path: Path) -> None:

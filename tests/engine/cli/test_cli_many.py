@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -180,3 +181,53 @@ def test_in_a_connect_session_there_is_no_streaming_query(
     monkeypatch.setattr(spark_query, "SparkQuery", None)
     assert run("convert", source, "-o", tmp_path / "out", "--executor", "spark").exit_code == 0
     assert len(written(tmp_path / "out")) == 10
+
+
+def test_outputs_by_relative_paths_come_out_where_tasks_have_other_folders(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any
+) -> None:
+    """Workers stay in the folder in which their daemon was started, as those of a cluster are in another."""
+    assert spark.range(2).count() == 2
+    monkeypatch.chdir(tmp_path)
+    result = run("convert", source.name, "-o", "out", "--executor", "spark")
+    assert result.exit_code == 0, result.output
+    assert "in/003.rrd -> out/003.rrd" in result.stderr
+    assert len(written(tmp_path / "out")) == 10
+
+
+def test_a_dataset_that_cannot_be_read_stops_nothing_else(source: Path, tmp_path: Path) -> None:
+    (source / "broken" / "meta").mkdir(parents=True)
+    (source / "broken" / "meta" / "info.json").write_text("{")
+    result = run("convert", source, "-o", tmp_path / "out")
+    assert result.exit_code == 1
+    assert len(written(tmp_path / "out")) == 10
+    assert "info.json: is no JSON" in result.stderr
+    assert "1 of 11 inputs failed" in result.stderr
+
+
+def test_the_figures_of_many_have_the_start_in_them(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = many._checkpoint
+
+    def slow(*arguments: Any) -> Path:
+        time.sleep(0.5)  # as Spark takes to start
+        return usual(*arguments)
+
+    monkeypatch.setattr(many, "_checkpoint", slow)
+    out = tmp_path / "run.json"
+    result = run("convert", source, "-o", tmp_path / "out", "--stats", "--report", out)
+    assert result.exit_code == 0, result.output
+    report = json.loads(out.read_text())
+    assert 0.5 <= report["phases"]["start"] < report["seconds"]
+    assert min(task["start"] for task in report["tasks"]) >= 0.5
+    assert "until the first task began" in result.stderr
+
+
+def test_an_interrupt_of_many_tells_what_was_finished(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_after(3, monkeypatch)
+    result = run("convert", source, "-o", tmp_path / "out")
+    assert result.exit_code == 130
+    assert "interrupted; 3 of 10 inputs were converted; the same command goes on with the others" in result.stderr

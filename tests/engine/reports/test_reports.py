@@ -106,10 +106,10 @@ def test_reports_of_several_runs_add_up() -> None:
         entities=[EntityReport("/b", 1, 4, 150), EntityReport("/a", 1, 1, 50)], sizes_out=SizeHistogram({4: 1, 9: 1}),
         warnings=("w", "v"),
     )  # fmt: skip
-    both = RunReport.joined([one, two], "out", 4.0)
-    assert (both.splits, both.chunks, both.rows, both.bytes_in, both.bytes_out, both.seconds) == (2, 3, 25, 150, 290, 4)
-    assert both.phases == pytest.approx({"plan": 0.3, "read": 1.0, "commit": 0.3})
-    assert [(t.index, t.start) for t in both.tasks] == [(0, 0.5), (1, 3.25)]
+    both = RunReport.joined([one, two], "out", 95.0, 9.0)
+    assert (both.splits, both.chunks, both.rows, both.bytes_in, both.bytes_out, both.seconds) == (2, 3, 25, 150, 290, 9)
+    assert both.phases == pytest.approx({"plan": 0.3, "read": 1.0, "commit": 0.3, "start": 5.4})
+    assert [(t.index, t.start) for t in both.tasks] == [(0, 5.5), (1, 8.25)]
     assert both.entities == [EntityReport("/b", 1, 4, 150), EntityReport("/a", 3, 21, 140)]
     assert both.sizes_out == SizeHistogram({4: 3, 9: 1})
     assert both.warnings == ("w", "v")
