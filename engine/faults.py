@@ -45,6 +45,7 @@ POINTS: Final[Mapping[str, str]] = {
     "lease.take": "the lease on a store is taken",
     "compact.run": "compaction has written its shards, nothing names them",
     "compact.commit": "the version of a compaction is there",
+    "vacuum.publish": "the version of a vacuum is there, nothing is removed",
     "vacuum.versions": "vacuum has removed old versions, not yet what only they named",
     "vacuum.files": "vacuum has removed some files",
 }

@@ -24,7 +24,6 @@ from ..ingest.log import IngestLog
 from ..ingest.quarantine import FileQuarantine
 from ..locations import located
 from ..recordings import RecordingStore
-from ..recordings.lease import Lease
 from ..store import OptimizationProfile
 from ..units import size as shown_size
 from .failures import exit_code, paragraph
@@ -170,8 +169,6 @@ def bytes_of(text: str) -> int:
 
 
 def vacuum_store(store: str, keep: int, older_than: str) -> None:
-    """Vacuum a store, under its lease."""
-    home = home_of(located(store))
-    with Lease.take(home, "vacuum"):
-        freed = RecordingStore.open(home).vacuum(keep=keep, older_than_seconds=seconds_of(older_than))
+    """Vacuum a store."""
+    freed = RecordingStore.open(home_of(located(store))).vacuum(keep=keep, older_than_seconds=seconds_of(older_than))
     click.echo(f"{shown_size(freed)} freed", file=sys.stdout)

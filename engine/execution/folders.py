@@ -114,6 +114,10 @@ class Folder(ABC):
         """Remove files."""
 
     @abstractmethod
+    def total(self) -> int:
+        """The bytes of all files in the folder and below."""
+
+    @abstractmethod
     def remove(self) -> None:
         """Remove the folder and all in it, as far as possible."""
 
@@ -185,6 +189,10 @@ class LocalFolder(Folder):
         for name in names:
             (self.location / name).unlink(missing_ok=True)
 
+    def total(self) -> int:
+        """The bytes of all files in the folder and below."""
+        return sum(path.stat().st_size for path in self.location.rglob("*") if path.is_file())
+
     def remove(self) -> None:
         """Remove the folder and all in it, as far as possible."""
         shutil.rmtree(self.location, ignore_errors=True)
@@ -253,6 +261,10 @@ class ObjectFolder(Folder):
         keys = [self._key(name) for name in names]
         if keys:
             bucket_of(self.location).delete(keys)
+
+    def total(self) -> int:
+        """The bytes of all objects below."""
+        return sum(found.size for found in bucket_of(self.location).list(self.location.key))
 
     def remove(self) -> None:
         """Remove all objects below, as far as possible."""

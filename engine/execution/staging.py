@@ -101,6 +101,16 @@ class Staging:
         """Whether a task of this group failed."""
         return self.folder.exists(f"{_FAILED}-{group}")
 
+    def check(self) -> None:
+        """Raise a transient ``WriteError`` where the folder is gone: others have taken its run for dead."""
+        if not self.folder.exists(_OWNER):
+            raise WriteError(
+                "the staging folder was removed while it was used",
+                path=self.location,
+                hint="Nothing of this run is visible; run it again.",
+                transient=True,
+            )
+
     def remove(self) -> None:
         """Remove the folder and all in it: under another name, so that a task that was cancelled adds nothing."""
         folder = self.folder
@@ -125,20 +135,13 @@ class Staging:
             self._signals.__exit__(kind, error, trace)
 
 
-def remove_runs(location: Location) -> int:
-    """Remove the staging folders of all runs onto something right in ``location``; gives the bytes freed.
-
-    Only for where nobody writes: whose runs they are is not asked. In an object store bytes are not counted.
-    """
+def runs_onto(location: Location) -> list[Folder]:
+    """The staging folders of all runs onto something right in ``location``; whose they are is not asked."""
     if isinstance(location, ObjectUrl):
-        ObjectFolder(location / _REMOTE).remove()
-        return 0
-    freed = 0
-    for path in location.iterdir():
-        if path.name.startswith(".") and _MARK in path.name and path.is_dir():
-            freed += sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
-            LocalFolder(path).remove()
-    return freed
+        places = _names_below(location / _REMOTE)
+        return [run for place in places for run in _runs_below(location / _REMOTE / place)]
+    found = (path for path in location.iterdir() if path.name.startswith(".") and _MARK in path.name)
+    return [LocalFolder(path) for path in sorted(found) if path.is_dir()]
 
 
 def _short(name: str) -> str:
@@ -155,9 +158,12 @@ def _escaped(name: str) -> str:
 
 def _runs_below(url: ObjectUrl) -> list[Folder]:
     """The staging folders of a destination in a store: one level below ``url``."""
+    return [ObjectFolder(url / name) for name in _names_below(url)]
+
+
+def _names_below(url: ObjectUrl) -> list[str]:
     depth = len(url.key) + 1
-    names = {found.url.key[depth:].partition("/")[0] for found in bucket_of(url).list(url.key)}
-    return [ObjectFolder(url / name) for name in sorted(names)]
+    return sorted({found.url.key[depth:].partition("/")[0] for found in bucket_of(url).list(url.key)})
 
 
 def _is_abandoned(folder: Folder) -> bool:

@@ -130,6 +130,7 @@ class BatchRunner:
                 self._look_again(found)
             arrived = self._arrived(found, staging)
             failed = [f.result for f in found if f.result is not None and f.result.outcome is Outcome.QUARANTINED]
+            self._writer.check()
             self._quarantine.note(self._query_id, number, failed)
             reach("batch.quarantine")
             results = [self._result(f) for f in found]
@@ -231,7 +232,10 @@ class BatchRunner:
         todo = [f for f in found if f.is_open and f.group is None]
         for pause in (*_PAUSES, None):
             again: list[_File] = []
-            for one, group in zip(todo, self._run_once(todo, staging), strict=True):
+            groups = self._run_once(todo, staging)
+            if any(isinstance(group, Exception) for group in groups):
+                staging.check()
+            for one, group in zip(todo, groups, strict=True):
                 if isinstance(group, Group):
                     one.group = group
                 elif _is_ours(group):

@@ -85,14 +85,16 @@ class Checkpoint:
     def check_spark(self) -> None:
         """Raise ``ReadError`` where a file of Spark's checkpoint is torn; Spark would say something about iterators.
 
-        Drafts that a killed JVM left in it are removed.
+        Drafts that a killed JVM left in it are removed, and checksums of files that are not there.
         """
         if not isinstance(self.spark, Path):
             return
+        with writing(str(self.spark)):
+            for path in list(self.spark.rglob(".*")):
+                is_draft = ".tmp" in path.name and path.is_file()
+                if is_draft or (path.suffix == ".crc" and not path.with_name(path.name[1:-4]).exists()):
+                    path.unlink(missing_ok=True)
         for log in _LOGS:
-            with writing(str(self.spark)):
-                for draft in (self.spark / log).glob(".*.tmp*"):
-                    draft.unlink(missing_ok=True)
             files = [p for p in (self.spark / log).glob("*") if p.name.isdigit()]
             for path in sorted(files, key=lambda p: int(p.name))[-2:]:
                 text = path.read_bytes()

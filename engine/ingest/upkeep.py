@@ -10,7 +10,6 @@ from typing import Final
 from ..errors import ReadError, ReadWarning
 from ..recordings import StoreWriter
 from ..recordings.compaction import compact_store
-from ..recordings.vacuuming import vacuum_folder
 from ..units import size as shown_size
 
 logger = logging.getLogger("chunkmill.ingest")
@@ -20,7 +19,7 @@ _KEPT: Final = 10
 
 
 class Upkeep:
-    """Compacts the store after every ``compact_every`` batches, and vacuums it every so often.
+    """Compacts the store after every ``compact_every`` batches, and vacuums it after the first and every so often.
 
     ``keep_seconds`` is how long old versions stay for those who read them.
     """
@@ -30,7 +29,7 @@ class Upkeep:
         self._keep = keep_seconds
         self._compact_every = compact_every
         self._batches = 0
-        self._next = time.monotonic() + self._pause
+        self._next = time.monotonic()  # whoever is killed, or run by cron, does not live to the next time
 
     @property
     def _pause(self) -> float:
@@ -44,7 +43,7 @@ class Upkeep:
             self._compact()
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._pause
-            vacuum_folder(self._writer.folder, keep=_KEPT, older_than_seconds=self._keep, staging=False)
+            self._writer.vacuum(keep=_KEPT, older_than_seconds=self._keep)
 
     def _compact(self) -> None:
         """Join small files where that is worth it. What is damaged of old recordings does not stop new ones."""

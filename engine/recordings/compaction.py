@@ -101,6 +101,7 @@ class _Compaction:
     def run(self) -> CompactionReport:
         """Round after round, until nothing is worth it."""
         began = time.perf_counter()
+        self._writer.catch_up()
         before = self._counts()
         first = self._writer.number
         while self._writer.version is not None and (self._round(began) or self._merge_tables(began)):

@@ -9,7 +9,8 @@
       shards/<name>.rrd          RRD files; Rerun opens each by itself. Small recordings of one commit share one
 
 A version file holds a digest of itself and one of each table, a table's entries one of each manifest, a manifest one
-of each chunk; all are verified on reading.
+of each chunk; all are verified on reading. What protects the files from writers is told in
+:mod:`..store.version_files`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from ..chunk import Chunk
-from ..errors import CommitUnknownError, ReadError, SourceMissingError, WriteError
-from ..execution.folders import Folder, LocalFolder, sync_folder
+from ..errors import ReadError, SourceMissingError
+from ..execution.folders import Folder, sync_folder
 from ..failing import writing
 from ..locations import located
 from ..store.chunk_manifest import MANIFEST_ERRORS, kept_chunk, parse_manifest
@@ -61,22 +63,19 @@ class RecordingsFolder:
 
     def version(self, number: int | None = None) -> RecordingsVersion:
         """The version ``number``, by default the newest. Raises ``SourceMissingError`` where there is none."""
-        chosen = self.files.chosen(number)
-        try:
-            return self.read_version(chosen)
-        except ReadError:
-            if number is not None or self.files.chosen(None) == chosen:
-                raise
-            return self.version()  # it was vacuumed between the two, as there is a newer one
+        newest = self.newest() if number is None else None
+        return newest or self.read_version(self.files.chosen(number))
 
     def newest(self) -> RecordingsVersion | None:
         """The newest version, if there is any."""
-        number = self.files.newest()
-        return self.read_version(number) if number else None
+        latest = self.files.latest()
+        return self._parsed(*latest) if latest else None
 
     def read_version(self, number: int) -> RecordingsVersion:
         """A version that is there."""
-        data = self.files.read(number)
+        return self._parsed(number, self.files.read(number))
+
+    def _parsed(self, number: int, data: dict[str, Any]) -> RecordingsVersion:
         try:
             return RecordingsVersion.of(data)
         except (TypeError, ValueError, KeyError) as error:
@@ -134,35 +133,5 @@ class RecordingsFolder:
         return [kept_chunk(c, self.shards, entry.store) for c in found]
 
     def publish(self, version: RecordingsVersion) -> None:
-        """Make a version visible, in one step.
-
-        Raises ``WriteError`` where it certainly was not: another version has its number (transient), or the disk is
-        full. Raises ``CommitUnknownError`` where nobody knows; the caller must not remove anything then, nor where
-        something raises that is no ``Exception``.
-        """
-        try:
-            made = self.files.publish(version.number, version.to_dict())
-        except Exception as error:
-            if self._certainly_not(version.number):
-                raise
-            raise CommitUnknownError(
-                f"it is not known whether version {version.number} was committed: {error}",
-                path=str(self.path),
-                hint="Nothing was removed. Run it again: what was committed is not done twice.",
-                transient=True,
-            ) from error
-        if not made:
-            raise WriteError(
-                f"version {version.number} was committed by another writer in the meantime",
-                path=str(self.path),
-                hint="Nothing of this run is visible; run it again on top of that version.",
-                transient=True,
-            )
-
-    def _certainly_not(self, number: int) -> bool:
-        if not isinstance(self.versions_folder, LocalFolder):
-            return False  # a request that failed here may still arrive there
-        try:
-            return not self.versions_folder.exists(name_of(number))
-        except OSError:
-            return False
+        """Make a version visible, in one step. Raises as :meth:`VersionFiles.commit` does."""
+        self.files.commit(version.number, version.to_dict())

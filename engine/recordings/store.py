@@ -82,12 +82,20 @@ class RecordingStore:
     def vacuum(self, *, keep: int = 1, older_than_seconds: float = 0.0) -> int:
         """Remove what only old versions need, and what crashed runs left; gives the bytes freed.
 
-        The newest ``keep`` versions stay, and those younger than ``older_than_seconds``. Not for a store that is being
-        written to: ``chunkmill vacuum`` takes its lease first.
+        The newest ``keep`` versions stay, and those younger than ``older_than_seconds``. Where there is something to
+        remove, a version is published first that has the same recordings; it is not counted. This object goes on
+        showing the version that it opened, as far as its files are there.
+
+        Raises
+        ------
+        WriteError
+            Another process writes to the store, or it cannot be written.
         """
         if keep < 1:
             raise UsageError(f"keep must be at least 1, not {keep}")
-        return vacuum_folder(self._folder, keep=keep, older_than_seconds=older_than_seconds)
+        with Lease.take(self._folder.path, "vacuum"):
+            newest = self._folder.version()
+            return vacuum_folder(self._folder, newest, keep=keep, older_than_seconds=older_than_seconds)[1]
 
     def compact(
         self,

@@ -19,7 +19,8 @@ class TableRef(NamedTuple):
 class RecordingsVersion:
     """One version of a store of recordings.
 
-    ``created`` is in seconds since the epoch; ``operation`` what made it (``ingest``, ``compact``); ``tables`` those
+    ``created`` is in seconds since the epoch; ``operation`` what made it (``ingest``, ``compact``, ``vacuum``);
+    ``first`` the number of the first version that counts, as earlier ones are removed; ``tables`` those
     that hold its entries, oldest first; ``batches`` the last batch of each query that it holds; ``recordings``,
     ``chunks``, ``rows`` and ``bytes`` (of chunks, as stored) are those of all recordings; ``files`` counts what became
     of the files of the batch that made it, ``bytes_in`` their bytes, ``seconds`` what the batch took; ``totals`` counts
@@ -39,6 +40,7 @@ class RecordingsVersion:
     bytes_in: int = 0
     seconds: float = 0.0
     totals: Mapping[str, int] = field(default_factory=dict)
+    first: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON data."""

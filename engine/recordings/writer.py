@@ -12,7 +12,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from ..errors import ChunkmillError, CommitUnknownError, WriteError
+from ..errors import ChunkmillError, CommitUnknownError, ReadError, WriteError
 from ..execution.chunk_rows import PartChunk
 from ..execution.shards import SHARD_BYTES
 from ..execution.staging import Staging
@@ -27,6 +27,7 @@ from .folder import RecordingsFolder
 from .lease import Lease
 from .live import LiveEntries
 from .new_files import NewFiles, put_durably
+from .vacuuming import vacuum_folder
 from .version import RecordingsVersion, TableRef
 
 
@@ -98,7 +99,7 @@ class StoreWriter:
 
     def is_done(self, query_id: str, batch: int) -> bool:
         """Whether the store holds this batch of this query already."""
-        self._catch_up()
+        self.catch_up()
         return self.version is not None and self.version.batches.get(query_id, 0) >= batch
 
     @property
@@ -123,7 +124,7 @@ class StoreWriter:
         Guarantee: readers see all of it or nothing. Raises ``WriteError`` where it was certainly not committed (what
         was written for it is removed), ``CommitUnknownError`` where that is not known (nothing is removed).
         """
-        self._catch_up()
+        self.catch_up()
         files = NewFiles(self.folder, staging, self._shard_bytes)
         with self.undoing(files):
             elsewhere = {entry.key: entry for entry in moved}
@@ -154,13 +155,13 @@ class StoreWriter:
         return self._publish(entries, commit, anew=True)
 
     def _publish(self, entries: Sequence[RecordingEntry], commit: Commit, *, anew: bool) -> RecordingsVersion:
-        self._catch_up()
+        if self._is_behind:
+            raise WriteError("a commit failed, and the store was not looked at since", path=str(self.folder.path))
         self._may_be_visible = False
         self._new_table = None
         try:
             version = self._next(entries, commit, anew=anew)
-            if self._lease is not None:
-                self._lease.check()
+            self.check()
             self._may_be_visible = True
             self.folder.publish(version)
         except BaseException as error:
@@ -168,19 +169,42 @@ class StoreWriter:
                 self._may_be_visible = False
                 self._remove_table()
             self._is_behind = True
+            base = self.number
             with contextlib.suppress(ChunkmillError, OSError):  # the next use tries again
                 self.refresh()
+            if isinstance(error, ReadError) and self.number != base:
+                raise self.folder.files.taken(base + 1) from error  # what it was to be built upon is removed by now
             raise
         self.version = version
         reach("version.done")
         return version
+
+    def check(self) -> None:
+        """Raise a transient ``WriteError`` where another has become the one writer: what is begun is in vain."""
+        if self._lease is not None:
+            self._lease.check()
+
+    def vacuum(self, *, keep: int, older_than_seconds: float) -> int:
+        """See :meth:`RecordingStore.vacuum`."""
+        self.catch_up()
+        if self.version is None:
+            return 0
+        self._is_behind = True
+        self.check()
+        self.version, freed = vacuum_folder(self.folder, self.version, keep=keep, older_than_seconds=older_than_seconds)
+        self._is_behind = False
+        return freed
 
     def _remove_table(self) -> None:
         if self._new_table is not None:
             with contextlib.suppress(OSError, WriteError):
                 self.folder.tables.delete([self._new_table])
 
-    def _catch_up(self) -> None:
+    def catch_up(self) -> None:
+        """Look at the newest version anew, where a commit has failed.
+
+        To be called before the first file of a run is written, and not again until it is published.
+        """
         if self._is_behind:
             self.refresh()
 
@@ -255,6 +279,7 @@ class StoreWriter:
             bytes_in=commit.bytes_in,
             seconds=time.perf_counter() - commit.began,
             totals=dict(Counter(before.totals if before else {}) + Counter(commit.files)),
+            first=before.first if before else 0,
         )
 
     def _tables(self, before: Sequence[TableRef], entries: Sequence[RecordingEntry]) -> tuple[TableRef, ...]:

@@ -70,7 +70,7 @@ def collect(
     store = StoreEntry("recording", application_id, recording_id or str(uuid.uuid4()))
     folder = KeptFolder(into)
     folder.prepare()
-    after = folder.newest_number()
+    after = folder.newest()
     with Staging.beside(folder.path / "store") as staging:
         chunks = collect_parts(work, optimize, store, staging, options)
         in_parts = sorted(chunks, key=lambda c: (c.task, c.position))

@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
 from ..execution.folders import Folder
+from ..faults import reach
+from .version_files import VersionFiles
+
+Needed = tuple[Folder, Collection[str]]
+"""A folder, and the names of those of its files that are needed."""
 
 
-def delete_files(folder: Folder, is_doomed: Callable[[str], bool]) -> int:
-    """Remove some files of a folder, if it is there; gives their size in bytes."""
-    if not folder.exists():
+def remove_unneeded(
+    files: VersionFiles,
+    first: int,
+    needed: Iterable[Needed],
+    publish: Callable[[], None],
+    runs: Collection[Folder] = (),
+) -> int:
+    """Remove all versions before ``first``, files that no version from there on needs, and the folders of ``runs``.
+
+    ``publish`` puts the version there that says so (:mod:`.version_files`); it has to be one after a version that was
+    read before this is called. Without anything to remove it is not called. A version goes first, so that no reader
+    can open it any more; then what only it needed. What is left where this is cut, the next one removes. Gives the
+    bytes freed.
+    """
+    stale = [number for number in files.all_numbers() if number < first]
+    doomed = [(folder, [e for e in folder.entries() if e.name not in names]) for folder, names in needed]
+    doomed.append((files.folder, [e for e in files.folder.entries() if e.name.startswith(".")]))
+    if not stale and not runs and not any(entries for _, entries in doomed):
         return 0
-    doomed = [entry for entry in folder.entries() if is_doomed(entry.name)]
-    folder.delete(entry.name for entry in doomed)
-    return sum(entry.size for entry in doomed)
+    publish()
+    reach("vacuum.publish")
+    files.delete(stale)
+    reach("vacuum.versions")
+    freed = 0
+    for folder, entries in doomed:
+        folder.delete(entry.name for entry in entries)
+        freed += sum(entry.size for entry in entries)
+        if entries:
+            reach("vacuum.files")
+    for run in runs:
+        freed += run.total()
+        run.remove()
+    return freed

@@ -8,8 +8,9 @@
       shards/<name>.rrd          RRD files; Rerun opens each by itself
 
 Guarantee: a reader sees the chunks of one version, all of them; a writer that dies leaves nothing that a reader could
-see. Two writers of one version number: the first wins, the second gets a :class:`WriteError` that says so. A version
-file holds a digest of itself and one of its manifest, the manifest one of each chunk; all are verified on reading.
+see. Two writers of one version number: the first wins, the second gets a :class:`WriteError` that says so; what
+protects the files from both is told in :mod:`.version_files`. A version file holds a digest of itself and one of its
+manifest, the manifest one of each chunk; all are verified on reading.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import os
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..chunk import Chunk
-from ..errors import ReadError, WriteError
+from ..errors import CommitUnknownError, ReadError, UsageError
 from ..execution.chunk_rows import PartChunk
 from ..execution.folders import Folder, LocalFolder, sync_folder
 from ..execution.shards import unique_names, write_shards
@@ -32,7 +34,7 @@ from ..locations import located
 from ..rrd import StoreEntry
 from ..rrd.digest import digest_of
 from .chunk_manifest import MANIFEST_ERRORS, kept_chunk, manifest_bytes, parse_manifest
-from .cleaning import delete_files
+from .cleaning import remove_unneeded
 from .version_files import RESTORE, VersionFiles, name_of, unreadable
 
 _VERSIONS, _MANIFESTS, _SHARDS = "versions", "manifests", "shards"
@@ -40,7 +42,11 @@ _VERSIONS, _MANIFESTS, _SHARDS = "versions", "manifests", "shards"
 
 @dataclass(frozen=True, slots=True)
 class StoreVersion:
-    """One version of a kept store. ``created`` is in seconds since the epoch."""
+    """One version of a kept store.
+
+    ``created`` is in seconds since the epoch; ``first``: the number of the first version that counts, as earlier ones
+    are removed.
+    """
 
     number: int
     created: float
@@ -51,6 +57,7 @@ class StoreVersion:
     recording_id: str
     manifest: str
     manifest_digest: str
+    first: int = 0
 
     @property
     def store(self) -> StoreEntry:
@@ -75,11 +82,13 @@ class KeptFolder:
 
     def version(self, number: int | None = None) -> StoreVersion:
         """The version ``number``, by default the newest."""
-        return self._version(self._files.chosen(number))
+        newest = self.newest() if number is None else None
+        return newest or self._version(self._files.chosen(number))
 
-    def newest_number(self) -> int:
-        """The number of the newest version, 0 where there is none."""
-        return self._files.newest()
+    def newest(self) -> StoreVersion | None:
+        """The newest version, if there is any."""
+        latest = self._files.latest()
+        return self._parsed(*latest) if latest else None
 
     def chunks(self, version: StoreVersion) -> list[Chunk]:
         """The chunks of a version, undecoded, in its order."""
@@ -99,7 +108,9 @@ class KeptFolder:
         return [kept_chunk(c, self._shards, version.store) for c in found]
 
     def _version(self, number: int) -> StoreVersion:
-        data = self._files.read(number)
+        return self._parsed(number, self._files.read(number))
+
+    def _parsed(self, number: int, data: dict[str, Any]) -> StoreVersion:
         try:
             return StoreVersion(**data)
         except TypeError as error:
@@ -114,9 +125,14 @@ class KeptFolder:
                 folder.make()
 
     def write(
-        self, staging: Staging, store: StoreEntry, chunks: Sequence[PartChunk], shard_bytes: int, after: int
+        self,
+        staging: Staging,
+        store: StoreEntry,
+        chunks: Sequence[PartChunk],
+        shard_bytes: int,
+        after: StoreVersion | None,
     ) -> StoreVersion:
-        """Stitch parts into shards, and publish a version ``after`` the given one that is made of them.
+        """Stitch parts into shards, and publish a version that is made of them ``after`` the one that was the newest.
 
         ``chunks`` are in the order in which they lie in their parts. Nothing of it is visible before the last step.
         """
@@ -144,18 +160,21 @@ class KeptFolder:
                 (folder / name).rename(self._shards.place(name))
             sync_folder(Path(self._shards.place("")))
 
-    def commit(self, store: StoreEntry, chunks: Sequence[PartChunk], size: int, after: int) -> StoreVersion:
-        """Publish a version ``after`` the given one, of chunks in shards of this folder of ``size`` bytes together.
+    def commit(
+        self, store: StoreEntry, chunks: Sequence[PartChunk], size: int, after: StoreVersion | None
+    ) -> StoreVersion:
+        """Publish a version of chunks in shards of this folder, of ``size`` bytes together.
 
-        Raises a transient ``WriteError`` where another version has its number; its files are then removed. Of another
-        failure nobody knows whether it came before or after the version appeared, so nothing is removed.
+        ``after``: the newest version from before the first of them was written. Raises ``WriteError`` where it was
+        certainly not published, as when another version has its number: its files are then removed. Raises
+        ``CommitUnknownError`` where nobody knows, so that nothing is removed.
         """
         manifest = f"{uuid.uuid4().hex}.arrow"
         data = manifest_bytes(chunks)
         with writing(str(self.path)):
             self._manifests.put(manifest, data)
         version = StoreVersion(
-            number=after + 1,
+            number=after.number + 1 if after else 1,
             created=time.time(),
             chunks=len(chunks),
             rows=sum(c.entry.header.num_rows for c in chunks),
@@ -164,32 +183,42 @@ class KeptFolder:
             recording_id=store.recording_id,
             manifest=manifest,
             manifest_digest=digest_of(data).hex(),
+            first=after.first if after else 0,
         )
-        if not self._files.publish(version.number, asdict(version)):
+        try:
+            self._files.commit(version.number, asdict(version))
+        except CommitUnknownError:
+            raise
+        except Exception:
             with writing(str(self.path)):
                 self._manifests.delete([manifest])
                 self._shards.delete({c.part for c in chunks})
-            raise WriteError(
-                f"version {version.number} was committed by another writer in the meantime",
-                path=str(self.path),
-                hint="Nothing of this run is visible; run it again on top of that version.",
-                transient=True,
-            )
+            raise
         return version
 
     def vacuum(self, keep: int = 1) -> int:
         """Remove what no version but the newest ``keep`` needs. Gives the number of bytes freed.
 
-        A version file goes first, so that no reader can open it any more; then what only it needed. Do not call it
-        while another process writes to the store.
+        Where there is something to remove, a version is published first that has the same chunks; it is not counted.
+        A run that writes meanwhile fails, and can be repeated.
         """
-        versions = self.versions()
-        kept = versions[-keep:] if keep > 0 else []
-        manifests = {v.manifest for v in kept}
-        shards = {getattr(c.payload, "path", "") for v in kept for c in self.chunks(v)}
+        if keep < 1:
+            raise UsageError(f"keep must be at least 1, not {keep}")
+        newest = self.version()
+        kept: dict[str, StoreVersion] = {}
+        first = newest.number
+        for version in reversed(self.versions()):
+            if version.manifest not in kept and len(kept) == keep:
+                break
+            kept[version.manifest] = version
+            first = version.number
+        shards = {getattr(c.payload, "path", "").rpartition("/")[2] for v in kept.values() for c in self.chunks(v)}
+        following = replace(newest, number=newest.number + 1, created=time.time(), first=max(first, newest.first))
+
+        def publish() -> None:
+            self._files.commit(following.number, asdict(following))
+
         with writing(str(self.path)):
-            self._files.delete([v.number for v in versions[: len(versions) - len(kept)]])
-            freed = delete_files(self._manifests, lambda name: name not in manifests)
-            freed += delete_files(self._shards, lambda name: self._shards.place(name) not in shards)
-            freed += delete_files(self._versions, lambda name: name.startswith("."))
-        return freed
+            return remove_unneeded(
+                self._files, first, [(self._manifests, kept.keys()), (self._shards, shards)], publish
+            )

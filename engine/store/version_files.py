@@ -1,4 +1,18 @@
-"""Version files: numbered JSON files that each appear whole, in one step, and never change."""
+"""Version files: numbered JSON files that each appear whole, in one step, and never change.
+
+A store is written by runs, any number of them at once, any of which may stop anywhere and go on much later, and whose
+requests may arrive much later. Nothing but the order in which versions appear protects it, neither a lock nor a clock:
+
+1. A run writes its files under names that nobody uses again. It publishes them as the version after the one that was
+   the newest before it wrote the first of them, on the condition that there is none of that number. What a version
+   names is named by the version before it, or was written by its own run.
+2. Nothing is removed before a version says so. Whoever wants to remove something looks what is there, publishes a
+   version that says with which number the store begins (``first``), and then removes earlier versions, and those
+   files that were there and that no version from ``first`` on names. A run whose files are among them began before,
+   so its number is taken.
+3. The number of a version that was removed is free, and what arrives late may take it. So only numbers from the
+   newest version's ``first`` on count, and a run believes to have published when it has seen that its own does.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +20,14 @@ import json
 import re
 from typing import Any, Final
 
-from ..errors import ReadError, SourceMissingError, UnsupportedError
-from ..execution.folders import Folder
+from ..errors import CommitUnknownError, ReadError, SourceMissingError, UnsupportedError, WriteError
+from ..execution.folders import Folder, LocalFolder
 from ..failing import writing
 from ..rrd.digest import digest_of
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+_READ: Final = (1, FORMAT)
+"""Formats that are read. Versions of format 1 do not know ``first``, which is 0 there."""
 RESTORE: Final = "The store was damaged; restore the file from a copy, or open another version."
 
 _NAME: Final = re.compile(r"\d{8,}\.json")
@@ -26,15 +42,39 @@ class VersionFiles:
         self._store = store
         self._how = how
 
-    def numbers(self, *, may_be_new: bool = False) -> list[int]:
+    def all_numbers(self) -> list[int]:
+        """The numbers of all files that are there, ascending, those included that do not count."""
+        try:
+            return sorted(number_of(name) for name in self.folder.names() if _NAME.fullmatch(name))
+        except FileNotFoundError:
+            return []
+
+    def numbers(self) -> list[int]:
         """The numbers of all versions, ascending. Raises ``SourceMissingError`` where there is no store."""
-        if not may_be_new and not self.folder.exists():
+        there = self.all_numbers()
+        if not there and not self.folder.exists():
             raise SourceMissingError("no store is kept here", path=self._store, hint=self._how)
-        return sorted(number_of(name) for name in self.folder.names() if _NAME.fullmatch(name))
+        try:
+            latest = self.latest()
+        except ReadError:
+            return there  # the newest one is damaged; earlier ones may be opened
+        first = _first(latest[1]) if latest else 0
+        return [number for number in there if number >= first]
 
     def newest(self) -> int:
         """The number of the newest version, 0 where there is none."""
-        return max(self.numbers(may_be_new=True), default=0)
+        return max(self.all_numbers(), default=0)
+
+    def latest(self) -> tuple[int, dict[str, Any]] | None:
+        """The number of the newest version and what its file says, if there is any. Raises ``ReadError``."""
+        while newest := self.newest():
+            try:
+                return newest, self.read(newest)
+            except ReadError:
+                if self.newest() == newest:
+                    raise
+                # Otherwise it was removed meanwhile, as there is a newer one.
+        return None
 
     def chosen(self, number: int | None) -> int:
         """``number`` if there is such a version; the newest for None. Raises ``SourceMissingError``."""
@@ -53,7 +93,7 @@ class VersionFiles:
             data = json.loads(self.folder.get(name))
             if data.pop("digest", None) != _digest(data):
                 raise ValueError("it is not what was written: its digest differs")
-            if data.pop("format", None) != FORMAT:
+            if data.pop("format", None) not in _READ:
                 raise UnsupportedError(
                     "this version has a format that is not known here",
                     path=place,
@@ -64,12 +104,65 @@ class VersionFiles:
         assert isinstance(data, dict)
         return data
 
+    def commit(self, number: int, data: dict[str, Any]) -> None:
+        """Put a version there: the one step that makes it visible.
+
+        Raises ``WriteError`` where it certainly was not: another version has its number (transient), or the disk is
+        full. Raises ``CommitUnknownError`` where nobody knows; the caller must not remove anything then, nor where
+        something raises that is no ``Exception``.
+        """
+        try:
+            made = self.publish(number, data)
+            counts = made and self._counts(number)
+        except Exception as error:
+            if self._certainly_not(number):
+                raise
+            raise CommitUnknownError(
+                f"it is not known whether version {number} was committed: {error}",
+                path=self._store,
+                hint="Nothing was removed. Run it again: what was committed is not done twice.",
+                transient=True,
+            ) from error
+        if not made:
+            raise self.taken(number)
+        if not counts:
+            raise CommitUnknownError(
+                f"version {number} has been removed in the meantime, or came too late",
+                path=self._store,
+                hint="Nothing was removed by this run. Run it again: what was committed is not done twice.",
+                transient=True,
+            )
+
+    def taken(self, number: int) -> WriteError:
+        """What to say where another writer was faster."""
+        return WriteError(
+            f"version {number} was committed by another writer in the meantime",
+            path=self._store,
+            hint="Nothing of this run is visible; run it again on top of that version.",
+            transient=True,
+        )
+
     def publish(self, number: int, data: dict[str, Any]) -> bool:
-        """Put a version there if no other has its number: the one step that makes it visible."""
+        """Put a version there if no other has its number; whether that was done."""
         whole = {"format": FORMAT, **data}
         text = json.dumps({**whole, "digest": _digest(whole)})
         with writing(self._store):
             return self.folder.create(name_of(number), text.encode(), _POINTS)
+
+    def _counts(self, number: int) -> bool:
+        """Whether a version that is there is one of the store: no number from ``first`` on was ever free again."""
+        if self.newest() == number:
+            return True
+        latest = self.latest()
+        return latest is not None and _first(latest[1]) <= number
+
+    def _certainly_not(self, number: int) -> bool:
+        if not isinstance(self.folder, LocalFolder):
+            return False  # a request that failed here may still arrive there
+        try:
+            return self.newest() < number
+        except OSError:
+            return False
 
     def delete(self, numbers: list[int]) -> None:
         """Remove versions."""
@@ -93,6 +186,12 @@ def name_of(number: int) -> str:
 def number_of(name: str) -> int:
     """The number of a version file."""
     return int(name.partition(".")[0])
+
+
+def _first(data: dict[str, Any]) -> int:
+    """With which number the store begins, as the newest version says."""
+    first = data.get("first", 0)
+    return first if isinstance(first, int) else 0
 
 
 def _digest(data: dict[str, Any]) -> str:

@@ -118,6 +118,24 @@ class TestStarting:
                 Checkpoint(lake / "ingest").check_spark()
             assert "offsets/1" in str(caught.value)
 
+    def test_what_a_killed_spark_left_in_the_checkpoint_is_removed(self, lake: Path) -> None:
+        from chunkmill.engine.ingest.checkpoint import Checkpoint
+
+        spark = lake / "ingest" / "spark"
+        left = [
+            ".metadata.17.tmp",
+            "..metadata.17.tmp.crc",
+            "offsets/..4.17.tmp.crc",
+            "commits/.2.crc",
+            "offsets/.9.tmp",
+        ]
+        good = ["metadata", ".metadata.crc", "commits/3", "commits/.3.crc"]
+        for name in (*left, *good):
+            (spark / name).parent.mkdir(parents=True, exist_ok=True)
+            (spark / name).write_bytes(b'v1\n{"nextBatchWatermarkMs":0}')
+        Checkpoint(lake / "ingest").check_spark()
+        assert sorted(str(p.relative_to(spark)) for p in spark.rglob("*") if p.is_file()) == sorted(good)
+
     @pytest.mark.parametrize(
         ("options", "said"),
         [

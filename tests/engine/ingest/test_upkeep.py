@@ -30,6 +30,21 @@ def test_small_shards_are_joined_every_so_many_batches(tmp_path: Path, caplog: p
     assert len(rows_by_source(tmp_path / "lake")) == 7
 
 
+def test_what_killed_runs_left_goes_with_the_first_batch(tmp_path: Path) -> None:
+    landed(tmp_path / "landing", 1)
+    lake = tmp_path / "lake"
+    for name in ("shards/left.rrd", "manifests/left.arrows", "tables/left.arrow", ".batch.chunkmill-0123/part.rrd"):
+        (lake / name).parent.mkdir(parents=True, exist_ok=True)
+        (lake / name).write_bytes(b"left")
+    run_once(tmp_path / "landing", into=lake)
+    assert not [path for path in lake.rglob("*") if "left" in path.name or ".chunkmill-" in path.name]
+    assert [v.operation for v in RecordingStore.open(lake).versions()] == ["ingest", "vacuum"]
+    landed(tmp_path / "landing", 2)
+    run_once(tmp_path / "landing", into=lake)
+    assert [v.operation for v in RecordingStore.open(lake).versions()] == ["ingest", "vacuum", "ingest"]
+    assert rows_by_source(lake) == {"0.rrd": 3, "1.rrd": 3}
+
+
 def test_what_is_damaged_stops_no_ingestion(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     landed(tmp_path / "landing", 2)
     lake = tmp_path / "lake"

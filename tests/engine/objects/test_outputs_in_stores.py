@@ -167,8 +167,8 @@ class TestKept:
         assert [c.entity_path for c in ChunkStore.open(url)] == ["/e/3"]
         assert [c.entity_path for c in ChunkStore.open(url, version=1)] == ["/e/1", "/e/2"]
         assert ChunkStore.open(url).vacuum() > 0
-        assert [v.number for v in ChunkStore.open(url).versions()] == [2]
-        assert len(names(s3, bucket)) == 3
+        assert [v.number for v in ChunkStore.open(url).versions()] == [2, 3]
+        assert len(names(s3, bucket)) == 4
         assert [c.num_rows for c in ChunkStore.open(url)] == [100]
         with pytest.raises(SourceMissingError, match="there is no version 1"):
             ChunkStore.open(url, version=1)
@@ -177,7 +177,7 @@ class TestKept:
         before = names(s3, bucket)
         kept = KeptFolder(url)
         with pytest.raises(WriteError, match="committed by another writer") as caught:
-            kept.commit(kept.version().store, [], 0, after=0)
+            kept.commit(kept.version().store, [], 0, after=None)
         assert caught.value.transient
         assert names(s3, bucket) == before
 

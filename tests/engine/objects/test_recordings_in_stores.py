@@ -67,6 +67,7 @@ def test_it_is_read_compacted_and_vacuumed(lake: str, s3: S3Server) -> None:
         "shards",
         "tables",
         "versions",
+        "versions",
     ]
     assert not any("staging" in one["Key"] for one in found)
     with pytest.raises(SourceMissingError):

@@ -159,7 +159,7 @@ class TestReaders:
         made.open().vacuum()
         assert contents(made.open()) == was
         files = made.files()
-        assert {k: len(v) for k, v in files.items()} == {"versions": 1, "tables": 1, "manifests": 1, "shards": 1}
+        assert {k: len(v) for k, v in files.items()} == {"versions": 2, "tables": 1, "manifests": 1, "shards": 1}
         with pytest.raises(ReadError):
             contents(before)
 
@@ -180,7 +180,7 @@ class TestReaders:
         assert len(made.files()["shards"]) == 4
         made.open().vacuum(keep=3)
         assert {k: len(v) for k, v in made.files().items() if k != "tables"} == {
-            "versions": 3,
+            "versions": 4,
             "manifests": 3,
             "shards": 3,
         }

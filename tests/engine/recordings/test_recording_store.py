@@ -13,6 +13,9 @@ from chunkmill.engine.errors import CommitUnknownError, ReadError, SourceMissing
 from chunkmill.engine.execution.folders import LocalFolder
 from chunkmill.engine.recordings import RecordingStore
 from chunkmill.engine.recordings.compaction import compact_store
+from chunkmill.engine.recordings.folder import RecordingsFolder
+from chunkmill.engine.recordings.version import RecordingsVersion
+from chunkmill.engine.rrd.digest import digest_of
 from stored_recordings import MadeRecordings, contents
 
 
@@ -124,7 +127,7 @@ class TestDamage:
     def test_a_format_that_is_not_known(self, made: MadeRecordings) -> None:
         made.commit({"id": "a"})
         place = Path(made.home) / "versions" / "00000001.json"
-        place.write_text(json.dumps({**json.loads(place.read_text()), "format": 2}))
+        place.write_text(json.dumps({**json.loads(place.read_text()), "format": 3}))
         with pytest.raises(ReadError) as caught:
             made.open()
         assert caught.value.path == str(place)
@@ -203,19 +206,103 @@ class TestVacuum:
         was = {n: contents(made.open(n)) for n in (5, 6)}
         freed = made.open().vacuum(keep=2)
         assert freed > 0
-        assert [v.number for v in made.open().versions()] == [5, 6]
+        assert [(v.number, v.operation) for v in made.open().versions()][-1] == (7, "vacuum")
+        assert [v.number for v in made.open().versions()] == [5, 6, 7]
         assert {n: contents(made.open(n)) for n in (5, 6)} == was
         assert "left.rrd" not in made.files()["shards"]
+        assert made.open().vacuum(keep=2) == 0
+        made.writer.refresh()
         compact_store(made.writer)
         made.open().vacuum()
         assert contents(made.open()) == was[6]
-        assert {k: len(v) for k, v in made.files().items()} == dict.fromkeys(made.files(), 1)
+        assert {k: len(v) for k, v in made.files().items()} == {**dict.fromkeys(made.files(), 1), "versions": 2}
 
     def test_young_versions_stay(self, made: MadeRecordings) -> None:
         made.commit({"id": "a"})
         made.commit({"id": "b"})
         made.open().vacuum(older_than_seconds=60)
         assert len(made.open().versions()) == 2
+
+
+class TestSleptWriters:
+    """Who goes on after others have cleaned up. Nothing here holds a lease for longer than a call."""
+
+    def test_a_run_whose_files_a_vacuum_removed_publishes_nothing(
+        self, made: MadeRecordings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made.commit({"id": "a"})
+        slept = MadeRecordings(made.home)
+        publish = RecordingsFolder.publish
+
+        def late(folder: RecordingsFolder, version: RecordingsVersion) -> None:
+            monkeypatch.setattr(RecordingsFolder, "publish", publish)
+            made.open().vacuum()
+            publish(folder, version)
+
+        monkeypatch.setattr(RecordingsFolder, "publish", late)
+        with pytest.raises(WriteError, match="another writer") as caught:
+            slept.commit({"id": "b"})
+        assert caught.value.transient and not isinstance(caught.value, CommitUnknownError)
+        assert set(contents(made.open())) == {"a"}
+        slept.commit({"id": "b"})
+        assert set(contents(made.open())) == {"a", "b"}
+        made.open().vacuum()
+        assert {len(names) for kind, names in made.files().items() if kind in ("manifests", "shards")} == {2}
+
+    def test_a_version_that_takes_a_number_that_is_free_again_does_not_count(self, made: MadeRecordings) -> None:
+        made.commit(*({"id": f"a{at}"} for at in range(4)))
+        slept = MadeRecordings(made.home)
+        for name in "bcd":
+            made.commit({"id": name})
+        made.open().vacuum()
+        there = made.files()
+        with pytest.raises(CommitUnknownError, match="version 2 has been removed in the meantime, or came too late"):
+            slept.commit({"id": "z"})
+        assert "00000002.json" in made.files()["versions"] - there["versions"]
+        assert [v.number for v in made.open().versions()] == [4, 5]
+        with pytest.raises(SourceMissingError, match="there is no version 2"):
+            made.open(2)
+        assert set(contents(made.open())) == {"a0", "a1", "a2", "a3", "b", "c", "d"}
+        made.open().vacuum()
+        assert {kind: names for kind, names in made.files().items() if kind != "versions"} == {
+            kind: names for kind, names in there.items() if kind != "versions"
+        }
+
+    def test_a_version_that_was_built_upon_meanwhile_was_published(
+        self, made: MadeRecordings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made.commit({"id": "a"})
+        create = LocalFolder.create
+
+        def slow(folder: LocalFolder, *args: Any) -> bool:
+            created = create(folder, *args)
+            if folder.location.name == "versions":
+                monkeypatch.setattr(LocalFolder, "create", create)
+                MadeRecordings(made.home).commit({"id": "c"})
+            return created
+
+        monkeypatch.setattr(LocalFolder, "create", slow)
+        assert made.commit({"id": "b"}).number == 2
+        assert set(contents(made.open())) == {"a", "b", "c"}
+
+    def test_a_store_of_an_earlier_release_is_read_and_written(self, made: MadeRecordings) -> None:
+        for name in "abc":
+            made.commit({"id": name})
+        versions = Path(made.home) / "versions"
+        for path in versions.iterdir():
+            said = json.loads(path.read_text())
+            del said["digest"], said["first"]
+            said["format"] = 1
+            path.write_text(json.dumps({**said, "digest": digest_of(json.dumps(said, sort_keys=True).encode()).hex()}))
+        (versions / "00000001.json").unlink()  # as a vacuum did it
+        assert [v.number for v in made.open().versions()] == [2, 3]
+        old = MadeRecordings(made.home)
+        old.commit({"id": "d"})
+        assert set(contents(made.open())) == {"a", "b", "c", "d"}
+        assert set(contents(made.open(2))) == {"a", "b"}
+        assert made.open().vacuum(keep=2) > 0
+        assert [v.number for v in made.open().versions()] == [3, 4, 5]
+        assert set(contents(made.open())) == {"a", "b", "c", "d"}
 
 
 def only_in(made: MadeRecordings, name: str, instead: Callable[..., Any]) -> Callable[..., Any]:

@@ -132,7 +132,8 @@ class TestKept:
         (folder / "shards" / "left-by-a-crash.rrd").write_bytes(b"x")
         store = ChunkStore.open(folder)
         assert store.vacuum() > 1
-        assert [v.number for v in store.versions()] == [2]
+        assert [v.number for v in store.versions()] == [2, 3]
+        assert store.vacuum() == 0
         assert len(list((folder / "shards").iterdir())) == len(list((folder / "manifests").iterdir())) == 1
         assert [c.entity_path for c in ChunkStore.open(folder).stream()] == ["/z"]
 
@@ -154,7 +155,7 @@ class TestKept:
         kept = KeptFolder(folder)
         version = kept.version()
         with pytest.raises(WriteError, match="committed by another writer") as caught:
-            kept.commit(version.store, [], 0, after=0)
+            kept.commit(version.store, [], 0, after=None)
         assert caught.value.transient
         assert kept.version() == version
         assert len(ChunkStore.open(folder)) == version.chunks
@@ -203,7 +204,7 @@ class TestKept:
         assert caught.value.path == str(manifest) and caught.value.hint
 
     def test_a_version_of_a_newer_release_is_named(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("chunkmill.engine.store.version_files.FORMAT", 2)
+        monkeypatch.setattr("chunkmill.engine.store.version_files.FORMAT", 3)
         LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder.with_name("newer"))
         monkeypatch.undo()
         with pytest.raises(UnsupportedError, match="newer release"):
