@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ..errors import ReadError, WriteError
 from ..failing import writing
-from ..rrd import MessageWriter, StoreEntry, digests_of
+from ..rrd import MessageWriter, StoreEntry
 from .frame_batches import batches_of, told_of
 from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, ddl_of, frame_batch, frame_row, payload_rows
 from .part import PART_SUFFIX
@@ -102,10 +102,10 @@ class ReferenceJob:
             with writing(self.folder):
                 file = part.open("wb", buffering=0)
             with file:
-                writer = MessageWriter(file, _STORE, path=self.folder)
+                writer = MessageWriter(file, _STORE, path=self.folder, digests=self.digests)
                 entries = [writer.append(chunk) for chunk in self.work.run(index)]
                 writer.flush()
-            digests = list(digests_of(part, entries)) if self.digests else [None] * len(entries)
+            digests = [None] * len(entries) if writer.digests is None else writer.digests
             described = (
                 frame_row(e.header, Place(str(part), e.offset, e.size, d), e.uncompressed_size)
                 for e, d in zip(entries, digests, strict=True)

@@ -19,7 +19,7 @@ from ..failing import writing
 from ..faults import reach
 from ..phases import ENCODE, WRITE, Clock, measuring, phase
 from ..reports import SizeHistogram
-from ..rrd import ChunkEntry, PassedRun, StoreEntry, WrittenChunks, digests_of, keeping_open
+from ..rrd import ChunkEntry, PassedRun, StoreEntry, WrittenChunks, keeping_open
 from .choice import tries_before
 from .chunk_rows import RowWriter
 from .failures import failure_to_dict, is_transient
@@ -135,7 +135,7 @@ class PartJob:
         ):
             warnings.simplefilter("always")
             whole = self.whole[index] if self.whole else ""
-            file = PartFile(new, self.stores[index], whole or self.destination, whole=bool(whole))
+            file = PartFile(new, self.stores[index], whole or self.destination, whole=bool(whole), digests=self.digests)
             writer = file.writer
             written = WrittenChunks(self.stores[index])
             in_runs = self.passing is not None and writer.takes_runs and not self.digests
@@ -163,8 +163,8 @@ class PartJob:
                     new.finish()
                     reach("part.rename")
         counts = {"chunks": written.chunks, "rows": written.rows, "bytes": writer.position}
-        if self.digests:
-            for entry, digest in zip(entries, digests_of(folder.place(part), entries), strict=True):
+        if writer.digests is not None:
+            for entry, digest in zip(entries, writer.digests, strict=True):
                 yield from rows.add(entry, part, digest)
         elif listing is not None:
             rows.listing(listing.table, part)

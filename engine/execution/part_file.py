@@ -11,10 +11,13 @@ from .folders import NewFile
 class PartFile:
     """A part, written by ``writer``. One that is ``whole`` has a header and a footer: to commit it is to name it.
 
-    The footer tells of the chunks that :meth:`describe` was given; in a part that is not whole there is none.
+    The footer tells of the chunks that :meth:`describe` was given; in a part that is not whole there is none, and
+    ``digests`` may be kept of its messages.
     """
 
-    def __init__(self, new: NewFile, store: StoreEntry, destination: str, *, whole: bool) -> None:
+    def __init__(
+        self, new: NewFile, store: StoreEntry, destination: str, *, whole: bool, digests: bool = False
+    ) -> None:
         self._store = store
         self._rrd: RrdWriter | None = None
         if whole:
@@ -22,7 +25,7 @@ class PartFile:
             self._rrd.begin_store(store)
             self.writer = self._rrd.messages(store)
         else:
-            self.writer = MessageWriter(new.file, store, path=destination)
+            self.writer = MessageWriter(new.file, store, path=destination, digests=digests)
 
     def describe(self, chunks: WrittenListing | Sequence[ChunkEntry]) -> None:
         """Note the chunks that were written since this was called last."""

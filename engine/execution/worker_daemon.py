@@ -9,6 +9,7 @@ start theirs on import and are told not to; pyarrow's pools start with the first
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import os
@@ -23,6 +24,9 @@ _QUIET_IMPORTS = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
+"""Numbers of glibc's ``mallopt``."""
+
 _NEEDED = (
     "pyspark.worker",
     "numpy",
@@ -42,6 +46,19 @@ _NEEDED = (
 )
 
 
+def keep_freed_memory() -> None:
+    """Let glibc hand out again what was freed, up to 64 MiB, instead of giving it back to the system at once.
+
+    Buffers of a few hundred kB come and go with every chunk; each page of them cost a fault again.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return
+    mallopt(_MMAP_THRESHOLD, 32 << 20)
+    mallopt(_TRIM_THRESHOLD, 64 << 20)
+
+
 class Worker(Protocol):
     """What serves tasks that come through a socket, until it is told to end."""
 
@@ -54,6 +71,7 @@ def import_ahead() -> None:
     """Import what every task needs; a module that is not there, or that fails, is left to the task that wants it."""
     for key, value in _QUIET_IMPORTS.items():
         os.environ.setdefault(key, value)
+    keep_freed_memory()
     # Spark puts its core jar on the path; looking for modules in it costs more than importing them.
     sys.path[:] = [entry for entry in sys.path if not entry.endswith(".jar")]
     for name in _NEEDED:

@@ -1,7 +1,7 @@
 """The RRD container: framing, messages, manifest, reader and writer. No streams, no Spark."""
 
 from .arrow_ipc import Compression, encode_batch
-from .digest import VerifiedPayload, digests_of
+from .digest import VerifiedPayload
 from .encoded_payload import EncodedPayload, FramedPayload
 from .entry import ChunkEntry
 from .file import RrdFile
@@ -38,7 +38,6 @@ __all__ = [
     "WrittenChunks",
     "WrittenListing",
     "build_manifest",
-    "digests_of",
     "divided",
     "encode_batch",
     "keeping_open",

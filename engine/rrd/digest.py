@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -12,8 +10,7 @@ import xxhash
 from ..chunk.data import ChunkData
 from ..errors import ReadError
 from .encoded_payload import EncodedPayload, FramedPayload
-from .entry import ChunkEntry
-from .opening import NEVER_CHANGES, open_positional
+from .opening import open_positional
 from .positional import PositionalFile
 from .store_entry import StoreEntry
 
@@ -31,15 +28,6 @@ def check_digest(data: bytes, digest: str) -> None:
     """Raise ``ValueError`` where ``data`` has another digest than ``digest``, which is hexadecimal."""
     if digest_of(data).hex() != digest:
         raise ValueError("it is not what was written: its digest differs")
-
-
-def digests_of(path: str | os.PathLike[str], entries: Sequence[ChunkEntry]) -> Iterator[bytes]:
-    """The digest of each message of a part."""
-    if not entries:
-        return
-    with open_positional(path, NEVER_CHANGES) as file:
-        for entry in entries:
-            yield digest_of(file.read(entry.offset, entry.size, what="a chunk"))
 
 
 @dataclass(frozen=True, slots=True)

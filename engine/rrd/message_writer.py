@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, BinaryIO, Final
+
+import xxhash
 
 from ..errors import WriteError
 from ..failing import writing
@@ -10,7 +13,7 @@ from ..objects.upload import SMALLEST_PART
 from ..phases import WRITE, passed_through, phase
 from .arrow_ipc import Compression
 from .arrow_message import message_head, message_tail, store_field
-from .chunk_encoding import encode_chunk
+from .chunk_encoding import Piece, encode_chunk
 from .encoded_payload import EncodedPayload, RrdPayload
 from .entry import ChunkEntry
 from .framing import MESSAGE_HEADER_SIZE, MessageKind, message_header
@@ -22,6 +25,8 @@ from .store_entry import StoreEntry
 
 _MANY: Final = 4 * SMALLEST_PART
 """Payloads below this are fetched with their neighbours, and sent: all but one part's worth would be anyway."""
+
+_PAYLOAD: Final = "the payload of a chunk"
 
 _JOINED: Final = 1 << 16
 """Payloads below this are handed on in one piece with what is around them."""
@@ -37,6 +42,9 @@ class MessageWriter:
 
     Guarantee: chunks lie in the order they were given. A chunk nobody has touched since it was read from an RRD
     keeps its compressed bytes; the kernel copies them. Call :meth:`flush` at the end. Errors name ``path``.
+
+    With ``digests`` that of each message that is appended is kept, made of the bytes that are handed on for writing: to
+    read them again afterwards took a seventh of an optimised collect of 400 MB.
     """
 
     def __init__(
@@ -46,7 +54,11 @@ class MessageWriter:
         *,
         path: str,
         compression: Compression = Compression.LZ4,
+        digests: bool = False,
     ) -> None:
+        self.digests: list[bytes] | None = [] if digests else None
+        """XXH3-128 of each message, as it lies in the file without its frame header."""
+
         self._out = file if isinstance(file, Output) else Output(file, path)
         self._store = store
         self._store_field = store_field(store.to_message())
@@ -69,10 +81,11 @@ class MessageWriter:
         head, tail, offset, total = self._frame(header, encoded.compression, encoded.uncompressed_size, length)
         with phase(WRITE):
             if length < _JOINED:
-                self._out.write(b"".join((head, *encoded.pieces, tail)))
+                pieces: Iterable[Piece] = (b"".join((head, *encoded.pieces, tail)),)
             else:
-                for piece in (head, *encoded.pieces, tail):
-                    self._out.write(piece)
+                pieces = (head, *encoded.pieces, tail)
+            self._write(pieces)
+            if length >= _JOINED:
                 self._out.flush()  # columns are handed on from where they lie: whoever made them may change them next
         return ChunkEntry(header, offset, total, encoded.uncompressed_size)
 
@@ -117,15 +130,29 @@ class MessageWriter:
         encoded = payload if isinstance(payload, EncodedPayload) else payload.located(self._open(payload))
         head, tail, offset, total = self._frame(header, encoded.compression, encoded.uncompressed_size, encoded.size)
         with phase(WRITE):
-            self._out.write(head)
-            if encoded.data is not None:
-                self._out.write(encoded.data)
+            data = encoded.data
+            if data is None and self.digests is not None:
+                data = self._open(encoded).read(encoded.offset, encoded.size, what=_PAYLOAD)
+            if data is not None:
+                self._write((head, data, tail))
             else:
-                source = self._open(encoded)
-                self._out.copy(source, encoded.offset, encoded.size, what="the payload of a chunk", many=_MANY)
-            self._out.write(tail)
+                self._out.write(head)
+                self._out.copy(self._open(encoded), encoded.offset, encoded.size, what=_PAYLOAD, many=_MANY)
+                self._out.write(tail)
         passed_through(encoded.size)
         return ChunkEntry(header, offset, total, encoded.uncompressed_size)
+
+    def _write(self, pieces: Iterable[Piece]) -> None:
+        """Write a message with its frame header, which is in the first piece."""
+        for piece in pieces:
+            self._out.write(piece)
+        if self.digests is not None:
+            digest = xxhash.xxh3_128()
+            skipped = MESSAGE_HEADER_SIZE
+            for piece in pieces:
+                digest.update(memoryview(piece)[skipped:])
+                skipped = 0
+            self.digests.append(digest.digest())
 
     def _frame(
         self, header: ChunkHeader, compression: Compression, uncompressed_size: int, size: int

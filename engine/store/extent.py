@@ -120,7 +120,9 @@ def _range(ticks: npt.NDArray[np.int64], ascending: bool) -> Span:
 
 
 def _row_id_bounds(row_ids: pa.FixedSizeBinaryArray) -> tuple[bytes, bytes]:
-    return row_ids[0].as_py(), row_ids[len(row_ids) - 1].as_py()
+    width = row_ids.type.byte_width
+    held = memoryview(row_ids.buffers()[1])[width * row_ids.offset : width * (row_ids.offset + len(row_ids))]
+    return bytes(held[:width]), bytes(held[-width:])
 
 
 def _joined_timeline(earlier: TimelineExtent, later: TimelineExtent, follows: bool) -> TimelineExtent:

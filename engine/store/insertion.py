@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ..chunk import Chunk, tuid
+from ..chunk import Chunk
 from ..errors import ReadError
 from .extent import extent_of
 from .neighbours import Neighbours
@@ -153,7 +153,7 @@ class ChunkInserter:
 
 def check_row_ids(chunk: Chunk, doing: str = ADDING) -> None:
     """Raise :class:`ReadError`, its message begun with ``doing``, for a chunk whose row ids do not ascend."""
-    if not tuid.is_sorted(chunk.data.row_ids):
+    if not chunk.data.ids_ascend:
         raise ReadError(
             f"{doing}Chunks must be sorted before insertion in the chunk store",
             hint=f"The row ids of {chunk.id} of {chunk.entity_path} do not ascend.",

@@ -39,7 +39,7 @@ def concatenate(parts: Sequence[ChunkData], chunk_id: bytes) -> ChunkData:
         ),
         tuple(sorted(_columns(parts), key=lambda c: c.descriptor.sort_key)),
     )
-    return data if tuid.is_sorted(data.row_ids) else data.take(row_order(data.row_ids))
+    return data if data.ids_ascend else data.take(row_order(data.row_ids))
 
 
 def row_order(row_ids: pa.FixedSizeBinaryArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

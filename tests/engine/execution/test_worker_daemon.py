@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
+
+import pytest
 
 _ENDED = """
 import socket, sys
@@ -21,3 +24,26 @@ def test_a_worker_whose_socket_spark_has_closed_ends_without_a_word() -> None:
     ended = subprocess.run([sys.executable, "-c", _ENDED], env=environment, capture_output=True, text=True, check=False)
     assert (ended.stdout, ended.stderr) == ("", "")
     assert ended.returncode != 0
+
+
+_FREED = """
+import resource
+from chunkmill.engine.execution.worker_daemon import keep_freed_memory
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        held = [b"x" * 300_000 for _ in range(20)]
+        del held
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(faults())
+keep_freed_memory()
+faults()
+print(faults())
+"""
+
+
+@pytest.mark.skipif("glibc" not in platform.libc_ver(), reason="another C library keeps memory as it likes")
+def test_memory_that_chunks_leave_is_handed_out_again_without_page_faults() -> None:
+    ran = subprocess.run([sys.executable, "-c", _FREED], capture_output=True, text=True, check=True)
+    before, after = map(int, ran.stdout.split())
+    assert after < before / 10

@@ -21,6 +21,7 @@ from chunkmill.engine.rrd import (
     copying,
     encoded_payload,
 )
+from chunkmill.engine.rrd.digest import digest_of
 from chunkmill.engine.rrd.messages import ArrowMsg
 from chunkmill.engine.rrd.positional import PositionalFile
 from rrd_bytes import STORE, content, image, rrd_bytes, scalars, static, without_footer, write_rrd
@@ -60,6 +61,17 @@ def test_rewriting_decodes_nothing(source: Path, tmp_path: Path, no_decoding: No
             assert chunk.entity_path
             writer.append(chunk)
         writer.flush()
+
+
+def test_digests_are_of_what_lies_in_the_file(tmp_path: Path) -> None:
+    source = write_rrd(tmp_path / "source.rrd", [*CHUNKS, image(20_000_000)])
+    chunks = [*CHUNKS, *RrdFile(source).chunks(STORE)]
+    with (tmp_path / "part").open("wb", buffering=0) as out:
+        writer = MessageWriter(out, STORE, path="part", digests=True)
+        entries = [writer.append(chunk) for chunk in chunks]
+        writer.flush()
+    data = (tmp_path / "part").read_bytes()
+    assert writer.digests == [digest_of(data[e.offset : e.offset + e.size]) for e in entries]
 
 
 def test_selecting_by_header_decodes_nothing(source: Path, no_decoding: None) -> None:
