@@ -68,6 +68,11 @@ class ChunkColumns:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    @property
+    def manifest_columns(self) -> int:
+        """How many columns of a manifest say this, but for those that every manifest has."""
+        return len(self.statics) + 2 * len(self.timelines) + 3 * len(self.components)
+
 
 class _Gathering:
     """Collects the cells of headers, row by row."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import WriteError
@@ -11,7 +12,8 @@ from chunkmill.engine.execution import part
 from chunkmill.engine.execution.commit import RrdCommit
 from chunkmill.engine.execution.many import Recording, write_recordings
 from chunkmill.engine.execution.runner import RunOptions
-from chunkmill.engine.rrd import RrdFile, StoreEntry
+from chunkmill.engine.rrd import RrdFile, StoreEntry, WrittenChunks, WrittenListing
+from chunkmill.engine.rrd.chunk_columns import ChunkColumns
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.engine.stream.lazy_stream import plan_recording
 from chunkmill.readers import McapReader, RrdReader
@@ -83,6 +85,37 @@ def test_of_many_recordings_those_of_one_task_are_whole(
     rerun_verify(out / "a.rrd", out / "two.rrd")
     assert [o.report.bytes_out for o in outcomes if o.report] == [p.stat().st_size for p in sorted(out.iterdir())]
     assert [c.entity_path for c in RrdReader(out / "a.rrd").stream().to_chunks(executor="inline")] == ["/a", "/b"]
+
+
+def test_few_chunks_and_many_are_told_of_in_other_ways_and_alike(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    chunks = [signal(f"/{i % 3}", rows=i % 5 + 1) for i in range(40)]
+    listed: list[bool] = []
+    real = WrittenChunks.listing
+
+    def spy(self: WrittenChunks) -> WrittenListing | None:
+        found = real(self)
+        listed.append(found is not None)
+        return found
+
+    def footer(name: str, count: int) -> pa.RecordBatch:
+        one, two = LazyChunkStream.from_iter(chunks[:count]), LazyChunkStream.from_iter(chunks[count:])
+        LazyChunkStream.merge(one, two).write_rrd(
+            tmp_path / name, application_id="a", recording_id="r", executor="inline"
+        )
+        file = RrdFile(tmp_path / name)
+        table = file.listing(file.stores()[0])
+        assert table is not None
+        return table.batch
+
+    monkeypatch.setattr(WrittenChunks, "listing", spy)
+    mixed = footer("mixed.rrd", 3)
+    assert listed == [False, True]
+    listed.clear()
+    monkeypatch.setattr(ChunkColumns, "manifest_columns", 0)
+    assert footer("listed.rrd", 3).equals(mixed, check_metadata=True)
+    assert listed == [True, True]
 
 
 def test_the_footer_tells_of_chunks_that_no_listing_can(joined: list[Path], tmp_path: Path) -> None:
