@@ -61,8 +61,13 @@ def displaced_by(batch: Mapping[LandedFile, str], live: LiveEntries, folder: Lan
         if file is None:
             found.gone[entry.key] = entry
             continue
-        where = {"source": file.path, "source_size": file.size, "source_modified_ns": file.modified_ns}
-        found.moved[entry.key] = replace(entry, source_kept=kept, **where)
+        found.moved[entry.key] = replace(
+            entry,
+            source=file.path,
+            source_size=file.size,
+            source_modified_ns=file.modified_ns,
+            source_kept=kept,
+        )
         todo += [e for e in live.of_source(file.path) if e.source_digest != entry.source_digest]
     found.moved = _in_order(found.moved, live)
     found.doubtful = carriers.doubtful({entry.source_size for entry in found.gone.values()})
