@@ -58,6 +58,11 @@ class Extent(NamedTuple):
         columns = other.columns
         return all(c.datatype == columns[name].datatype for name, c in self.columns.items() if name in columns)
 
+    def is_before(self, other: Extent) -> bool:
+        """Whether all its rows come before those of the other, by row ids and on every timeline; both ascend."""
+        pairs = zip(self.timelines, other.timelines, strict=True)
+        return self.last_row <= other.first_row and all(a.end <= b.start for a, b in pairs)
+
     def joined(self, later: Extent) -> Extent:
         """The extent of the rows of both; ``later`` has the larger first row id."""
         follows = self.last_row <= later.first_row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ..chunk import Chunk
@@ -69,6 +69,13 @@ class ChunkInserter:
         self.size -= chunk.extent.size
         if not chunk.frozen:
             self._neighbours.remove(chunk)
+
+    def replace(self, old: Iterable[Pending], new: Iterable[Pending]) -> None:
+        """Take temporal chunks out, and others with their rows in; these neither merge nor are split."""
+        for chunk in old:
+            self.remove(chunk)
+        for chunk in new:
+            self._add(chunk)
 
     def in_order(self) -> list[Pending]:
         """What is in the store, by ascending chunk id."""

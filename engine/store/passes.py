@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..chunk import Chunk
+from .extent import extent_of
 from .insertion import ChunkInserter
 from .pending import Pending
 from .profile import OptimizationProfile, Settings
-from .splitting import split_columns
+from .size import RowSizes
+from .splitting import rows_that_fit, split_columns
 from .video import rebatch_videos
+
+
+_LEAST_ROOM = 64
+"""Chunks with less than this part of their bytes free are full: a chunk is cut, and its rows copied, to fill one."""
 
 
 def optimised(chunks: Iterable[Chunk], profile: OptimizationProfile | None = None) -> list[Chunk]:
@@ -29,7 +36,10 @@ def optimised(chunks: Iterable[Chunk], profile: OptimizationProfile | None = Non
 
 
 def converge(store: ChunkInserter) -> ChunkInserter:
-    """A store with the same rows: columns apart by size, then inserted anew as long as that leaves fewer chunks."""
+    """A store with the same rows: columns apart by size, then inserted anew as long as that leaves fewer chunks.
+
+    What cuts left small then takes up rows of what follows, where that leaves fewer chunks.
+    """
     if store.settings.split_size_ratio is not None:
         store = _with_columns_apart(store, store.settings.split_size_ratio)
     for _ in range(store.settings.extra_passes):
@@ -39,6 +49,8 @@ def converge(store: ChunkInserter) -> ChunkInserter:
         if len(again) >= len(store):
             break
         store = again
+    if store.settings.extra_passes:
+        _fill_up(store)
     return store
 
 
@@ -60,3 +72,77 @@ def _with_columns_apart(store: ChunkInserter, ratio: float) -> ChunkInserter:
                 for piece in pieces:
                     apart.adopt(Pending(piece))
     return apart
+
+
+def _fill_up(store: ChunkInserter) -> None:
+    """Lay out neighbours anew, each full but the last, where that leaves fewer chunks.
+
+    A cut at a threshold leaves a rest that has no room in either neighbour, as those are full.
+    """
+    entities: dict[str, list[Pending]] = defaultdict(list)
+    for pending in store.pending.values():
+        if not pending.is_static and not pending.is_ambiguous and pending.extent.ascending:
+            entities[pending.extent.entity_path].append(pending)
+    for chunks in entities.values():
+        if _fewest(chunks, store.settings) < len(chunks):
+            for run in _runs(chunks):
+                if _fewest(run, store.settings) < len(run):
+                    filled = _filled([p.copy() for p in run], store.settings)
+                    if len(filled) < len(run):
+                        store.replace(run, filled)
+
+
+def _fewest(chunks: Sequence[Pending], settings: Settings) -> int:
+    """The fewest chunks that could hold the rows of all."""
+    size, rows = (sum(p.extent.size for p in chunks), sum(p.extent.num_rows for p in chunks))
+    if not settings.max_bytes or not settings.max_rows:
+        return len(chunks)
+    return max(-(-size // settings.max_bytes), -(-rows // settings.max_rows))
+
+
+def _runs(chunks: Iterable[Pending]) -> Iterator[list[Pending]]:
+    """Chunks with the same columns whose rows follow each other, in row ids and on all timelines."""
+    alike: dict[tuple[object, ...], list[Pending]] = defaultdict(list)
+    for pending in chunks:
+        lines = tuple((t.name, t.kind) for t in pending.extent.timelines)
+        columns = {(c.descriptor, c.values.type) for part in pending.parts for c in part.data.components}
+        alike[lines, frozenset(columns)].append(pending)
+    for same in alike.values():
+        run: list[Pending] = []
+        for pending in sorted(same, key=lambda p: p.extent.first_row):
+            if run and not run[-1].extent.is_before(pending.extent):
+                yield run
+                run = []
+            run.append(pending)
+        yield run
+
+
+def _filled(run: Iterable[Pending], settings: Settings) -> list[Pending]:
+    """The rows of a run in its order; every chunk but the last is full."""
+    out: list[Pending] = []
+    for pending in run:
+        rest: Pending | None = pending
+        if out and settings.max_bytes - out[-1].extent.size >= settings.max_bytes // _LEAST_ROOM:
+            rest = _topped_up(out[-1], pending, settings)
+        if rest is not None:
+            out.append(rest)
+    return out
+
+
+def _topped_up(chunk: Pending, following: Pending, settings: Settings) -> Pending | None:
+    """Give ``chunk`` as many rows of ``following`` as fit; gives the rest."""
+    parts, total = following.chunks(), following.extent.num_rows
+    if len(parts) > 1:
+        return following
+    data = parts[0].data
+    sizes = RowSizes(data)
+    most = min(settings.max_rows - chunk.extent.num_rows, total)
+    rows = rows_that_fit(sizes, most, settings.max_bytes - chunk.extent.size) if most > 0 else 0
+    if not rows:
+        return following
+    if rows == total:
+        chunk.absorb(following)
+        return None
+    head, tail = data.slice(0, rows), data.slice(rows, total - rows)
+    chunk.absorb(Pending(Chunk.from_data(head), extent_of(head, sizes.columns(0, rows))))
+    return Pending(Chunk.from_data(tail), extent_of(tail, sizes.columns(rows, total)))

@@ -17,10 +17,11 @@ class Pending:
     """A chunk of a store: one that was inserted as it was, or several that have been merged.
 
     Merging joins extents and remembers the parts; the rows are copied once, however many parts there are.
-    ``piece`` marks what came of a split, which merges with nothing in its store; ``touched`` grows with every change.
+    ``piece`` marks what came of a split, which merges with nothing in its store; ``is_ambiguous`` one of which two
+    columns claim one component, as merging could lose one; ``touched`` grows with every change.
     """
 
-    __slots__ = ("_extent", "_is_ambiguous", "chunk_id", "parts", "piece", "touched")
+    __slots__ = ("_extent", "chunk_id", "is_ambiguous", "parts", "piece", "touched")
 
     def __init__(self, chunk: Chunk, extent: Extent | None = None, *, piece: bool = False) -> None:
         names = [c.descriptor.component for c in chunk.data.components]
@@ -29,7 +30,7 @@ class Pending:
         self.piece = piece
         self.touched = next(_clock)
         self._extent = extent
-        self._is_ambiguous = len(set(names)) < len(names)
+        self.is_ambiguous = len(set(names)) < len(names)
 
     @property
     def extent(self) -> Extent:
@@ -54,14 +55,14 @@ class Pending:
 
     @property
     def frozen(self) -> bool:
-        """Whether it must not merge: a piece, or two of its columns claim one component and one could get lost."""
-        return self.piece or self._is_ambiguous
+        """Whether it must not merge: a piece, or ambiguous."""
+        return self.piece or self.is_ambiguous
 
     def copy(self) -> Pending:
         """The same chunk for another store, where a piece is a chunk like others."""
         twin = object.__new__(Pending)
         twin.chunk_id, twin.parts, twin.piece = self.chunk_id, self.parts.copy(), False
-        twin.touched, twin._extent, twin._is_ambiguous = self.touched, self._extent, self._is_ambiguous
+        twin.touched, twin._extent, twin.is_ambiguous = self.touched, self._extent, self.is_ambiguous
         return twin
 
     def absorb(self, other: Pending) -> None:

@@ -60,14 +60,14 @@ def _runs(data: ChunkData, sizes: RowSizes, start: int, end: int, settings: Sett
             yield from _runs(data, sizes, first, min(first + step, end), settings)
         return
     while start < end:
-        last = _fill(sizes, start, end, settings.max_bytes)
+        last = max(rows_that_fit(sizes, end, settings.max_bytes, start), start + 1)
         yield from _runs(data, sizes, start, last, settings)
         start = last
 
 
-def _fill(sizes: RowSizes, start: int, end: int, most: int) -> int:
-    """The end of the longest run of rows from ``start`` on that has at most ``most`` bytes; of one row at least."""
-    low, high = start + 1, end
+def rows_that_fit(sizes: RowSizes, end: int, most: int, start: int = 0) -> int:
+    """The end of the longest run of rows from ``start`` on, at most to ``end``, that has at most ``most`` bytes."""
+    low, high = start, end
     while low < high:
         middle = (low + high + 1) // 2
         if sizes.bytes(start, middle) <= most:

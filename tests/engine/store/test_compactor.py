@@ -186,3 +186,26 @@ def test_other_kinds_static_chunks_and_video_stay_apart():
     video = [made([i], ["VideoStream:sample"]) for i in range(2)]
     assert small_groups(_entries(kinds + static + video), OptimizationProfile.LIVE) == []
     assert small_groups(_entries(video), None) == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("cell", "fewest"), [(lambda i: [float(i)], 7), (lambda i: ["text " * (1 + i % 7)], 14)], ids=["floats", "texts"]
+)
+@pytest.mark.parametrize("passing", [False, True])
+def test_what_a_cut_leaves_is_filled_up(cell, fewest, passing):
+    """Chunks somewhat larger than allowed, as readers of tables make them: each cut left a rest that stayed small."""
+    rows, given = 65_536, 6
+    values = pa.array([cell(i) for i in range(rows)])
+    chunks = [
+        Chunk.build("/a", {"t": pa.array(np.arange(rows) + n * rows)}, [(ComponentDescriptor("c"), values)])
+        for n in range(given)
+    ]
+    profile = OptimizationProfile.OBJECT_STORE
+    out = _passed(chunks, profile, budget=6 << 20) if passing else optimised(chunks, profile)
+    assert len(out) <= fewest + passing
+    out.sort(key=lambda c: c.data.timelines[0].ticks[0])
+    assert all(data_bytes(c.data) <= profile.max_bytes for c in out)
+    assert np.array_equal(np.concatenate([c.data.timelines[0].ticks for c in out]), np.arange(rows * given))
+    assert pa.concat_arrays([c.data.row_ids for c in out]).equals(pa.concat_arrays([c.data.row_ids for c in chunks]))
+    assert pa.concat_arrays([c.data.components[0].values for c in out]).equals(pa.concat_arrays([values] * given))
+    assert len(optimised(chunks, OptimizationProfile(max_bytes=2 << 20, max_rows=65_536, extra_passes=0))) > len(out)
