@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +27,7 @@ from ..engine.rrd import (
     divided,
     says_all,
 )
+from ..engine.rrd.kept_open import HeldFile
 from ..engine.stream import Fate, Outline, Split
 
 _PASSED_BYTES: Final = 256 * MIB
@@ -39,11 +40,13 @@ _MOST_KINDS: Final = 1 << 61
 class RrdSplit(Split):
     """Chunks of a store: some rows or entries of its manifest, or all by scanning.
 
-    ``version`` is that of an object in a store: what is read must still be it.
+    ``version`` is that of the file when it was divided: what is read must still be it. ``held`` keeps
+    it open in the process that divided it.
     """
 
     listed: ManifestTable | tuple[ChunkEntry, ...] | None
     version: str | None = None
+    held: HeldFile | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +84,12 @@ class RrdSource:
             return self._of_tables(table.runs(SPLIT_BYTES), file)
         runs = file.split_entries(self.store)
         if runs is None:
-            return [RrdSplit(Path(self.path).name, file.size, None, file.object_version)]
+            return [RrdSplit(Path(self.path).name, file.size, None, file.content_version, file.held)]
         if self.wanted is not None:
             kept = ([e for e in run if self.wanted(e.header.entity_path)] for run in runs)
             runs = [run for run in kept if run]
         return [
-            RrdSplit(label, sum(e.size for e in run), tuple(run), file.object_version)
+            RrdSplit(label, sum(e.size for e in run), tuple(run), file.content_version, file.held)
             for label, run in zip(self._labels(len(runs)), runs, strict=True)
         ]
 
@@ -110,7 +113,8 @@ class RrdSource:
 
     def passage(self, split: RrdSplit) -> FilePassage | None:
         """The messages of a split that :meth:`passing` gave."""
-        return FilePassage(split.listed, self.store, self.path) if isinstance(split.listed, ManifestTable) else None
+        table = split.listed
+        return FilePassage(table, self.store, self.path, split.version) if isinstance(table, ManifestTable) else None
 
     def passed_whole(self, split: RrdSplit, fate: Callable[[Outline], Fate]) -> FilePassage | None:
         """The messages of any split that are passed on, where none is looked into."""
@@ -121,7 +125,7 @@ class RrdSource:
         if bool(np.any(fates == Fate.LOOKED_INTO.value)):
             return None
         table = table.take(np.flatnonzero(fates == Fate.PASSED_ON.value))
-        return FilePassage(table, self.store, self.path) if len(table) and says_all(table) else None
+        return FilePassage(table, self.store, self.path, split.version) if len(table) and says_all(table) else None
 
     def pieces(self, split: RrdSplit, fate: Callable[[Outline], Fate]) -> Iterator[PassedRun | Iterator[Chunk]]:
         """A split in runs: messages that are passed on as they lie in the file, and chunks that are looked into."""
@@ -132,7 +136,7 @@ class RrdSource:
         fates = _fates(table, fate)
         rows = np.flatnonzero(fates != Fate.LEFT_OUT.value)
         is_passed = fates[rows] == Fate.PASSED_ON.value
-        passage = FilePassage(table.take(rows[is_passed]), self.store, self.path)
+        passage = FilePassage(table.take(rows[is_passed]), self.store, self.path, split.version)
         if not (len(passage.table) and says_all(passage.table) and passage.lies_as_listed()):
             yield self.read(split)
             return
@@ -156,7 +160,7 @@ class RrdSource:
     def _of_tables(self, tables: Sequence[ManifestTable], file: RrdFile) -> list[RrdSplit]:
         labels = self._labels(len(tables))
         return [
-            RrdSplit(label, int(table.sizes.sum()), table, file.object_version)
+            RrdSplit(label, int(table.sizes.sum()), table, file.content_version, file.held)
             for label, table in zip(labels, tables, strict=True)
         ]
 

@@ -43,12 +43,12 @@ class VerifiedPayload(FramedPayload):
 
     def load(self) -> pa.RecordBatch:
         """Read, verify and decode the batch."""
-        with open_positional(self.path, self.version) as file:
+        with open_positional(self.path, self.version, self.held) as file:
             return self.located(file).load()
 
     def load_data(self) -> ChunkData:
         """Read, verify and decode the chunk."""
-        with open_positional(self.path, self.version) as file:
+        with open_positional(self.path, self.version, self.held) as file:
             return self.located(file).load_data()
 
     def located(self, file: PositionalFile) -> EncodedPayload:

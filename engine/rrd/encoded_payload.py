@@ -12,6 +12,7 @@ from . import messages
 from .arrow_ipc import Compression, check_compression, check_sizes, decode_batch, decompress
 from .arrow_message import LocatedMessage, locate
 from .chunk_decoding import decode_chunk
+from .kept_open import HeldFile
 from .opening import open_briefly, open_positional
 from .positional import PositionalFile
 
@@ -33,12 +34,13 @@ class EncodedPayload:
     compression: Compression
     data: bytes | memoryview | None = field(default=None, repr=False)
     version: str | None = field(default=None, kw_only=True)
+    held: HeldFile | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     def load(self) -> pa.RecordBatch:
         """Read, check and decode the batch. Raises ``ReadError``."""
         if self.data is not None:
             return self._decode(self.data)
-        with open_positional(self.path, self.version) as file:
+        with open_positional(self.path, self.version, self.held) as file:
             return self.load_from(file)
 
     def load_from(self, file: PositionalFile) -> pa.RecordBatch:
@@ -51,7 +53,7 @@ class EncodedPayload:
         """The chunk in the batch. Raises ``ReadError``, and ``ValueError`` for a batch that is none."""
         if self.data is not None:
             return self._chunk(self.data)
-        with open_briefly(self.path, self.version) as file:
+        with open_briefly(self.path, self.version, self.held) as file:
             return self.load_data_from(file)
 
     def load_data_from(self, file: PositionalFile) -> ChunkData:
@@ -75,7 +77,8 @@ class FramedPayload:
     """A payload inside the ``ArrowMsg`` of ``size`` bytes at ``offset`` of ``path``; small, and pickles.
 
     ``chunk_id`` is the chunk expected there, where a footer says so: a file that was replaced in the meantime raises
-    instead of giving another chunk's data. ``version`` is that of an object in a store, which is asked for on reading.
+    instead of giving another chunk's data. ``version`` is that of the file, which is asked for on reading; ``held`` the
+    file, where this process has it open.
     """
 
     path: str
@@ -83,17 +86,18 @@ class FramedPayload:
     size: int
     chunk_id: bytes | None = None
     version: str | None = field(default=None, kw_only=True)
+    held: HeldFile | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     def load(self) -> pa.RecordBatch:
         """Read, check and decode the batch. Raises ``ReadError``."""
-        with open_positional(self.path, self.version) as file:
+        with open_positional(self.path, self.version, self.held) as file:
             batch = self._encoded(locate(file, self.offset, self.size)).load_from(file)
         self._check_id(_schema_id(batch))
         return batch
 
     def load_data(self) -> ChunkData:
         """The chunk in the batch. Raises ``ReadError``, and ``ValueError`` for a batch that is none."""
-        with open_briefly(self.path, self.version) as file:
+        with open_briefly(self.path, self.version, self.held) as file:
             data = self._encoded(locate(file, self.offset, self.size, whole=True)).load_data_from(file)
         if data.chunk_id != self.chunk_id:
             self._check_id(data.chunk_id.hex())
@@ -127,6 +131,7 @@ class FramedPayload:
             compression,
             found.payload,
             version=self.version,
+            held=self.held,
         )
 
     def _check_id(self, found: str | None) -> None:

@@ -12,13 +12,16 @@ from ..chunk.chunk import Chunk
 from ..chunk.header import ChunkHeader, ComponentHeader
 from ..errors import ReadWarning, UsageError
 from ..limits import SPLIT_BYTES
+from ..objects import is_url
 from .encoded_payload import FramedPayload
 from .entry import ChunkEntry
 from .framing import STREAM_HEADER_SIZE, MessageKind, Version
 from .index import FileIndex, read_index, unlisted_messages
+from .kept_open import HeldFile, held_file
 from .legacy import AnnouncedStores, decoded_chunk, scan_stores, store_of
 from .manifest_table import ManifestTable
 from .opening import open_positional
+from .positional import GROWING, PositionalFile
 from .scan import Message, scan
 from .store_entry import StoreEntry
 
@@ -26,15 +29,17 @@ from .store_entry import StoreEntry
 class RrdFile:
     """One RRD, on disk or in an object store. Cheap to make: header and footer are read when first asked for.
 
-    Pickles as its path, and the version of the object where one was given or seen.
+    Pickles as its path, and the version that was given or seen: what is read later is of that version, or an error.
+    A local file is open as long as this object, and its chunks, are there.
 
     Every method raises :class:`ReadError` for a file that is not whole, with path, byte offset and hint; of it
     :class:`UnsupportedError` for what is too old and :class:`SourceMissingError` where there is no file.
     """
 
-    def __init__(self, path: str | PathLike[str], object_version: str | None = None) -> None:
+    def __init__(self, path: str | PathLike[str], content_version: str | None = None) -> None:
         self.path = fspath(path)
-        self._version = object_version
+        self._version = content_version
+        self._held: HeldFile | None = None
         self._index: FileIndex | None = None
         self._announced: AnnouncedStores | None = None
 
@@ -55,9 +60,14 @@ class RrdFile:
         return self._known.size
 
     @property
-    def object_version(self) -> str | None:
-        """The version of an object in a store, once it was looked at; what is read later must be of that version."""
-        return self._known.object_version
+    def content_version(self) -> str | None:
+        """What tells this content from another that may have its name later."""
+        return self._known and self._version
+
+    @property
+    def held(self) -> HeldFile | None:
+        """The file, open, to be held on to; None where too many are, and for an object in a store."""
+        return self._held
 
     @property
     def has_footer(self) -> bool:
@@ -110,7 +120,7 @@ class RrdFile:
 
     def messages(self, start: int = STREAM_HEADER_SIZE) -> Iterator[Message]:
         """All messages from the one whose frame begins at ``start``, heads only, to the end message."""
-        with open_positional(self.path, self._version) as file:
+        with self._open() as file:
             yield from scan(file, start)
 
     def chunks(self, store: StoreEntry, entries: Sequence[ChunkEntry] | None = None) -> Iterator[Chunk]:
@@ -121,6 +131,8 @@ class RrdFile:
         if entries is not None:
             in_order = sorted(entries, key=lambda e: e.offset)
             self._expect(in_order)
+            if self._held is None and not is_url(self.path):
+                self._open().close()
             yield from map(self._lazy, in_order)
             return
         self._check(store)
@@ -131,7 +143,7 @@ class RrdFile:
         found: dict[int, ChunkEntry | Message] = {e.offset: e for e in listed}
         found.update((m.offset, m) for m in self._unlisted(store))
         for _, item in sorted(found.items(), key=lambda pair: pair[0]):
-            yield self._lazy(item) if isinstance(item, ChunkEntry) else decoded_chunk(self.path, item, self._version)
+            yield self._lazy(item) if isinstance(item, ChunkEntry) else self._decoded(item)
 
     def split_entries(self, store: StoreEntry, split_bytes: int = SPLIT_BYTES) -> list[list[ChunkEntry]] | None:
         """All chunks of ``store`` in the order of the file, in runs of about ``split_bytes`` uncompressed bytes.
@@ -143,7 +155,7 @@ class RrdFile:
             return None
         unique = {e.offset: e for e in listed}
         for message in self._unlisted(store):
-            header = decoded_chunk(self.path, message, self._version).header
+            header = self._decoded(message).header
             unique[message.offset] = ChunkEntry(header, message.offset, message.size, message.size)
         runs: list[list[ChunkEntry]] = []
         left = 0
@@ -158,15 +170,22 @@ class RrdFile:
     @property
     def _known(self) -> FileIndex:
         if self._index is None:
-            with open_positional(self.path, self._version) as file:
+            with self._open() as file:
                 self._index = read_index(file)
                 self._version = file.version
+                if self._index.tables is None and not is_url(self.path):
+                    self._version = f"{file.version}{GROWING}"
         return self._index
+
+    def _open(self) -> PositionalFile:
+        if self._held is None and not is_url(self.path):
+            self._held = held_file(self.path, self._version)
+        return open_positional(self.path, self._version, self._held)
 
     @property
     def _announcements(self) -> AnnouncedStores:
         if self._announced is None:
-            with open_positional(self.path, self._version) as file:
+            with self._open() as file:
                 self._announced = scan_stores(file)
         return self._announced
 
@@ -176,35 +195,39 @@ class RrdFile:
 
     def _expect(self, entries: Sequence[ChunkEntry]) -> None:
         """Chunks that lie close to each other in an object are fetched together."""
-        if self._version is None or not entries:
+        if not entries or not is_url(self.path):
             return
         start, stop = entries[0].offset, entries[-1].offset + entries[-1].size
         if 2 * sum(e.size for e in entries) >= stop - start:
-            with open_positional(self.path, self._version) as file:
+            with self._open() as file:
                 file.expect(start, stop)
 
     def _lazy(self, entry: ChunkEntry) -> Chunk:
         header = entry.header
-        payload = FramedPayload(self.path, entry.offset, entry.size, header.chunk_id, version=self._version)
+        place = (self.path, entry.offset, entry.size, header.chunk_id)
+        payload = FramedPayload(*place, version=self._version, held=self._held)
         return Chunk.lazy(header if header.components else None, payload)
+
+    def _decoded(self, message: Message) -> Chunk:
+        return decoded_chunk(self.path, message, self._version, self._held)
 
     def _walked(self, store: StoreEntry) -> Iterator[Chunk]:
         stores, legacy_ids = self._announcements
         unknown: Counter[StoreEntry] = Counter()
-        with open_positional(self.path, self._version) as file:
+        with self._open() as file:
             for message in scan(file):
                 if message.kind == MessageKind.ARROW_MSG:
                     owner = store_of(file, message, legacy_ids)
                     unknown[owner] += owner not in stores
                     if owner == store:
-                        yield decoded_chunk(self.path, message, self._version)
+                        yield self._decoded(message)
         for owner, count in unknown.items():
             if count:
                 self._warn(f"{count} chunks of {owner.text}, which the file never announces, are passed over")
 
     def _unlisted(self, store: StoreEntry) -> list[Message]:
         """The chunks of ``store`` that the footer does not list."""
-        with open_positional(self.path, self._version) as file:
+        with self._open() as file:
             found = unlisted_messages(file, self._known)
             return [m for m in found if store_of(file, m, {}) == store]
 

@@ -24,14 +24,13 @@ _FIRST_WITH_FOOTERS: Final = Version(0, 28, 0, 0)
 class FileIndex:
     """``tables`` holds each store's chunks, as the footer's manifests list them; None without a usable footer.
 
-    All messages lie before ``messages_end``. ``object_version`` is the version of an object in a store.
+    All messages lie before ``messages_end``.
     """
 
     version: Version
     size: int
     messages_end: int
     tables: dict[StoreEntry, list[ManifestTable]] | None
-    object_version: str | None = None
 
 
 def read_index(file: PositionalFile) -> FileIndex:
@@ -40,19 +39,19 @@ def read_index(file: PositionalFile) -> FileIndex:
     version = parse_stream_header(header, path=file.path)
     footer = read_footer(file)
     if footer is None:
-        return FileIndex(version, file.size, file.size, None, object_version=file.version)
+        return FileIndex(version, file.size, file.size, None)
     try:
         tables = _parse_manifests(file, footer)
     except OutdatedManifestError:
         return _without_footer(file, version, footer)
-    index = FileIndex(version, file.size, footer.messages_end, tables, file.version)
+    index = FileIndex(version, file.size, footer.messages_end, tables)
     if not tables and (unlisted := unlisted_messages(file, index)):
         warnings.warn(
             f"{file.path}: its footer lists none of the {len(unlisted)} chunks in it; the file is read without it",
             ReadWarning,
             stacklevel=2,
         )
-        return FileIndex(version, file.size, file.size, None, object_version=file.version)
+        return FileIndex(version, file.size, file.size, None)
     return index
 
 
@@ -78,7 +77,7 @@ def _without_footer(file: PositionalFile, version: Version, footer: Footer) -> F
         ReadWarning,
         stacklevel=2,
     )
-    return FileIndex(version, file.size, file.size, None, object_version=file.version)
+    return FileIndex(version, file.size, file.size, None)
 
 
 def unlisted_messages(file: PositionalFile, index: FileIndex) -> list[Message]:

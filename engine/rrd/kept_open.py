@@ -1,27 +1,71 @@
-"""A file that one chunk after the other is read from, kept open between them."""
+"""Local files that stay open: while one chunk after the other is read from them, or as long as chunks lie in them."""
 
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
-from .positional import PositionalFile
+from .positional import GROWING, PositionalFile
 
 _WINDOW: Final = 1 << 18
 _SMALL: Final = 1 << 16
+
+_MOST_HELD: Final = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+"""Files that stay open because chunks lie in them; those beyond are opened by name, and their versions checked."""
+
+
+class HeldFile(PositionalFile):
+    """A local file that is open as long as somebody has this object, whatever becomes of its name.
+
+    Pickles as None: elsewhere there is only the name.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def close(self) -> None:
+        """Nothing; the file is closed when the object goes."""
+
+    def __del__(self) -> None:
+        super().close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _not_here, ()
+
+
+def _not_here() -> None:
+    """What a held file is in another process."""
+
+
+_held: WeakValueDictionary[tuple[str, str], HeldFile] = WeakValueDictionary()
+
+
+def held_file(path: str, version: str | None) -> HeldFile | None:
+    """The file under ``path``, of ``version`` if given, to be held on to; None where as many as may be are held.
+
+    Raises as :class:`PositionalFile`, and :class:`ReadError` where the file that is there is of another version.
+    """
+    known = _held.get((path, version.removesuffix(GROWING))) if version else None
+    if known is not None:
+        return known
+    file = HeldFile(path)
+    file.check(version)
+    if len(_held) >= _MOST_HELD:
+        return None
+    return _held.setdefault((path, str(file.version)), file)
 
 
 class KeptFile(PositionalFile):
     """A local file that stays open when who uses it is done; small pieces that lie close together are read at once."""
 
-    __slots__ = ("_filled", "_found", "_next", "_start", "_window")
+    __slots__ = ("_filled", "_next", "_start", "_window")
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self._found = _identity(os.fstat(self.fileno()))
+    def __init__(self, path: str, descriptor: int | None = None) -> None:
+        super().__init__(path, descriptor)
         self._window = bytearray()
         self._start = self._next = self._filled = 0
 
@@ -47,12 +91,20 @@ class KeptFile(PositionalFile):
             self._filled = 0
         return self._filled
 
-    def is_still(self, path: str) -> bool:
-        """Whether this is what ``path`` names now, unchanged."""
+    def is_still(self, path: str, version: str | None) -> bool:
+        """Whether this is what ``path`` named at ``version``; without one: what it names now, unchanged."""
+        if path != self.path:
+            return False
+        if version:
+            return version.removesuffix(GROWING) == self.version
         try:
-            return path == self.path and _identity(os.stat(path)) == self._found  # noqa: PTH116 (for every chunk)
+            now = os.stat(path)  # noqa: PTH116 (for every chunk)
         except OSError:
             return False
+        return os.path.samestat(now, self._status) and (now.st_size, now.st_mtime_ns) == (
+            self._status.st_size,
+            self._status.st_mtime_ns,
+        )
 
     def close(self) -> None:
         """Nothing; :func:`keeping_open` closes it."""
@@ -82,13 +134,19 @@ def keeping_open() -> Iterator[None]:
             _let_go()
 
 
-def kept_or_opened(path: str) -> PositionalFile:
-    """A local file, opened or still open, to be used until the next is asked for. Raises as :class:`PositionalFile`."""
+def kept_or_opened(path: str, version: str | None, held: HeldFile | None) -> PositionalFile:
+    """A local file of ``version``, opened or still open, to be used until the next is asked for.
+
+    Raises as :class:`PositionalFile`, and :class:`ReadError` where it is not of that version any more.
+    """
     if not _keeping.depth:
-        return PositionalFile(path)
-    if _keeping.file is None or not _keeping.file.is_still(path):
+        file = PositionalFile(path) if held is None else held
+        file.check(version)
+        return file
+    if _keeping.file is None or not _keeping.file.is_still(path, version):
         _let_go()
-        _keeping.file = KeptFile(path)
+        _keeping.file = KeptFile(path, None if held is None else held.fileno())
+    _keeping.file.check(version)
     return _keeping.file
 
 
@@ -96,7 +154,3 @@ def _let_go() -> None:
     file, _keeping.file = _keeping.file, None
     if file is not None:
         file.close_indeed()
-
-
-def _identity(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

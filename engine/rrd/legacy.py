@@ -11,6 +11,7 @@ from . import messages
 from .arrow_message import locate
 from .encoded_payload import FramedPayload
 from .framing import MessageKind
+from .kept_open import HeldFile
 from .messages import SetStoreInfo
 from .positional import PositionalFile
 from .scan import Message, scan
@@ -62,12 +63,12 @@ def store_of(file: PositionalFile, found: Message, legacy_ids: dict[StoreKey, st
     return from_message(message.store_id, legacy_ids, path=file.path, offset=found.offset)
 
 
-def decoded_chunk(path: str, found: Message, version: str | None = None) -> Chunk:
+def decoded_chunk(path: str, found: Message, version: str | None = None, held: HeldFile | None = None) -> Chunk:
     """The chunk in the ``ArrowMsg`` at ``found``, decoded and, from an older version, migrated.
 
     A chunk that needed no migration remembers its compressed bytes. Raises :class:`ReadError`.
     """
-    payload = FramedPayload(path, found.offset, found.size, version=version)
+    payload = FramedPayload(path, found.offset, found.size, version=version, held=held)
     batch = payload.load()
     try:
         data = sorbet.from_record_batch(batch)

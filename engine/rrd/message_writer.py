@@ -17,6 +17,7 @@ from .chunk_encoding import Piece, encode_chunk
 from .encoded_payload import EncodedPayload, RrdPayload
 from .entry import ChunkEntry
 from .framing import MESSAGE_HEADER_SIZE, MessageKind, message_header
+from .kept_open import HeldFile
 from .message_copy import MessageCopier
 from .opening import open_positional
 from .output import Output
@@ -64,6 +65,7 @@ class MessageWriter:
         self._store_field = store_field(store.to_message())
         self._compression = compression
         self._source: PositionalFile | None = None
+        self._of: tuple[str, str | None] = "", None
         self._copier: MessageCopier | None = None
         self._fields: tuple[Passage, bytes, bytes] | None = None
 
@@ -101,7 +103,7 @@ class MessageWriter:
         rows = slice(run.start, run.stop)
         with phase(WRITE):
             self._out.flush()
-            source = self._opened(run.passage.path, None)
+            source = self._opened(run.passage.path, run.passage.version)
             copier = self._copier_here()
             with writing(self._out.path):
                 copier.copy(source, table.offsets[rows], table.sizes[rows], before, after)
@@ -165,12 +167,13 @@ class MessageWriter:
         return message_header(MessageKind.ARROW_MSG, total) + head, tail, offset, total
 
     def _open(self, payload: RrdPayload) -> PositionalFile:
-        return self._opened(payload.path, payload.version)
+        return self._opened(payload.path, payload.version, payload.held)
 
-    def _opened(self, path: str, version: str | None) -> PositionalFile:
-        if self._source is None or self._source.path != path:
+    def _opened(self, path: str, version: str | None, held: HeldFile | None = None) -> PositionalFile:
+        if self._source is None or self._of != (path, version):
             self.release()
-            self._source = open_positional(path, version)
+            self._source = open_positional(path, version, held)
+            self._of = path, version
         return self._source
 
     def _copier_here(self) -> MessageCopier:

@@ -8,8 +8,9 @@ from collections import OrderedDict
 from typing import Final
 
 from ..bounded import check_limit
+from ..errors import ReadError
 from ..objects import RemoteFile, is_url
-from .kept_open import kept_or_opened
+from .kept_open import HeldFile, kept_or_opened
 from .positional import PositionalFile
 
 NEVER_CHANGES: Final = ""
@@ -34,6 +35,9 @@ class RemotePositional(PositionalFile):
         """The version that is read."""
         return self._remote.version
 
+    def check(self, version: str | None) -> None:
+        """Nothing: each request asks for the version."""
+
     def expect(self, start: int, stop: int) -> None:
         """Say that these bytes will be read front to end."""
         self._remote.expect(start, stop)
@@ -48,21 +52,29 @@ class RemotePositional(PositionalFile):
         """Nothing: who opened it once more shares it; it goes when it was not used for a while."""
 
 
-def open_positional(path: str | os.PathLike[str], version: str | None = None) -> PositionalFile:
-    """Open a local file, or an object of a known ``version``; None takes the one that is there now.
+def open_positional(
+    path: str | os.PathLike[str], version: str | None = None, held: HeldFile | None = None
+) -> PositionalFile:
+    """Open a file, or an object, of a known ``version``; None takes the one that is there now.
 
-    An object of a known version stays open for the next to ask for it, so that chunks that lie beside each other are
-    fetched together.
+    ``held`` is the file where it is open already. An object of a known version stays open for the next to ask for it,
+    so that chunks that lie beside each other are fetched together. Raises :class:`ReadError` for another version.
     """
     text = os.fspath(path)
-    if not is_url(text):
-        return PositionalFile(text)
-    return RemotePositional(_shared(text, version))
+    if is_url(text):
+        return RemotePositional(_shared(text, version))
+    file = PositionalFile(text) if held is None else held
+    try:
+        file.check(version)
+    except ReadError:
+        file.close()
+        raise
+    return file
 
 
-def open_briefly(path: str, version: str | None = None) -> PositionalFile:
+def open_briefly(path: str, version: str | None = None, held: HeldFile | None = None) -> PositionalFile:
     """Like :func:`open_positional`, for who is done with it before another file is opened: see :func:`keeping_open`."""
-    return open_positional(path, version) if is_url(path) else kept_or_opened(path)
+    return open_positional(path, version) if is_url(path) else kept_or_opened(path, version, held)
 
 
 _open: OrderedDict[tuple[str, str], RemoteFile] = OrderedDict()

@@ -17,6 +17,7 @@ from .listing import Listed
 from .manifest_table import ManifestTable, Numbers
 from .message_copy import MessageCopier
 from .message_layout import lie_as_listed
+from .opening import open_positional
 from .positional import PositionalFile
 from .store_entry import StoreEntry
 from .taken_columns import columns_of_table
@@ -59,15 +60,16 @@ class Passage(Listed, ABC):
 
 @dataclass(frozen=True)
 class FilePassage(Passage):
-    """Some messages of the file ``path``, in its order, with what its footer says of them."""
+    """Some messages of the file ``path`` of that version, in its order, with what its footer says of them."""
 
     path: str
+    version: str | None = None
 
     def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
         """As :meth:`Passage.copy`; False where messages do not lie in the file as its footer has them."""
         before, after = self.fields(store)
         try:
-            source = PositionalFile(self.path)
+            source = open_positional(self.path, self.version)
         except (ReadError, SourceMissingError):
             return False
         with source:
@@ -82,7 +84,7 @@ class FilePassage(Passage):
         """Whether the messages lie in the file as its footer has them, and so can be copied without being parsed."""
         try:
             if source is None:
-                with PositionalFile(self.path) as opened:
+                with open_positional(self.path, self.version) as opened:
                     return self.lies_as_listed(opened)
             with phase(READ):
                 return lie_as_listed(source, self.table, store_field(self.store.to_message()))

@@ -5,10 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from pathlib import Path
 from types import TracebackType
 
 from ..bounded import check_limit
 from ..errors import ReadError, SourceMissingError
+
+GROWING = "+"
+"""What ends a version of which more may follow: rows that a recorder appends change nothing that was there."""
 
 _LARGEST_READ = 1 << 30
 _PASSING = frozenset({errno.EIO, errno.EAGAIN, errno.ESTALE, errno.ETIMEDOUT, errno.ENOMEM})
@@ -20,17 +24,19 @@ class PositionalFile:
     Use it as a context manager. Opening raises :class:`SourceMissingError`, reading :class:`ReadError`.
     """
 
-    __slots__ = ("_fd", "path", "size")
+    __slots__ = ("_fd", "_status", "path", "size")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, descriptor: int | None = None) -> None:
         self.path = path
+        self._fd = -1
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+            self._fd = os.open(path, flags) if descriptor is None else os.dup(descriptor)
         except OSError as error:
             raise SourceMissingError(
                 f"cannot be opened: {error.strerror}", path=path, hint="Check the path and its permissions."
             ) from error
-        status = os.fstat(self._fd)
+        status = self._status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):
             self.close()
             raise ReadError("not a file", path=path, hint="Give the path of a file; a folder or pipe can't be read.")
@@ -38,8 +44,31 @@ class PositionalFile:
 
     @property
     def version(self) -> str | None:
-        """What tells this content from another under the same path, where something does."""
-        return None
+        """What tells this content from another under the same path: size, modification time and inode."""
+        return _version_of(self._status)
+
+    def check(self, version: str | None) -> None:
+        """Raise :class:`ReadError` where the file is not of ``version`` any more; None and an empty one: it always is.
+
+        After a version that ends with :data:`GROWING` the file may be longer.
+        """
+        if not version:
+            return
+        status = os.fstat(self._fd)
+        if _version_of(status) == version.removesuffix(GROWING):
+            return
+        size, time, inode = (int(n) for n in version.removesuffix(GROWING).split("-"))
+        is_same_file = inode == status.st_ino or not _inodes_last(status.st_dev)
+        if is_same_file and (size, time) == (status.st_size, status.st_mtime_ns):
+            return
+        if is_same_file and version.endswith(GROWING) and status.st_size > size:
+            return
+        raise ReadError(
+            "was replaced since it was opened",
+            path=self.path,
+            hint="Its size, modification time or inode is another; open it anew, and leave files as they are while "
+            "their chunks are in use.",
+        )
 
     @property
     def is_local(self) -> bool:
@@ -94,3 +123,17 @@ class PositionalFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+def _version_of(status: os.stat_result) -> str:
+    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
+
+
+def _inodes_last(device: int) -> bool:
+    """Whether a file keeps its inode's number there: not in FUSE, where it may get another each time it is opened."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return True
+    return not any(line.split()[2] == number and " - fuse" in line for line in mounts)

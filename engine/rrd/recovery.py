@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 
 from ..chunk.chunk import Chunk
 from ..errors import ReadError
+from ..objects import is_url
 from .framing import STREAM_HEADER_SIZE, MessageKind, parse_stream_header
+from .kept_open import held_file
 from .legacy import announced_by, decoded_chunk, store_of
 from .opening import open_positional
-from .positional import PositionalFile
+from .positional import GROWING, PositionalFile
 from .scan import Message, message_at
 from .store_entry import StoreEntry, StoreKey
 
@@ -78,13 +80,15 @@ class RecoveringFile:
 
     def chunks(self, store: StoreEntry, report: RecoveryReport) -> Iterator[Chunk]:
         """The whole chunks of ``store``, in the file's order; ``report`` is filled as they come."""
-        with open_positional(self.path) as file:
+        held = None if is_url(self.path) else held_file(self.path, None)
+        with open_positional(self.path, held=held) as file:
+            version = file.version if is_url(self.path) else f"{file.version}{GROWING}"
             _, legacy_ids = _announced(file, list(_walk(file, self._report(file))), self._report(file))
             for message in _walk(file, report):
                 if message.kind != MessageKind.ARROW_MSG or _owner(file, message, legacy_ids, report) != store:
                     continue
                 try:
-                    chunk = decoded_chunk(self.path, message)
+                    chunk = decoded_chunk(self.path, message, version, held)
                 except ReadError as error:
                     report.damaged.append((message.offset, error.message))
                     continue

@@ -123,7 +123,7 @@ def _at_source(passage: Passage | None) -> FoundChunks | None:
     """What a task passes on, where it lies."""
     if isinstance(passage, VerifiedPassage):
         return InStore(passage)
-    return InFile(passage.path, None, passage.table) if isinstance(passage, FilePassage) else None
+    return InFile(passage.path, passage.version, passage.table) if isinstance(passage, FilePassage) else None
 
 
 def _in_parts(

@@ -14,7 +14,6 @@ from .size import RowSizes
 from .splitting import rows_that_fit, split_columns
 from .video import rebatch_videos
 
-
 _LEAST_ROOM = 64
 """Chunks with less than this part of their bytes free are full: a chunk is cut, and its rows copied, to fill one."""
 

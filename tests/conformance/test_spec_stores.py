@@ -215,12 +215,13 @@ def test_a_column_of_the_schema_verbatim() -> None:
 
 
 def test_a_deleted_file(tmp_path: Path) -> None:
-    """What the manifest tells is known still; chunks are read by path, in other processes, so they are gone."""
+    """A store stays open in this process; who opens the file by its path finds none."""
     reader = RrdReader(saved(tmp_path / "x.rrd", *example()))
     store, stream = reader.store(), reader.stream()
     (tmp_path / "x.rrd").unlink()
     assert (len(store), len(store.summary().splitlines())) == (6, 6)
-    for use in (store.stream().collect, stream.collect, reader.stream, reader.store, reader.recordings):
+    assert len(store.stream().collect(executor="inline")) == 6
+    for use in (stream.collect, reader.stream, reader.store, reader.recordings):
         with pytest.raises(SourceMissingError, match="No such file") as caught:
             use()
         assert isinstance(caught.value, RuntimeError)
