@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -85,23 +85,9 @@ class World:
         return {**os.environ, "CHUNKMILL_SCRATCH": str(self.scratch), "CHUNKMILL_MASTER": "local[2]"}
 
 
-@dataclass(frozen=True)
-class Command:
-    """What is run in a world, and what is there when it is done: names, each with contents."""
-
-    name: str
-    words: Callable[[World, str], list[str]]
-    results: Callable[[World], dict[str, list[str]]]
-
-
 def program(*words: str) -> list[str]:
     """The command line of this very interpreter."""
     return [sys.executable, "-c", "from chunkmill.engine.cli import main; main()", *words]
-
-
-def piped(world: World) -> list[str]:
-    """The option for the slow pipeline."""
-    return ["--pipeline", str(world.root / "pipeline.py")]
 
 
 def rrds(world: World) -> dict[str, list[str]]:
@@ -118,49 +104,23 @@ def kept(world: World) -> dict[str, list[str]]:
     return {entry.recording_id: [kept_content(store, entry)] for entry in store}
 
 
-COMMANDS: Final = {
-    command.name: command
-    for command in (
-        Command(
-            "convert-file",
-            lambda w, executor: program(
-                "convert", str(w.root / "one.rrd"), "-o", str(w.root / "out" / "one.rrd"), *piped(w),
-                "--executor", executor,
-            ),
-            rrds,
+def words(world: World, name: str, executor: str) -> list[str]:
+    """The command line of a command."""
+    root, piped, where = str(world.root), ["--pipeline", str(world.root / "pipeline.py")], ["--executor", executor]
+    one, out, store, sources = f"{root}/one.rrd", f"{root}/out", f"{root}/store", str(world.sources)
+    return {
+        "convert-file": program("convert", one, "-o", f"{out}/one.rrd", *piped, *where),
+        "convert-folder": program("convert", sources, "-o", out, *piped, *where),
+        "ingest": program(
+            "ingest", sources, "--into", store, "--settle", "0s", "--once", "--max-files", "3", *piped, *where
         ),
-        Command(
-            "convert-folder",
-            lambda w, executor: program(
-                "convert", str(w.sources), "-o", str(w.root / "out"), *piped(w), "--executor", executor
-            ),
-            rrds,
-        ),
-        Command(
-            "ingest",
-            lambda w, executor: program(
-                "ingest", str(w.sources), "--into", str(w.root / "store"), *piped(w), "--settle", "0s", "--once",
-                "--max-files", "3", "--executor", executor,
-            ),
-            kept,
-        ),
-        Command(
-            "compact",
-            lambda w, executor: program(
-                "compact", str(w.root / "store"), "--optimize", "object-store", "--executor", executor
-            ),
-            kept,
-        ),
-        Command(
-            "script",
-            lambda w, executor: [
-                sys.executable, str(w.root / "script.py"), str(w.root), str(w.root / "one.rrd"),
-                str(w.root / "out" / "one.rrd"), executor,
-            ],
-            rrds,
-        ),
-    )
-}  # fmt: skip
+        "compact": program("compact", store, "--optimize", "object-store", *where),
+        "script": [sys.executable, f"{root}/script.py", root, one, f"{out}/one.rrd", executor],
+    }[name]
+
+
+COMMANDS: Final = {"convert-file": rrds, "convert-folder": rrds, "ingest": kept, "compact": kept, "script": rrds}
+"""What is run, and what is there when it is done: names, each with contents."""
 
 
 @dataclass(frozen=True)
@@ -212,14 +172,14 @@ def make_store(world: World) -> None:
     subprocess.run(program(*words, *more), check=True, capture_output=True, env=world.environment())
 
 
-def ran(command: Command, world: World, executor: str) -> float:
+def ran(command: str, world: World, executor: str) -> float:
     """Run a command to its end; gives the seconds that took."""
     began = time.monotonic()
     done = subprocess.run(
-        command.words(world, executor), capture_output=True, text=True, check=False, env=world.environment()
+        words(world, command, executor), capture_output=True, text=True, check=False, env=world.environment()
     )
     if done.returncode:
-        raise RuntimeError(f"{command.name} failed: {done.stderr[-2000:]}")
+        raise RuntimeError(f"{command} failed: {done.stderr[-2000:]}")
     return time.monotonic() - began
 
 
@@ -237,7 +197,7 @@ def interrupted(case: Case, world: World, seconds: float) -> Ended:
     number = signal.SIGINT if case.kind == "INT" else signal.SIGTERM
     with (world.root / "said").open("w+") as said:
         process = subprocess.Popen(
-            COMMANDS[case.command].words(world, case.executor),
+            words(world, case.command, case.executor),
             stdout=said, stderr=said, stdin=subprocess.DEVNULL, env=world.environment(), start_new_session=True,
         )  # fmt: skip
 
@@ -288,8 +248,7 @@ def wrong_with(
         yield f"processes are left: {left}"
     if ended.seconds > seconds:
         yield f"it ended after {ended.seconds:.1f} s"
-    command = COMMANDS[case.command]
-    there = command.results(world)
+    there = COMMANDS[case.command](world)
     number = 2 if case.kind == "INT" else 15
     codes = {128 + number, -number} | ({0} if there == reference or case.command == "ingest" else set())
     if ended.code not in codes:
@@ -320,12 +279,11 @@ def tried(
     """One case in a fresh world; gives how long the end took, and what was wrong."""
     ended = interrupted(case, world, whole)
     wrong = list(wrong_with(case, world, ended, reference, seconds))
-    command = COMMANDS[case.command]
     try:
-        ran(command, world, case.executor)
+        ran(case.command, world, case.executor)
     except RuntimeError as error:
         return ended.seconds, [*wrong, f"the next run: {error}"]
-    if command.results(world) != reference:
+    if COMMANDS[case.command](world) != reference:
         wrong.append("the next run left something undone")
     return ended.seconds, [*wrong, *(f"after the next run {text}" for text in left_over(world))]
 
@@ -357,8 +315,8 @@ class Moments:
         """How long a command takes, and what it brings about."""
         if (name, executor) not in self._known:
             world = self._world(f"{name}-{executor}", name)
-            seconds = ran(COMMANDS[name], world, executor)
-            self._known[name, executor] = seconds, COMMANDS[name].results(world)
+            seconds = ran(name, world, executor)
+            self._known[name, executor] = seconds, COMMANDS[name](world)
         return self._known[name, executor]
 
     def _world(self, name: str, command: str) -> World:
