@@ -90,7 +90,18 @@ class ParquetFile:
                         path=self.path,
                         hint=DAMAGED_HINT,
                     )
+                for column, array in zip(wanted, arrays, strict=True):
+                    self._check_text(self.schema.field(column).name, array)
                 yield {c: in_type(array, self.schema.field(c).type) for c, array in zip(wanted, arrays, strict=True)}
+
+    def _check_text(self, name: str, array: pa.Array) -> None:
+        """Refuse text that is not UTF-8: Parquet's library passes it on, and whoever looks at it fails."""
+        if _has_text(array.type):
+            try:
+                array.validate(full=True)
+            except pa.ArrowInvalid as error:
+                message = f"Parquet error: a text of column '{name}' is damaged: {error}"
+                raise ReadError(message, path=self.path, hint=DAMAGED_HINT) from error
 
     def can_read(self, row_group: int, leaf: int) -> bool:
         """Whether a stored column can be read in one row group."""
@@ -187,3 +198,10 @@ def _leaf_count(datatype: pa.DataType) -> int:
     if pa.types.is_dictionary(datatype):
         return _leaf_count(datatype.value_type)
     return sum(_leaf_count(datatype.field(i).type) for i in range(datatype.num_fields)) if datatype.num_fields else 1
+
+
+def _has_text(datatype: pa.DataType) -> bool:
+    if pa.types.is_dictionary(datatype):
+        return _has_text(datatype.value_type)
+    is_text = pa.types.is_string(datatype) or pa.types.is_large_string(datatype) or pa.types.is_string_view(datatype)
+    return is_text or any(_has_text(datatype.field(i).type) for i in range(datatype.num_fields))

@@ -158,3 +158,24 @@ def test_long_texts_in_a_dictionary_make_small_batches(tmp_path: Path) -> None:
         length, batch = next(batches)
         assert batch[0].nbytes <= 1.5 * BATCH_BYTES
         assert length + sum(n for n, _ in batches) == 20_000
+
+
+@pytest.mark.parametrize(
+    ("values", "datatype"),
+    [
+        (["hello", "world"], pa.string()),
+        (["hello", "world"], pa.large_string()),
+        ([["hello"], []], pa.list_(pa.string())),
+        ([{"a": "hello"}, None], pa.struct([("a", pa.string())])),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_text_that_is_not_utf8(values: list[object], datatype: pa.DataType, dictionary: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"s": pa.array(values, datatype), "x": [1.0, 2.0]})
+    pq.write_table(table, path, compression="none", use_dictionary=dictionary, write_statistics=False)
+    data = path.read_bytes()
+    assert data.count(b"hello") == 1
+    path.write_bytes(data.replace(b"hello", b"he\xfflo"))
+    refused(path, "a text of column 's' is damaged: Invalid UTF8.*copy it again")
