@@ -75,7 +75,7 @@ class ChunkData:
         cls, entity_path: str, length: int, timelines: tuple[Timeline, ...], components: tuple[Component, ...]
     ) -> ChunkData:
         """Columns of ``length`` rows under a fresh chunk id, with row ids that follow from it."""
-        chunk_id = tuid.mint()
+        chunk_id = tuid.mint(length)
         return cls(chunk_id, entity_path, tuid.following(chunk_id, length), timelines, components, [True])
 
     @property

@@ -6,11 +6,16 @@ As text: 16 upper-case hex digits of the time, 16 lower-case ones of the counter
 
 from __future__ import annotations
 
+import os
 import secrets
 import struct
 import threading
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,24 +23,181 @@ import pyarrow as pa
 
 _PAIR = struct.Struct(">QQ")
 _ID_TYPE = pa.binary(16)
-_local = threading.local()
+
+_RANDOM_BITS: Final = 62
+"""Of the first counter: what tells two processes apart that begin in one nanosecond."""
+
+_LEAP: Final = 1 << 24
+"""Nanoseconds that are left to a run while the clock is behind, as it was set back."""
+
+T = TypeVar("T")
 
 
-def mint() -> bytes:
-    """A new TUID, larger than every one this thread minted before."""
-    last: tuple[int, int] | None = getattr(_local, "last", None)
-    now = time.time_ns()
-    if last is None:
-        counter = secrets.randbits(63)
-    else:
-        now, counter = max(now, last[0]), last[1] + 1
-    _local.last = (now, counter)
-    return _PAIR.pack(now, counter)
+class Minter(Protocol):
+    """Gives ids that ascend. Not for two threads at once."""
+
+    def mint(self, rows: int = 0) -> bytes:
+        """A new TUID; the ``rows`` that follow it (:func:`following`) are given to nobody else."""
+        ...
+
+    def before(self) -> Minter:
+        """Another minter, all of whose ids come before those of this one."""
+        ...
 
 
-def forget() -> None:
-    """Start a new counter; a forked process must, or it would mint its parent's ids again."""
-    _local.__dict__.pop("last", None)
+class _Counter:
+    """Ids of one time, counted from ``first`` on."""
+
+    __slots__ = ("_first", "_next", "stamp")
+
+    def __init__(self, stamp: int, first: int) -> None:
+        self.stamp = stamp
+        self._first = self._next = first
+
+    def mint(self, rows: int = 0) -> bytes:
+        counter = self._next
+        self._next = counter + rows + 1
+        return _PAIR.pack(self.stamp, counter)
+
+    def before(self) -> Minter:
+        return _Counter(self.stamp - 1, self._first)
+
+
+class _Shared:
+    """The minter of a task, for the runs that begin in it."""
+
+    __slots__ = ("mint",)
+
+    def __init__(self, minter: Minter) -> None:
+        self.mint = minter.mint
+
+    def before(self) -> Minter:
+        return self
+
+
+class _Thread(threading.local):
+    minter: Minter | None = None
+    by_clock: _Counter | None = None
+
+
+class _Clock:
+    """Nanoseconds since the epoch that never go back, though the clock may be set back."""
+
+    def __init__(self) -> None:
+        self._newest = 0
+        self._lock = threading.Lock()
+
+    def now(self) -> int:
+        self._newest = now = max(time.time_ns(), self._newest)
+        return now
+
+    def next(self) -> int:
+        """A time after all that were given."""
+        with self._lock:
+            now = time.time_ns()
+            if now > self._newest:
+                self._newest = now
+            else:
+                now = self._newest + _LEAP
+                self._newest = now + _LEAP
+            return now
+
+
+_thread = _Thread()
+_clock = _Clock()
+
+
+def mint(rows: int = 0) -> bytes:
+    """A new TUID: in a task the next of that task, else larger than all that this thread minted before.
+
+    The ``rows`` TUIDs that follow it (:func:`following`) are given to nobody else.
+    """
+    minter = _thread.minter
+    if minter is None:
+        minter = _thread.by_clock
+        if minter is None:
+            minter = _thread.by_clock = _Counter(_clock.now(), secrets.randbits(_RANDOM_BITS))
+        else:
+            minter.stamp = _clock.now()
+    return minter.mint(rows)
+
+
+def _forget() -> None:
+    """Begin anew in a forked process, which would mint its parent's ids again."""
+    _thread.minter = _thread.by_clock = None
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+@dataclass(frozen=True, slots=True)
+class RunIds:
+    """The ids of a run: each task has its own, all of them after those of the tasks before it. It pickles.
+
+    They depend on nothing but when the run began, the number of the task, and what the task minted before. So one that
+    is tried again mints the same ids, and two runs mint the same but for their beginnings. Ids of a later run of this
+    process are larger; those of other processes differ.
+    """
+
+    stamp: int
+    counter: int
+    shared: Minter | None = None
+
+    @classmethod
+    def begin(cls) -> RunIds:
+        """Those of a run that begins now; within a task of another run, that task's ids go on."""
+        minter = _thread.minter
+        return cls(_clock.next(), secrets.randbits(_RANDOM_BITS), None if minter is None else _Shared(minter))
+
+    def task(self, index: int) -> Minter:
+        """The ids of task ``index``, from the first."""
+        return self.shared or _Counter(self.stamp + 2 * index + 1, self.counter)
+
+    def after(self, tasks: int) -> RunIds:
+        """Those of what is made of what so many tasks have made."""
+        return RunIds(self.stamp + 2 * tasks, self.counter, self.shared)
+
+    def __reduce__(self) -> tuple[type[RunIds], tuple[int, int]]:
+        return RunIds, (self.stamp, self.counter)
+
+
+@contextmanager
+def minted_by(minter: Minter) -> Iterator[None]:
+    """Let ``minter`` mint what this thread mints in a block."""
+    before, _thread.minter = _thread.minter, minter
+    try:
+        yield
+    finally:
+        _thread.minter = before
+
+
+def minting(minter: Minter, items: Iterable[T]) -> Iterator[T]:
+    """Give ``items``; while one of them is made, ``minter`` mints.
+
+    Between two of them it does not: runs whose results are taken in turns keep to their own ids.
+    """
+    remaining = iter(items)
+    thread = _thread
+    try:
+        while True:
+            before, thread.minter = thread.minter, minter
+            try:
+                item = next(remaining)
+            except StopIteration:
+                return
+            finally:
+                thread.minter = before
+            yield item
+    finally:
+        close = getattr(remaining, "close", None)
+        if close is not None:
+            close()
+
+
+def given(items: Iterable[T]) -> Iterator[T]:
+    """Items that a task is given, not makes: what is minted while one is made comes before all that the task mints."""
+    minter = _thread.minter
+    return iter(items) if minter is None else minting(minter.before(), items)
 
 
 def following(tuid: bytes, count: int) -> pa.Array:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ..chunk.tuid import minted_by, minting
 from ..errors import ReadError, WriteError
 from ..failing import writing
 from ..rrd import MessageWriter, StoreEntry
@@ -73,7 +74,7 @@ class PayloadJob:
         """The rows of one task, in batches of some 16 MiB."""
         with told_of(self.work.tasks[index].label):
             rows = (row for chunk in self.work.run(index) for row in payload_rows(chunk, None))
-            yield from batches_of(rows, index, tuple(COLUMNS))
+            yield from minting(self.work.minter(index), batches_of(rows, index, tuple(COLUMNS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,8 @@ class ReferenceJob:
                 file = part.open("wb", buffering=0)
             with file:
                 writer = MessageWriter(file, _STORE, path=self.folder, digests=self.digests)
-                entries = [writer.append(chunk) for chunk in self.work.run(index)]
+                with minted_by(self.work.minter(index)):
+                    entries = [writer.append(chunk) for chunk in self.work.run(index)]
                 writer.flush()
             digests = [None] * len(entries) if writer.digests is None else writer.digests
             described = (

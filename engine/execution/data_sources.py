@@ -26,6 +26,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualNullSafe, EqualTo, Filter, In, InputPartition
 
 from ..chunk import Chunk
+from ..chunk.tuid import minting
 from ..errors import UsageError
 from ..rrd import EncodedPayload, FramedPayload, VerifiedPayload
 from .frame_batches import batches_of, told_of
@@ -144,8 +145,7 @@ class _TaskPartition(InputPartition):
 class ChunkFrameReader(DataSourceReader):
     """Plans the tasks over the files, and makes rows of their chunks.
 
-    Order: ``task`` counts splits through all files. A task that is run again gives the same chunks, whose ids are new
-    where the reader makes them.
+    Order: ``task`` counts splits through all files. A task that is run again gives the same chunks, under the same ids.
     """
 
     def __init__(self, name: str, request: Request) -> None:
@@ -168,7 +168,8 @@ class ChunkFrameReader(DataSourceReader):
         if isinstance(partition, _TaskPartition):  # where there is none, Spark makes one up
             with told_of(partition.work.tasks[0].label):
                 rows = (row for chunk in partition.work.run(0) for row in self._rows(chunk, partition.path))
-                yield from batches_of(rows, partition.value, self._request.columns)
+                batches = batches_of(rows, partition.value, self._request.columns)
+                yield from minting(partition.work.minter(0), batches)
 
     def _rows(self, chunk: Chunk, path: str) -> Iterator[dict[str, Any]]:
         place = _place(chunk, path)

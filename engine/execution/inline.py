@@ -8,6 +8,7 @@ from itertools import chain
 import pyarrow as pa
 
 from ..chunk import Chunk
+from ..chunk.tuid import minting
 from .part import PartJob
 from .quarantine import Row, append_rows, quarantining
 from .work import Task, Work
@@ -16,7 +17,8 @@ from .work import Task, Work
 def inline_chunks(work: Work) -> Iterator[Chunk]:
     """The chunks of all tasks, as they come, without parts; what is quarantined goes to its table at the end."""
     quarantined: list[Row] = []
-    yield from quarantining(chain.from_iterable(work.run(task.index) for task in work.tasks), quarantined)
+    tasks = (minting(work.minter(task.index), work.run(task.index)) for task in work.tasks)
+    yield from quarantining(chain.from_iterable(tasks), quarantined)
     append_rows(quarantined)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 
 from ..chunk import Chunk
+from ..chunk.tuid import Minter, RunIds
 from ..rrd import Passage, PassedRun
 from .packed import Packed
 from .passing import passage_of, pieces_of
@@ -34,6 +35,16 @@ class JoinedWork:
         """The chunks of one task."""
         at = self.work_of(index)
         return self._works[at].run(index - (self._ends[at - 1] if at else 0))
+
+    def minter(self, index: int) -> Minter:
+        """What gives ids to the chunks of one task: as in its own work."""
+        at = self.work_of(index)
+        return self._works[at].minter(index - (self._ends[at - 1] if at else 0))
+
+    @property
+    def later(self) -> RunIds:
+        """The ids of what is made of the chunks."""
+        return self._works[-1].later
 
     def passage(self, index: int) -> Passage | None:
         """What one task passes on, where that is all that it does."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..chunk.tuid import minting
 from ..errors import ReadError
 from ..failing import writing
 from ..faults import reach
@@ -83,7 +84,7 @@ class PartJob:
         with writing(self.destination):
             part = staging.folder.new(name + PART_SUFFIX)
         try:
-            yield from self._write(index, staging.folder, name, part, rows)
+            yield from minting(self.work.minter(index), self._write(index, staging.folder, name, part, rows))
             yield rows.batch()
         except GeneratorExit:
             raise

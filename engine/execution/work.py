@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..chunk import Chunk
+from ..chunk.tuid import Minter, RunIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,11 @@ class Task:
 
 
 class Work(Protocol):
-    """A fused pipeline. It pickles: every Spark task gets a copy."""
+    """A fused pipeline. It pickles: every Spark task gets a copy.
+
+    Guarantee: the ids that its minters give ascend in the order of the tasks, and within each. Who runs a task lets its
+    minter mint meanwhile: tried again, it gives the same ids.
+    """
 
     @property
     def tasks(self) -> Sequence[Task]:
@@ -28,6 +33,15 @@ class Work(Protocol):
 
     def run(self, index: int) -> Iterator[Chunk]:
         """The chunks of one task, in order."""
+        ...
+
+    def minter(self, index: int) -> Minter:
+        """What gives ids to the chunks that a task makes."""
+        ...
+
+    @property
+    def later(self) -> RunIds:
+        """The ids of a work that makes something of the chunks of this one."""
         ...
 
     def source_paths(self) -> set[str]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 
 from ..chunk import Chunk
+from ..chunk.tuid import Minter, RunIds, minting
 from ..execution.chunk_rows import Note, PartChunk
 from ..execution.part import PartJob
 from ..execution.passing import Passing, passage_of, passed_parts
@@ -42,8 +43,17 @@ class WholeWork:
 
     def run(self, index: int) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
         """All chunks, by ascending id."""
-        chunks = (chunk for task in self.work.tasks for chunk in self.work.run(task.index))
-        return iter(optimised(chunks, self.profile))
+        tasks = (minting(self.work.minter(t.index), self.work.run(t.index)) for t in self.work.tasks)
+        return iter(optimised(chain.from_iterable(tasks), self.profile))
+
+    def minter(self, index: int) -> Minter:
+        """What gives ids to the chunks that are laid out anew; those of the tasks have their own."""
+        return self.work.later.task(index)
+
+    @property
+    def later(self) -> RunIds:
+        """The ids of what is made of the chunks."""
+        return self.work.later.after(1)
 
     def source_paths(self) -> set[str]:
         """The files that are read."""
@@ -66,6 +76,15 @@ class SomeWork:
     def run(self, index: int) -> Iterator[Chunk]:
         """The chunks of a task."""
         return self.work.run(self.chosen[index])
+
+    def minter(self, index: int) -> Minter:
+        """What gives ids to the chunks of a task."""
+        return self.work.minter(self.chosen[index])
+
+    @property
+    def later(self) -> RunIds:
+        """The ids of what is made of the chunks."""
+        return self.work.later
 
     def source_paths(self) -> set[str]:
         """The files that are read."""
@@ -93,7 +112,7 @@ def collect_parts(
     if is_small(work):
         return run(WholeWork(work, profile))
     with staging.inner() as first:
-        laid_out = run(EntityWork.over(found_chunks(work, store, first, options), profile))
+        laid_out = run(EntityWork.over(found_chunks(work, store, first, options), profile, work.later))
     return sorted(laid_out, key=lambda c: c.entry.header.chunk_id)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Protocol
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..chunk import Chunk
+from ..chunk.tuid import Minter, RunIds
 from ..execution.work import Task
 from ..limits import MIB
 from ..rrd import ChunkEntry, FramedPayload, ManifestTable, VerifiedPassage
@@ -196,28 +197,27 @@ class EntityWork:
     """Tasks over whole entities, laid out by ``profile``.
 
     A group holds all chunks of one or more entities. Memory is bounded by :data:`WHOLE_ENTITY` for each task.
+
+    Order: the entities that cost most first, however many tasks they are divided into.
     """
 
     groups: tuple[tuple[FoundChunks, ...], ...]
     profile: OptimizationProfile | None
+    ids: RunIds = field(default_factory=RunIds.begin)
 
     @classmethod
-    def over(cls, found: Sequence[FoundChunks], profile: OptimizationProfile | None) -> EntityWork:
-        """All chunks of ``found``, several small entities to a task."""
-        costs: dict[str, int] = {}
-        for some in found:
-            codes, paths = some.entity_codes
-            totals = np.bincount(codes, some.expanded + _CHUNK_BYTES, len(paths))
-            for path, total in zip(paths, totals.tolist(), strict=True):
-                costs[path] = costs.get(path, 0) + int(total)
-        group_of = _grouped(costs)
+    def over(
+        cls, found: Sequence[FoundChunks], profile: OptimizationProfile | None, ids: RunIds | None = None
+    ) -> EntityWork:
+        """All chunks of ``found``, several small entities to a task; ``ids`` are those of the run, if it began."""
+        group_of = _grouped(_costs(found))
         groups: dict[int, list[FoundChunks]] = {number: [] for number in sorted(set(group_of.values()))}
         for some in found:
             codes, paths = some.entity_codes
             numbers = np.array([group_of[path] for path in paths], dtype=np.int64)[codes]
             for number in np.unique(numbers).tolist():
                 groups[number].append(some.take(np.flatnonzero(numbers == number)))
-        return cls(tuple(map(tuple, groups.values())), profile)
+        return cls(tuple(map(tuple, groups.values())), profile, ids or RunIds.begin())
 
     @property
     def tasks(self) -> Sequence[Task]:
@@ -230,20 +230,41 @@ class EntityWork:
 
     def run(self, index: int) -> Iterator[Chunk]:
         """The chunks of a group, entity by entity."""
+        rank = {path: i for i, path in enumerate(_costs(self.groups[index]))}
         entities: dict[str, list[Chunk]] = {}
         for some in self.groups[index]:
             for chunk in some.chunks():
                 entities.setdefault(chunk.entity_path, []).append(chunk)
-        while entities:
-            yield from laid_out(entities.pop(next(iter(entities))), self.profile)
+        for path in sorted(entities, key=rank.__getitem__):
+            yield from laid_out(entities.pop(path), self.profile)
+
+    def minter(self, index: int) -> Minter:
+        """What gives ids to the chunks that a group makes."""
+        return self.ids.task(index)
+
+    @property
+    def later(self) -> RunIds:
+        """The ids of what is made of the chunks."""
+        return self.ids.after(len(self.groups))
 
     def source_paths(self) -> set[str]:
         """The files that the chunks lie in."""
         return {path for group in self.groups for some in group for path in some.paths}
 
 
+def _costs(found: Iterable[FoundChunks]) -> dict[str, int]:
+    """What it costs to lay out each entity, in bytes; those that cost most first."""
+    costs: dict[str, int] = {}
+    for some in found:
+        codes, paths = some.entity_codes
+        totals = np.bincount(codes, some.expanded + _CHUNK_BYTES, len(paths))
+        for path, total in zip(paths, totals.tolist(), strict=True):
+            costs[path] = costs.get(path, 0) + int(total)
+    return dict(sorted(costs.items(), key=lambda item: (-item[1], item[0])))
+
+
 def _grouped(costs: dict[str, int]) -> dict[str, int]:
-    """The number of the task of each entity, those that cost most first.
+    """The number of the task of each entity, in their order.
 
     Tasks cost about the same, and there are two for each core of a machine. Entities that cost about the same come
     together: memory that one has left then fits the next.
@@ -253,7 +274,7 @@ def _grouped(costs: dict[str, int]) -> dict[str, int]:
     count = max(-(-total // most), min(2 * (os.cpu_count() or 1), total // least), 1)
     groups: dict[str, int] = {}
     before = 0
-    for path, cost in sorted(costs.items(), key=lambda item: -item[1]):
+    for path, cost in costs.items():
         groups[path] = (2 * before + cost) * count // (2 * total)
         before += cost
     return groups

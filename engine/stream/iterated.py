@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..chunk import Chunk
+from ..chunk.tuid import given
 from ..errors import UsageError
 from ..execution.scratch import ScratchPart, spool, spool_pieces
 from .operators import as_chunk
@@ -42,7 +43,7 @@ class IteratedSource:
                 hint="Give from_iter a list, or another iterable that starts anew each time.",
             )
         self._taken = chunks
-        for chunk in chunks:
+        for chunk in given(chunks):
             yield as_chunk(chunk)
 
     def spooled(self) -> SpooledSource:

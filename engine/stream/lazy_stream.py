@@ -47,8 +47,9 @@ class LazyChunkStream:
     iteration, ``write_rrd``) do not consume: each runs the pipeline afresh.
 
     Order: the chunks of one source keep their order; a merge gives the first input's chunks, then the second's, and so
-    on; branches of one split that meet again stay in the order of their source. Two runs over the same
-    bytes give the same chunks in the same order, chunk ids aside, under every executor.
+    on; branches of one split that meet again stay in the order of their source. Two runs over the same bytes give the
+    same chunks in the same order, under every executor. Ids of the chunks and rows that a run makes ascend in that
+    order, and but for the beginning of the run two runs, or two tries of a task, make the same.
 
     >>> from chunkmill.engine.chunk import ComponentColumn
     >>> chunks = [Chunk.from_columns(p, [], [ComponentColumn("volume", [1.0])]) for p in ("/a", "/b/c")]
@@ -286,8 +287,8 @@ class LazyChunkStream:
         with a digest of each chunk that is verified on read: then the rows may be saved and used later.
 
         With ``payload`` each row carries its chunk as an Arrow IPC stream, below 64 MiB: larger chunks come in
-        several rows, as chunks of fewer rows. Nothing is stored; each action runs the pipeline again, and chunks that
-        it makes get other ids: ``cache()`` the frame where that matters.
+        several rows, as chunks of fewer rows. Nothing is stored; each action runs the pipeline again, which gives the
+        same chunks under the same ids.
 
         Sources are divided into splits here and now. Errors of tasks come as Spark's ``PythonException``, with the
         project's error and its code in the text. ``spark`` is the session to use, by default :func:`get_session`.
@@ -386,7 +387,7 @@ def sink_of(stream: LazyChunkStream) -> Node:
 def single_tasks(stream: LazyChunkStream) -> list[Plan]:
     """The tasks of a stream, each as a plan of its own, which carries what that task needs and no more."""
     plan = stream._plan("spark")  # noqa: SLF001 (same module)
-    return [replace(plan, splits=(split,)) for split in plan.splits]
+    return [replace(plan, splits=(split,), ids=plan.ids.after(i)) for i, split in enumerate(plan.splits)]
 
 
 def _selection(content: object | None, has_timeline: Any, is_static: Any, components: Any) -> Selection:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ..chunk import Chunk
 from ..chunk.outline import Fate, Outline
+from ..chunk.tuid import Minter, RunIds, minted_by
 from ..execution.packed import Packed
 from ..execution.work import Task
 from ..phases import OPERATE, READ, came_in, is_measuring, timed
@@ -132,6 +133,7 @@ class Plan:
     chains: tuple[Chain, ...]
     splits: Sequence[tuple[int, Split]] = field(default=())
     passing: frozenset[int] = frozenset()
+    ids: RunIds = field(default_factory=RunIds.begin)
 
     @property
     def tasks(self) -> Sequence[Task]:
@@ -165,6 +167,15 @@ class Plan:
             else:
                 yield from self._fused(at, piece)
 
+    def minter(self, index: int) -> Minter:
+        """What gives ids to the chunks that a task makes."""
+        return self.ids.task(index)
+
+    @property
+    def later(self) -> RunIds:
+        """The ids of what is made of the chunks."""
+        return self.ids.after(len(self.splits))
+
     def passage(self, index: int) -> Passage | None:
         """What task ``index`` passes on, where that is all that it does."""
         at, split = self.splits[index]
@@ -197,10 +208,12 @@ def compile_plan(
         )
     read: list[Source[Any]] = []
     splits: list[tuple[int, Split]] = []
+    ids = RunIds.begin()
     passed: set[int] = set()
     chains = tuple(Chain(_number(node, consumers, sink)) for node in sources)
     for i, (node, fused) in enumerate(zip(sources, chains, strict=True)):
-        source = node.source if replace_source is None else replace_source(node.source)
+        with minted_by(ids.task(len(splits))):
+            source = node.source if replace_source is None else replace_source(node.source)
         head = _leading_selections(node, consumers)
         if head and isinstance(source, NarrowingSource):
             source = source.narrowed(_Kept(head))
@@ -209,7 +222,7 @@ def compile_plan(
         if found is not None:
             passed.add(i)
         splits += [(i, split) for split in (source.splits() if found is None else found)]
-    return Plan(tuple(read), chains, Packed(splits), frozenset(passed))
+    return Plan(tuple(read), chains, Packed(splits), frozenset(passed), ids)
 
 
 def unrolled(plan: Plan) -> tuple[Plan, Iterator[tuple[int, Split]]]:

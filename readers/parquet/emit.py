@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ...engine.chunk import Chunk, ChunkData, Component, ComponentDescriptor, Timeline, tuid
+from ...engine.chunk import Chunk, ChunkData, Component, ComponentDescriptor, Timeline
 from ...engine.chunk.building import time_order
 from ...engine.limits import MIB
 from .expressions import one_each
@@ -86,17 +86,13 @@ def _pieces(
     size = sum(c.values.nbytes for c in components)
     count = min(length, max(1, round(size / CHUNK_BYTES)))
     ordered = tuple(sorted(components, key=lambda c: c.descriptor.sort_key))
-    chunk_id = tuid.mint()
-    whole = ChunkData(chunk_id, entity_path, tuid.following(chunk_id, length), timelines, ordered)
+    whole = ChunkData.fresh(entity_path, length, timelines, ordered)
     if count == 1:
         yield Chunk.from_data(whole)
         return
     for start, stop in pairwise(length * i // count for i in range(count + 1)):
-        piece_id = tuid.mint()
         piece = whole.slice(start, stop - start)
-        yield Chunk.from_data(
-            ChunkData(piece_id, entity_path, tuid.following(piece_id, stop - start), piece.timelines, piece.components)
-        )
+        yield Chunk.from_data(ChunkData.fresh(entity_path, stop - start, piece.timelines, piece.components))
 
 
 def _list_of(datatype: pa.DataType) -> pa.DataType:

@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 from mcap.records import Statistics
 
-from ....engine.chunk import Chunk, ChunkData, ComponentDescriptor, tuid
+from ....engine.chunk import Chunk, ChunkData, ComponentDescriptor
 from .static import PROPERTIES, described, static_chunk
 
 _COUNTS: Final = (
@@ -29,8 +29,7 @@ _CHANNEL_COUNTS: Final = pa.list_(pa.field("item", _CHANNEL_COUNT, nullable=Fals
 def recording_info_chunk(statistics: Statistics | None) -> Chunk:
     """``RecordingInfo:start_time``, the first log time in ns; a row without columns when no statistics tell."""
     if statistics is None:
-        id_ = tuid.mint()
-        return Chunk.from_data(ChunkData(id_, PROPERTIES, tuid.following(id_, 1), (), ()))
+        return Chunk.from_data(ChunkData.fresh(PROPERTIES, 1, (), ()))
     start = pa.array([min(statistics.message_start_time, _LATEST)], pa.int64())
     return static_chunk(PROPERTIES, [(described("RecordingInfo", "start_time", "Timestamp"), start)])
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
+from chunkmill.engine.chunk.tuid import Minter, RunIds
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.execution.chunk_rows import parse_rows
 from chunkmill.engine.execution.commit import RrdCommit
@@ -36,10 +37,14 @@ class Made:
     def __init__(self) -> None:
         self.tasks = [Task(i, str(i), 1) for i in range(4)]
         self.rows = 1
+        self.later = RunIds.begin()
 
     def run(self, index: int) -> Iterator[Chunk]:
         for i in range(index):
             yield chunk(10 * index + i, self.rows)
+
+    def minter(self, index: int) -> Minter:
+        return self.later.task(index)
 
     def source_paths(self) -> set[str]:
         return set()
