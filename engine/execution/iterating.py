@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, Protocol, TypeV
 import pyarrow as pa
 
 from ..chunk import Chunk
+from ..chunk.tuid import minting
 from ..errors import SessionError
 from ..failing import writing
 from ..limits import SPLIT_BYTES
@@ -97,7 +98,7 @@ class PiecesJob:
         try:
             with keeping_open(), warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                for chunk in quarantining(self.work.run(index), quarantined):
+                for chunk in quarantining(minting(self.work.minter(index), self.work.run(index)), quarantined):
                     pieces.add(chunk)
             if quarantined:
                 name = f"{number:09d}-{pieces.attempt}{QUARANTINE_SUFFIX}"
@@ -176,9 +177,9 @@ class _PieceWriter:
 
 
 def iterated_chunks(
-    units: Iterator[tuple[int, S]], work_of: Callable[[Sequence[tuple[int, S]]], Work], options: RunOptions
+    units: Iterator[tuple[int, S]], work_of: Callable[[Sequence[tuple[int, S]], int], Work], options: RunOptions
 ) -> Iterator[Chunk]:
-    """The chunks of all units, in order, as tasks of ``work_of`` some of them make them.
+    """The chunks of all units, in order, as tasks of ``work_of`` some of them, behind so many others, make them.
 
     A unit is a split with the number of its source. Units are taken from their iterator as they are needed. What it
     raises, or a task, comes after the chunks before it. What is quarantined goes to its table at the end.
@@ -266,7 +267,10 @@ class _Jobs(Generic[S]):
     """The Spark jobs of one iteration: the one whose chunks are given, and one ahead."""
 
     def __init__(
-        self, spark: SparkSession, units: Iterator[tuple[int, S]], work_of: Callable[[Sequence[tuple[int, S]]], Work]
+        self,
+        spark: SparkSession,
+        units: Iterator[tuple[int, S]],
+        work_of: Callable[[Sequence[tuple[int, S]], int], Work],
     ) -> None:
         from .spark import cores_of, tries_of
 
@@ -301,7 +305,7 @@ class _Jobs(Generic[S]):
             return
         units = list(self._taken())
         if units:
-            self._start(self._work_of(units), len(units))
+            self._start(self._work_of(units, self._begun), len(units))
             if self._waited:
                 self._waited = False
                 self._most = min(2 * self._most, _MOST_TASKS * self._cores)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..chunk import Chunk
@@ -199,7 +198,7 @@ class LazyChunkStream:
         if executor_name(None) == "inline":
             return inline_chunks(self._plan(None))
         plan, splits = unrolled(compile_plan(self._live_node(), travelling_in_pieces))
-        return iterated_chunks(splits, lambda some: replace(plan, splits=some), RunOptions())
+        return iterated_chunks(splits, plan.some, RunOptions())
 
     def write_rrd(
         self,
@@ -387,7 +386,7 @@ def sink_of(stream: LazyChunkStream) -> Node:
 def single_tasks(stream: LazyChunkStream) -> list[Plan]:
     """The tasks of a stream, each as a plan of its own, which carries what that task needs and no more."""
     plan = stream._plan("spark")  # noqa: SLF001 (same module)
-    return [replace(plan, splits=(split,), ids=plan.ids.after(i)) for i, split in enumerate(plan.splits)]
+    return [plan.some((split,), i) for i, split in enumerate(plan.splits)]
 
 
 def _selection(content: object | None, has_timeline: Any, is_static: Any, components: Any) -> Selection:

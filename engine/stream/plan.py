@@ -6,13 +6,13 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby, repeat
+from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any, Protocol, runtime_checkable
 
 from ..chunk import Chunk
 from ..chunk.outline import Fate, Outline
-from ..chunk.tuid import Minter, RunIds, minted_by
+from ..chunk.tuid import Minter, RunIds, minted_by, minting
 from ..execution.packed import Packed
 from ..execution.work import Task
 from ..phases import OPERATE, READ, came_in, is_measuring, timed
@@ -167,6 +167,10 @@ class Plan:
             else:
                 yield from self._fused(at, piece)
 
+    def some(self, splits: Sequence[tuple[int, Split]], first: int) -> Plan:
+        """The plan of tasks over some splits, the first of which is the task of this number here."""
+        return replace(self, splits=splits, ids=self.ids.after(first))
+
     def minter(self, index: int) -> Minter:
         """What gives ids to the chunks that a task makes."""
         return self.ids.task(index)
@@ -236,7 +240,16 @@ def unrolled(plan: Plan) -> tuple[Plan, Iterator[tuple[int, Split]]]:
             splits.append(zip(repeat(at), pieces))
         else:
             splits.append(list(group))
-    return replace(plan, sources=tuple(sources)), chain.from_iterable(splits)
+    return replace(plan, sources=tuple(sources)), _taken(plan.ids, splits)
+
+
+def _taken(ids: RunIds, splits: Iterable[Iterable[tuple[int, Split]]]) -> Iterator[tuple[int, Split]]:
+    """The splits of several sources; what is minted while they are written comes before what their tasks mint."""
+    count = 0
+    for some in splits:
+        for split in minting(ids.task(count), some):
+            count += 1
+            yield split
 
 
 def _passed_splits(source: Source[Any], chain: Chain) -> Sequence[Split] | None:

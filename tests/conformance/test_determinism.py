@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn, tuid
@@ -115,6 +116,15 @@ def test_ids_ascend_with_the_output_and_are_the_same_in_every_run(
 
 
 @EXECUTORS
+def test_iteration_gives_the_same_ids(
+    executor: str, recording: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHUNKMILL_EXECUTOR", executor)
+    iterated = ids_of(McapReader(recording).stream())
+    assert since(iterated) == since(ids_of(McapReader(recording).stream().to_chunks()))
+
+
+@EXECUTORS
 def test_of_equal_times_the_row_of_the_later_input_has_the_larger_id(executor: str, spark: SparkSession) -> None:
     chunks = slow_inputs(is_static=False).to_chunks(executor=executor)
     assert values(chunks) == [0, 1, 2, 3]
@@ -161,7 +171,10 @@ def test_streams_iterated_in_turns_keep_their_ids(recording: Path) -> None:
 
 
 @EXECUTORS
-def test_chunks_made_while_they_are_given_keep_the_order_of_the_inputs(executor: str, spark: SparkSession) -> None:
+@pytest.mark.parametrize("iterates", [False, True])
+def test_chunks_made_while_they_are_given_keep_the_order_of_the_inputs(
+    iterates: bool, executor: str, spark: SparkSession
+) -> None:
     """By generators, which run in this process whatever the executor: before tasks, or between their steps."""
 
     def made(start: int) -> Iterator[Chunk]:
@@ -175,7 +188,8 @@ def test_chunks_made_while_they_are_given_keep_the_order_of_the_inputs(executor:
         LazyChunkStream.from_iter(made(1)).flat_map(and_another),
         LazyChunkStream.from_iter([numbered(3, is_static=False)]).map(slowly),
     )
-    chunks = stream.to_chunks(executor=executor)
+    with mock.patch.dict(os.environ, CHUNKMILL_EXECUTOR=executor):
+        chunks = list(stream) if iterates else stream.to_chunks()
     assert values(chunks) == [0, 1, 11, 2, 12, 3]
     by_id = sorted(chunks, key=lambda chunk: chunk.data.chunk_id)
     assert values(by_id) == [0, 1, 2, 11, 12, 3], "what is given to a task is there before what it makes"
