@@ -178,4 +178,4 @@ def test_text_that_is_not_utf8(values: list[object], datatype: pa.DataType, dict
     data = path.read_bytes()
     assert data.count(b"hello") == 1
     path.write_bytes(data.replace(b"hello", b"he\xfflo"))
-    refused(path, "a text of column 's' is damaged: Invalid UTF8.*copy it again")
+    refused(path, "a text of column 's' is damaged: .*Invalid UTF8.*copy it again")
