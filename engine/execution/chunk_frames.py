@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,7 +107,7 @@ class ReferenceJob:
                 with minted_by(self.work.minter(index)):
                     entries = [writer.append(chunk) for chunk in self.work.run(index)]
                 writer.flush()
-            digests = [None] * len(entries) if writer.digests is None else writer.digests
+            digests: Sequence[bytes | None] = [None] * len(entries) if writer.digests is None else writer.digests
             described = (
                 frame_row(e.header, Place(str(part), e.offset, e.size, d), e.uncompressed_size)
                 for e, d in zip(entries, digests, strict=True)
