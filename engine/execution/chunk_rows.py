@@ -166,6 +166,27 @@ def types_to_bytes(types: tuple[pa.DataType, ...], metadata: dict[bytes, bytes] 
     return serialised
 
 
+def entries_to_stream(entries: Iterable[ChunkEntry]) -> bytes:
+    """Entries as an Arrow IPC stream of chunk rows, which say the same.
+
+    Pickled, entries of one component take two and a half times as long to make and to load: pickle makes an Arrow type
+    anew for each.
+    """
+    rows = RowWriter(0)
+    batches = [batch for entry in entries for batch in rows.add(entry, "")]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, SCHEMA) as stream:
+        for batch in (*batches, rows.batch()):
+            stream.write_batch(batch)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def entries_from_stream(data: bytes) -> tuple[ChunkEntry, ...]:
+    """The entries that :func:`entries_to_stream` wrote."""
+    chunks, _ = parse_rows(pa.ipc.open_stream(pa.py_buffer(data)))
+    return tuple(chunk.entry for chunk in chunks)
+
+
 def parse_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[PartChunk], list[Note]]:
     """The chunks, sorted by (task, position), and the notes in a run's rows."""
     chunks: list[PartChunk] = []

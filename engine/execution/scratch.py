@@ -16,6 +16,7 @@ from ..chunk import Chunk
 from ..failing import writing
 from ..limits import SPLIT_BYTES
 from ..rrd import ChunkEntry, MessageWriter, StoreEntry, VerifiedPayload
+from .chunk_rows import entries_from_stream, entries_to_stream
 from .part import PART_SUFFIX, PartJob
 from .runner import RunOptions, run_parts, scratch_folder
 from .staging import Staging
@@ -62,22 +63,25 @@ def _facts(p: VerifiedPayload) -> tuple[str, int, int, bytes | None, bytes, int 
 class ScratchPart:
     """A part in a scratch folder: chunks one after the other. Pickles; the folder belongs to who made it.
 
-    Of one whose chunks ``came_slowly`` more were not waited for.
+    ``entries`` travel as :func:`entries_to_stream` makes them. Of one whose chunks ``came_slowly`` no more were waited
+    for.
     """
 
     path: str
     size: int
-    entries: tuple[ChunkEntry, ...]
+    entries: tuple[ChunkEntry, ...] | bytes
     folder: ScratchFolder | None = field(default=None, repr=False, compare=False)
     came_slowly: bool = False
 
     def chunks(self) -> Iterator[Chunk]:
         """The chunks, undecoded."""
-        for entry in self.entries:
+        entries = entries_from_stream(self.entries) if isinstance(self.entries, bytes) else self.entries
+        for entry in entries:
             yield lazy_chunk(self.path, entry, self.folder)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ScratchPart, (self.path, self.size, self.entries)
+        entries = self.entries if isinstance(self.entries, bytes) else entries_to_stream(self.entries)
+        return ScratchPart, (self.path, self.size, entries)
 
 
 def lazy_chunk(path: str, entry: ChunkEntry, folder: ScratchFolder | None) -> Chunk:
