@@ -35,9 +35,9 @@ def reported(*, debug: bool) -> Iterator[None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(FAILED) from None
         except Exception as error:  # noqa: BLE001 (the last line of defence: no trace reaches the user unasked)
-            interrupt = signal_since(began)
-            if interrupt is not None:
-                raise _interrupted(interrupt) from None
+            lost = signal_since(began)
+            if lost is not None:
+                raise _interrupted(lost) from None
             show(error, debug=debug)
             raise click.exceptions.Exit(exit_code(error)) from None
 

@@ -94,8 +94,9 @@ class DirectSession:
         try:
             yield
         except BaseException as error:
-            told = not isinstance(error, ChunkmillError) and isinstance(error, Exception)
-            failure = start_error(self._master, self._asked, error) if told else None  # while Java can be asked
+            failure = None
+            if isinstance(error, Exception) and not isinstance(error, ChunkmillError):
+                failure = start_error(self._master, self._asked, error)  # while Java can be asked
             self._clear(None)
             if failure is None:
                 raise

@@ -60,8 +60,9 @@ class ScriptedSession:
                 self.session = _remote(master, asked) if master.startswith("sc://") else self._launch(master, asked)
             self._signals = take_signals()
         except BaseException as error:
-            told = not isinstance(error, ChunkmillError) and isinstance(error, Exception)
-            failure = start_error(master, asked, error) if told else None  # while Java can be asked
+            failure = None
+            if isinstance(error, Exception) and not isinstance(error, ChunkmillError):
+                failure = start_error(master, asked, error)  # while Java can be asked
             self._clear()
             if failure is None:
                 raise

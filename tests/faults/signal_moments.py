@@ -241,7 +241,7 @@ def wrong_with(
     case: Case, world: World, ended: Ended, reference: dict[str, list[str]], seconds: float
 ) -> Iterator[str]:
     """What should not be so after a command was told to end."""
-    until = time.monotonic() + seconds - ended.seconds
+    until = time.monotonic() + max(0.5, seconds - ended.seconds)
     while (left := processes_of(world)) and time.monotonic() < until:
         time.sleep(0.02)
     if left:
