@@ -58,9 +58,7 @@ def _canonical(values: pa.Array) -> pa.Array:
 
 def rerun_chunks(path: Path) -> dict[str, list[Chunk]]:
     """The chunks of every store in an RRD as Rerun's own reader gives them, in the file's order."""
-    import rerun.chunk
-
-    reader = rerun.chunk.RrdReader(path)
+    reader = rerun_reader(path)
     stores = {}
     for entry in [*reader.recordings(), *reader.blueprints()]:
         name = f"{entry.kind} {entry.application_id} {entry.recording_id}"
@@ -70,9 +68,18 @@ def rerun_chunks(path: Path) -> dict[str, list[Chunk]]:
 
 def rerun_store(path: Path) -> Any:
     """The first recording of an RRD, opened with Rerun's own reader by its footer."""
-    import rerun.chunk
+    return rerun_reader(path).store()
 
-    return rerun.chunk.RrdReader(path).store()
+
+def rerun_reader(path: Path) -> Any:
+    """Rerun's own reader of RRD files."""
+    import rerun.experimental
+
+    try:
+        import rerun.chunk
+    except ModuleNotFoundError:  # before 0.37
+        return rerun.experimental.RrdReader(path)
+    return rerun.chunk.RrdReader(path)
 
 
 def rerun_verify(*paths: Path) -> None:

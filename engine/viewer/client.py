@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import socket
 import sysconfig
+import time
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -29,11 +32,12 @@ class ViewerClient:
 
     How a spawned viewer ends:
 
-    - :meth:`close` always ends it.
+    - :meth:`quit` always ends it, as does :meth:`close` without arguments.
     - One that is attached (``detach_process=False``) also ends with a ``with`` block, and when the client is garbage.
-    - One that is detached goes on until :meth:`close`.
+    - One that is detached goes on until then.
 
-    Experimental, as the API of rerun-sdk is on which it stands.
+    Experimental, as the API of rerun-sdk is on which it stands. What the installed version's client has more (opening
+    and closing recordings, screenshots, blueprints, the time cursor) is passed on to it by the same names.
 
     Raises
     ------
@@ -154,15 +158,46 @@ class ViewerClient:
         """
         self._client.save_screenshot(file_path, view_id)
 
-    def close(self) -> None:
-        """End the viewer that was spawned. Where there is none (any more), warns (``UserWarning``) and does nothing."""
+    def quit(self, *, wait: bool = True, timeout: float = 5.0) -> None:
+        """End the viewer that was spawned. Where there is none (any more), warns (``UserWarning``) and does nothing.
+
+        With ``wait`` returns when it has ended. ``timeout`` are the seconds that it gets for that, before it is killed
+        (by rerun-sdk 0.41 and newer), and again after that.
+
+        Raises ``RuntimeError`` where it goes on.
+        """
         if not self._owns_viewer:
             warnings.warn(
                 "there is no viewer to end: this client did not start one, or has ended it", UserWarning, stacklevel=2
             )
             return
-        self._client.quit()
+        if hasattr(self._client, "quit"):
+            self._client.quit(wait=wait, timeout=timeout)
+        else:
+            self._client.close()
+            if wait:
+                _wait_for_silence(self._url, timeout)
         self._owns_viewer = False
+
+    def close(self, urls: str | Iterable[str] | None = None, *, store_ids: Iterable[str] | None = None) -> list[str]:
+        """End the viewer that was spawned, as :meth:`quit`; or with arguments only close recordings in it.
+
+        ``urls`` are those that they were loaded from (``"current"`` the active one, ``"all"`` every one), ``store_ids``
+        their ids. Gives the ids of those that were closed. Needs rerun-sdk 0.41 (``ImportError``).
+        """
+        if urls is None and store_ids is None:
+            self.quit()
+            return []
+        if not hasattr(self._client, "quit"):
+            raise ImportError("closing recordings needs rerun-sdk 0.41 or newer", name="rerun")
+        given = urls if urls is None or isinstance(urls, str) else list(urls)
+        closed: list[str] = self._client.close(given, store_ids=None if store_ids is None else list(store_ids))
+        return closed
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return getattr(self._client, name)
 
     def __enter__(self) -> Self:
         return self
@@ -171,24 +206,31 @@ class ViewerClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._kill_on_exit and self._owns_viewer:
-            self.close()
+            self.quit()
 
     def __del__(self) -> None:
         if getattr(self, "_kill_on_exit", False) and getattr(self, "_owns_viewer", False):
             with contextlib.suppress(Exception):  # while Python ends, there may be nothing left to do it with
-                self.close()
+                self.quit()
 
     def __repr__(self) -> str:
         return f"ViewerClient({self._url!r})"
 
 
 def _viewer_client() -> Any:
-    found = getattr(rerun_sdk("ViewerClient").experimental, "ViewerClient", None)
-    if found is None or not hasattr(found, "quit"):
-        raise ImportError(
-            'ViewerClient needs rerun-sdk 0.41 or newer: pip install -U "chunkmill[viewer]"', name="rerun"
-        )
-    return found
+    return rerun_sdk("ViewerClient").experimental.ViewerClient
+
+
+def _wait_for_silence(url: str, timeout: float) -> None:
+    """Return when nobody listens at ``url`` any more."""
+    parts = urlsplit(url)
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex((parts.hostname, parts.port)):
+                return
+        time.sleep(0.02)
+    raise RuntimeError(f"the viewer at {url} still listens, {timeout:g} s after it was told to end")
 
 
 def _check_url(url: str) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+import pyarrow as pa
 
 from ..chunk import Chunk
 from ..errors import UsageError
 from ..store import ChunkStore, LazyStore
 from ..stream import LazyChunkStream
-from .sdk import rerun_sdk
+from .sdk import chunk_api, rerun_sdk
 
 
 def send_chunks(
@@ -49,8 +51,9 @@ def send_chunks(
             raise UsageError("there is no active recording", hint="Call rr.init(…), or pass recording=….")
     if not isinstance(recording, rerun.RecordingStream):
         raise TypeError(f"argument 'recording': a rerun.RecordingStream was expected, got {_name(recording)}")
-    theirs = (theirs for chunk in _each(chunks) for theirs in _converted(chunk, rerun))
-    rerun.send_chunks(theirs, recording=recording)
+    send = getattr(rerun, "send_chunks", None) or rerun.experimental.send_chunks
+    make = chunk_api("send_chunks").Chunk.from_record_batch
+    send((theirs for chunk in _each(chunks) for theirs in _converted(chunk, make)), recording=recording)
 
 
 def _each(chunks: Any) -> Iterator[Chunk]:
@@ -63,7 +66,7 @@ def _each(chunks: Any) -> Iterator[Chunk]:
     return iter(chunks)
 
 
-def _converted(chunk: Any, rerun: Any) -> Iterator[Any]:
+def _converted(chunk: Any, make: Callable[[pa.RecordBatch], Any]) -> Iterator[Any]:
     if not isinstance(chunk, Chunk):
         raise TypeError(f"send_chunks expects Chunk objects in the iterable, got {_name(chunk)}")
     if not chunk.data.components:
@@ -71,7 +74,8 @@ def _converted(chunk: Any, rerun: Any) -> Iterator[Any]:
             text = "has rows but no component; a recording stream takes no such chunk, so it was left out"
             warnings.warn(f"{chunk.entity_path}: {chunk.id} {text}", UserWarning, stacklevel=2)
         return
-    yield from rerun.chunk.Chunk.from_record_batch(chunk.to_record_batch())
+    theirs = make(chunk.to_record_batch())
+    yield from theirs if isinstance(theirs, list) else (theirs,)  # before 0.34 it gives one chunk
 
 
 def _name(thing: object) -> str:

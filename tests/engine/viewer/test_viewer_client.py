@@ -162,3 +162,45 @@ def test_a_detached_viewer_goes_on_until_it_is_closed(stand_in: str) -> None:
 def test_closing_inside_the_block_is_fine(stand_in: str) -> None:
     with ViewerClient.spawn(headless=True, port=free_port(), executable_path=stand_in) as client:
         client.close()
+
+
+NEWEST = pytest.mark.skipif(
+    not hasattr(rr.experimental.ViewerClient, "quit"), reason="the client of this rerun-sdk does no more"
+)
+
+
+@NEWEST
+def test_recordings_are_closed_by_the_sdk(monkeypatch: pytest.MonkeyPatch, stand_in: str) -> None:
+    with ViewerClient.spawn(headless=True, port=free_port(), executable_path=stand_in) as client:
+        asked: list[object] = []
+        answer = lambda *given, **named: asked.append((given, named)) or ["Recording:app:1"]  # noqa: E731
+        monkeypatch.setattr(client._client, "close", answer)
+        assert client.close("all") == client.close(["a", "b"]) == client.close(store_ids=("x",)) == ["Recording:app:1"]
+        assert asked == [
+            (("all",), {"store_ids": None}),
+            ((["a", "b"],), {"store_ids": None}),
+            ((None,), {"store_ids": ["x"]}),
+        ]
+
+
+@NEWEST
+def test_what_the_sdks_client_has_more_is_passed_on(stand_in: str) -> None:
+    with ViewerClient.spawn(headless=True, port=free_port(), executable_path=stand_in) as client:
+        theirs = client._client
+        more = {name for name in dir(theirs) if not name.startswith("_")} - set(dir(ViewerClient))
+        assert {"get_state", "open", "set_time", "take_screenshot"} <= more
+        for name in more - {"get_location"}:
+            assert getattr(client, name) == getattr(theirs, name)
+        with pytest.raises(AttributeError, match="nonsense"):
+            client.nonsense()
+        with pytest.raises(AttributeError, match="_pid"):
+            client._pid  # noqa: B018
+
+
+def test_quitting_is_closing(stand_in: str) -> None:
+    port = free_port()
+    client = ViewerClient.spawn(port=port, executable_path=stand_in)
+    client.quit(timeout=10.0)
+    assert not listens(port)
+    with pytest.warns(UserWarning, match="has ended it"):
+        client.quit()
