@@ -16,7 +16,7 @@ from .. import archetypes as to
 from ..blobs import blobs
 from ..lens import DeriveLens
 from ..selector import Selector
-from . import images, points, values
+from . import images, points, values, voxels
 
 _PACKAGES: Final = ("foxglove.", "foxglove::", "foxglove_msgs/msg/", "foxglove_msgs::msg::", "foxglove_msgs/")
 
@@ -108,6 +108,20 @@ def _point_cloud(messages: str) -> DeriveLens:
     )
 
 
+def _voxel_grid(messages: str) -> DeriveLens:
+    grid = Selector(".").pipe(voxels.taken_apart)
+    place, turn = Selector(".pose!.position"), Selector(".pose!.orientation")
+    return (
+        _in_frame(messages)
+        .where(grid.pipe(Selector(".readable")), otherwise="its cells lie in each other, or there are none")
+        .to_component(to.VOXEL_INDICES, grid.pipe(Selector(".indices[]")))
+        .to_component(to.VOXEL_SIZE, Selector(".cell_size").pipe(values.vectors), required=True)
+        .to_component(to.VOXEL_COLORS, grid.pipe(Selector(".colors[]")))
+        .to_component(to.VOXEL_TRANSLATION, place.pipe(values.vectors))
+        .to_component(to.VOXEL_QUATERNION, turn.pipe(values.quaternions))
+    )
+
+
 def _camera_calibration(messages: str) -> DeriveLens:
     calibration = Selector(".")
     return (
@@ -176,6 +190,7 @@ _MAPPINGS: Final = MappingProxyType[str, Callable[[str], DeriveLens]](
         "PoseInFrame": _pose_in_frame,
         "PosesInFrame": _poses_in_frame,
         "RawImage": _raw_image,
+        "VoxelGrid": _voxel_grid,
     }
 )
 """By the name of the type in its package."""

@@ -33,19 +33,19 @@ def taken_apart(clouds: pa.Array) -> pa.StructArray:
     """
     data = blobs(member(clouds, "data"))
     steps = whole(clouds, "point_stride", pa.uint32()).to_numpy()
-    groups = FieldTable(_fields(member(clouds, "fields")), steps.astype(np.int64), FOXGLOVE_TYPES).groups()
+    groups = FieldTable(fields_of(member(clouds, "fields")), steps.astype(np.int64), FOXGLOVE_TYPES).groups()
     filled = [group for group in groups if group.layout is not None and group.layout.step > 0]
     readable = np.diff(lists.offsets_of(data)) == 0
     for group in filled:
         if group.layout is not None and group.layout.has(_AXES):
             readable[group.clouds] = True
     return pa.StructArray.from_arrays(
-        [pa.array(readable), PackedPoints(data, filled).vectors(_AXES), _colors(data, filled)],
+        [pa.array(readable), PackedPoints(data, filled).vectors(_AXES), colors_of(data, filled)],
         ["readable", "positions", "colors"],
     )
 
 
-def _fields(fields: pa.Array) -> pa.ListArray:
+def fields_of(fields: pa.Array) -> pa.ListArray:
     """The fields as a table of layouts takes them, the types as numbers."""
     if not (pa.types.is_list(fields.type) and pa.types.is_struct(fields.type.value_type)):
         raise SelectorError(f"Invalid argument error: expected fields of points, got type {type_name(fields.type)}")
@@ -58,7 +58,7 @@ def _fields(fields: pa.Array) -> pa.ListArray:
     return lists.list_array(table, lists.offsets_of(fields), lists.bitmap_of(fields))
 
 
-def _colors(data: pa.ListArray, groups: list[Alike]) -> pa.ListArray:
+def colors_of(data: pa.ListArray, groups: list[Alike]) -> pa.ListArray:
     """Colours, clouds together whose numbers are of the same types."""
     alike: dict[tuple[str, ...], list[Alike]] = {}
     for group in groups:

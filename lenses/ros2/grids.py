@@ -1,4 +1,4 @@
-"""``nav_msgs/OccupancyGrid``: a map as an image of its cells."""
+"""Maps: ``nav_msgs/OccupancyGrid`` as an image of its cells, ``nav2_msgs/VoxelGrid`` as those cells that are known."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from ..selector import lists
 
 RVIZ_MAP: Final = 10
 """Rerun's code of the colour map that RViz gives to maps."""
+
+_MOST_VOXELS: Final = 16
+_MARKED: Final = 0xFF0000FF
+_FREE: Final = 0x00FF00FF
 
 
 def are_whole(grids: pa.StructArray) -> pa.Array:
@@ -51,6 +55,49 @@ def formats(infos: pa.StructArray) -> pa.StructArray:
 def colour_maps(grids: pa.Array) -> pa.Array:
     """RViz's colour map for each."""
     return pa.repeat(pa.scalar(RVIZ_MAP, pa.uint8()), len(grids))
+
+
+def are_columns(grids: pa.StructArray) -> pa.Array:
+    """Which grids have one number for each of ``size_x`` times ``size_y`` columns of voxels."""
+    across, along, _ = _voxel_sizes(grids)
+    return pa.array(np.diff(lists.offsets_of(grids.field("data"))) == across * along)
+
+
+def known_voxels(grids: pa.StructArray) -> pa.StructArray:
+    """Structs with the voxels of each grid of which something is known.
+
+    ``indices`` are x, y and z of each, int32; ``colors`` and ``values`` tell marked ones (red, 1) from free ones
+    (green, 0). A column has two bits for each of at most 16 voxels, z and 16 above it: none is free, one is unknown,
+    both are marked. All grids have to be whole.
+    """
+    data = grids.field("data")
+    offsets = lists.offsets_of(data)
+    numbers = data.values.to_numpy(zero_copy_only=False).astype(np.uint32)
+    indices, marked, counts = [np.empty((0, 3), np.int32)], [np.empty(0, bool)], [0]
+    for across, along, up, begin, end in zip(*_voxel_sizes(grids), offsets[:-1], offsets[1:], strict=True):
+        columns = numbers[begin:end].reshape(int(along), int(across))[..., None]
+        heights = np.arange(min(int(up), _MOST_VOXELS), dtype=np.uint32)
+        bits = (columns >> heights & 1) + (columns >> (heights + _MOST_VOXELS) & 1)
+        y, x, z = np.nonzero(bits != 1)
+        indices.append(np.stack([x, y, z], axis=1).astype(np.int32))
+        marked.append(bits[y, x, z] == 2)
+        counts.append(len(x))
+    starts, both = np.cumsum(counts), np.concatenate(marked)
+    item = pa.list_(pa.field("item", pa.int32(), nullable=False), 3)
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(np.concatenate(indices).reshape(-1)), type=item)
+    columns = [flat, pa.array(np.where(both, _MARKED, _FREE).astype(np.uint32)), pa.array(both.astype(np.float32))]
+    return pa.StructArray.from_arrays(
+        [lists.list_array(column, starts, None) for column in columns], ["indices", "colors", "values"]
+    )
+
+
+def half_opaque(grids: pa.Array) -> pa.Array:
+    """An opacity of one half for each."""
+    return pa.repeat(pa.scalar(0.5, pa.float32()), len(grids))
+
+
+def _voxel_sizes(grids: pa.StructArray) -> list[np.ndarray]:
+    return [pc.cast(grids.field(f"size_{axis}"), pa.int64()).to_numpy(zero_copy_only=False) for axis in "xyz"]
 
 
 def _sizes(grids: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:

@@ -21,7 +21,13 @@ STATIC_TOPIC: Final = "/tf_static"
 """The one topic whose transforms hold for all times."""
 
 _REFLECTED: Final = frozenset(
-    {"std_msgs/String", "rcl_interfaces/Log", "geometry_msgs/PoseStamped", "nav_msgs/OccupancyGrid"}
+    {
+        "std_msgs/String",
+        "rcl_interfaces/Log",
+        "geometry_msgs/PoseStamped",
+        "nav_msgs/OccupancyGrid",
+        "nav2_msgs/VoxelGrid",
+    }
 )
 
 _SERIES: Final = {
@@ -50,6 +56,8 @@ DECLARATIONS: Final[Mapping[str, _Declaration]] = MappingProxyType(
         "std_msgs/Float64Array": messages.numbers,
         "geometry_msgs/PoseStamped": messages.pose_stamped,
         "nav_msgs/OccupancyGrid": messages.occupancy_grid,
+        "nav2_msgs/VoxelGrid": messages.voxel_grid,
+        "costmap_2d/VoxelGrid": messages.voxel_grid,
         "rcl_interfaces/Log": messages.log,
         "rosgraph_msgs/Log": messages.log_of_ros_1,
     }

@@ -53,6 +53,23 @@ def occupancy_grid(message: str) -> DeriveLens:
     )
 
 
+def voxel_grid(message: str) -> DeriveLens:
+    """``nav2_msgs/VoxelGrid``: the cells that are known, marked ones red and of value 1, free ones green and of 0."""
+    grid = Selector(".")
+    known = grid.pipe(grids.known_voxels)
+    return (
+        at_stamp(DeriveLens(message))
+        .where(grid.pipe(grids.are_columns), otherwise="it does not have size_x times size_y columns")
+        .to_component(to.COORDINATE_FRAME, FRAME_ID)
+        .to_component(to.VOXEL_INDICES, known.pipe(Selector(".indices[]")))
+        .to_component(to.VOXEL_SIZE, Selector.pack(*(f".resolutions.{axis}" for axis in "xyz")))
+        .to_component(to.VOXEL_COLORS, known.pipe(Selector(".colors[]")))
+        .to_component(to.VOXEL_VALUES, known.pipe(Selector(".values[]")))
+        .to_component(to.VOXEL_OPACITY, grid.pipe(grids.half_opaque))
+        .to_component(to.VOXEL_TRANSLATION, Selector.pack(*(f".origin.{axis}" for axis in "xyz")))
+    )
+
+
 def text(message: str) -> DeriveLens:
     """``std_msgs/String``."""
     return DeriveLens(message).to_component(to.TEXT_DOCUMENT, ".data")
