@@ -11,6 +11,7 @@ from .lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .chunk import (
+        AUTO_INDEX,
         Chunk,
         ComponentColumn,
         ComponentColumnDescriptor,
@@ -28,12 +29,13 @@ if TYPE_CHECKING:
     from .recordings import RecordingStore
     from .reports import RunReport, save_report
     from .rrd import StoreEntry
-    from .store import ChunkStore, LazyStore, OptimizationProfile, StoreVersion
+    from .store import ChunkStore, LazyStore, OptimizationProfile, StoreVersion, video
     from .stream import ContentFilter, LazyChunkStream, write_stores
     from .viewer import ViewerClient, send_chunks
 
 _HOMES = {
     ".chunk": (
+        "AUTO_INDEX",
         "Chunk",
         "ComponentColumn",
         "ComponentColumnDescriptor",
@@ -59,12 +61,13 @@ _HOMES = {
     ".recordings": ("RecordingStore",),
     ".reports": ("RunReport", "save_report"),
     ".rrd": ("StoreEntry",),
-    ".store": ("ChunkStore", "LazyStore", "OptimizationProfile", "StoreVersion"),
+    ".store": ("ChunkStore", "LazyStore", "OptimizationProfile", "StoreVersion", "video"),
     ".stream": ("ContentFilter", "LazyChunkStream", "write_stores"),
     ".viewer": ("ViewerClient", "send_chunks"),
 }
 
 __all__ = [
+    "AUTO_INDEX",
     "Chunk",
     "ChunkStore",
     "ChunkmillError",
@@ -99,6 +102,7 @@ __all__ = [
     "save_report",
     "send_chunks",
     "stop_session",
+    "video",
     "write_stores",
 ]
 

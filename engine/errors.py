@@ -234,6 +234,18 @@ class SessionStartError(SessionError):
     code = "chunkmill.session_start"
 
 
+def check_argument(name: str, value: object, *kinds: type) -> None:
+    """Raise ``TypeError`` for the argument ``name`` where its value is of none of ``kinds``; the first of them is told.
+
+    >>> check_argument("path", 5, str, type(None))
+    Traceback (most recent call last):
+    TypeError: argument 'path': 'int' object is not an instance of 'str'
+    """
+    if not isinstance(value, kinds):
+        kind = type(value).__name__
+        raise TypeError(f"argument '{name}': '{kind}' object is not an instance of '{kinds[0].__name__}'")
+
+
 class ReadWarning(UserWarning):
     """Something in a source was passed over or read in another way than it asked for; nothing was lost in silence."""
 

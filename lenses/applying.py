@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
 
 from ..engine.chunk import Chunk, Component
-from ..engine.chunk.columns import descriptor_of
+from ..engine.chunk.columns import DescriptorLike, descriptor_of
 from ..engine.errors import LensError, SelectorError
 from .compiled import as_lenses
 from .lens import Lens
@@ -39,7 +38,7 @@ def _lens_set(lenses: tuple[Lens, ...], output_mode: str) -> LensSet:
     return LensSet(lenses, output_mode)
 
 
-def apply_selector(chunk: Chunk, source: Any, selector: Selector | str) -> Chunk:
+def apply_selector(chunk: Chunk, source: DescriptorLike | str, selector: Selector | str) -> Chunk:
     """``chunk`` with the component ``source`` (a name or descriptor) as ``selector`` gives it, all else the same.
 
     The new chunk has new row ids; rows keep their order, the column its descriptor.
@@ -47,7 +46,7 @@ def apply_selector(chunk: Chunk, source: Any, selector: Selector | str) -> Chunk
     Raises :class:`~chunkmill.engine.errors.LensError` (a ``ValueError``) where the component is missing, or the
     selector fails or gives nothing.
     """
-    name = descriptor_of(source).component
+    name = descriptor_of(source, "source").component
     pipeline = pipeline_of(selector)
     data = chunk.data
     entity, text = data.entity_path, pipeline_text(pipeline)

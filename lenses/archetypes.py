@@ -5,9 +5,14 @@ Source: the types reference of the Rerun documentation, and what ``rerun-sdk`` 0
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
+import pyarrow as pa
+
 from ..engine.chunk import ComponentDescriptor
+from .selector.selector import datatype_of
 
 
 def component(archetype: str, field: str, kind: str) -> ComponentDescriptor:
@@ -23,6 +28,8 @@ COORDINATE_FRAME: Final = component("CoordinateFrame", "frame", "TransformFrameI
 
 TRANSLATION: Final = component("Transform3D", "translation", "Translation3D")
 QUATERNION: Final = component("Transform3D", "quaternion", "RotationQuat")
+SCALE: Final = component("Transform3D", "scale", "Scale3D")
+AXIS_ANGLE: Final = component("Transform3D", "rotation_axis_angle", "RotationAxisAngle")
 PARENT_FRAME: Final = component("Transform3D", "parent_frame", "TransformFrameId")
 CHILD_FRAME: Final = component("Transform3D", "child_frame", "TransformFrameId")
 POSE_TRANSLATIONS: Final = component("InstancePoses3D", "translations", "Translation3D")
@@ -57,9 +64,92 @@ GRID_TRANSLATION: Final = component("GridMap", "translation", "Translation3D")
 GRID_QUATERNION: Final = component("GridMap", "quaternion", "RotationQuat")
 GRID_COLORMAP: Final = component("GridMap", "colormap", "Colormap")
 
+VOXEL_INDICES: Final = component("VoxelGridMap", "voxel_indices", "VoxelIndex")
+VOXEL_SIZE: Final = component("VoxelGridMap", "voxel_size", "VoxelSize")
+VOXEL_COLORS: Final = component("VoxelGridMap", "colors", "Color")
+VOXEL_VALUES: Final = component("VoxelGridMap", "values", "VoxelValue")
+VOXEL_OPACITY: Final = component("VoxelGridMap", "opacity", "Opacity")
+VOXEL_TRANSLATION: Final = component("VoxelGridMap", "translation", "Translation3D")
+VOXEL_QUATERNION: Final = component("VoxelGridMap", "quaternion", "RotationQuat")
+
 SCALARS: Final = component("Scalars", "scalars", "Scalar")
 SERIES_NAMES: Final = component("SeriesLines", "names", "Name")
 TEXT_DOCUMENT: Final = component("TextDocument", "text", "Text")
 LOG_TEXT: Final = component("TextLog", "text", "Text")
 LOG_LEVEL: Final = component("TextLog", "level", "TextLogLevel")
 LOG_COLOR: Final = component("TextLog", "color", "Color")
+
+
+def cast_type(descriptor: ComponentDescriptor, wanted: pa.DataType | str) -> pa.DataType:
+    """The type that values of a component are cast to: the one given or, for ``"auto"``, Rerun's own.
+
+    Raises ``ValueError`` where that is not known, ``TypeError`` where ``wanted`` is no type.
+
+    >>> cast_type(SCALARS, "auto")
+    DataType(double)
+    """
+    if isinstance(wanted, str) and wanted == "auto":
+        name = (descriptor.component_type or "").removeprefix("rerun.components.")
+        if name not in arrow_types():
+            raise ValueError(
+                f"Cannot auto-cast output component '{descriptor}': its descriptor names no component type that is "
+                "known. Give the type as cast_to."
+            )
+        return arrow_types()[name]
+    return datatype_of(wanted, "cast_to")
+
+
+@cache
+def arrow_types() -> dict[str, pa.DataType]:
+    """The Arrow type of one instance of Rerun's component types, by their names without ``rerun.components``.
+
+    Without those made of many parts, which no cast gives (annotations, tensors).
+    """
+    return dict(_arrow_types())
+
+
+def _arrow_types() -> Iterator[tuple[str, pa.DataType]]:
+    f32, f64, u8, u32, text = pa.float32(), pa.float64(), pa.uint8(), pa.uint32(), pa.string()
+    pair = _struct(first=text, second=text)
+    plane = _many(f32, 3)
+    for kind, names in (
+        (f32, "AxisLength CellSize DepthMeter DrawOrder FillRatio GammaCorrection"),
+        (f32, "ImagePlaneDistance Length MarkerSize Opacity OpticalDensity Radius StrokeWidth VoxelValue"),
+        (u8, "AggregationPolicy Colormap EntryKind FillMode GraphType InterpolationMode"),
+        (u8, "MagnificationFilter MarkerShape MeshFaceRendering PointShading TransformRelation"),
+        (text, "EntityPath GraphNode MediaType Name Text TextLogLevel TransformFrameId Unit Url"),
+        (pa.bool_(), "Bool ClearIsRecursive Flag Interactive IsKeyframe ShowLabels Visible"),
+        (plane, "HalfSize3D Position3D Scale3D Translation3D Vector3D VoxelSize"),
+        (_many(f32, 2), "HalfSize2D Position2D Resolution Texcoord2D Vector2D"),
+        (u32, "AlbedoFactor Color SphericalHarmonicsDegree VideoCodec"),
+        (_many(u8), "Blob ImageBuffer Thumbnail VideoSample"),
+        (pa.uint16(), "ChannelId ClassId KeypointId SchemaId"),
+        (_many(f64, 2), "LatLon Range1D ValueRange"),
+        (f64, "LinearSpeed Scalar Variance"),
+        (_many(f32, 9), "PinholeProjection TransformMat3x3"),
+        (_many(f32, 4), "Plane3D RotationQuat"),
+        (_struct(dimension=u32, invert=pa.bool_()), "TensorHeightDimension TensorWidthDimension"),
+        (_struct(dimension=u32, index=pa.uint64()), "TensorDimensionIndexSelection"),
+        (pa.int64(), "Timestamp VideoTimestamp"),
+        (pa.uint64(), "Count"),
+        (_many(_many(f64, 2)), "GeoLineString"),
+        (_many(_many(f32, 2)), "LineStrip2D"),
+        (_many(plane), "LineStrip3D"),
+        (pair, "GraphEdge"),
+        (_many(pair), "KeyValuePairs"),
+        (_many(_struct(channel_id=pa.uint16(), message_count=pa.uint64())), "ChannelMessageCounts"),
+        (_struct(axis=plane, angle=f32), "RotationAxisAngle"),
+        (_many(u32, 3), "TriangleIndices"),
+        (_many(u8, 3), "ViewCoordinates"),
+        (_many(pa.int32(), 3), "VoxelIndex"),
+    ):
+        for name in names.split():
+            yield name, kind
+
+
+def _many(kind: pa.DataType, size: int = -1) -> pa.DataType:
+    return pa.list_(pa.field("item", kind, nullable=False), size)
+
+
+def _struct(**kinds: pa.DataType) -> pa.DataType:
+    return pa.struct([pa.field(name, kind, nullable=False) for name, kind in kinds.items()])

@@ -74,13 +74,13 @@ class CompiledLenses:
 
 
 def as_lenses(lenses: Iterable[Lens] | Lens) -> tuple[Lens, ...]:
-    """The lenses of an argument: one, or any number. Raises ``AttributeError`` for what is none."""
+    """The lenses of an argument: one, or any number. Raises ``TypeError`` for what is none."""
     if isinstance(lenses, (DeriveLens, MutateLens)):
         return (lenses,)
     found = tuple(lenses)
     for lens in found:
         if not isinstance(lens, (DeriveLens, MutateLens)):
-            raise AttributeError(f"a DeriveLens or MutateLens was expected, got a '{type(lens).__name__}' object")
+            raise TypeError(f"a DeriveLens or MutateLens was expected, got a '{type(lens).__name__}' object")
     return found
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from ..engine.chunk import ComponentDescriptor
-from ..engine.chunk.columns import descriptor_of
+from ..engine.chunk.columns import DescriptorLike, descriptor_of
+from ..engine.errors import check_argument
 from . import archetypes, vectors
 from .lens_outputs import ComponentOutput, ConstantOutput, SpreadOutput, TimeOutput
 from .selector import Selector, pipeline_of
-from .selector.syntax import Pipeline, pipeline_text
+from .selector.syntax import Cast, Pipeline, pipeline_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,11 @@ class DeriveLens:
     constants: tuple[ConstantOutput, ...] = field(default=(), kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
-        _check_component(self.input_component)
+        check_argument("input_component", self.input_component, str)
+        check_argument("output_entity", self.output_entity, str, type(None))
+        check_argument("output_child", self.output_child, str, type(None))
+        for flag in ("scatter", "keep_empty", "static", "strict"):
+            check_argument(flag, getattr(self, flag), bool)
         if self.output_entity is not None and self.output_child is not None:
             raise ValueError("`output_entity` and `output_child` exclude each other")
 
@@ -68,23 +73,43 @@ class DeriveLens:
 
     def to_component(
         self,
-        component: ComponentDescriptor | str | Any,
+        component: DescriptorLike | str,
         selector: Selector | str,
         *,
+        cast_to: pa.DataType | str | None = None,
         required: bool = False,
         nullable: bool = True,
     ) -> DeriveLens:
         """One more component column. A name alone gives a descriptor without archetype and component type.
 
-        Values are written as the selector gives them; see :meth:`Selector.cast` for another type. Where it gives
-        nothing, because the input has no such field, there is no column; with ``required`` that is an error. Without
-        ``nullable`` the column's type says that no instance is null, and a null one is an error.
+        Values are written as the selector gives them, or as the Arrow type ``cast_to``; ``"auto"`` is the type that
+        Rerun has for the component, which its descriptor has to name. What does not fit is an error. Where the selector
+        gives nothing, because the input has no such field, there is no column; with ``required`` that is an error.
+        Without ``nullable`` the column's type says that no instance is null, and a null one is an error.
         """
-        output = ComponentOutput(descriptor_of(component), pipeline_of(selector), required, nullable)
-        return replace(self, outputs=(*self.outputs, output))
+        descriptor, pipeline = descriptor_of(component), pipeline_of(selector)
+        if cast_to is not None:
+            pipeline = pipeline.then_node(Cast(archetypes.cast_type(descriptor, cast_to)))
+        return replace(self, outputs=(*self.outputs, ComponentOutput(descriptor, pipeline, required, nullable)))
+
+    def to_packed_component(
+        self, component: DescriptorLike | str, *fields: str, cast_to: pa.DataType | str | None = "auto"
+    ) -> DeriveLens:
+        """One more component column: lists of a fixed size, of one value from each field, all of one type.
+
+        A null field makes the list null; one that is missing is an error. ``cast_to`` as in :meth:`to_component`.
+
+        >>> lens = DeriveLens("data").to_packed_component("xy", "x", "y", cast_to=None)
+        >>> lens.describe()
+        'data -> xy = pack(.x!, .y!)'
+        """
+        if not fields:
+            raise ValueError("to_packed_component requires at least one field")
+        packed = f"pack({', '.join(f'{vectors.field_query(f)}!' for f in fields)})"
+        return self.to_component(component, packed, cast_to=cast_to)
 
     def to_timeline(self, timeline_name: str, timeline_type: str, selector: Selector | str) -> DeriveLens:
-        """One more timeline: ``"sequence"``, ``"duration_ns"`` or ``"timestamp_ns"``.
+        """One more timeline: ``"sequence"``, ``"duration_ns"`` or ``"timestamp_ns"``; ``_ns`` may be left off.
 
         The selector must give exactly one int64 a row; see :meth:`Selector.nanoseconds` for stamps. A timeline that the
         chunk has by this name is replaced.
@@ -99,12 +124,13 @@ class DeriveLens:
         unit: float | str | None = None,
         to_unit: str | None = None,
     ) -> DeriveLens:
-        """``Scalars:scalars``, float64: one series for each selector.
+        """``Scalars:scalars``, float64: one series for each selector, or field that is named without a dot.
 
         ``names`` name the series, in a static chunk beside each derived one. ``unit`` is the data's unit or a factor;
         values come out in ``to_unit``, or the SI unit.
         """
-        lens = self.to_component(archetypes.SCALARS, Selector.of(vectors.scalars(selectors, unit, to_unit)))
+        paths = tuple(vectors.field_query(s) if isinstance(s, str) else s for s in selectors)
+        lens = self.to_component(archetypes.SCALARS, Selector.of(vectors.scalars(paths, unit, to_unit)))
         if names is None:
             return lens
         earlier = [c for c in lens.constants if c.descriptor == archetypes.SERIES_NAMES]
@@ -112,9 +138,7 @@ class DeriveLens:
         constant = ConstantOutput(archetypes.SERIES_NAMES, pa.array([*named, *names], pa.string()))
         return replace(lens, constants=(*(c for c in lens.constants if c not in earlier), constant))
 
-    def to_constant(
-        self, component: ComponentDescriptor | str | Any, instances: pa.Array | Iterable[Any]
-    ) -> DeriveLens:
+    def to_constant(self, component: DescriptorLike | str, instances: pa.Array | Iterable[Any]) -> DeriveLens:
         """A component that is the same for all rows, in a static chunk of one row beside each derived one."""
         constant = ConstantOutput.of(descriptor_of(component), instances)
         return replace(self, constants=(*self.constants, constant))
@@ -144,6 +168,32 @@ class DeriveLens:
     def to_rotation_quat(self, *selectors: Selector | str) -> DeriveLens:
         """``Transform3D:quaternion`` from four selectors (x, y, z, w), or from one (these fields, or lists of four)."""
         return self.to_component(archetypes.QUATERNION, Selector.of(vectors.quaternion(selectors)))
+
+    def to_translation(self, x: str, y: str, z: str) -> DeriveLens:
+        """``Transform3D:translation`` from the fields of these names; one that is missing is an error.
+
+        As :meth:`to_translation3d` otherwise, and so are the three below.
+
+        >>> DeriveLens("Pose:message").to_translation("position.x", "position.y", "position.z").outputs[0].required
+        True
+        """
+        return self._to_vector(archetypes.TRANSLATION, x, y, z)
+
+    def to_quaternion(self, x: str, y: str, z: str, w: str) -> DeriveLens:
+        """``Transform3D:quaternion`` from the fields of these names."""
+        return self._to_vector(archetypes.QUATERNION, x, y, z, w)
+
+    def to_scale(self, x: str, y: str, z: str) -> DeriveLens:
+        """``Transform3D:scale`` from the fields of these names."""
+        return self._to_vector(archetypes.SCALE, x, y, z)
+
+    def to_rotation_axis_angle(self, axis_x: str, axis_y: str, axis_z: str, angle: str) -> DeriveLens:
+        """``Transform3D:rotation_axis_angle`` from the fields of these names; the angle in radians."""
+        packed = Selector.pack(*map(vectors.field_query, (axis_x, axis_y, axis_z, angle)))
+        return self.to_component(archetypes.AXIS_ANGLE, packed.pipe(vectors.axis_angles), required=True)
+
+    def _to_vector(self, component: ComponentDescriptor, *fields: str) -> DeriveLens:
+        return self.to_component(component, Selector.pack(*map(vectors.field_query, fields)), required=True)
 
     def to_transform3d(
         self,
@@ -183,7 +233,8 @@ class MutateLens:
     keep_row_ids: bool
 
     def __init__(self, input_component: str, selector: Selector | str, *, keep_row_ids: bool = False) -> None:
-        _check_component(input_component)
+        check_argument("input_component", input_component, str)
+        check_argument("keep_row_ids", keep_row_ids, bool)
         object.__setattr__(self, "input_component", input_component)
         object.__setattr__(self, "pipeline", pipeline_of(selector))
         object.__setattr__(self, "keep_row_ids", keep_row_ids)
@@ -195,11 +246,6 @@ class MutateLens:
 
 Lens = DeriveLens | MutateLens
 """A lens of either kind."""
-
-
-def _check_component(name: object) -> None:
-    if not isinstance(name, str):
-        raise TypeError(f"argument 'input_component': '{type(name).__name__}' object is not an instance of 'str'")
 
 
 def _several(selectors: Selector | str | Iterable[Selector | str]) -> tuple[Selector | str, ...]:

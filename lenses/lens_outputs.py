@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..engine.chunk import ComponentDescriptor, TimelineKind
+from ..engine.errors import check_argument
 from .selector import Selector, pipeline_of
 from .selector.syntax import Pipeline, pipeline_text
 
@@ -18,9 +19,11 @@ TIMELINE_TYPES = MappingProxyType(
         "sequence": TimelineKind.SEQUENCE,
         "duration_ns": TimelineKind.DURATION,
         "timestamp_ns": TimelineKind.TIMESTAMP,
+        "duration": TimelineKind.DURATION,
+        "timestamp": TimelineKind.TIMESTAMP,
     }
 )
-"""The words for the kinds of timeline."""
+"""The words for the kinds of timeline, whose times are always in ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,12 @@ class TimeOutput:
     @classmethod
     def of(cls, name: str, timeline_type: str, selector: Selector | str) -> TimeOutput:
         """Checked. Raises ``ValueError`` for a type that is none."""
+        check_argument("timeline_name", name, str)
+        check_argument("timeline_type", timeline_type, str)
         if timeline_type not in TIMELINE_TYPES:
             raise ValueError(
-                f"Unknown timeline type '{timeline_type}', expected 'sequence', 'duration_ns', or 'timestamp_ns'"
+                f"Unknown timeline type '{timeline_type}', expected 'sequence', 'duration_ns', or 'timestamp_ns' "
+                "('duration' and 'timestamp' mean the same)"
             )
         return cls(name, TIMELINE_TYPES[timeline_type], pipeline_of(selector))
 

@@ -64,7 +64,9 @@ class LensSet:
     Raises
     ------
     ValueError
-        A lens has no output, would overwrite its own input, or a word for a mode is unknown.
+        A word for a mode is unknown, or a lens has no output, or would overwrite its own input.
+    TypeError
+        What is given is no lens, or an argument of another type.
     """
 
     __slots__ = ("_assignments", "_compiled", "content", "inputs", "lenses", "mode", "on_error", "quarantine")
@@ -79,10 +81,10 @@ class LensSet:
         quarantine: Quarantine | None = None,
     ) -> None:
         self.lenses = as_lenses(lenses)
-        check_lenses(self.lenses)
         self.mode: OutputMode = checked_mode(output_mode)
-        self.content = content
         self.on_error = _on_error(on_error, quarantine)
+        check_lenses(self.lenses)
+        self.content = content
         self.quarantine = quarantine
         self.inputs = frozenset(lens.input_component for lens in self.lenses)
         self._compiled: CompiledLenses | None = None

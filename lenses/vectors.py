@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from ..engine.errors import check_argument
 from .selector import Selector, pipeline_of, unit_factor
 from .selector.parser import parse
 from .selector.syntax import Cast, Each, Packed, Pipeline, Scaled, Stage
 
 _XYZ = (".x", ".y", ".z")
 _XYZW = (".x", ".y", ".z", ".w")
+_AXIS = pa.list_(pa.field("item", pa.float32(), nullable=False), 3)
+
+
+def field_query(path: str) -> str:
+    """The query of a field that is named without its dot, ``pose.x``; a query stays as it is.
+
+    >>> field_query("pose.x"), field_query(".pose.x"), field_query('"text" | .')
+    ('.pose.x', '.pose.x', '"text" | .')
+    """
+    check_argument("field", path, str)
+    return f".{path}" if path[:1].isalpha() and not path.startswith(("map(", "pack(")) else path
+
+
+def axis_angles(rotations: pa.FixedSizeListArray) -> pa.StructArray:
+    """Rotations about an axis, from lists of four float32: the axis and the angle in radians. A null one stays null."""
+    numbers = rotations.fill_null([0.0] * 4) if rotations.null_count else rotations
+    flat = numbers.flatten().to_numpy().reshape(-1, 4)
+    axis = pa.FixedSizeListArray.from_arrays(pa.array(flat[:, :3].reshape(-1)), type=_AXIS)
+    mask = rotations.is_null() if rotations.null_count else None
+    fields = [pa.field("axis", _AXIS, nullable=False), pa.field("angle", pa.float32(), nullable=False)]
+    return pa.StructArray.from_arrays([axis, pa.array(flat[:, 3])], fields=fields, mask=mask)
 
 
 def scalars(selectors: tuple[Selector | str, ...], unit: float | str | None, to_unit: str | None) -> Pipeline:

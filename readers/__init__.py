@@ -10,17 +10,24 @@ from typing import TYPE_CHECKING
 from ..engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .lerobot import LeRobotDataset
-    from .mcap import McapReader
-    from .parquet import ColumnRule, ParquetReader
+    from .lerobot import LeRobotDataset, LeRobotReader
+    from .mcap import McapInfo, McapReader
+    from .parquet import ColumnRule, IndexColumn, ParquetReader
     from .protocols import IndexedReader, StreamingReader
     from .rrd import RrdReader
 
 _HOMES = {
-    ".lerobot": ("LeRobotDataset",),
-    ".mcap": ("McapReader",),
+    ".lerobot": (
+        "LeRobotDataset",
+        "LeRobotReader",
+    ),
+    ".mcap": (
+        "McapInfo",
+        "McapReader",
+    ),
     ".parquet": (
         "ColumnRule",
+        "IndexColumn",
         "ParquetReader",
     ),
     ".protocols": (
@@ -32,8 +39,11 @@ _HOMES = {
 
 __all__ = [
     "ColumnRule",
+    "IndexColumn",
     "IndexedReader",
     "LeRobotDataset",
+    "LeRobotReader",
+    "McapInfo",
     "McapReader",
     "ParquetReader",
     "RrdReader",

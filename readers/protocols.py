@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from ..engine.store import LazyStore
     from ..engine.stream import LazyChunkStream
 
 
@@ -21,6 +22,6 @@ class StreamingReader(Protocol):
 class IndexedReader(StreamingReader, Protocol):
     """A reader of a format with an index: besides streaming, it can open single chunks on demand."""
 
-    def store(self) -> Any:
+    def store(self) -> LazyStore:
         """A lazy store over this source: its index is read at once, chunks when they are touched."""
         ...

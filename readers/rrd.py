@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 
-from ..engine.errors import ReadError, ReadWarning, SourceMissingError, UsageError
+from ..engine.errors import ReadError, ReadWarning, SourceMissingError, UsageError, check_argument
 from ..engine.locations import Location, exists, located, reading_location
 from ..engine.rrd import RecoveringFile, RecoveryReport, RrdFile, StoreEntry
 from ..engine.store import LazyStore
@@ -32,10 +32,15 @@ class RrdReader:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, recover: bool = False) -> None:
-        self.path: Location = reading_location(str(path))
+        self._path = reading_location(str(path))
         self._recover = recover
-        if not exists(self.path):
-            raise SourceMissingError(f"RRD file not found: {self.path}")
+        if not exists(self._path):
+            raise SourceMissingError(f"RRD file not found: {self._path}")
+
+    @property
+    def path(self) -> Location:
+        """The path of the file, or the URL of the object."""
+        return self._path
 
     def recordings(self) -> list[StoreEntry]:
         """The recordings, sorted by application id and recording id."""
@@ -82,8 +87,7 @@ class RrdReader:
         return RecoveringFile(self.path).stores() if self._recover else RrdFile(self.path).stores()
 
     def _chosen(self, store: StoreEntry | None, stores: list[StoreEntry] | None = None) -> StoreEntry:
-        if store is not None and not isinstance(store, StoreEntry):
-            raise TypeError(f"argument 'store': '{type(store).__name__}' object is not an instance of 'StoreEntry'")
+        check_argument("store", store, StoreEntry, type(None))
         stores = self._stores() if stores is None else stores
         if store is not None:
             if store not in stores:

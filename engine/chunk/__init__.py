@@ -11,10 +11,12 @@ from .entity_path import parse_entity_path
 from .header import ChunkHeader, ComponentHeader, ComponentRange, TimelineHeader, TimelineKind
 from .payload import Payload
 from .schema import Schema
+from .tables import AUTO_INDEX
 
 pickle_whole()  # before any type, array or chunk is sent to a task
 
 __all__ = [
+    "AUTO_INDEX",
     "Chunk",
     "ChunkData",
     "ChunkHeader",

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ..errors import check_argument
 from .columns import ComponentColumnLike, TimeColumnLike, descriptor_of
 from .data import ChunkData, Component, Timeline
 from .descriptor import ComponentDescriptor
-from .entity_path import parse_entity_path
+from .entity_path import join_parts, parse_entity_path
 from .header import TimelineKind
 from .wrapping import wrap_each
 
@@ -32,6 +34,24 @@ def from_columns(
         )
     ordered = tuple(sorted(components.values(), key=lambda c: c.descriptor.sort_key))
     return sorted_by_time(parse_entity_path(entity_path), length, timelines, ordered)
+
+
+def from_property(name: str, values: Any) -> ChunkData:
+    """See :meth:`Chunk.from_property`."""
+    check_argument("name", name, str)
+    batches = values.as_component_batches() if hasattr(values, "as_component_batches") else values
+    if not isinstance(batches, Iterable):
+        raise TypeError(f"Expected an archetype or component columns, got '{type(values).__name__}' object")
+    components = {}
+    for batch in batches:
+        if not isinstance(batch, ComponentColumnLike):
+            raise TypeError(f"Expected component columns, got '{type(batch).__name__}' object")
+        instances = _arrow(batch.as_arrow_array())
+        descriptor = descriptor_of(batch.component_descriptor())
+        row = pa.ListArray.from_arrays(pa.array([0, len(instances)], pa.int32()), instances)
+        components[descriptor] = Component(descriptor, row)
+    ordered = tuple(sorted(components.values(), key=lambda c: c.descriptor.sort_key))
+    return ChunkData.fresh(join_parts(["__properties", name]), 1, (), ordered)
 
 
 def sorted_by_time(

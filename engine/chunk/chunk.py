@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
@@ -11,13 +11,17 @@ from ..errors import ReadError
 from ..phases import DECODE, phase
 from . import building, sorbet, statistics, table_format, tuid
 from .above import lens_function
-from .columns import ComponentColumnLike, TimeColumnLike
+from .columns import ComponentColumnLike, DescriptorLike, TimeColumnLike
 from .data import ChunkData, Component, Timeline
 from .descriptor import ComponentDescriptor
 from .entity_path import parse_entity_path
 from .header import ChunkHeader, TimelineKind
 from .payload import Payload
+from .tables import AUTO_INDEX, AutoIndex, Reading, batches_of, in_nanoseconds
 from .wrapping import wrap_each
+
+if TYPE_CHECKING:
+    from ...lenses import Lens, Selector
 
 
 class Chunk:
@@ -59,11 +63,40 @@ class Chunk:
         """
         return cls(building.from_columns(entity_path, indexes, columns), None, None)
 
+    @overload
     @classmethod
-    def from_record_batch(cls, record_batch: pa.RecordBatch) -> Chunk:
+    def from_record_batch(cls, record_batch: pa.RecordBatch) -> OnlyChunk: ...
+
+    @overload
+    @classmethod
+    def from_record_batch(
+        cls,
+        record_batch: pa.RecordBatch,
+        *,
+        index: str | Iterable[str] | AutoIndex | None = AUTO_INDEX,
+        entity_path: str | None = None,
+    ) -> list[Chunk]: ...
+
+    @classmethod
+    def from_record_batch(
+        cls,
+        record_batch: pa.RecordBatch,
+        *,
+        index: str | Iterable[str] | AutoIndex | None = AUTO_INDEX,
+        entity_path: str | None = None,
+    ) -> OnlyChunk | list[Chunk]:
         """The chunk in a record batch that carries Rerun's schema metadata; ids are kept.
 
-        Raises ``ValueError`` when the metadata or the columns are not those of a chunk.
+        That chunk can also be unpacked, as the only one of a list. Any other batch, and each with ``index`` or
+        ``entity_path``, is interpreted, and gives a list: one chunk with fresh ids for each entity, in the order of
+        their first columns, its rows sorted by time.
+
+        ``index`` names the columns that are timelines (``int64``, ``timestamp[ns]``, ``duration[ns]``, without
+        nulls); None is for static data; by default the fields' metadata says it. Every other column is a component,
+        one list or one value a row. Its entity is that of its field's metadata, or of the batch's, or what stands
+        before the first colon of a name that begins with ``/``, or ``entity_path``, or the root.
+
+        Raises ``ValueError`` where the metadata, the columns or the arguments do not say what a chunk needs.
         """
         if not isinstance(record_batch, pa.RecordBatch):
             kind = type(record_batch)
@@ -71,7 +104,47 @@ class Chunk:
                 "argument 'record_batch': Expected instance of pyarrow.lib.RecordBatch, "
                 f"got {kind.__module__}.{kind.__name__}"
             )
-        return cls(sorbet.from_record_batch(record_batch), None, None)
+        reading = Reading.of(index, entity_path)
+        if reading.index is None and entity_path is None and not _is_interpreted(record_batch):
+            return OnlyChunk(sorbet.from_record_batch(record_batch), None, None)
+        return [cls.from_data(data) for data in reading.chunks(record_batch)]
+
+    @classmethod
+    def from_dataframe(
+        cls,
+        dataframe: Any,
+        *,
+        index: str | Iterable[str] | AutoIndex | None = AUTO_INDEX,
+        entity_path: str | None = None,
+    ) -> Iterator[Chunk]:
+        """The chunks of a dataframe: those of :meth:`from_record_batch` for each of its batches, one after the other.
+
+        A dataframe is a ``pyarrow`` table, batch or reader; a ``DataFrame`` of pandas, polars, Spark or DataFusion, or
+        anything else with ``__arrow_c_stream__``; or a list of Spark's rows. Times of any unit become nanoseconds.
+
+        Raises ``TypeError`` at once for what is no dataframe, ``ValueError`` as :meth:`from_record_batch`.
+
+        >>> table = pa.table({"frame": [0, 1], "/arm:volume": [0.5, 1.0]})
+        >>> [chunk] = Chunk.from_dataframe(table, index="frame")
+        >>> chunk.entity_path, chunk.timeline_names, chunk.num_rows
+        ('/arm', ['frame'], 2)
+        """
+        reading, batches = Reading.of(index, entity_path), batches_of(dataframe)
+        return (cls.from_data(d) for batch in batches for d in reading.chunks(in_nanoseconds(batch, reading)))
+
+    @classmethod
+    def from_property(cls, name: str, values: Any) -> Chunk:
+        """A property of the recording, as static data of one row at ``/__properties/<name>``.
+
+        ``values`` is one of Rerun's archetypes, or component columns, of which each gives all its values to the row.
+
+        Raises ``TypeError`` where ``values`` is neither.
+
+        >>> from chunkmill.engine.chunk import ComponentColumn
+        >>> Chunk.from_property("episode", [ComponentColumn("success", [True])]).entity_path
+        '/__properties/episode'
+        """
+        return cls(building.from_property(name, values), None, None)
 
     @classmethod
     def from_data(cls, data: ChunkData) -> Chunk:
@@ -185,7 +258,7 @@ class Chunk:
         path = parse_entity_path(entity_path)
         return Chunk(ChunkData(tuid.mint(), path, data.row_ids, data.timelines, data.components), None, None)
 
-    def apply_lenses(self, lenses: Any) -> list[Chunk]:
+    def apply_lenses(self, lenses: Iterable[Lens] | Lens) -> list[Chunk]:
         """The chunks that one lens or several make of this one, and the columns that no lens consumes.
 
         Each lens sees the original columns. The chunk itself comes back where no lens matches. Raises ``ValueError``
@@ -194,7 +267,7 @@ class Chunk:
         made: list[Chunk] = lens_function("apply_lenses")(self, lenses)
         return made
 
-    def apply_selector(self, source: Any, selector: Any) -> Chunk:
+    def apply_selector(self, source: DescriptorLike | str, selector: Selector | str) -> Chunk:
         """The chunk with the component ``source`` (a name or descriptor) as ``selector`` gives it, all else the same.
 
         Row ids are new, the order of rows is kept. Raises ``ValueError`` where the component is missing, or the
@@ -236,7 +309,31 @@ class Chunk:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._payload is not None:
             return Chunk, (None, self._header, self._payload)
-        return Chunk.from_record_batch, (self.to_record_batch(),)
+        return _restored, (self.to_record_batch(),)
+
+
+class OnlyChunk(Chunk):
+    """A chunk that unpacks like the list of one that Rerun gives for a record batch from 0.34 on."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return iter((self,))
+
+    def __getitem__(self, position: int) -> Chunk:
+        return (self,)[position]
+
+
+def _restored(batch: pa.RecordBatch) -> Chunk:
+    return Chunk.from_data(sorbet.from_record_batch(batch))
+
+
+def _is_interpreted(batch: pa.RecordBatch) -> bool:
+    """Whether a batch is no chunk with an id and row ids of its own, and says which of its columns are timelines."""
+    if b"rerun:id" in (batch.schema.metadata or {}):
+        return False
+    fields = [field.metadata or {} for field in batch.schema]
+    return any(m.get(b"rerun:kind") == b"index" or b"rerun:index_name" in m for m in fields)
 
 
 def _decode(payload: Payload) -> ChunkData:

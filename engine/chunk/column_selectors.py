@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..errors import check_argument
 from .entity_path import parse_entity_path
 
 
@@ -23,7 +24,7 @@ class ComponentColumnSelector:
     component: str
 
     def __post_init__(self) -> None:
-        _check_text("component", self.component)
+        check_argument("component", self.component, str)
         object.__setattr__(self, "entity_path", parse_entity_path(self.entity_path))
 
     @classmethod
@@ -55,13 +56,8 @@ class IndexColumnSelector:
     name: str
 
     def __init__(self, index: str) -> None:
-        _check_text("index", index)
+        check_argument("index", index, str)
         object.__setattr__(self, "name", index)
 
     def __repr__(self) -> str:
         return f"Index(timeline:{self.name})"
-
-
-def _check_text(what: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise TypeError(f"argument '{what}': '{type(value).__name__}' object is not an instance of 'str'")

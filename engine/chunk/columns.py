@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..errors import check_argument
 from . import time_ticks
 from .descriptor import ComponentDescriptor
 from .header import TimelineKind
@@ -135,10 +136,34 @@ def _partition(values: pa.Array, lengths: npt.ArrayLike) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
-def descriptor_of(like: Any) -> ComponentDescriptor:
-    """This project's descriptor for any object with ``component``, ``archetype`` and ``component_type``."""
+class DescriptorLike(Protocol):
+    """Anything that describes a component, such as Rerun's own ``ComponentDescriptor``."""
+
+    @property
+    def component(self) -> str:
+        """What identifies it within its entity."""
+        ...
+
+    @property
+    def archetype(self) -> str | None:
+        """The fully qualified name of its archetype."""
+        ...
+
+    @property
+    def component_type(self) -> str | None:
+        """The fully qualified name of its type."""
+        ...
+
+
+def descriptor_of(like: DescriptorLike | str, argument: str = "component") -> ComponentDescriptor:
+    """This project's descriptor for any object that describes a component.
+
+    Raises ``TypeError``, with the name of the argument, for what does not.
+    """
     if isinstance(like, ComponentDescriptor):
         return like
     if isinstance(like, str):
         return ComponentDescriptor(like)
+    if not hasattr(like, "component"):
+        check_argument(argument, like, ComponentDescriptor)
     return ComponentDescriptor(like.component, like.archetype or None, like.component_type or None)

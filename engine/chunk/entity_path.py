@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from ..errors import check_argument
+
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
@@ -29,8 +31,7 @@ def parse_entity_path(text: str) -> str:
 
 def split_parts(text: str) -> list[str]:
     """The unescaped parts of an entity path in any spelling; empty parts are dropped."""
-    if not isinstance(text, str):
-        raise TypeError(f"argument 'entity_path': '{type(text).__name__}' object is not an instance of 'str'")
+    check_argument("entity_path", text, str)
     parts: list[str] = []
     part: list[str] = []
     i = 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..chunk import Chunk
+from ..chunk import Chunk, sorbet
 from ..errors import ReadError, UsageError
 from ..failing import writing
 from ..rrd import MessageWriter, StoreEntry, VerifiedPayload
@@ -135,7 +135,8 @@ def _chunk(value: pa.BinaryScalar, where: str) -> Chunk:
     if buffer is None:
         raise ReadError("the column 'payload' is null", path=where, hint="Every row must carry its chunk.")
     try:
-        return Chunk.from_record_batch(decode_batch(buffer, path=where, offset=None, what="the payload"))
+        batch = decode_batch(buffer, path=where, offset=None, what="the payload")
+        return Chunk.from_data(sorbet.from_record_batch(batch))
     except ReadError:
         raise
     except (ValueError, RuntimeError, KeyError) as error:

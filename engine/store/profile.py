@@ -6,6 +6,8 @@ import operator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ..errors import check_argument
+
 _LIVE = (12 * 8 * 4096, 4096, 1024)
 _OBJECT_STORE = (2 * 1024 * 1024, 65_536, 8192)
 
@@ -118,9 +120,8 @@ def _unsigned(name: str, value: Any) -> int:
 
 
 def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"argument '{name}': '{type(value).__name__}' object is not an instance of 'bool'")
-    return value
+    check_argument(name, value, bool)
+    return bool(value)
 
 
 def _real(name: str, value: Any) -> float:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from ..chunk.entity_path import split_parts
+from ..errors import check_argument
 
 _PROPERTIES = ("__properties",)
 
@@ -52,13 +54,13 @@ class ContentFilter:
         """No entity."""
         return cls()
 
-    def include(self, path: str) -> ContentFilter:
-        """A filter that also includes ``path`` (an entity, or a subtree with ``/**``)."""
-        return ContentFilter([*self._exprs, _checked(path)])
+    def include(self, path: str, *, subtree: bool = False) -> ContentFilter:
+        """A filter that also includes ``path``: an entity, or a subtree with ``/**``, which ``subtree`` appends."""
+        return ContentFilter([*self._exprs, _expression(path, subtree)])
 
-    def exclude(self, path: str) -> ContentFilter:
-        """A filter that excludes ``path`` (an entity, or a subtree with ``/**``)."""
-        return ContentFilter([*self._exprs, "-" + _checked(path)])
+    def exclude(self, path: str, *, subtree: bool = False) -> ContentFilter:
+        """A filter that excludes ``path``: an entity, or a subtree with ``/**``, which ``subtree`` appends."""
+        return ContentFilter([*self._exprs, "-" + _expression(path, subtree)])
 
     def include_properties(self) -> ContentFilter:
         """A filter that also includes the recording properties."""
@@ -99,8 +101,20 @@ class ContentFilter:
         return ContentFilter, (self.to_exprs(),)
 
 
-def content_filter(content: str | Iterable[str] | ContentFilter | object) -> ContentFilter:
-    """The filter that a ``content=`` argument means: an expression, a list of them, or a filter of Rerun's or ours."""
+class FilterLike(Protocol):
+    """Rerun's own filters, and ours."""
+
+    def to_exprs(self) -> list[str]:
+        """The rules as expressions, in the order given."""
+        ...
+
+
+Content = FilterLike | str | Iterable[str]
+"""Entities: an expression, a list of them, or a filter of Rerun's or ours."""
+
+
+def content_filter(content: Content) -> ContentFilter:
+    """The filter that a ``content=`` argument means. Raises ``TypeError`` for what is none."""
     if isinstance(content, ContentFilter):
         return content
     if isinstance(content, str):
@@ -110,13 +124,18 @@ def content_filter(content: str | Iterable[str] | ContentFilter | object) -> Con
         return ContentFilter([" ".join(to_exprs())])
     if not isinstance(content, Iterable):
         raise TypeError(f"'{type(content).__name__}' object is not iterable")
-    return ContentFilter([" ".join(content)])
+    exprs = list(content)
+    for expr in exprs:
+        check_argument("content", expr, str)
+    return ContentFilter([" ".join(exprs)])
 
 
-def _checked(path: str) -> str:
+def _expression(path: str, subtree: bool) -> str:
+    check_argument("path", path, str)
+    check_argument("subtree", subtree, bool)
     if not path.startswith("/"):
         raise ValueError(f"Entity path expression must start with '/', got: '{path}'")
-    return path
+    return path if not subtree or path.endswith("/**") else path.rstrip("/") + "/**"
 
 
 def _parse(text: str) -> list[_Rule]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..chunk import Chunk
-from ..errors import UsageError
+from ..errors import UsageError, check_argument
 from ..execution.choice import executor_name
 from ..execution.chunk_frames import chunk_frame
 from ..execution.inline import inline_chunks
@@ -23,17 +23,19 @@ from ..locations import local_path, located
 from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import StoreEntry
-from .content_filter import content_filter
+from .content_filter import Content, content_filter
 from .explain import explain_plan
 from .extensions import extension
 from .frames import FrameSource
 from .iterated import IteratedSource
-from .operators import Drop, Filter, FlatMap, Map, Operator, Selection
+from .operators import Components, Drop, Filter, FlatMap, Map, Operator, Selection
 from .plan import BranchNode, MergeNode, Node, OperatorNode, Plan, SourceNode, SplitNode, compile_plan, unrolled
 from .source import Source, travelling, travelling_in_pieces
 
 if TYPE_CHECKING:
+    from ...lenses import Lens
     from ..execution.chunk_frames import DataFrame, SparkSession
+    from ..store import ChunkStore, OptimizationProfile
 
 _CONSUMED = "This stream has already been consumed by a pipeline operation (e.g. filter, drop, split, or merge)."
 
@@ -102,10 +104,10 @@ class LazyChunkStream:
     def filter(
         self,
         *,
-        content: object | None = None,
+        content: Content | None = None,
         has_timeline: str | None = None,
         is_static: bool | None = None,
-        components: Iterable[Any] | None = None,
+        components: Components | None = None,
     ) -> LazyChunkStream:
         """Keep the chunks for which every given predicate holds; with ``components``, only those columns of them.
 
@@ -113,29 +115,29 @@ class LazyChunkStream:
         or descriptors. Without ``components`` chunks pass unchanged, and nothing is decoded; with it they are new
         chunks (fresh ids, same row ids).
         """
-        return self._then(Filter(_selection(content, has_timeline, is_static, components)))
+        return self._then(Filter(Selection.of(content, has_timeline, is_static, components)))
 
     def drop(
         self,
         *,
-        content: object | None = None,
+        content: Content | None = None,
         has_timeline: str | None = None,
         is_static: bool | None = None,
-        components: Iterable[Any] | None = None,
+        components: Components | None = None,
     ) -> LazyChunkStream:
         """The complement of :meth:`filter`: everything it would not keep. Without arguments: nothing is left."""
-        return self._then(Drop(_selection(content, has_timeline, is_static, components)))
+        return self._then(Drop(Selection.of(content, has_timeline, is_static, components)))
 
     def split(
         self,
         *,
-        content: object | None = None,
+        content: Content | None = None,
         has_timeline: str | None = None,
         is_static: bool | None = None,
-        components: Iterable[Any] | None = None,
+        components: Components | None = None,
     ) -> tuple[LazyChunkStream, LazyChunkStream]:
         """``(filter, drop)`` of the same selection over one run of what lies upstream, when both are merged again."""
-        node = SplitNode(_selection(content, has_timeline, is_static, components), self._take())
+        node = SplitNode(Selection.of(content, has_timeline, is_static, components), self._take())
         return LazyChunkStream(BranchNode(node, True)), LazyChunkStream(BranchNode(node, False))
 
     def map(self, fn: Callable[[Chunk], Chunk]) -> LazyChunkStream:
@@ -148,10 +150,10 @@ class LazyChunkStream:
 
     def lenses(
         self,
-        lenses: Any,
+        lenses: Iterable[Lens] | Lens,
         *,
         output_mode: str = "drop_unmatched",
-        content: object | None = None,
+        content: Content | None = None,
         on_error: str = "raise",
         quarantine: str | os.PathLike[str] | None = None,
     ) -> LazyChunkStream:
@@ -164,18 +166,21 @@ class LazyChunkStream:
         ``"quarantine"`` the chunk and its error become a row of the Lance table at ``quarantine``, once the run has
         succeeded, and the rest goes through.
         """
-        node = self._take()
         entities = None if content is None else content_filter(content)
         table = None if quarantine is None else QuarantineTable.at(quarantine)
-        made = extension("lenses")(lenses, output_mode, content=entities, on_error=on_error, quarantine=table)
-        return LazyChunkStream(OperatorNode(made, node))
+        return self._then(
+            extension("lenses")(lenses, output_mode, content=entities, on_error=on_error, quarantine=table)
+        )
 
     @staticmethod
     def merge(*streams: LazyChunkStream) -> LazyChunkStream:
         """All chunks of any number of streams. No source is read twice."""
-        for stream in streams:
+        for i, stream in enumerate(streams):
             if not isinstance(stream, LazyChunkStream):
                 raise AttributeError(f"a LazyChunkStream was expected, got a '{type(stream).__name__}' object")
+            stream._live_node()  # noqa: SLF001 (same class)
+            if any(stream is earlier for earlier in streams[:i]):
+                raise ValueError(_CONSUMED)
         return LazyChunkStream(MergeNode(tuple([stream._take() for stream in streams])))  # noqa: SLF001 (same class)
 
     # --- terminals
@@ -230,8 +235,7 @@ class LazyChunkStream:
             other is raised as it is, with notes that say where.
         """
         for name, value in (("application_id", application_id), ("recording_id", recording_id)):
-            if not isinstance(value, str):
-                raise TypeError(f"argument '{name}': '{type(value).__name__}' object is not an instance of 'str'")
+            check_argument(name, value, str)
         store = StoreEntry("recording", application_id, recording_id)
         if shards:
             start = RunStart()
@@ -243,7 +247,7 @@ class LazyChunkStream:
     def collect(
         self,
         *,
-        optimize: Any | None = None,
+        optimize: OptimizationProfile | None = None,
         into: str | os.PathLike[str] | None = None,
         application_id: str = "chunkmill",
         recording_id: str | None = None,
@@ -251,7 +255,7 @@ class LazyChunkStream:
         executor: str | None = None,
         master: str | None = None,
         progress: ProgressListener | None = None,
-    ) -> Any:
+    ) -> ChunkStore:
         """Run the pipeline into a :class:`ChunkStore`, which is not bound to memory: its chunks lie on disk.
 
         By default in the scratch folder, for as long as the store is used; with ``into`` in a folder that is kept, as
@@ -265,7 +269,8 @@ class LazyChunkStream:
         start = RunStart()
         plan = self._plan(executor, passing=True)
         options = RunOptions(executor, master, None, progress, self._planned(start, plan))
-        return extension("collect")(plan, options, optimize, into, application_id, recording_id, shard_bytes)
+        made = extension("collect")(plan, options, optimize, into, application_id, recording_id, shard_bytes)
+        return cast("ChunkStore", made)
 
     def to_spark(
         self,
@@ -387,10 +392,6 @@ def single_tasks(stream: LazyChunkStream) -> list[Plan]:
     """The tasks of a stream, each as a plan of its own, which carries what that task needs and no more."""
     plan = stream._plan("spark")  # noqa: SLF001 (same module)
     return [plan.some((split,), i) for i, split in enumerate(plan.splits)]
-
-
-def _selection(content: object | None, has_timeline: Any, is_static: Any, components: Any) -> Selection:
-    return Selection.of(None if content is None else content_filter(content), has_timeline, is_static, components)
 
 
 __all__ = ["LazyChunkStream", "plan_recording", "single_tasks", "sink_of", "write_stores"]

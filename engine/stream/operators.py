@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from ..chunk import Chunk, Component
-from ..chunk.columns import descriptor_of
+from ..chunk.columns import DescriptorLike, descriptor_of
 from ..chunk.outline import Fate, Outline
-from .content_filter import ContentFilter
+from ..errors import check_argument
+from .content_filter import Content, ContentFilter, content_filter
+
+Components = DescriptorLike | str | Iterable[DescriptorLike | str]
+"""Component columns, by name or descriptor: one, or any number."""
 
 
 class Operator(Protocol):
@@ -51,22 +55,20 @@ class Selection:
     @classmethod
     def of(
         cls,
-        content: ContentFilter | None,
+        content: Content | None,
         has_timeline: str | None,
         is_static: bool | None,
-        components: Iterable[Any] | None,
+        components: Components | None,
     ) -> Selection:
-        """A selection from a method's arguments, checked."""
-        if is_static is not None and not isinstance(is_static, bool):
-            raise TypeError(f"argument 'is_static': '{type(is_static).__name__}' object is not an instance of 'bool'")
-        if has_timeline is not None and not isinstance(has_timeline, str):
-            raise TypeError(
-                f"argument 'has_timeline': '{type(has_timeline).__name__}' object is not an instance of 'str'"
-            )
-        if isinstance(components, str):
-            components = [components]
-        names = None if components is None else frozenset(descriptor_of(c).component for c in components)
-        return cls(content, has_timeline, is_static, names)
+        """A selection from a method's arguments. Raises ``TypeError`` for what is none of their types."""
+        check_argument("is_static", is_static, bool, type(None))
+        check_argument("has_timeline", has_timeline, str, type(None))
+        names = (
+            None
+            if components is None
+            else frozenset(descriptor_of(c, "components").component for c in _each(components))
+        )
+        return cls(None if content is None else content_filter(content), has_timeline, is_static, names)
 
     def matches(self, chunk: Chunk | Outline) -> bool:
         """Whether the chunk predicates hold."""
@@ -111,6 +113,14 @@ class Selection:
         if self.components is not None:
             shown.append(f"components={sorted(self.components)}")
         return ", ".join(shown)
+
+
+def _each(components: Components) -> Iterable[DescriptorLike | str]:
+    if isinstance(components, Iterable) and not isinstance(components, str):
+        return components
+    if isinstance(components, str) or hasattr(components, "component"):
+        return (components,)
+    raise TypeError(f"'{type(components).__name__}' object is not iterable")
 
 
 def _sliced(chunk: Chunk, components: tuple[Component, ...]) -> Chunk:

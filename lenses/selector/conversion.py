@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ...engine.errors import SelectorError
 from . import lists
-from .syntax import Packed
+from .syntax import Packed, pipeline_text
 from .type_names import type_name
 
 _SECONDS = ("sec", "secs", "seconds")
@@ -23,8 +23,32 @@ def _billion() -> pa.Scalar:
 
 
 def cast(values: pa.Array, datatype: pa.DataType) -> pa.Array:
-    """``values`` as ``datatype``; what does not fit raises ``pa.ArrowInvalid``."""
-    return values if values.type == datatype else pc.cast(values, datatype)
+    """``values`` as ``datatype``, which may also say that what is inside lists and structs is not null.
+
+    What does not fit raises ``pa.ArrowInvalid``.
+    """
+    kind = values.type
+    if kind == datatype:
+        return values
+    if pa.types.is_fixed_size_list(kind) and pa.types.is_fixed_size_list(datatype):
+        if kind.list_size != datatype.list_size:
+            raise SelectorError(f"Cast error: lists of {kind.list_size} are no lists of {datatype.list_size}")
+        flat = cast(
+            values.values.slice(values.offset * kind.list_size, len(values) * kind.list_size), datatype.value_type
+        )
+        if not datatype.value_field.nullable and flat.null_count:
+            flat = _present_where(values, flat, kind.list_size)
+        return pa.Array.from_buffers(datatype, len(values), [lists.bitmap_of(values)], children=[flat])
+    return pc.cast(values, datatype)
+
+
+def _present_where(values: pa.FixedSizeListArray, flat: pa.Array, size: int) -> pa.Array:
+    """``flat`` without nulls: those below null lists never show, any other raises."""
+    missing = ~flat.is_valid().to_numpy(zero_copy_only=False)
+    there = values.is_valid().to_numpy(zero_copy_only=False).repeat(size)
+    if (missing & there).any():
+        raise SelectorError("Cast error: a null number inside a vector that must have them all")
+    return flat.fill_null(pa.scalar(0).cast(flat.type))
 
 
 def scaled(values: pa.Array, factor: float) -> pa.Array:
@@ -86,6 +110,8 @@ def _is_small(values: pa.Array) -> bool:
 def pack(node: Packed, parts: list[pa.Array]) -> pa.FixedSizeListArray:
     """Vectors of the numbers in ``parts``, one of each."""
     size, count = len(parts), len(parts[0])
+    if node.datatype is None:
+        return _packed_as_they_are(node, parts)
     columns = [_numbers(p) for p in parts]
     numbers = np.empty((count, size), dtype=node.datatype.to_pandas_dtype())
     missing = np.zeros((count, size), dtype=bool)
@@ -102,6 +128,26 @@ def pack(node: Packed, parts: list[pa.Array]) -> pa.FixedSizeListArray:
         return _fixed(pa.array(numbers.reshape(-1), mask=missing.reshape(-1)), size, None, True)
     valid = np.packbits(~missing.any(axis=1), bitorder="little")
     return _fixed(pa.array(numbers.reshape(-1)), size, pa.py_buffer(valid), False)
+
+
+def _packed_as_they_are(node: Packed, parts: list[pa.Array]) -> pa.FixedSizeListArray:
+    """One value of each part, of whatever type; a null one makes the list null."""
+    kind = parts[0].type
+    for path, part in zip(node.parts, parts, strict=True):
+        if part.type != kind:
+            raise SelectorError(
+                f"`pack` path `{pipeline_text(path)}` has type {type_name(part.type)}, but expected {type_name(kind)} "
+                "(inferred from the first path); all paths must share the same datatype"
+            )
+    size, count = len(parts), len(parts[0])
+    turns = np.arange(size * count).reshape(size, count).T.reshape(-1)
+    flat = pa.concat_arrays(parts).take(pa.array(turns))
+    valid = np.ones(count, bool)
+    for part in parts:
+        if part.null_count:
+            valid &= part.is_valid().to_numpy(zero_copy_only=False)
+    bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return _fixed(flat, size, bitmap, True)
 
 
 def vectors(node: Packed, values: pa.Array) -> pa.FixedSizeListArray:

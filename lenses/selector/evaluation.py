@@ -20,6 +20,7 @@ from .lists import Offsets, Validity
 from .syntax import (
     Call,
     Cast,
+    Constant,
     Each,
     Field,
     Function,
@@ -35,6 +36,7 @@ from .syntax import (
     Pipeline,
     Scaled,
     holds_code,
+    pipeline_text,
 )
 from .type_names import type_name
 
@@ -179,6 +181,8 @@ def _apply(node: Node, values: pa.Array, tracking: Tracking) -> Groups | None:
             return _called(node, values, tracking)
         case Identity():
             return Groups(values)
+        case Constant(text):
+            return Groups(pa.repeat(pa.scalar(text, pa.string()), len(values)))
         case Call(name):
             raise SelectorError(f"Unknown function: `{name}`")
         case _:
@@ -303,6 +307,10 @@ def _packed(node: Packed, values: pa.Array, tracking: Tracking) -> Groups | None
     parts: list[Groups] = []
     for part in node.parts:
         found = run(part.nodes, Groups(values), _GROUPS)
+        if found is None and node.datatype is None:
+            raise SelectorError(
+                f"`pack` path `{pipeline_text(part)}` gives nothing: no such field{_fields(values.type)}"
+            )
         if found is None:
             return None
         parts.append(found)
@@ -311,9 +319,15 @@ def _packed(node: Packed, values: pa.Array, tracking: Tracking) -> Groups | None
         if not _same_groups(first, other):
             raise SelectorError("the parts of a vector differ in their number of values")
     packed = conversion.pack(node, [p.values for p in parts])
+    if node.datatype is None:
+        return Groups(packed)
     if not tracking.groups:
         return Groups(packed)
     return Groups(packed, first.offsets, reduce(lists.both, [p.valid for p in parts]))
+
+
+def _fields(kind: pa.DataType) -> str:
+    return f". Available fields: [{', '.join(f.name for f in kind)}]" if pa.types.is_struct(kind) else ""
 
 
 def _same_groups(a: Groups, b: Groups) -> bool:

@@ -5,12 +5,15 @@
     query   := expr END
     expr    := term ("|" term)*
     term    := "map" "(" expr ")"
+             | "pack" "(" path ("," path)* ")"
+             | STRING
              | NAME [ "(" [ STRING (";" STRING)* ] ")" ]
              | "(" expr ")" mark* segment*
              | "."
              | ["."] segment+
     segment := ( FIELD | "." STRING | "[" STRING "]" | "[" "]" | "[" INTEGER "]" ) mark*
     mark    := "?" | "!"
+    path    := an expr of ``.``, FIELD and ``[`` INTEGER ``]`` alone, with their marks
 
 Parentheses, quoted fields and negative integers are chunkmill's own; all else is Rerun's language, and means the same.
 """
@@ -21,7 +24,22 @@ from typing import NoReturn
 
 from ...engine.errors import SelectorSyntaxError
 from ...engine.limits import MAX_NESTING
-from .syntax import Call, Each, Field, Group, Identity, Index, Map, Marked, Node, Pipeline, Stage
+from .syntax import (
+    Call,
+    Constant,
+    Each,
+    Field,
+    Group,
+    Identity,
+    Index,
+    Map,
+    Marked,
+    Node,
+    Packed,
+    Pipeline,
+    Stage,
+    inner_nodes,
+)
 from .tokens import Kind, Token, tokenise
 
 
@@ -60,7 +78,11 @@ class _Parser:
         token = self._peek()
         if token is not None and token.kind is Kind.NAME:
             self.at += 1
-            return [Stage(self._map() if token.text == "map" else self._call(token.text), piped)]
+            known = {"map": self._map, "pack": self._pack}.get(token.text)
+            return [Stage(self._call(token.text) if known is None else known(), piped)]
+        if token is not None and token.kind is Kind.STRING:
+            self.at += 1
+            return [Stage(Constant(token.text), piped)]
         if self._symbol("("):
             self.at += 1
             body = self._expression()
@@ -120,6 +142,22 @@ class _Parser:
         body = self._expression()
         self._expect(")")
         return Map(body)
+
+    def _pack(self) -> Node:
+        self._expect("(")
+        parts = [self._path()]
+        while self._symbol(","):
+            self.at += 1
+            parts.append(self._path())
+        self._expect(")")
+        return Packed(tuple(parts), None, 1.0, whole=True, by_position=False)
+
+    def _path(self) -> Pipeline:
+        start = self._position()
+        path = self._expression()
+        if not all(isinstance(n, (Field, Identity, Index, Marked)) for n in inner_nodes(path)):
+            self._fail("`pack` takes fields and elements: `.`, `.name`, `[n]`, with `?` and `!`", start)
+        return path
 
     def _call(self, name: str) -> Node:
         if not self._symbol("("):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...engine.errors import check_argument
 from . import evaluation, jq_program, syntax
 from .parser import parse
 from .syntax import Cast, Function, Jq, Nanoseconds, Packed, Pipeline, Scaled
@@ -26,6 +27,8 @@ class Selector:
     ``[]``                  all elements of all lists, flat
     ``a | b``, ``.a.b``     one after the other
     ``map(e)``              ``e`` inside each list
+    ``"text"``              a string, once for each value
+    ``pack(.x!, .y!)``      lists of one value from each field; a null one makes the list null
     ``x?``                  nothing instead of an error
     ``x!``                  a row whose values are all null becomes null
     ``(e)``                 a group
@@ -44,8 +47,7 @@ class Selector:
     _pipeline: Pipeline
 
     def __init__(self, query: str) -> None:
-        if not isinstance(query, str):
-            raise TypeError(f"argument 'query': '{type(query).__name__}' object is not an instance of 'str'")
+        check_argument("query", query, str)
         self._pipeline = parse(query)
 
     @classmethod
@@ -74,12 +76,12 @@ class Selector:
         >>> Selector(".xs").pipe(Selector.jq("add / length")).execute(pa.array([{"xs": [1, 2]}])).to_pylist()
         [1.5]
         """
-        if not isinstance(program, str):
-            raise TypeError(f"argument 'program': '{_kind(program)}' object is not an instance of 'str'")
+        check_argument("program", program, str)
         if not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
         jq_program.check_program(program)
-        return cls.of(Pipeline((syntax.Stage(Jq(program, _datatype(type), float(timeout)), False),)))
+        datatype = None if type is None else datatype_of(type, "type")
+        return cls.of(Pipeline((syntax.Stage(Jq(program, datatype, float(timeout)), False),)))
 
     @classmethod
     def pack(cls, *selectors: Selector | str, type: pa.DataType | str = "float32") -> Selector:  # noqa: A002 - the word for it
@@ -92,8 +94,7 @@ class Selector:
         """
         if not selectors:
             raise ValueError("pack requires at least one selector")
-        datatype = _datatype(type)
-        assert datatype is not None
+        datatype = datatype_of(type, "type")
         if datatype not in (pa.float32(), pa.float64()):
             raise ValueError(f"pack makes vectors of float32 or float64, not of {datatype}")
         parts = tuple(pipeline_of(selector) for selector in selectors)
@@ -140,9 +141,7 @@ class Selector:
         >>> Selector(".").cast("float32").execute(pa.array([1, None])).to_pylist()
         [1.0, None]
         """
-        found = _datatype(datatype)
-        assert found is not None
-        return Selector.of(self._pipeline.then_node(Cast(found)))
+        return Selector.of(self._pipeline.then_node(Cast(datatype_of(datatype, "datatype"))))
 
     def scaled(self, factor: float | str, to: str | None = None) -> Selector:
         """Numbers times a factor, or from one unit to another (without ``to``: to the SI unit).
@@ -182,7 +181,7 @@ def pipeline_of(selector: Selector | str) -> Pipeline:
     if isinstance(selector, str):
         return parse(selector)
     if not isinstance(selector, Selector):
-        raise AttributeError(f"a Selector or a query string was expected, got a '{_kind(selector)}' object")
+        raise TypeError(f"a Selector or a query string was expected, got a '{type(selector).__name__}' object")
     return selector.pipeline
 
 
@@ -195,14 +194,12 @@ def _array(source: object) -> pa.Array:
     return source
 
 
-def _datatype(given: pa.DataType | str | None) -> pa.DataType | None:
-    if given is None or isinstance(given, pa.DataType):
+def datatype_of(given: pa.DataType | str, argument: str) -> pa.DataType:
+    """The Arrow type that an argument means. Raises ``ValueError`` for a name of none, else ``TypeError``."""
+    if isinstance(given, pa.DataType):
         return given
+    check_argument(argument, given, str)
     try:
         return pa.type_for_alias(given)
-    except (ValueError, TypeError):
+    except ValueError:
         raise ValueError(f"{given!r} is no Arrow type; give a pyarrow.DataType or a name such as 'float64'") from None
-
-
-def _kind(value: object) -> str:
-    return type(value).__name__

@@ -63,6 +63,13 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Constant:
+    """``"text"``: a string, once for each value."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Marked:
     """A stage with its ``?`` (errors give nothing) and ``!`` (nulls count), in the order written."""
 
@@ -116,11 +123,12 @@ class Packed:
     """Several numbers, times a factor, as one vector: a fixed-size list of ``datatype``.
 
     ``whole``: a null number makes the vector null; else only itself. ``by_position``: where the input is a list and
-    not a struct, its elements are taken in order.
+    not a struct, its elements are taken in order. ``datatype`` None is ``pack(…)``: values of any one type, as they
+    are, and each of them has to be there.
     """
 
     parts: tuple[Pipeline, ...]
-    datatype: pa.DataType
+    datatype: pa.DataType | None
     factor: float
     whole: bool
     by_position: bool
@@ -162,7 +170,21 @@ class Pipeline:
 
 
 Node = (
-    Identity | Field | Index | Each | Map | Group | Call | Marked | Function | Jq | Cast | Scaled | Nanoseconds | Packed
+    Identity
+    | Field
+    | Index
+    | Each
+    | Map
+    | Group
+    | Call
+    | Constant
+    | Marked
+    | Function
+    | Jq
+    | Cast
+    | Scaled
+    | Nanoseconds
+    | Packed
 )
 
 
@@ -214,6 +236,10 @@ def _node_text(node: Node) -> str:
             return f"({pipeline_text(body)})"
         case Call(name, arguments):
             return name if arguments is None else f"{name}({'; '.join(map(quoted, arguments))})"
+        case Constant(text):
+            return quoted(text)
+        case Packed(parts, None):
+            return f"pack({', '.join(map(pipeline_text, parts))})"
         case Marked(inner, marks):
             return _node_text(inner) + marks
         case _:
@@ -239,7 +265,10 @@ def _beyond_text(node: Node) -> str:
 
 def is_written(pipeline: Pipeline) -> bool:
     """Whether the canonical text, parsed, gives the pipeline again."""
-    return not any(isinstance(n, (Function, Jq, Cast, Scaled, Nanoseconds, Packed)) for n in inner_nodes(pipeline))
+    return not any(
+        isinstance(n, (Function, Jq, Cast, Scaled, Nanoseconds)) or (isinstance(n, Packed) and n.datatype is not None)
+        for n in inner_nodes(pipeline)
+    )
 
 
 def holds_code(pipeline: Pipeline) -> bool:

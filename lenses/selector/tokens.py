@@ -53,11 +53,12 @@ def tokenise(query: str) -> list[Token]:
 
 
 class _Lexer:
-    """Walks over the query; ``at`` is the next character."""
+    """Walks over the query; ``at`` is the next character, ``packs`` whether there can be commas by now."""
 
     def __init__(self, query: str) -> None:
         self.query = query
         self.at = 0
+        self.packs = False
 
     def tokens(self) -> Iterator[Token]:
         previous: Token | None = None
@@ -67,6 +68,7 @@ class _Lexer:
                 self.at += 1
                 continue
             previous = self._token(c, previous)
+            self.packs = self.packs or (previous.kind is Kind.NAME and previous.text == "pack")
             yield previous
 
     def _token(self, c: str, previous: Token | None) -> Token:
@@ -76,7 +78,7 @@ class _Lexer:
             if characters.is_alphabetic(self._next()):
                 return Token(Kind.FIELD, self._run(self.at), start)
             return Token(Kind.DOT, c, start)
-        if c in _SINGLE:
+        if c in _SINGLE or (c == "," and self.packs):
             return Token(Kind.SYMBOL, c, start)
         if c == '"':
             return Token(Kind.STRING, self._string(), start)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .dataset import LeRobotDataset, LeRobotEpisode
+    from .dataset import LeRobotDataset, LeRobotEpisode, LeRobotReader
     from .detection import is_dataset
     from .source import EpisodeSource
 
@@ -18,6 +18,7 @@ _HOMES = {
     ".dataset": (
         "LeRobotDataset",
         "LeRobotEpisode",
+        "LeRobotReader",
     ),
     ".detection": ("is_dataset",),
     ".source": ("EpisodeSource",),
@@ -27,6 +28,7 @@ __all__ = [
     "EpisodeSource",
     "LeRobotDataset",
     "LeRobotEpisode",
+    "LeRobotReader",
     "is_dataset",
 ]
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
+from ...engine.chunk import Chunk, ComponentColumn, parse_entity_path
+from ...engine.chunk.column_descriptors import is_property
 from ...engine.errors import SourceMissingError, UsageError
+from ...engine.stream import LazyChunkStream
 from .detection import INFO, is_dataset
 from .metadata import DatasetInfo, EpisodeInfo, read_metadata
-from .source import EpisodeSource
-
-if TYPE_CHECKING:
-    from ...engine.stream import LazyChunkStream
+from .source import FRAME_INDEX, EpisodeSource
 
 
 class LeRobotDataset:
@@ -58,6 +59,86 @@ class LeRobotDataset:
         raise UsageError(f"there is no episode {index}", path=str(self.path), hint="See episodes().")
 
 
+class LeRobotReader:
+    """A LeRobot dataset by the calls of Rerun's reader: an episode's number, and how its stream is to look.
+
+    What comes of the features, and what is raised, is as for :class:`LeRobotDataset`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._dataset = LeRobotDataset(path)
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._dataset.path
+
+    @property
+    def version(self) -> str:
+        """``"v2"`` or ``"v3"``. Raises ``ReadError``."""
+        return self._dataset.info.version[:2]
+
+    def __repr__(self) -> str:
+        return f"LeRobotReader({self.path})"
+
+    def episodes(self) -> list[int]:
+        """The numbers of all episodes, ascending."""
+        return [episode.index for episode in self._dataset.info.episodes]
+
+    def metadata(self, *, entity_path_prefix: str | None = None) -> Chunk:
+        """The texts of ``meta/info.json`` and, where it is there, ``meta/stats.json``: one static chunk.
+
+        Its entity is ``entity_path_prefix``, by default ``/__lerobot``; its components are ``info`` and ``stats``.
+        """
+        found = {name: self.path / "meta" / f"{name}.json" for name in ("info", "stats")}
+        columns = [
+            ComponentColumn(name, [file.read_text(encoding="utf-8")]) for name, file in found.items() if file.exists()
+        ]
+        return Chunk.from_columns(entity_path_prefix or "/__lerobot", [], columns)
+
+    def stream(
+        self,
+        episode: int,
+        *,
+        entity_path_prefix: str | None = None,
+        timeline: str | None = None,
+        video_mode: Literal["native", "skip"] = "native",
+    ) -> LazyChunkStream:
+        """A lazy stream of one episode's chunks; each call reads it anew.
+
+        ``entity_path_prefix`` stands before every entity path, not before ``/__properties``; ``timeline`` is another
+        name for ``frame_index``. With ``video_mode="skip"`` nothing is said of videos, which are not read.
+
+        Raises ``UsageError`` (a ``ValueError``) for an episode or a mode that does not exist.
+        """
+        if video_mode not in ("native", "skip"):
+            raise UsageError(f"Unknown video mode: '{video_mode}'. Expected 'native' or 'skip'.")
+        source = self._dataset.episode(episode).source()
+        if video_mode == "skip":
+            source = replace(source, episode=replace(source.episode, videos=()))
+        stream = LazyChunkStream.from_source(source)
+        if entity_path_prefix is None and timeline is None:
+            return stream
+        return stream.map(_Renamed(entity_path_prefix or "/", timeline or FRAME_INDEX))
+
+
+@dataclass(frozen=True, slots=True)
+class _Renamed:
+    """Puts a prefix before entity paths, and another name on the timeline of frames."""
+
+    prefix: str
+    timeline: str
+
+    def __call__(self, chunk: Chunk) -> Chunk:
+        data = chunk.data
+        if is_property(data.entity_path):
+            return chunk
+        lines = (replace(t, name=self.timeline) if t.name == FRAME_INDEX else t for t in data.timelines)
+        ordered = tuple(sorted(lines, key=lambda t: t.name.encode()))
+        path = parse_entity_path(self.prefix + "/" + data.entity_path)
+        return Chunk.from_data(replace(data, entity_path=path, timelines=ordered))
+
+
 class LeRobotEpisode:
     """One episode of a :class:`LeRobotDataset`."""
 
@@ -95,6 +176,4 @@ class LeRobotEpisode:
 
     def stream(self) -> LazyChunkStream:
         """A lazy stream of the episode's chunks; each call reads it anew."""
-        from ...engine.stream import LazyChunkStream
-
         return LazyChunkStream.from_source(self.source())

@@ -23,7 +23,8 @@ from .metadata import DatasetInfo, EpisodeInfo
 
 _EPISODE: Final = "episode_index"
 _TASK: Final = "task_index"
-_SEQUENCES: Final = ("frame_index", "index")
+FRAME_INDEX: Final = "frame_index"
+_SEQUENCES: Final = (FRAME_INDEX, "index")
 _PLACES: Final = (_EPISODE, _TASK, "timestamp", *_SEQUENCES)
 _INT64: Final = 2
 _ARCHETYPE: Final = "LeRobotEpisode"

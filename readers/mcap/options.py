@@ -69,8 +69,9 @@ class McapOptions:
         recover: bool = False,
     ) -> McapOptions:
         """Validate the arguments of the reader. Raises ``ValueError``, ``TypeError`` or ``OverflowError``."""
-        if timeline_type not in ("timestamp", "duration"):
+        if timeline_type not in ("timestamp", "duration", "timestamp_ns", "duration_ns"):
             raise UsageError(f'Invalid timeline_type: "{timeline_type}". Expected "timestamp" or "duration"')
+        timeline_type = timeline_type.removesuffix("_ns")
         selected = DECODERS if decoders is None else tuple(decoders)
         for name in selected:
             if name not in DECODERS:

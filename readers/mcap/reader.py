@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from ...engine.errors import SourceMissingError
+from ...engine.errors import SourceMissingError, UsageError
 from ...engine.locations import Location, exists, located, reading_location
 from .info import McapInfo
 from .options import DECODERS, McapOptions
 from .recovering import McapRecoveryReport
 from .source import McapSource
+from .times import checked_range
 
 if TYPE_CHECKING:
     from ...engine.stream import LazyChunkStream
@@ -30,7 +32,8 @@ class McapReader:
         The file, or the URL of an object (``s3://``, ``gs://``, ``abfs://``). It must exist; it is opened when the
         stream is pulled.
     timeline_type
-        Whether times are wall-clock ``"timestamp"`` or ``"duration"``, both in ns.
+        Whether times are wall-clock ``"timestamp"`` or ``"duration"``, both in ns; ``"timestamp_ns"`` and
+        ``"duration_ns"`` mean the same.
     timestamp_offset_ns
         Added to every timestamp, saturating; without effect on durations.
     decoders
@@ -66,7 +69,7 @@ class McapReader:
         self,
         path: str | os.PathLike[str],
         *,
-        timeline_type: Literal["timestamp", "duration"] = "timestamp",
+        timeline_type: Literal["timestamp", "duration", "timestamp_ns", "duration_ns"] = "timestamp",
         timestamp_offset_ns: int | None = None,
         decoders: Iterable[str] | None = None,
         include_topic_regex: Iterable[str] | None = None,
@@ -106,12 +109,17 @@ class McapReader:
         """
         return list(DECODERS)
 
-    def source(self) -> McapSource:
-        """The file as a source for a pipeline."""
-        return McapSource(str(located(self._path)), self._options)
+    def source(self, *, start_time_ns: int | None = None, end_time_ns: int | None = None) -> McapSource:
+        """The file as a source for a pipeline; times as for :meth:`stream`."""
+        options = self._options
+        if start_time_ns is not None or end_time_ns is not None:
+            options = replace(options, times=checked_range(start_time_ns, end_time_ns))
+        return McapSource(str(located(self._path)), options)
 
-    def stream(self) -> LazyChunkStream:
+    def stream(self, *, start_time_ns: int | None = None, end_time_ns: int | None = None) -> LazyChunkStream:
         """A lazy stream of the file's chunks; each call reads the file anew.
+
+        Where a start or an end is given, both take the place of the reader's own, for this stream alone.
 
         Order: what the summary tells of the file; messages as in the file by pieces of about 32 MiB, within these by
         channel, then by log time; what only reading tells of the file; robots. The same for every run, whatever the
@@ -119,7 +127,18 @@ class McapReader:
         """
         from ...engine.stream import LazyChunkStream
 
-        return LazyChunkStream.from_source(self.source())
+        source = self.source(start_time_ns=start_time_ns, end_time_ns=end_time_ns)
+        return LazyChunkStream.from_source(source)
+
+    def time_bounds(self) -> tuple[int, int]:
+        """The first and the last log time of all messages, ns as the writer wrote them; see :meth:`info`.
+
+        Raises ``UsageError`` (a ``ValueError``) where the file has no message.
+        """
+        info = self.source().info()
+        if info.start_time is None or info.end_time is None:
+            raise UsageError("the file has no message, and so no times", path=str(self._path))
+        return info.start_time, info.end_time
 
     def recovery_report(self) -> McapRecoveryReport:
         """What can be recovered of a cut or damaged file, and what is lost. Reads all of it, and decodes nothing."""

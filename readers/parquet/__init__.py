@@ -2,8 +2,9 @@
 
 from .column_rule import ColumnRule
 from .info import ColumnInfo, ParquetInfo
+from .options import IndexColumn
 from .plan import ParquetSplit
 from .reader import ParquetReader
 from .source import ParquetSource
 
-__all__ = ["ColumnInfo", "ColumnRule", "ParquetInfo", "ParquetReader", "ParquetSource", "ParquetSplit"]
+__all__ = ["ColumnInfo", "ColumnRule", "IndexColumn", "ParquetInfo", "ParquetReader", "ParquetSource", "ParquetSplit"]

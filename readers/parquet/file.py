@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...engine.bounded import check_limit
-from ...engine.errors import ReadError, UnsupportedError
+from ...engine.errors import ReadError, ReadWarning, UnsupportedError
 from ...engine.limits import MAX_PARQUET_FOOTER, MIB
 from .column_types import ARROW_SCHEMA, in_type, plain_schema
 from .footer import DAMAGED_HINT, MAX_DEPTH, Footer, parse_footer
@@ -23,6 +25,9 @@ _FEW_ROWS: Final = 1024
 _ERRORS: Final = (pa.ArrowException, OSError, MemoryError, OverflowError, UnicodeDecodeError, RuntimeError)
 """What the Parquet library raises; ``RuntimeError`` for an extension type that is pickled code (pyarrow below 21)."""
 _KNOWN: Final = inspect.signature(pq.ParquetFile.__init__).parameters
+
+_NESTING: Final = ("Map keys must", "MAP-annotated groups", "Key-value map node", "LIST-annotated groups")
+"""How the Parquet library begins where a schema means no Arrow type."""
 
 CUT_HINT: Final = "The file is cut short or damaged; copy it again."
 
@@ -82,6 +87,7 @@ class ParquetFile:
         wanted = sorted(columns)
         with self.translated():
             stored = self._file.reader.iter_batches(rows, list(row_groups), self.leaves(wanted), True)
+            seconds = self._seconds(row_groups, wanted, rows)
             for batch in stored:
                 arrays = batch.columns if self._leaves is not None else [batch.column(c) for c in wanted]
                 if len(arrays) != len(wanted):
@@ -92,7 +98,35 @@ class ParquetFile:
                     )
                 for column, array in zip(wanted, arrays, strict=True):
                     self._check_text(self.schema.field(column).name, array)
-                yield {c: in_type(array, self.schema.field(c).type) for c, array in zip(wanted, arrays, strict=True)}
+                found = {c: in_type(array, self.schema.field(c).type) for c, array in zip(wanted, arrays, strict=True)}
+                for column, times in next(seconds, {}).items():
+                    self._check_nanoseconds(column, found[column], times)
+                yield found
+
+    def _seconds(self, row_groups: Sequence[int], wanted: Sequence[int], rows: int) -> Iterator[dict[int, pa.Array]]:
+        """The batches once more of those columns whose times may not fit into 64 bits: INT96, read as nanoseconds."""
+        wide = [c for c in wanted if self._leaves is not None and self._is_wide(c)]
+        if wide:
+            coarse = pq.ParquetFile(self._input, **{**self._options(), "coerce_int96_timestamp_unit": "s"})
+            for batch in coarse.reader.iter_batches(rows, list(row_groups), self.leaves(wide), True):
+                yield dict(zip(wide, batch.columns, strict=True))
+
+    def _is_wide(self, column: int) -> bool:
+        leaves = self.leaves([column])
+        is_time = self.schema.field(column).type == pa.timestamp("ns")
+        return is_time and self.stored_schema.column(leaves[0]).physical_type == "INT96"
+
+    def _check_nanoseconds(self, column: int, times: pa.Array, seconds: pa.Array) -> None:
+        """Warn where times are not those that are stored."""
+        ticks = pc.cast(pc.fill_null(times.view(pa.int64()), 0), pa.int64()).to_numpy()
+        stored = pc.fill_null(seconds.view(pa.int64()), 0).to_numpy()
+        if (ticks // 1_000_000_000 != stored).any():
+            warnings.warn(
+                f"{self.path}: times of column {self.schema.names[column]!r} (INT96) do not fit into 64 bits of"
+                " nanoseconds and wrap around; write it as TIMESTAMP in microseconds",
+                ReadWarning,
+                stacklevel=2,
+            )
 
     def _check_text(self, name: str, array: pa.Array) -> None:
         """Refuse text that is not UTF-8: Parquet's library passes it on, and whoever looks at it fails."""
@@ -178,6 +212,12 @@ class ParquetFile:
 def _translated(error: BaseException, path: str) -> ReadError:
     said = str(error).partition("\n")[0].rstrip(":") if isinstance(error, RuntimeError) else str(error)
     text = " ".join(said.split()) or type(error).__name__
+    if isinstance(error, pa.ArrowInvalid) and text.startswith(_NESTING):
+        return UnsupportedError(
+            f"Parquet error: {text}",
+            path=path,
+            hint="The file is whole, but its schema breaks the rules of nested types; write it with another tool.",
+        )
     if isinstance(error, pa.ArrowNotImplementedError) or "encrypted" in text:
         return UnsupportedError(f"Parquet error: {text}", path=path, hint="Write the file with other settings.")
     return ReadError(f"Parquet error: {text}", path=path, hint=DAMAGED_HINT)

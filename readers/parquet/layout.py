@@ -91,25 +91,25 @@ def _index_columns(
     schema: pa.Schema, options: ParquetOptions, path: str
 ) -> tuple[tuple[tuple[int, IndexColumn], ...], set[int]]:
     """The columns that become timelines, and all that are taken from the data for it."""
-    wanted = {column.name: column for column in options.index_columns}
+    wanted = {column.path: column for column in options.index_columns}
     used: dict[str, tuple[int, IndexColumn]] = {}
     removed: set[int] = set()
     for column in wanted.values():
-        positions = [i for i, name in enumerate(schema.names) if name == column.name]
+        positions = [i for i, name in enumerate(schema.names) if name == column.path]
         if not positions:
             raise ReadError(
-                f"Parquet error: Index column '{column.name}' not found in parquet schema",
+                f"Parquet error: Index column '{column.path}' not found in parquet schema",
                 path=path,
                 hint=f"Its columns: {', '.join(schema.names[:20])}{', …' if len(schema) > 20 else ''}.",
             )
         removed.update(positions)
         datatype = schema.field(positions[-1]).type
         if is_index_type(datatype):
-            used[column.name] = (positions[-1], column)
+            used[column.path] = (positions[-1], column)
         else:
             warnings.warn(
                 f"{path}: Cannot use column with type {rust_type_name(datatype)} as a timeline index"
-                f" (column {column.name!r})",
+                f" (column {column.path!r})",
                 ReadWarning,
                 stacklevel=2,
             )

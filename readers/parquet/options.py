@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, Literal
 
 from ...engine.chunk import TimelineKind
-from ...engine.errors import ReadWarning, UsageError
+from ...engine.errors import ReadWarning, UsageError, check_argument
 from .column_rule import TARGETS, ColumnRule
 
 NANOSECONDS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
@@ -18,12 +18,62 @@ GROUPINGS: Final = ("prefix", "individual", "explicit_prefixes")
 """The ways to put columns together."""
 
 
-class IndexColumn(NamedTuple):
-    """A column that becomes a timeline: its name, its kind, and by what its integers are multiplied."""
+@dataclass(frozen=True, slots=True)
+class IndexColumn:
+    """A column that becomes a timeline: its name (``path``), its kind, and the unit of its integers, if it has one.
 
-    name: str
-    kind: TimelineKind
-    factor: int
+    Raises ``UsageError`` (a ``ValueError``) for a kind or unit that does not exist.
+
+    >>> IndexColumn.timestamp("stamp", input_unit="ms").factor
+    1000000
+    """
+
+    path: str
+    kind: Literal["timestamp", "duration", "sequence"]
+    input_unit: Literal["ns", "us", "ms", "s"] | None = None
+
+    def __post_init__(self) -> None:
+        check_argument("path", self.path, str)
+        if self.kind not in tuple(TimelineKind):
+            raise UsageError(f"Unknown index type: '{self.kind}'. Expected 'timestamp', 'duration', or 'sequence'.")
+        if self.input_unit is not None and self.input_unit not in NANOSECONDS:
+            raise UsageError(f"Unknown time unit: '{self.input_unit}'. Expected 'ns', 'us', 'ms', or 's'.")
+
+    @classmethod
+    def timestamp(cls, path: str, *, input_unit: Literal["ns", "us", "ms", "s"] = "ns") -> IndexColumn:
+        """Times since the Unix epoch."""
+        return cls(path, "timestamp", input_unit)
+
+    @classmethod
+    def duration(cls, path: str, *, input_unit: Literal["ns", "us", "ms", "s"] = "ns") -> IndexColumn:
+        """Times since a start."""
+        return cls(path, "duration", input_unit)
+
+    @classmethod
+    def sequence(cls, path: str) -> IndexColumn:
+        """Numbers in order, which have no unit."""
+        return cls(path, "sequence")
+
+    @classmethod
+    def of(cls, entry: IndexColumn | Sequence[str]) -> IndexColumn:
+        """An entry of ``index_columns``: this, ``(name, type)`` or ``(name, type, unit)``."""
+        if isinstance(entry, IndexColumn):
+            return entry
+        if isinstance(entry, str) or not isinstance(entry, Sequence) or len(entry) not in (2, 3):
+            raise UsageError(
+                f"index_columns: an IndexColumn, (name, type) or (name, type, unit) was expected, got {entry!r}"
+            )
+        return cls(*entry)  # type: ignore[arg-type]
+
+    @property
+    def line(self) -> TimelineKind:
+        """The kind of timeline."""
+        return TimelineKind(self.kind)
+
+    @property
+    def factor(self) -> int:
+        """What the integers are multiplied by."""
+        return 1 if self.line is TimelineKind.SEQUENCE else NANOSECONDS[self.input_unit or "ns"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +98,7 @@ class ParquetOptions:
         prefixes: Iterable[str] | None = None,
         use_structs: bool = True,
         static_columns: Iterable[str] | None = None,
-        index_columns: Iterable[Sequence[str]] | None = None,
+        index_columns: Iterable[IndexColumn | Sequence[str]] | None = None,
         column_rules: Iterable[ColumnRule] | None = None,
     ) -> ParquetOptions:
         """Validate the arguments of the reader. Raises ``UsageError`` (a ``ValueError``)."""
@@ -63,7 +113,7 @@ class ParquetOptions:
             tuple(prefixes or ()),
             bool(use_structs),
             tuple(static_columns or ()),
-            tuple(_index_column(entry) for entry in index_columns or ()),
+            tuple(IndexColumn.of(entry) for entry in index_columns or ()),
             rules,
         )
 
@@ -85,18 +135,6 @@ def _delimiter(text: str) -> str:
     if len(text) != 1:
         raise UsageError("expected a string of length 1")
     return text
-
-
-def _index_column(entry: Sequence[str]) -> IndexColumn:
-    if isinstance(entry, str) or len(entry) not in (2, 3):
-        raise UsageError(f"index_columns: (name, type) or (name, type, unit) was expected, got {entry!r}")
-    name, kind, unit = (*entry, "ns")[:3]
-    if kind not in tuple(TimelineKind):
-        raise UsageError(f"Unknown index type: '{kind}'. Expected 'timestamp', 'duration', or 'sequence'.")
-    if unit not in NANOSECONDS:
-        raise UsageError(f"Unknown time unit: '{unit}'. Expected 'ns', 'us', 'ms', or 's'.")
-    line = TimelineKind(kind)
-    return IndexColumn(name, line, 1 if line is TimelineKind.SEQUENCE else NANOSECONDS[unit])
 
 
 def _check_rule(rule: ColumnRule) -> None:

@@ -46,11 +46,11 @@ def timeline(values: pa.Array, column: IndexColumn, *, path: str, first_row: int
     if values.null_count:
         row = first_row + int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
         raise ReadError(
-            f"index column {column.name!r} is null in row {row:,}, and a row without a time cannot be placed",
+            f"index column {column.path!r} is null in row {row:,}, and a row without a time cannot be placed",
             path=path,
-            hint=f"Leave {column.name!r} out of index_columns, or fill its nulls.",
+            hint=f"Leave {column.path!r} out of index_columns, or fill its nulls.",
         )
-    return _timeline(column.name, column.kind, _scaled(_integers(values), column, path))
+    return _timeline(column.path, column.line, _scaled(_integers(values), column, path))
 
 
 def _integers(values: pa.Array) -> Ints:
@@ -75,7 +75,7 @@ def _scaled(values: Ints, column: IndexColumn, path: str) -> Ints:
     most = (_LIMIT - 1) // column.factor
     if int(values.max()) > most or int(values.min()) < -most:
         warnings.warn(
-            f"{path}: times of index column {column.name!r} do not fit into 64 bits of nanoseconds and wrap around;"
+            f"{path}: times of index column {column.path!r} do not fit into 64 bits of nanoseconds and wrap around;"
             " is its unit right?",
             ReadWarning,
             stacklevel=2,

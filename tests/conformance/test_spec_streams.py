@@ -101,6 +101,13 @@ def test_the_first_of_several_recordings_is_used_with_a_warning(method: str, tmp
         getattr(reader, method)(store=reader.recordings()[1])
 
 
+def test_the_path_of_a_reader_stays(tmp_path: Path) -> None:
+    reader = recordings(tmp_path / "x.rrd", REC)
+    with pytest.raises(AttributeError):
+        reader.path = tmp_path / "y.rrd"  # type: ignore[misc]
+    assert reader.path == tmp_path / "x.rrd"
+
+
 @pytest.mark.parametrize("method", ["stream", "store"])
 def test_stores_that_are_not_there(method: str, tmp_path: Path) -> None:
     read = getattr(recordings(tmp_path / "x.rrd", REC), method)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -58,13 +58,20 @@ def modules() -> dict[str, Path]:
     return {module_name(p): p for p in python_files(*SOURCE_FOLDERS)}
 
 
-def own_imports(name: str) -> set[str]:
-    """The modules of this project that module ``name`` imports, at its top or in its functions."""
+def annotation_lines(name: str) -> set[int]:
+    """The lines of a module that only a type checker runs."""
+    blocks = [n for n in ast.walk(parsed(modules()[name])) if isinstance(n, ast.If)]
+    checked = [b for b in blocks if isinstance(b.test, ast.Name) and b.test.id == "TYPE_CHECKING"]
+    return {line for b in checked for line in range(b.lineno, (b.end_lineno or b.lineno) + 1)}
+
+
+def own_imports(name: str, without: Collection[int] = ()) -> set[str]:
+    """The modules of this project that module ``name`` imports, at its top or in its functions, some lines aside."""
     path = modules()[name]
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found: set[str] = set()
     for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.ImportFrom) and node.level:
+        if isinstance(node, ast.ImportFrom) and node.level and node.lineno not in without:
             base = package.split(".")[: len(package.split(".")) - node.level + 1]
             target = ".".join([*base, node.module] if node.module else base)
             for alias in node.names:

@@ -65,7 +65,7 @@ def test_a_name_says_nothing_of_archetypes() -> None:
     assert output.descriptor == ComponentDescriptor("Foo:bar", None, None)
 
 
-@pytest.mark.parametrize("word", ["nope", "duration", "timestamp", ""])
+@pytest.mark.parametrize("word", ["nope", "duration_us", "Timestamp", ""])
 def test_timeline_types_are_checked_at_once(word: str) -> None:
     with pytest.raises(ValueError, match=f"^Unknown timeline type '{word}', expected 'sequence', 'duration_ns', or"):
         LENS.to_timeline("t", word, ".")
@@ -79,8 +79,40 @@ def test_queries_are_parsed_at_once() -> None:
     ):
         with pytest.raises(ValueError, match="Failed to parse selector: unexpected end of input"):
             build()
-    with pytest.raises(AttributeError, match="a Selector or a query string was expected, got a 'int' object"):
-        LENS.to_component("a", 5)
+
+
+@pytest.mark.parametrize(
+    ("build", "argument", "kind"),
+    [
+        (lambda: DeriveLens("M:m", output_entity=5), "output_entity", "str"),
+        (lambda: DeriveLens("M:m", output_child=5), "output_child", "str"),
+        (lambda: DeriveLens("M:m", scatter="yes"), "scatter", "bool"),
+        (lambda: DeriveLens("M:m", keep_empty=1), "keep_empty", "bool"),
+        (lambda: DeriveLens("M:m", strict=None), "strict", "bool"),
+        (lambda: LENS.to_component(5, "."), "component", "ComponentDescriptor"),
+        (lambda: LENS.to_component(None, "."), "component", "ComponentDescriptor"),
+        (lambda: LENS.to_constant(5, []), "component", "ComponentDescriptor"),
+        (lambda: LENS.to_timeline(5, "sequence", "."), "timeline_name", "str"),
+        (lambda: LENS.to_timeline("t", 5, "."), "timeline_type", "str"),
+        (lambda: MutateLens("M:m", ".", keep_row_ids=1), "keep_row_ids", "bool"),
+    ],
+)
+def test_arguments_of_another_type_are_refused_at_once(build: Any, argument: str, kind: str) -> None:
+    with pytest.raises(TypeError, match=f"^argument '{argument}': '.*' object is not an instance of '{kind}'$"):
+        build()
+
+
+@pytest.mark.parametrize("selector", [5, None, lambda a: a, pa.array([1])])
+def test_what_is_no_selector_is_refused(selector: Any) -> None:
+    for build in (
+        lambda: LENS.to_component("a", selector),
+        lambda: LENS.to_timeline("t", "sequence", selector),
+        lambda: LENS.where(selector),
+        lambda: MutateLens("M:m", selector),
+        lambda: Chunk.from_columns("/a", [], []).apply_selector("a", selector),
+    ):
+        with pytest.raises(TypeError, match="a Selector or a query string was expected, got a '"):
+            build()
 
 
 @pytest.mark.parametrize(

@@ -59,3 +59,17 @@ def test_builder() -> None:
 def test_a_filter_must_be_text() -> None:
     with pytest.raises(TypeError, match="'int' object is not iterable"):
         content_filter(5)
+    with pytest.raises(TypeError, match="argument 'content': 'int' object is not an instance of 'str'"):
+        content_filter(["/a", 5])  # type: ignore[list-item]
+
+
+def test_a_subtree_is_appended_once() -> None:
+    built = (
+        ContentFilter.nothing().include("/a", subtree=True).exclude("/a/b/**", subtree=True).include("/", subtree=True)
+    )
+    assert built.to_exprs() == ["/a/**", "-/a/b/**", "/**"]
+    assert built.exclude("/a", subtree=False).to_exprs()[-1] == "-/a"
+    with pytest.raises(TypeError, match="argument 'path'"):
+        built.include(5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="must start with '/'"):
+        built.exclude("a", subtree=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
+from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentDescriptor, TimeColumn
 from chunkmill.engine.errors import UsageError
 from chunkmill.engine.stream import LazyChunkStream
 from hypothesis import given
@@ -268,3 +268,49 @@ def test_split_and_merge_keep_every_value(pieces: list[Any], selection: dict[str
     kept = LazyChunkStream.from_iter(chunks).filter(**selection).to_chunks()
     left = LazyChunkStream.from_iter(chunks).drop(**selection).to_chunks()
     assert sorted(cells(kept) + cells(left)) == cells(chunks)
+
+
+@pytest.mark.parametrize("one", ["x", ComponentDescriptor("x"), ["x"], [ComponentDescriptor("x", "ns.A", "ns.X")]])
+def test_one_component_may_be_given_as_it_is(one: Any) -> None:
+    def components(stream: LazyChunkStream) -> set[str]:
+        return {c.descriptor.component for chunk in stream.to_chunks() for c in chunk.data.components}
+
+    chunks = several()
+    everything = components(LazyChunkStream.from_iter(chunks))
+    matched, rest = LazyChunkStream.from_iter(chunks).split(components=one)
+    assert components(LazyChunkStream.from_iter(chunks).filter(components=one)) == {"x"}
+    assert components(LazyChunkStream.from_iter(chunks).drop(components=one)) == everything - {"x"}
+    assert components(LazyChunkStream.merge(matched.filter(components=one), rest.drop(components=one))) == everything
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s: s.filter(components=5),
+        lambda s: s.filter(components=[5]),
+        lambda s: s.drop(content=[5]),
+        lambda s: s.split(is_static="yes"),
+        lambda s: s.lenses(5),
+        lambda s: s.lenses([], content=5),
+        lambda s: s.lenses([], output_mode="some"),
+        lambda s: LazyChunkStream.merge(s, 5),
+        lambda s: LazyChunkStream.merge(s, s),
+        lambda s: LazyChunkStream.merge(s, consumed()),
+    ],
+)
+def test_a_builder_that_raises_leaves_its_stream(build: Callable[[LazyChunkStream], Any]) -> None:
+    stream = LazyChunkStream.from_iter(several())
+    with pytest.raises((TypeError, ValueError, AttributeError)):
+        build(stream)
+    assert len(stream.to_chunks()) == len(several())
+
+
+def consumed() -> LazyChunkStream:
+    stream = LazyChunkStream.from_iter([])
+    stream.filter()
+    return stream
+
+
+def test_what_collect_gives_is_annotated() -> None:
+    assert LazyChunkStream.collect.__annotations__["return"] == "ChunkStore"
+    assert LazyChunkStream.collect.__annotations__["optimize"] == "OptimizationProfile | None"
