@@ -13,7 +13,7 @@ import pytest
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.cli import main
 from chunkmill.engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError, UsageError
-from chunkmill.readers import LeRobotDataset, RrdReader
+from chunkmill.readers import LeRobotDataset, LeRobotReader, RrdReader
 
 FEATURES: dict[str, Any] = {
     "observation.state": {"dtype": "float32", "shape": [2], "names": {"motors": ["pan", "tilt"]}},
@@ -239,3 +239,27 @@ def test_real_datasets_are_read(data: Path, name: str, count: int) -> None:
         )
         assert states == file["observation.state"].to_pylist()
         assert column(chunks, "/task", "TextDocument:text") == [[episode.tasks[0]]]
+
+
+def test_the_reader_by_the_peers_calls(dataset: Path) -> None:
+    reader = LeRobotReader(dataset)
+    assert (reader.path, reader.episodes()) == (dataset, [e.index for e in LeRobotDataset(dataset).episodes()])
+    assert reader.version in ("v2", "v3") and repr(reader) == f"LeRobotReader({dataset})"
+    facts = reader.metadata()
+    assert (facts.entity_path, facts.is_static, facts.num_rows) == ("/__lerobot", True, 1)
+    found = {c.descriptor.component: c.values.to_pylist() for c in facts.data.components}
+    assert found["info"] == [[(dataset / "meta" / "info.json").read_text(encoding="utf-8")]]
+    assert reader.metadata(entity_path_prefix="/m").entity_path == "/m"
+
+    episode = reader.episodes()[-1]
+    plain = reader.stream(episode, video_mode="skip").to_chunks()
+    moved = reader.stream(episode, entity_path_prefix="/arm", timeline="f", video_mode="skip").to_chunks()
+    assert [c.entity_path for c in moved] == [
+        c.entity_path if c.entity_path == "/__properties" else "/arm" + c.entity_path for c in plain
+    ]
+    for before, after in zip(plain, moved, strict=True):
+        assert after.timeline_names == sorted("f" if n == "frame_index" else n for n in before.timeline_names)
+        assert [c.values for c in after.data.components] == [c.values for c in before.data.components]
+    for call in (lambda: reader.stream(99), lambda: reader.stream(episode, video_mode="all")):  # type: ignore[arg-type]
+        with pytest.raises(UsageError):
+            call()

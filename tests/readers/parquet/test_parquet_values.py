@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from chunkmill.engine.errors import ReadWarning
-from chunkmill.readers import ColumnRule
+from chunkmill.engine.errors import ReadWarning, UnsupportedError
+from chunkmill.readers import ColumnRule, ParquetReader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from parquet_making import chunks, column, data
@@ -181,3 +181,22 @@ def test_every_value_comes_once(tmp_path_factory, columns, rows, group, structs,
                 found += [(row, repr(v)) for p in parts for row, v in zip(ticks, p.to_pylist(), strict=True)]
     wanted = [(row, repr(v)) for array in values.values() for row, v in enumerate(array.to_pylist())]
     assert sorted(found) == sorted(wanted)
+
+
+def test_int96_beyond_64_bits_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    times = pa.array([0, None, 32_503_680_000, -30_000_000_000], pa.timestamp("s"))
+    pq.write_table(pa.table({"t": times, "x": [1, 2, 3, 4]}), path, use_deprecated_int96_timestamps=True)
+    with pytest.warns(ReadWarning, match=r"times of column 't' \(INT96\) do not fit into 64 bits of nanoseconds"):
+        ParquetReader(path).stream().to_chunks(executor="inline")
+    assert ParquetReader(path).stream().filter(content="/x").to_chunks(executor="inline")
+    fine = pa.array([0, None, 1_600_000_000, -1_600_000_000], pa.timestamp("s"))
+    pq.write_table(pa.table({"t": fine, "x": [1, 2, 3, 4]}), path, use_deprecated_int96_timestamps=True)
+    (chunk,) = [c for c in ParquetReader(path).stream().to_chunks(executor="inline") if c.entity_path == "/t"]
+    assert chunk.data.components[0].values.flatten().cast(pa.timestamp("s")).equals(fine)
+
+
+def test_a_map_whose_keys_may_be_null_is_no_damage(shared_data: Path) -> None:
+    path = shared_data / "parquet" / "parquet-testing" / "data" / "incorrect_map_schema.parquet"
+    with pytest.raises(UnsupportedError, match=r"Map keys must be annotated as required\. The file is whole, but its"):
+        ParquetReader(path).stream().to_chunks(executor="inline")
