@@ -94,3 +94,10 @@ def rerun_verify(*paths: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def described_columns(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
+    """The component columns: what they are called, their types and values."""
+    data = [(f, c) for f, c in zip(batch.schema, batch.columns, strict=True) if f.metadata[b"rerun:kind"] == b"data"]
+    keys = (b"rerun:component", b"rerun:archetype", b"rerun:component_type")
+    return [(*(f.metadata.get(k) for k in keys), f.type, c.to_pylist()) for f, c in data]

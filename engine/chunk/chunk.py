@@ -89,7 +89,7 @@ class Chunk:
 
         That chunk can also be unpacked, as the only one of a list. Any other batch, and each with ``index`` or
         ``entity_path``, is interpreted, and gives a list: one chunk with fresh ids for each entity, in the order of
-        their first columns, its rows sorted by time.
+        their first columns, its rows as they come.
 
         ``index`` names the columns that are timelines (``int64``, ``timestamp[ns]``, ``duration[ns]``, without
         nulls); None is for static data; by default the fields' metadata says it. Every other column is a component,

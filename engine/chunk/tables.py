@@ -9,14 +9,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .building import sorted_by_time
 from .data import ChunkData, Component, Timeline
 from .descriptor import ComponentDescriptor
 from .entity_path import parse_entity_path
 from .header import TimelineKind
 from .migrations import text_metadata
 from .sorbet import rust_type_name
-from .wrapping import wrap_each
+from .wrapping import migrate_to_list
 
 
 class AutoIndex:
@@ -63,14 +62,14 @@ class Reading:
             if i not in chosen:
                 path, name = self._place(field.name, metadata, default)
                 archetype, kind = metadata.get("rerun:archetype"), metadata.get("rerun:component_type")
-                component = Component(ComponentDescriptor(name, archetype, kind), wrap_each(batch.column(i)))
+                component = Component(ComponentDescriptor(name, archetype, kind), migrate_to_list(batch.column(i)))
                 by_entity.setdefault(path, []).append(component)
         if not by_entity:
             raise ValueError("the batch has no component columns: there is nothing to log")
         lines = tuple(sorted(timelines, key=lambda t: t.name.encode()))
         for path, components in by_entity.items():
             ordered = tuple(sorted(components, key=lambda c: c.descriptor.sort_key))
-            yield sorted_by_time(path, batch.num_rows, lines, ordered)
+            yield ChunkData.fresh(path, batch.num_rows, lines, ordered)
 
     def _timelines(self, data: Sequence[tuple[int, pa.Field, dict[str, str]]]) -> set[int]:
         """The positions of the columns that are timelines."""
