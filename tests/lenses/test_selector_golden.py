@@ -24,6 +24,7 @@ MEANS_MORE_HERE = {
     '.foo["bar"]': ".foo.bar",
     "(.foo)": "(.foo)",
     ".foo | (.bar)": ".foo | (.bar)",
+    '"abc"': '"abc"',
 }
 
 QUERIES = [
