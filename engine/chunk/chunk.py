@@ -329,10 +329,10 @@ def _restored(batch: pa.RecordBatch) -> Chunk:
 
 
 def _is_interpreted(batch: pa.RecordBatch) -> bool:
-    """Whether a batch is no chunk with an id and row ids of its own, and says which of its columns are timelines."""
-    if b"rerun:id" in (batch.schema.metadata or {}):
-        return False
+    """Whether a batch claims no ids, neither its own nor of its rows, and says which of its columns are timelines."""
     fields = [field.metadata or {} for field in batch.schema]
+    if b"rerun:id" in (batch.schema.metadata or {}) or any(m.get(b"rerun:kind") == b"control" for m in fields):
+        return False
     return any(m.get(b"rerun:kind") == b"index" or b"rerun:index_name" in m for m in fields)
 
 
