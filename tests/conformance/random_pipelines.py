@@ -273,7 +273,6 @@ def recordings(folder: Path, most_bytes: int) -> list[Path]:
 
 def readable(paths: Iterable[Path]) -> list[Facts]:
     """What is in those that can be read, and hold something."""
-    from chunkmill.engine.errors import ChunkmillError
 
     found = []
     for path in paths:
