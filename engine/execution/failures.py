@@ -92,7 +92,7 @@ def _unpacked(packed: str | None) -> BaseException | None:
         error: BaseException = kind.__new__(kind, *args)
         base.__init__(error, *args)
         for attributes in filter(None, state):
-            error.__setstate__({k: v for k, v in attributes.items() if k != "__notes__"})  # type: ignore[attr-defined]
+            error.__setstate__({k: v for k, v in attributes.items() if k != "__notes__"})
     except Exception:  # noqa: BLE001 (a class with ideas of its own, or of a module that is not here)
         return None
     return error if isinstance(error, (Exception, SystemExit)) else None

@@ -108,7 +108,7 @@ def spool(chunks: Iterable[Chunk]) -> list[ScratchPart]:
     folder = ScratchFolder(Staging.within(scratch_folder()).local)
     remaining = _Awaited(iter(chunks))
     written = (_spool_one(remaining, folder, number) for number in itertools.count())
-    parts = list(itertools.takewhile(bool, written))
+    parts = [part for part in itertools.takewhile(bool, written) if part is not None]
     remaining.check()
     return parts
 
