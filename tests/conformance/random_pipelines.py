@@ -273,6 +273,7 @@ def recordings(folder: Path, most_bytes: int) -> list[Path]:
 
 def readable(paths: Iterable[Path]) -> list[Facts]:
     """What is in those that can be read, and hold something."""
+    from chunkmill.engine.errors import ChunkmillError
 
     found = []
     for path in paths:
