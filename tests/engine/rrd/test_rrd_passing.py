@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from passing_runs import TARGET, both_ways, recorded
 from rrd_bytes import STORE, image, scalars, static, write_rrd
-from test_rrd_real_data import OLD, recordings
+from test_rrd_real_data import OLD, RECORDINGS
 
 pytestmark = pytest.mark.filterwarnings("ignore::chunkmill.engine.errors.ReadWarning")
 CHUNKS = [
@@ -53,7 +53,7 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def test_every_recording_there_is(tmp_path: Path, passed: list[bool]) -> None:
-    for path in recordings():
+    for path in (parameters.values[0] for parameters in RECORDINGS):
         if path.name in OLD or path.stat().st_size > 5_000_000:
             continue
         for store in RrdFile(path).stores():
