@@ -62,7 +62,7 @@ class RrdFile:
     @property
     def content_version(self) -> str | None:
         """What tells this content from another that may have its name later."""
-        return self._known and self._version
+        return self._version if self._known else None
 
     @property
     def held(self) -> HeldFile | None:

@@ -21,8 +21,8 @@ class IteratedSource:
     """
 
     def __init__(self, chunks: Iterable[Chunk]) -> None:
-        if not isinstance(chunks, Iterable):
-            iter(chunks)
+        if not hasattr(chunks, "__iter__"):
+            iter(chunks)  # raises TypeError, unless it is a sequence of the old kind
         self._chunks = chunks
         self._taken: Iterator[Chunk] | None = None
 

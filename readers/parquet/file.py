@@ -114,7 +114,7 @@ class ParquetFile:
     def _is_wide(self, column: int) -> bool:
         leaves = self.leaves([column])
         is_time = self.schema.field(column).type == pa.timestamp("ns")
-        return is_time and self.stored_schema.column(leaves[0]).physical_type == "INT96"
+        return bool(is_time and self.stored_schema.column(leaves[0]).physical_type == "INT96")
 
     def _check_nanoseconds(self, column: int, times: pa.Array, seconds: pa.Array) -> None:
         """Warn where times are not those that are stored."""
