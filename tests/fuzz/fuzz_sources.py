@@ -56,7 +56,9 @@ def _same_ids() -> Iterator[None]:
     numbers = itertools.count(1)
     names = random.Random(0)
     with ExitStack() as stack:
-        stack.enter_context(patch.object(tuid, "mint", lambda: struct.pack(">QQ", 1_700_000_000, next(numbers) << 20)))
+        stack.enter_context(
+            patch.object(tuid, "mint", lambda rows=0: struct.pack(">QQ", 1_700_000_000, next(numbers) << 20))
+        )
         stack.enter_context(patch.object(uuid, "uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4)))
         stack.enter_context(patch("time.time", lambda: 1_700_000_000.25))
         yield

@@ -317,9 +317,10 @@ def test_mappings_travel_to_workers(name: str) -> None:
     assert pickle.loads(pickle.dumps(lenses)) == lenses
 
 
-def test_four_types_need_the_reflection() -> None:
+def test_five_types_need_the_reflection() -> None:
     need = {name for name in [*DECLARATIONS, *TRANSFORMS] if needs_reflection(name)}
-    assert need == {"std_msgs/String", "rcl_interfaces/Log", "geometry_msgs/PoseStamped", "nav_msgs/OccupancyGrid"}
+    grids = {"nav_msgs/OccupancyGrid", "nav2_msgs/VoxelGrid"}
+    assert need == {"std_msgs/String", "rcl_interfaces/Log", "geometry_msgs/PoseStamped"} | grids
     assert all(needs_reflection(name.replace("/", "/msg/")) for name in need)
 
 

@@ -24,6 +24,9 @@ TRANSFORM = pa.struct({"header": HEADER, "child_frame_id": pa.string(), "transfo
 TEXT, FLOAT, U32, BYTES, DOUBLES = pa.string(), pa.float64(), pa.uint32(), pa.list_(pa.uint8()), pa.list_(pa.float64())
 FIELD = pa.struct({"name": TEXT, "offset": U32, "datatype": pa.uint8(), "count": U32})
 INFO = pa.struct({"resolution": pa.float32(), "width": U32, "height": U32, "origin": POSE})
+VOXELS: dict[str, pa.DataType] = {
+    "data": pa.list_(U32), "origin": VECTOR, "resolutions": VECTOR, "size_x": U32, "size_y": U32, "size_z": U32,
+}  # fmt: skip
 FIELDS: dict[str, dict[str, pa.DataType]] = {
     "sensor_msgs/Imu": {"orientation": TURN, "angular_velocity": VECTOR, "linear_acceleration": VECTOR},
     "sensor_msgs/MagneticField": {"magnetic_field": VECTOR},
@@ -39,6 +42,8 @@ FIELDS: dict[str, dict[str, pa.DataType]] = {
     },
     "geometry_msgs/PoseStamped": {"pose": POSE},
     "nav_msgs/OccupancyGrid": {"info": INFO, "data": pa.list_(pa.int8())},
+    "nav2_msgs/VoxelGrid": VOXELS,
+    "costmap_2d/VoxelGrid": VOXELS,
     "sensor_msgs/Temperature": {"temperature": FLOAT, "variance": FLOAT},
     "sensor_msgs/FluidPressure": {"fluid_pressure": FLOAT, "variance": FLOAT},
     "sensor_msgs/RelativeHumidity": {"relative_humidity": FLOAT, "variance": FLOAT},
