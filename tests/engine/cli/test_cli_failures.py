@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -49,13 +49,25 @@ def test_debug_shows_the_trace(capsys: pytest.CaptureFixture[str]) -> None:
     assert text.startswith("Traceback")
 
 
-def test_interruption_and_termination_have_the_usual_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    assert outcome(KeyboardInterrupt(), capsys)[0] == 130
-    with pytest.raises(click.exceptions.Exit) as caught, reported(debug=False):
+TERMINATED = """
+import os, signal, sys
+import click
+from chunkmill.engine.cli.failures import reported
+
+try:
+    with reported(debug=False):
         os.kill(os.getpid(), signal.SIGTERM)
-    assert caught.value.exit_code == 143
-    assert signal.getsignal(signal.SIGTERM) is before
+except click.exceptions.Exit as ended:
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    sys.exit(ended.exit_code)
+"""
+
+
+def test_interruption_and_termination_have_the_usual_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert outcome(KeyboardInterrupt(), capsys)[0] == 130
+    done = subprocess.run([sys.executable, "-c", TERMINATED], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 143, done.stderr
+    assert "terminated" in done.stderr
 
 
 def test_errors_of_the_system_name_the_file(tmp_path: Path) -> None:
