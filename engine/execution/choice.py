@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark import TaskContext
 
 EXECUTORS = ("inline", "spark")
 
@@ -24,16 +28,20 @@ def executor_name(given: str | None) -> str:
 
 
 def in_task() -> bool:
-    """Whether this is a worker of Spark's that runs a task; pyspark is not imported to find out."""
-    module = sys.modules.get("pyspark.taskcontext")
-    return module is not None and module.TaskContext.get() is not None
+    """Whether this is a worker of Spark's that runs a task."""
+    return _task_context() is not None
 
 
 def tries_before() -> int:
     """How often the Spark task that this worker runs was tried before."""
-    module = sys.modules.get("pyspark.taskcontext")
-    context = None if module is None else module.TaskContext.get()
+    context = _task_context()
     return 0 if context is None else int(context.attemptNumber())
+
+
+def _task_context() -> TaskContext | None:
+    """What Spark says of the task that runs here, if one does; pyspark is not imported to find out."""
+    module = sys.modules.get("pyspark.taskcontext")
+    return None if module is None else module.TaskContext.get()
 
 
 def check_not_in_task() -> None:
