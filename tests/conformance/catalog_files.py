@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -55,7 +56,36 @@ def written(folder: Path, source: Path, executor: str) -> list[str]:
     again().collect(into=folder / "kept", application_id="a", recording_id="kept", executor=executor)
     for kind, stream in zip((INLINE, executor), messages, strict=True):
         _write(stream, folder / f"mcap_{kind}.rrd", kind)
-    return sorted(ways)
+    commanded = _commanded(folder, sources, source, again, executor)
+    return sorted([*ways, *commanded])
+
+
+def _commanded(folder: Path, sources: Path, source: Path, again: Callable[[], Any], executor: str) -> list[str]:
+    """What the commands write: folders of RRDs and of MCAPs, converted, and brought into stores that are exported."""
+    from chunkmill.engine.cli.command import commands
+    from chunkmill.engine.recordings import RecordingStore
+
+    def run(*arguments: object) -> None:
+        commands.main([*map(str, arguments), "--executor", executor], standalone_mode=False)
+
+    made = []
+    for way in ("converted", "ingested", "stored"):
+        landing = sources / way
+        landing.mkdir()
+        for name in (f"{way}_{i}" for i in range(2)):
+            _write(again(), landing / f"{name}.rrd", INLINE)
+            made.append(name)
+        shutil.copy(source, landing / f"mcap_{way}.mcap")
+    run("convert", sources / "converted", "-o", folder / "converted", "--application-id", "a")
+    settled = ("--once", "--settle", "10ms", "--application-id", "a")
+    run("ingest", sources / "ingested", "--rrds", folder / "ingested", *settled)
+    run("ingest", sources / "stored", "--into", sources / "lake", "--optimize", "none", *settled)
+    run("compact", sources / "lake", "--optimize", "object-store")
+    lake = RecordingStore.open(sources / "lake")
+    for entry in lake.recordings():
+        name = entry.recording_id if entry.recording_id in made else "mcap_stored"
+        _write(lake.recording(entry).stream(), folder / f"{name}.rrd", executor)
+    return made
 
 
 def _chunks() -> list[Any]:
@@ -105,7 +135,8 @@ def answers(folder: Path) -> dict[str, Any]:
 
 def disagreements(found: dict[str, Any]) -> list[str]:
     """The recordings whose answers are not those of the file that was written inline."""
-    first = {segment: found["mcap_inline" if segment.startswith("mcap_") else INLINE] for segment in found}
+    # An ingested MCAP has an id that is made of its digest.
+    first = {s: found["mcap_inline" if s.startswith("mcap_") or "-" in s else INLINE] for s in found}
     return [segment for segment in found if found[segment] != first[segment]]
 
 
