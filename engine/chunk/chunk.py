@@ -203,8 +203,8 @@ class Chunk:
         """Bytes of the columns in memory; those of the payload as it lies, compressed, where it is not loaded."""
         if self._data is None:
             return int(getattr(self._payload, "size", 0))
-        values = sum(int(c.values.nbytes) for c in self._data.components)
-        return values + int(self._data.row_ids.nbytes) + sum(int(t.times.nbytes) for t in self._data.timelines)
+        fixed = len(self._data.row_ids) * (16 + 8 * len(self._data.timelines))
+        return fixed + sum([c.values.nbytes for c in self._data.components])
 
     def to_record_batch(self) -> pa.RecordBatch:
         """The chunk as a record batch with Rerun's schema metadata (sorbet 0.1.3)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -77,6 +78,36 @@ class ChunkData:
         """Columns of ``length`` rows under a fresh chunk id, with row ids that follow from it."""
         chunk_id = tuid.mint(length)
         return cls(chunk_id, entity_path, tuid.following(chunk_id, length), timelines, components, [True])
+
+    @classmethod
+    def join(cls, parts: Sequence[ChunkData], chunk_id: bytes) -> ChunkData:
+        """The rows of ``parts``, one after the other. All are of one :attr:`shape`, with the same types."""
+        first = parts[0]
+        timelines = [part.timelines for part in parts]
+        components = [part.components for part in parts]
+        return cls(
+            chunk_id,
+            first.entity_path,
+            pa.concat_arrays([part.row_ids for part in parts]),
+            tuple(
+                Timeline(t.name, t.kind, pa.concat_arrays([lines[i].times for lines in timelines]))
+                for i, t in enumerate(first.timelines)
+            ),
+            tuple(
+                Component(c.descriptor, pa.concat_arrays([columns[i].values for columns in components]))
+                for i, c in enumerate(first.components)
+            ),
+        )
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """Names and kinds of the timelines, and descriptors of the components: equal where columns are of one kind."""
+        return (*[(t.name, t.kind) for t in self.timelines], *[c.descriptor for c in self.components])
+
+    @property
+    def types(self) -> list[pa.DataType]:
+        """The types of times and components, in their order."""
+        return [*[t.times.type for t in self.timelines], *[c.values.type for c in self.components]]
 
     @property
     def ids_ascend(self) -> bool:

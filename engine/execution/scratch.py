@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import shutil
@@ -16,9 +17,12 @@ from ..chunk import Chunk
 from ..failing import writing
 from ..limits import SPLIT_BYTES
 from ..rrd import ChunkEntry, MessageWriter, StoreEntry, VerifiedPayload
+from ..rrd.opening import open_positional
+from ..rrd.output import Output
 from .chunk_rows import entries_from_stream, entries_to_stream
 from .part import PART_SUFFIX, PartJob
 from .runner import RunOptions, run_parts, scratch_folder
+from .small_chunks import SmallChunks, SmallChunkWriter
 from .staging import Staging
 from .work import Work
 
@@ -63,25 +67,35 @@ def _facts(p: VerifiedPayload) -> tuple[str, int, int, bytes | None, bytes, int 
 class ScratchPart:
     """A part in a scratch folder: chunks one after the other. Pickles; the folder belongs to who made it.
 
-    ``entries`` travel as :func:`entries_to_stream` makes them. Of one whose chunks ``came_slowly`` no more were waited
-    for.
+    ``entries`` are those of messages, ``small`` the batches between them; ``entries`` travel as
+    :func:`entries_to_stream` makes them. Of one whose chunks ``came_slowly`` no more were waited for.
     """
 
     path: str
     size: int
     entries: tuple[ChunkEntry, ...] | bytes
+    small: tuple[SmallChunks, ...] = ()
     folder: ScratchFolder | None = field(default=None, repr=False, compare=False)
     came_slowly: bool = False
 
     def chunks(self) -> Iterator[Chunk]:
-        """The chunks, undecoded."""
+        """The chunks, in order; messages undecoded."""
         entries = entries_from_stream(self.entries) if isinstance(self.entries, bytes) else self.entries
-        for entry in entries:
+        given = 0
+        with contextlib.ExitStack() as stack:
+            if self.small:
+                file = stack.enter_context(open_positional(self.path))
+            for small in self.small:
+                for entry in entries[given : small.after]:
+                    yield lazy_chunk(self.path, entry, self.folder)
+                given = small.after
+                yield from small.read(file)
+        for entry in entries[given:]:
             yield lazy_chunk(self.path, entry, self.folder)
 
     def __reduce__(self) -> tuple[Any, ...]:
         entries = self.entries if isinstance(self.entries, bytes) else entries_to_stream(self.entries)
-        return ScratchPart, (self.path, self.size, entries)
+        return ScratchPart, (self.path, self.size, entries, self.small)
 
 
 def lazy_chunk(path: str, entry: ChunkEntry, folder: ScratchFolder | None) -> Chunk:
@@ -160,23 +174,55 @@ class _Awaited(Iterator[Chunk]):
 def _spool_one(
     chunks: _Awaited, folder: ScratchFolder, index: int, most: float = math.inf, *, waits: bool = True
 ) -> ScratchPart | None:
-    first = next(chunks, None)
-    if first is None:
+    chunk = next(chunks, None)
+    if chunk is None:
         return None
     path = folder.path / f"{index:06d}{PART_SUFFIX}"
-    entries: list[ChunkEntry] = []
     with writing(str(folder.path)):
         file = path.open("wb", buffering=0)
     with file:
-        writer = MessageWriter(file, _STORE, path=str(folder.path))
-        entries.append(writer.append(first))
-        uncompressed = entries[0].uncompressed_size
-        while uncompressed < SPLIT_BYTES and len(entries) < most and (waits or not chunks.is_slow):
-            chunk = next(chunks, None)
-            if chunk is None:
+        spooled = _Spooled(Output(file, str(folder.path)))
+        while chunk is not None:
+            spooled.add(chunk)
+            if spooled.size >= SPLIT_BYTES or spooled.count >= most or (chunks.is_slow and not waits):
                 break
-            entries.append(writer.append(chunk))
-            uncompressed += entries[-1].uncompressed_size
-        writer.flush()
+            chunk = next(chunks, None)
+        entries, small = spooled.finish()
         size = file.tell()
-    return ScratchPart(str(path), size, tuple(entries), folder, not waits and chunks.is_slow)
+    return ScratchPart(str(path), size, entries, small, folder, not waits and chunks.is_slow)
+
+
+class _Spooled:
+    """Chunks that are written to ``out``: small ones that are in memory many at once, others as messages.
+
+    ``size`` is what all of them take in memory, in bytes.
+    """
+
+    def __init__(self, out: Output) -> None:
+        self.count = self.size = 0
+        self._out = out
+        self._messages = MessageWriter(out, _STORE, path=out.path)
+        self._waiting = SmallChunkWriter()
+        self._entries: list[ChunkEntry] = []
+        self._small: list[SmallChunks] = []
+
+    def add(self, chunk: Chunk) -> None:
+        self.count += 1
+        size = self._waiting.takes(chunk)
+        if not size:
+            self._write_small()
+            entry = self._messages.append(chunk)
+            self._entries.append(entry)
+            size = entry.uncompressed_size
+        elif self._waiting.is_full:
+            self._write_small()
+        self.size += size
+
+    def finish(self) -> tuple[tuple[ChunkEntry, ...], tuple[SmallChunks, ...]]:
+        """Write what is left; gives where everything lies."""
+        self._write_small()
+        self._messages.flush()
+        return tuple(self._entries), tuple(self._small)
+
+    def _write_small(self) -> None:
+        self._small += self._waiting.write(self._out, len(self._entries))

@@ -46,6 +46,11 @@ class IteratedSource:
         for chunk in given(chunks):
             yield as_chunk(chunk)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the chunks are in a list or tuple, so that they take no more memory where they stay."""
+        return isinstance(self._chunks, (list, tuple))
+
     def spooled(self) -> SpooledSource:
         """The chunks written to the scratch folder, as a source that tasks can read."""
         return SpooledSource(spool(self.read(Split("from_iter", 0))))

@@ -29,7 +29,7 @@ from .extensions import extension
 from .frames import FrameSource
 from .iterated import IteratedSource
 from .operators import Components, Drop, Filter, FlatMap, Map, Operator, Selection
-from .plan import BranchNode, MergeNode, Node, OperatorNode, Plan, SourceNode, SplitNode, compile_plan, unrolled
+from .plan import MergeNode, Node, OperatorNode, Plan, SourceNode, branches, compile_plan, stays_here, unrolled
 from .source import Source, travelling, travelling_in_pieces
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ class LazyChunkStream:
         components: Components | None = None,
     ) -> tuple[LazyChunkStream, LazyChunkStream]:
         """``(filter, drop)`` of the same selection over one run of what lies upstream, when both are merged again."""
-        node = SplitNode(Selection.of(content, has_timeline, is_static, components), self._take())
-        return LazyChunkStream(BranchNode(node, True)), LazyChunkStream(BranchNode(node, False))
+        selected, rest = branches(Selection.of(content, has_timeline, is_static, components), self._take())
+        return LazyChunkStream(selected), LazyChunkStream(rest)
 
     def map(self, fn: Callable[[Chunk], Chunk]) -> LazyChunkStream:
         """Call ``fn`` on each chunk. It runs in the tasks: its side effects stay there, except inline."""
@@ -192,16 +192,19 @@ class LazyChunkStream:
         master: str | None = None,
         progress: ProgressListener | None = None,
     ) -> list[Chunk]:
-        """Run the pipeline and give its chunks. Under Spark they stay in the scratch folder until they are touched."""
+        """Run the pipeline and give its chunks. Under Spark they stay in the scratch folder until they are touched.
+
+        What is only selected from a list or tuple given to :meth:`from_iter` are the very objects in it.
+        """
+        if executor_name(executor) == "inline" or stays_here(self._live_node()):
+            return list(inline_chunks(self._plan("inline")))
         start = RunStart()
         plan = self._plan(executor)
-        if executor_name(executor) == "inline":
-            return list(inline_chunks(plan))
         return collect_chunks(plan, RunOptions(executor, master, None, progress, self._planned(start, plan)))
 
     def __iter__(self) -> Iterator[Chunk]:
-        if executor_name(None) == "inline":
-            return inline_chunks(self._plan(None))
+        if executor_name(None) == "inline" or stays_here(self._live_node()):
+            return inline_chunks(self._plan("inline"))
         plan, splits = unrolled(compile_plan(self._live_node(), travelling_in_pieces))
         return iterated_chunks(splits, plan.some, RunOptions())
 

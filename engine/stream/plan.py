@@ -18,6 +18,7 @@ from ..execution.work import Task
 from ..phases import OPERATE, READ, came_in, is_measuring, timed
 from ..rrd import Passage, PassedRun
 from .chain import Chain, Step
+from .iterated import IteratedSource
 from .operators import Drop, Filter, Operator, Selection
 from .source import PiecewiseSource, Source, Split
 
@@ -96,6 +97,12 @@ class BranchNode:
 
 
 Node = SourceNode | OperatorNode | MergeNode | SplitNode | BranchNode
+
+
+def branches(selection: Selection, upstream: Node) -> tuple[BranchNode, BranchNode]:
+    """Both sides of a split: what is selected, and the rest."""
+    split = SplitNode(selection, upstream)
+    return BranchNode(split, True), BranchNode(split, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +287,23 @@ def upstreams_of(node: Node) -> tuple[Node, ...]:
     if isinstance(node, SourceNode):
         return ()
     return (node.upstream,)
+
+
+def stays_here(sink: Node) -> bool:
+    """Whether all that is done is to select among chunks that lists of this process hold: tasks would bring them back.
+
+    Writing 20,000 small chunks for tasks, and taking them from there, is more than a second of work
+    (``benchmarks/bench_small_chunks.py``).
+    """
+    return all(_stays(node) for node in nodes_of(sink))
+
+
+def _stays(node: Node) -> bool:
+    if isinstance(node, SourceNode):
+        return isinstance(node.source, IteratedSource) and node.source.is_held
+    if isinstance(node, OperatorNode):
+        return isinstance(node.operator, (Filter, Drop)) and node.operator.selection.components is None
+    return not isinstance(node, SplitNode) or node.selection.components is None
 
 
 def nodes_of(sink: Node) -> tuple[Node, ...]:
