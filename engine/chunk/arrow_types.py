@@ -12,6 +12,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import types as kinds
+
+_PLAIN = (
+    kinds.is_null,
+    kinds.is_primitive,
+    kinds.is_decimal,
+    kinds.is_string,
+    kinds.is_large_string,
+    kinds.is_binary,
+    kinds.is_large_binary,
+    kinds.is_fixed_size_binary,
+)
+_NESTED = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list, kinds.is_struct, kinds.is_map)
 
 
 def pickle_whole() -> None:
@@ -31,3 +44,14 @@ def _fixed_size_list(datatype: pa.FixedSizeListType) -> tuple[Any, ...]:
 
 def _map(datatype: pa.MapType) -> tuple[Any, ...]:
     return pa.map_, (datatype.key_field, datatype.item_field, datatype.keys_sorted)
+
+
+def is_plain(datatype: pa.DataType) -> bool:
+    """Whether slices of joined arrays of the type are as the arrays were, and take as much: not so dictionaries, views,
+    unions, runs and extensions.
+    """
+    if any(is_kind(datatype) for is_kind in _PLAIN):
+        return True
+    return any(is_kind(datatype) for is_kind in _NESTED) and all(
+        is_plain(datatype.field(i).type) for i in range(datatype.num_fields)
+    )

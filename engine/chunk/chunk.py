@@ -36,12 +36,13 @@ class Chunk:
     ('/arm', 2, True)
     """
 
-    __slots__ = ("_data", "_header", "_payload")
+    __slots__ = ("_byte_size", "_data", "_header", "_payload")
 
     def __init__(self, data: ChunkData | None, header: ChunkHeader | None, payload: Payload | None) -> None:
         self._data = data
         self._header = header
         self._payload = payload
+        self._byte_size: int | None = None
 
     # --- making one
 
@@ -203,8 +204,10 @@ class Chunk:
         """Bytes of the columns in memory; those of the payload as it lies, compressed, where it is not loaded."""
         if self._data is None:
             return int(getattr(self._payload, "size", 0))
-        fixed = len(self._data.row_ids) * (16 + 8 * len(self._data.timelines))
-        return fixed + sum([c.values.nbytes for c in self._data.components])
+        if self._byte_size is None:
+            fixed = len(self._data.row_ids) * (16 + 8 * len(self._data.timelines))
+            self._byte_size = fixed + sum([c.values.nbytes for c in self._data.components])
+        return self._byte_size
 
     def to_record_batch(self) -> pa.RecordBatch:
         """The chunk as a record batch with Rerun's schema metadata (sorbet 0.1.3)."""

@@ -14,10 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import types as kinds
 
 from ..chunk import Chunk, ChunkData, Component, ComponentDescriptor, Timeline, TimelineKind
-from ..chunk.arrow_types import alike
+from ..chunk.arrow_types import alike, is_plain
 from ..limits import MIB
 from ..rrd import Compression, encode_batch
 from ..rrd.arrow_ipc import decode_batch
@@ -29,17 +28,6 @@ _MOST_BYTES: Final = 4 * MIB
 _MOST_CHUNKS: Final = 4096
 _WHAT: Final = "a batch of chunks"
 _ABOUT: Final = b"chunkmill:columns"
-_PLAIN: Final = (
-    kinds.is_null,
-    kinds.is_primitive,
-    kinds.is_decimal,
-    kinds.is_string,
-    kinds.is_large_string,
-    kinds.is_binary,
-    kinds.is_large_binary,
-    kinds.is_fixed_size_binary,
-)
-_NESTED: Final = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list, kinds.is_struct, kinds.is_map)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +86,7 @@ class SmallChunkWriter:
         types = data.types
         group = self._groups.get(key)
         if group is None:
-            if not all(map(_may_be_joined, types)):
+            if not all(map(is_plain, types)):
                 return 0
             group = self._groups[key] = _Alike(types)
         elif not alike(group.types, types):
@@ -121,15 +109,6 @@ class SmallChunkWriter:
         yield SmallChunks(after, self._count, tuple(places))
         self._groups.clear()
         self._count = self._bytes = 0
-
-
-def _may_be_joined(datatype: pa.DataType) -> bool:
-    """Whether slices of joined arrays of the type are as the arrays were."""
-    if any(is_kind(datatype) for is_kind in _PLAIN):
-        return True
-    return any(is_kind(datatype) for is_kind in _NESTED) and all(
-        _may_be_joined(datatype.field(i).type) for i in range(datatype.num_fields)
-    )
 
 
 def _packed(group: _Alike) -> pa.RecordBatch:

@@ -63,6 +63,21 @@ class Extent(NamedTuple):
         pairs = zip(self.timelines, other.timelines, strict=True)
         return self.last_row <= other.first_row and all(a.end <= b.start for a, b in pairs)
 
+    def is_continued_by(self, run: Extent) -> bool:
+        """Whether a run, in time order, has the same columns and comes behind all of this."""
+        return (
+            run.ascending
+            and self.columns.keys() == run.columns.keys()
+            and run.concatenable(self)
+            and self.is_before(run)
+        )
+
+    @property
+    def overhead(self) -> int:
+        """Bytes that a chunk of the same columns takes beside its rows, at most."""
+        bitmaps = sum(len(c.size.bitmaps) for c in self.columns.values())
+        return chunk_bytes(0, len(self.timelines), [ColumnSize(0, ())] * len(self.columns)) + bitmaps
+
     def joined(self, later: Extent) -> Extent:
         """The extent of the rows of both; ``later`` has the larger first row id."""
         follows = self.last_row <= later.first_row

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from ..chunk import Chunk
 from ..errors import ReadError
-from .extent import extent_of
+from .extent import Extent, extent_of
 from .neighbours import Neighbours
 from .pending import Pending
 from .profile import INERT, Settings
 from .size import RowSizes
+from .small_runs import FEWEST, SmallRuns, joined_run
 from .splitting import rows_per_piece, split_rows_sized
 from .static import StaticRegister, static_facts
 
@@ -44,12 +45,23 @@ class ChunkInserter:
 
         Raises :class:`ReadError` when its row ids do not ascend.
         """
-        data = chunk.data
-        if not data.num_rows or not data.components or data.chunk_id in self._seen:
-            return
-        check_row_ids(chunk, doing="" if self.settings == INERT else ADDING)
-        self._seen.add(data.chunk_id)
-        self.adopt(Pending(chunk))
+        if self._is_new(chunk):
+            self.adopt(Pending(chunk))
+
+    def insert_all(self, chunks: Iterable[Chunk]) -> None:
+        """Take in chunks in order, each as :meth:`insert` does; small ones of one entity and shape many at once.
+
+        They take a third of the time: 20,000 of one row 0.5 s instead of 1.7 (``benchmarks/bench_small_chunks.py``).
+        """
+        small = SmallRuns()
+        for chunk in filter(self._is_new, chunks):
+            if self.settings != INERT and small.takes(chunk):
+                if small.is_full:
+                    self._insert_runs(small)
+            else:
+                self._insert_runs(small)
+                self.adopt(Pending(chunk))
+        self._insert_runs(small)
 
     def adopt(self, incoming: Pending) -> None:
         """Take in a chunk of another store; its sizes and ranges are known and not measured again."""
@@ -85,7 +97,48 @@ class ChunkInserter:
         """All chunks by ascending chunk id, merged ones joined now; a chunk that was not touched is the one given."""
         return [chunk for pending in self.in_order() for chunk in pending.chunks()]
 
+    def _is_new(self, chunk: Chunk) -> bool:
+        """Whether there is something to take in. Raises :class:`ReadError` when row ids do not ascend."""
+        data = chunk.data
+        if not data.num_rows or not data.components or data.chunk_id in self._seen:
+            return False
+        check_row_ids(chunk, doing="" if self.settings == INERT else ADDING)
+        self._seen.add(data.chunk_id)
+        return True
+
     # --- temporal chunks
+
+    def _insert_runs(self, small: SmallRuns) -> None:
+        for run in small.taken():
+            self._insert_run(run)
+
+    def _insert_run(self, run: Sequence[Chunk]) -> None:
+        """Take in chunks of one entity and shape, where it can be told without a look at each what becomes of them.
+
+        What follows an open chunk in time, with nothing else near, merges with it as long as the thresholds allow.
+        """
+        if len(run) < FEWEST:
+            for chunk in run:
+                self.adopt(Pending(chunk))
+            return
+        self.adopt(Pending(run[0]))
+        rest = joined_run(run[1:])
+        partner = None if rest is None else self._neighbours.last_before(rest.extent)
+        if rest is None or partner is None or not partner.extent.is_continued_by(rest.extent):
+            for chunk in run[1:]:
+                self.adopt(Pending(chunk))
+        elif self._has_room(partner.extent, rest.extent):
+            self._merge(partner, rest)
+        else:
+            half = len(run) // 2
+            self._insert_run(run[1:half])
+            self._insert_run(run[half:])
+
+    def _has_room(self, extent: Extent, run: Extent) -> bool:
+        """Whether a chunk stays below the thresholds when those of a run are merged into it one by one."""
+        whole, settings = extent.joined(run), self.settings
+        rows = min(settings.max_rows, settings.row_limit(extent.ascending))
+        return whole.size + run.overhead <= settings.max_bytes and whole.num_rows <= rows
 
     def _split(self, incoming: Pending) -> Iterator[Pending]:
         sizes = incoming.measured()
@@ -105,7 +158,10 @@ class ChunkInserter:
         partner = None if incoming.frozen else self._elect(incoming)
         if partner is None:
             self._add(incoming)
-            return
+        else:
+            self._merge(partner, incoming)
+
+    def _merge(self, partner: Pending, incoming: Pending) -> None:
         before = partner.extent
         del self.pending[partner.chunk_id]
         partner.absorb(incoming)

@@ -84,6 +84,19 @@ class Neighbours:
             for chunk in buckets.get(start, ()):
                 yield chunk, 2
 
+    def last_before(self, extent: Extent) -> Pending | None:
+        """The chunk that begins last of all on each timeline and component, before ``extent`` does, if it is one."""
+        last: Pending | None = None
+        for key, (start, _) in _spans(extent):
+            index = self._indexes.get(key)
+            if index is None or not index.times or index.times[-1] >= start:
+                return None
+            bucket = index.buckets[index.times[-1]]
+            if len(bucket) > 1 or last not in (None, bucket[0]):
+                return None
+            last = bucket[0]
+        return last
+
     def _of(self, key: Key) -> _Starts:
         index = self._indexes.get(key)
         if index is None:

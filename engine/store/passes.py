@@ -28,8 +28,7 @@ def optimised(chunks: Iterable[Chunk], profile: OptimizationProfile | None = Non
     """
     settings = Settings.of(profile)
     store = ChunkInserter(settings)
-    for chunk in chunks:
-        store.insert(chunk)
+    store.insert_all(chunks)
     left = converge(store).chunks()
     return rebatch_videos(left, settings) if settings.gop_batching else left
 

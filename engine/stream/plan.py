@@ -155,11 +155,14 @@ class Plan:
     def _fused(self, at: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         """What the chain behind a source makes of chunks."""
         chain = self.chains[at]
-        measured = is_measuring()
+        measured, is_empty = is_measuring(), chain.is_empty
         for chunk in timed(chunks, READ):
             if measured:
                 came_in(chunk.byte_size)
-            yield from timed(chain(chunk), OPERATE)
+            if is_empty:
+                yield chunk
+            else:
+                yield from timed(chain(chunk), OPERATE)
 
     def pieces(self, index: int) -> Iterator[Chunk | PassedRun]:
         """What comes of task ``index``, in order: chunks, and between them runs of messages that it only passes on."""
