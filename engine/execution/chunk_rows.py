@@ -1,15 +1,15 @@
 """Chunk rows: what a task tells the driver of each chunk it wrote. Headers and places, never a payload.
 
-A row of kind ``chunk`` describes one chunk, ``listing`` all of a task, one behind the other; ``task`` closes a task,
-with its counts; ``failure`` says why a task stopped; ``warning`` is to be shown to the user. The last three carry JSON
-in ``note``.
+A row of kind ``chunk`` describes one chunk, ``listing`` all of a task, one behind the other, ``small`` a batch of small
+ones; ``task`` closes a task, with its counts; ``failure`` says why a task stopped; ``warning`` is to be shown
+to the user. The last four carry JSON in ``note``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow as pa
 from ..chunk import ChunkHeader, ComponentDescriptor, ComponentHeader, ComponentRange, TimelineHeader, TimelineKind
 from ..chunk.arrow_types import alike
 from ..rrd import ChunkEntry, ManifestTable
+from .small_chunks import SmallChunks
 
 _RANGE = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("num_rows", pa.int64())])
 TIMELINE_TYPE = pa.struct([("name", pa.string()), ("kind", pa.string()), ("start", pa.int64()), ("end", pa.int64())])
@@ -79,7 +80,7 @@ class PartChunk:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A row that is no chunk: ``kind`` is ``listing``, ``task``, ``failure``, ``warning`` or ``quarantine``."""
+    """A row that is no chunk: its ``kind`` is one of the others of this module, or ``quarantine``."""
 
     kind: str
     task: int
@@ -128,6 +129,14 @@ class RowWriter:
         self._position += 1
         if len(self._rows) >= self._batch_rows:
             yield self.batch()
+
+    def small(self, batch: SmallChunks, part: str) -> None:
+        """Add a row for a batch of chunks in ``part``."""
+        self.note("small", {"part": part, **asdict(batch)})
+
+    def skip(self) -> None:
+        """Leave out a position: that of a chunk in such a batch."""
+        self._position += 1
 
     def listing(self, table: ManifestTable, part: str) -> None:
         """Add one row for all chunks of the task, which lie in ``part``, instead of one for each."""

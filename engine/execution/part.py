@@ -20,7 +20,7 @@ from ..failing import writing
 from ..faults import reach
 from ..phases import ENCODE, WRITE, Clock, measuring, phase
 from ..reports import SizeHistogram
-from ..rrd import ChunkEntry, PassedRun, StoreEntry, WrittenChunks, keeping_open
+from ..rrd import ChunkEntry, MessageWriter, PassedRun, StoreEntry, WrittenChunks, keeping_open
 from .choice import tries_before
 from .chunk_rows import RowWriter
 from .failures import failure_to_dict, is_transient
@@ -28,6 +28,7 @@ from .folders import OPEN_SUFFIX, Folder, NewFile
 from .part_file import PartFile
 from .passing import Passing, passage_of, pieces_of, task_counts
 from .quarantine import Row, quarantining, rows_as_bytes
+from .small_chunks import SMALL_RESULT, SmallChunkWriter
 from .staging import Staging
 from .work import Work
 
@@ -48,6 +49,7 @@ class PartJob:
     begin. Without, all do.
     ``tries`` is how often the executor tries a task, 0 where that is not known: the last try gives a failure as a row,
     whatever it is.
+    With ``small``, chunks that are hardly more than a header go into the part many in one batch, not as messages.
     ``whole``, one for each task, names the file that is to be the part of a task alone, which is a whole RRD then.
     """
 
@@ -60,6 +62,7 @@ class PartJob:
     groups: tuple[int, ...] = ()
     whole: tuple[str, ...] = ()
     tries: int = 0
+    small: bool = False
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
         """Run task ``index``: write its part, give its chunk rows, close with a row of kind ``task``.
@@ -140,6 +143,7 @@ class PartJob:
             writer = file.writer
             written = WrittenChunks(self.stores[index])
             in_runs = self.passing is not None and writer.takes_runs and not self.digests
+            small = SmallChunkWriter(SMALL_RESULT if self.small else 0)
             told = 0
             pieces = pieces_of(self.work, index) if in_runs else self.work.run(index)
             for piece in quarantining(pieces, quarantined):
@@ -148,6 +152,12 @@ class PartJob:
                     written.add_run(piece, writer.append_run(piece))
                     continue
                 with phase(ENCODE):
+                    if small.takes(piece, written.chunks):
+                        written.count(piece.num_rows)
+                        rows.skip()
+                        if small.is_full:
+                            _write_small(small, writer, rows, part)
+                        continue
                     written.add(writer.append(piece))
                 if not self.digests and len(written.entries) >= (_MOST_LISTED if self.passing else 1):
                     told = written.chunks
@@ -157,6 +167,7 @@ class PartJob:
             listing = None if self.digests or told else written.listing()
             entries = written.take() if listing is None else []
             file.describe(entries if listing is None else listing)
+            _write_small(small, writer, rows, part)
             with phase(WRITE):
                 size = file.finish()
                 with writing(self.destination):
@@ -207,6 +218,12 @@ def _rows_of(entries: Sequence[ChunkEntry], rows: RowWriter, part: str) -> Itera
     """Add a row for each chunk."""
     for entry in entries:
         yield from rows.add(entry, part)
+
+
+def _write_small(small: SmallChunkWriter, writer: MessageWriter, rows: RowWriter, part: str) -> None:
+    """Write small chunks beside messages, and say where they lie."""
+    for batch in small.write(writer.out):
+        rows.small(batch, part)
 
 
 def _measured(clock: Clock) -> dict[str, Any]:

@@ -193,8 +193,10 @@ def check_closed(ran: Ran) -> None:
     came: dict[int, int] = dict.fromkeys(closed, 0)
     came.update((n.task, n.data["chunks"]) for n in ran.notes if n.kind == "task" and "passed_to" in n.data)
     came.update((n.task, len(n.data["table"])) for n in ran.notes if n.kind == "listing")
-    for chunk in ran.chunks:
-        came[chunk.task] = came.get(chunk.task, 0) + 1
+    for task, count in [(c.task, 1) for c in ran.chunks] + [
+        (n.task, n.data["count"]) for n in ran.notes if n.kind == "small"
+    ]:
+        came[task] = came.get(task, 0) + count
     if len(closed) != len(ran.tasks) or came != closed:
         missing = len(ran.tasks) - len(closed)
         raise SessionError(

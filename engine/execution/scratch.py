@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import shutil
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,6 @@ from ..failing import writing
 from ..limits import SPLIT_BYTES
 from ..rrd import ChunkEntry, MessageWriter, StoreEntry, VerifiedPayload
 from ..rrd.opening import open_positional
-from ..rrd.output import Output
 from .chunk_rows import entries_from_stream, entries_to_stream
 from .part import PART_SUFFIX, PartJob
 from .runner import RunOptions, run_parts, scratch_folder
@@ -67,7 +67,7 @@ def _facts(p: VerifiedPayload) -> tuple[str, int, int, bytes | None, bytes, int 
 class ScratchPart:
     """A part in a scratch folder: chunks one after the other. Pickles; the folder belongs to who made it.
 
-    ``entries`` are those of messages, ``small`` the batches between them; ``entries`` travel as
+    ``entries`` are those of messages, ``small`` the batches beside them; ``entries`` travel as
     :func:`entries_to_stream` makes them. Of one whose chunks ``came_slowly`` no more were waited for.
     """
 
@@ -81,17 +81,17 @@ class ScratchPart:
     def chunks(self) -> Iterator[Chunk]:
         """The chunks, in order; messages undecoded."""
         entries = entries_from_stream(self.entries) if isinstance(self.entries, bytes) else self.entries
-        given = 0
-        with contextlib.ExitStack() as stack:
-            if self.small:
-                file = stack.enter_context(open_positional(self.path))
-            for small in self.small:
-                for entry in entries[given : small.after]:
-                    yield lazy_chunk(self.path, entry, self.folder)
-                given = small.after
-                yield from small.read(file)
-        for entry in entries[given:]:
-            yield lazy_chunk(self.path, entry, self.folder)
+        if not self.small:
+            yield from (lazy_chunk(self.path, entry, self.folder) for entry in entries)
+            return
+        messages, batches = iter(entries), deque(self.small)
+        waiting: dict[int, Chunk] = {}
+        with open_positional(self.path) as file:
+            for at in range(len(entries) + sum(batch.count for batch in self.small)):
+                if batches and batches[0].first == at:
+                    waiting.update(batches.popleft().read(file))
+                chunk = waiting.pop(at, None)
+                yield lazy_chunk(self.path, next(messages), self.folder) if chunk is None else chunk
 
     def __reduce__(self) -> tuple[Any, ...]:
         entries = self.entries if isinstance(self.entries, bytes) else entries_to_stream(self.entries)
@@ -109,12 +109,21 @@ def collect_chunks(work: Work, options: RunOptions) -> list[Chunk]:
     staging = Staging.within(scratch_folder())
     try:
         stores = (_STORE,) * len(work.tasks)
-        chunks, _ = run_parts(PartJob(work, stores, str(staging.local), str(staging.local)), staging, options)
+        job = PartJob(work, stores, str(staging.local), str(staging.local), small=True)
+        chunks, notes = run_parts(job, staging, options)
     except BaseException:
         staging.remove()
         raise
     folder = ScratchFolder(staging.local)
-    return [lazy_chunk(str(staging.local / c.part), c.entry, folder) for c in chunks]
+    found = [((c.task, c.position), lazy_chunk(str(folder.path / c.part), c.entry, folder)) for c in chunks]
+    batches = [note for note in notes if note.kind == "small"]
+    for note in batches:
+        with open_positional(folder.path / note.data["part"]) as file:
+            batch = SmallChunks(note.data["first"], note.data["count"], note.data["places"])
+            found += [((note.task, position), chunk) for position, chunk in batch.read(file)]
+    if batches:
+        found.sort(key=itemgetter(0))
+    return [chunk for _, chunk in found]
 
 
 def spool(chunks: Iterable[Chunk]) -> list[ScratchPart]:
@@ -181,7 +190,7 @@ def _spool_one(
     with writing(str(folder.path)):
         file = path.open("wb", buffering=0)
     with file:
-        spooled = _Spooled(Output(file, str(folder.path)))
+        spooled = _Spooled(MessageWriter(file, _STORE, path=str(folder.path)))
         while chunk is not None:
             spooled.add(chunk)
             if spooled.size >= SPLIT_BYTES or spooled.count >= most or (chunks.is_slow and not waits):
@@ -193,29 +202,27 @@ def _spool_one(
 
 
 class _Spooled:
-    """Chunks that are written to ``out``: small ones that are in memory many at once, others as messages.
+    """Chunks in a file: small ones that were in memory many in one batch, others as messages.
 
     ``size`` is what all of them take in memory, in bytes.
     """
 
-    def __init__(self, out: Output) -> None:
+    def __init__(self, messages: MessageWriter) -> None:
         self.count = self.size = 0
-        self._out = out
-        self._messages = MessageWriter(out, _STORE, path=out.path)
+        self._messages = messages
         self._waiting = SmallChunkWriter()
         self._entries: list[ChunkEntry] = []
         self._small: list[SmallChunks] = []
 
     def add(self, chunk: Chunk) -> None:
-        self.count += 1
-        size = self._waiting.takes(chunk)
+        size = self._waiting.takes(chunk, self.count)
         if not size:
-            self._write_small()
             entry = self._messages.append(chunk)
             self._entries.append(entry)
             size = entry.uncompressed_size
         elif self._waiting.is_full:
             self._write_small()
+        self.count += 1
         self.size += size
 
     def finish(self) -> tuple[tuple[ChunkEntry, ...], tuple[SmallChunks, ...]]:
@@ -225,4 +232,4 @@ class _Spooled:
         return tuple(self._entries), tuple(self._small)
 
     def _write_small(self) -> None:
-        self._small += self._waiting.write(self._out, len(self._entries))
+        self._small += self._waiting.write(self._messages.out)

@@ -23,7 +23,12 @@ from ..rrd.arrow_ipc import decode_batch
 from ..rrd.output import Output
 from ..rrd.positional import PositionalFile
 
-_SMALL: Final = 8192
+SMALL: Final = 8192
+"""Bytes of a chunk on its way to tasks."""
+
+SMALL_RESULT: Final = 1024
+"""Bytes of a chunk that comes back from them: it stays in memory, and takes no more there than its header would."""
+
 _MOST_BYTES: Final = 4 * MIB
 _MOST_CHUNKS: Final = 4096
 _WHAT: Final = "a batch of chunks"
@@ -32,23 +37,22 @@ _ABOUT: Final = b"chunkmill:columns"
 
 @dataclass(frozen=True, slots=True)
 class SmallChunks:
-    """Places of Arrow streams in a file which together hold ``count`` chunks; they come ``after`` so many messages."""
+    """Places of Arrow streams in a part, which together hold ``count`` of its chunks; ``first``: the first's position.
 
-    after: int
+    Those of other batches, and of messages, may lie between them: each has its position with it.
+    """
+
+    first: int
     count: int
     places: tuple[tuple[int, int], ...]
     """Offset and size of each, in bytes."""
 
-    def read(self, file: PositionalFile) -> Iterator[Chunk]:
-        """The chunks, in order. Raises ``ReadError`` where they do not lie there."""
-        found: list[ChunkData | None] = [None] * self.count
+    def read(self, file: PositionalFile) -> Iterator[tuple[int, Chunk]]:
+        """The chunks with their positions, not in order. Raises ``ReadError`` where they do not lie there."""
         for offset, size in self.places:
             stream = file.read(offset, size, what=_WHAT)
             for at, data in _unpacked(decode_batch(stream, path=file.path, offset=offset, what=_WHAT)):
-                found[at] = data
-        for data in found:
-            assert data is not None
-            yield Chunk.from_data(data)
+                yield at, Chunk.from_data(data)
 
 
 @dataclass(slots=True)
@@ -61,10 +65,11 @@ class _Alike:
 
 
 class SmallChunkWriter:
-    """Takes in small chunks that are decoded, until they are written."""
+    """Takes in decoded chunks of up to ``most`` bytes (0: none at all), until they are written."""
 
-    def __init__(self) -> None:
-        self._count = self._bytes = 0
+    def __init__(self, most: int = SMALL) -> None:
+        self._most = most
+        self._count = self._bytes = self._first = 0
         self._groups: dict[tuple[object, ...], _Alike] = {}
 
     @property
@@ -72,12 +77,12 @@ class SmallChunkWriter:
         """Whether it should be written before more is taken in."""
         return self._count >= _MOST_CHUNKS or self._bytes >= _MOST_BYTES
 
-    def takes(self, chunk: Chunk) -> int:
+    def takes(self, chunk: Chunk, position: int) -> int:
         """Take in a chunk, if it is small and in memory; gives its bytes, and 0 for others."""
-        if chunk.payload is not None:
+        if not self._most or chunk.payload is not None:
             return 0
         size = chunk.byte_size
-        if not 0 < size <= _SMALL:
+        if not 0 < size <= self._most:
             return 0
         data = chunk.data
         buffers = [[b is None for b in c.values.buffers()] for c in data.components]
@@ -91,14 +96,16 @@ class SmallChunkWriter:
             group = self._groups[key] = _Alike(types)
         elif not alike(group.types, types):
             return 0
-        group.positions.append(self._count)
+        if not self._count:
+            self._first = position
+        group.positions.append(position)
         group.chunks.append(data)
         self._count += 1
         self._bytes += size
         return size
 
-    def write(self, out: Output, after: int) -> Iterator[SmallChunks]:
-        """Write what was taken in, if anything was: chunks that come ``after`` so many messages."""
+    def write(self, out: Output) -> Iterator[SmallChunks]:
+        """Write what was taken in, if anything was."""
         if not self._count:
             return
         places = []
@@ -106,7 +113,7 @@ class SmallChunkWriter:
             stream, size = encode_batch(_packed(group), Compression.NONE)
             places.append((out.position, size))
             out.write(stream)
-        yield SmallChunks(after, self._count, tuple(places))
+        yield SmallChunks(self._first, self._count, tuple(places))
         self._groups.clear()
         self._count = self._bytes = 0
 
@@ -120,7 +127,7 @@ def _packed(group: _Alike) -> pa.RecordBatch:
         "components": [(d.component, d.archetype, d.component_type) for d in (c.descriptor for c in joined.components)],
     }
     columns: list[pa.Array] = [
-        pa.array(group.positions, pa.int32()),
+        pa.array(group.positions, pa.int64()),
         pa.array([c.chunk_id for c in group.chunks], pa.binary(16)),
         pa.array([c.entity_path for c in group.chunks], pa.string()),
     ]

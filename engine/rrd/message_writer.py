@@ -113,6 +113,11 @@ class MessageWriter:
         return start
 
     @property
+    def out(self) -> Output:
+        """What is written to; something else may be written between two chunks."""
+        return self._out
+
+    @property
     def position(self) -> int:
         """Bytes written so far."""
         return self._out.position

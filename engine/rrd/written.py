@@ -56,8 +56,12 @@ class WrittenChunks:
     def add(self, entry: ChunkEntry) -> None:
         """One more chunk."""
         self.entries.append(entry)
+        self.count(entry.header.num_rows)
+
+    def count(self, rows: int) -> None:
+        """One more chunk, of which something else tells."""
         self.chunks += 1
-        self.rows += entry.header.num_rows
+        self.rows += rows
 
     def add_run(self, run: PassedRun, position: int) -> None:
         """Messages that begin at ``position``. All runs of a part are of one passage."""
