@@ -192,7 +192,7 @@ class LazyChunkStream:
         master: str | None = None,
         progress: ProgressListener | None = None,
     ) -> list[Chunk]:
-        """Run the pipeline and give its chunks. Under Spark they stay in the scratch folder until they are touched.
+        """Run the pipeline and give its chunks. On Spark, those of 1 KiB or more stay in scratch until touched.
 
         What is only selected from a list or tuple given to :meth:`from_iter` are the very objects in it.
         """

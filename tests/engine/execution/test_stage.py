@@ -160,13 +160,13 @@ def test_spark_and_inline_give_the_same_twice(
 
 def test_results_come_back_by_reference_and_in_order(spark: SparkSession) -> None:
     chunks = (
-        LazyChunkStream.from_iter(blobs(6, 100))
+        LazyChunkStream.from_iter([*blobs(3, 2000), *blobs(2, 100)])
         .map(lambda c: c.with_entity_path("/m" + c.entity_path))
         .to_chunks(executor="spark")
     )
-    assert [c.entity_path for c in chunks] == [f"/m/b/{i}" for i in range(6)]
-    assert all(c.payload is not None for c in chunks)
-    assert chunks[3].to_record_batch().column("blob").to_pylist() == [[bytes(100)]]
+    assert [c.entity_path for c in chunks] == [f"/m/b/{i}" for i in (0, 1, 2, 0, 1)]
+    assert [c.payload is not None for c in chunks] == [True, True, True, False, False]  # below 1 KiB: in memory
+    assert chunks[1].to_record_batch().column("blob").to_pylist() == [[bytes(2000)]]
 
 
 def fails_with(error: Exception) -> object:
