@@ -50,6 +50,7 @@ def commands() -> None:
 @click.option(
     "--recover", is_flag=True, help="Read what can be read of a cut or damaged MCAP or RRD, and say what can't."
 )
+@click.option("--verify", is_flag=True, help="Read and decode each output; one that can't be read is removed.")
 @click.option("--executor", type=click.Choice(["spark", "inline"]), help="Where it runs. Default: spark.")
 @click.option("--master", metavar="URL", help="Spark master, such as 'local[4]'. Default: local[*].")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", callback=parse_conf, help="A setting for Spark.")
@@ -70,6 +71,7 @@ def convert(
     application_id: str | None,
     recording_id: str | None,
     recover: bool,
+    verify: bool,
     executor: str | None,
     master: str | None,
     conf: dict[str, str],
@@ -92,6 +94,7 @@ def convert(
         application_id=application_id,
         recording_id=recording_id,
         recover=recover,
+        verify=verify,
         executor=executor,
         master=master,
         conf=conf,
@@ -163,6 +166,22 @@ def inspect(file: str, as_json: bool, debug: bool) -> None:
             from .inspection_table import print_tables
 
             print_tables(report)
+
+
+@commands.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="FILE...")
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
+def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
+    """Read all of each RRD, and say whether it is what was written.
+
+    FILE is a file, a pattern or a folder, which is searched for .rrd and .rbl files. Every chunk is decoded, and
+    compared with what the footer says of it, its digest among that.
+    """
+    with reported(debug=debug):
+        from .verifying import verify_all
+
+        verify_all(inputs, quiet=quiet, debug=debug)
 
 
 commands.add_command(quarantine)

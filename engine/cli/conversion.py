@@ -18,6 +18,7 @@ from .options import ConvertOptions
 from .pipelines import convert_one
 from .progress import ProgressBar
 from .results import made, tell_result
+from .verifying import verify_output
 from .warning_lines import warnings_as_lines
 
 
@@ -94,6 +95,8 @@ def _convert_one(job: Job, options: ConvertOptions) -> tuple[list[RunReport], li
             ProgressBar(job.source.name, quiet=options.quiet) as bar,
         ):
             result = convert_one(job, options, bar)
+        if options.verify:
+            verify_output(job)
     except SessionStartError:
         raise  # nothing to do with the input
     except Exception as failure:  # noqa: BLE001 (reported by the caller)

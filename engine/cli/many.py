@@ -24,6 +24,7 @@ from .options import ConvertOptions
 from .pipelines import executor_of, stores_of
 from .progress import ProgressBar
 from .results import made, tell_result
+from .verifying import verify_output
 from .warning_lines import warnings_as_lines
 
 Failures = list[tuple[Job, Exception]]
@@ -71,9 +72,10 @@ class _Work:
         failed = len(self.failures)
         for outcome in write_recordings(self._recordings(jobs, planned), self._folder, self.run):
             job = planned[outcome.index]
-            if outcome.report is None:
-                assert outcome.error is not None
-                self.failures.append((job, outcome.error))
+            error = outcome.error or self._unfit(job)
+            if outcome.report is None or error is not None:
+                assert error is not None
+                self.failures.append((job, error))
                 continue
             for text in outcome.report.warnings:
                 complain(text if str(job.source) in text else f"{job.source}: {text}", kind="warning")
@@ -82,6 +84,15 @@ class _Work:
             yield job, True
         for job, _ in self.failures[failed:]:
             yield job, False
+
+    def _unfit(self, job: Job) -> Exception | None:
+        """What is wrong with an output, where that is asked for."""
+        try:
+            if self._options.verify:
+                verify_output(job)
+        except Exception as error:  # noqa: BLE001 (reported by the caller, after the other inputs)
+            return error
+        return None
 
     def _recordings(self, jobs: Sequence[Job], planned: list[Job]) -> Iterator[Recording]:
         """Open the inputs, one after the other; what cannot be opened is a failure of its own."""
@@ -120,6 +131,7 @@ def _checkpoint(folder: Location, options: ConvertOptions, arguments: Sequence[s
         "parquet": repr(options.parquet),
         "application_id": options.application_id,
         "recover": options.recover,
+        "verify": options.verify,
         "pipeline": None if options.pipeline is None else _code_of(options.pipeline.location, str(options.pipeline)),
     }
     name = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]

@@ -26,6 +26,7 @@ class ConvertOptions:
     application_id: str | None = None
     recording_id: str | None = None
     recover: bool = False
+    verify: bool = False
     executor: str | None = None
     master: str | None = None
     conf: dict[str, str] = field(default_factory=dict)

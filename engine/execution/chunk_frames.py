@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,10 +107,8 @@ class ReferenceJob:
                 with minted_by(self.work.minter(index)):
                     entries = [writer.append(chunk) for chunk in self.work.run(index)]
                 writer.flush()
-            digests: Sequence[bytes | None] = [None] * len(entries) if writer.digests is None else writer.digests
             described = (
-                frame_row(e.header, Place(str(part), e.offset, e.size, d), e.uncompressed_size)
-                for e, d in zip(entries, digests, strict=True)
+                frame_row(e.header, Place(str(part), e.offset, e.size, e.digest), e.uncompressed_size) for e in entries
             )
             with writing(self.folder):
                 _store(rows, batches_of(described, index, WITHOUT_PAYLOAD))

@@ -53,9 +53,9 @@ SCHEMA = pa.schema(
     ]
 )
 """``types`` is an Arrow IPC schema with the component columns' types, given once for each distinct set of a task;
-later rows name the position of that row in ``types_of``. ``offset`` is that of the message in ``part``; ``digest``
-the 16 bytes of XXH3-128 of the ``size`` bytes there, for what goes into a kept store. A row of kind ``listing`` has
-rows of a manifest in ``digest``, as an Arrow IPC stream, and their union schema in ``types``."""
+later rows name the position of that row in ``types_of``. ``offset`` is that of the message in ``part``, ``digest`` its
+digest, where known. A row of kind ``listing`` has rows of a manifest in ``digest``, as an Arrow IPC stream, and their
+union schema in ``types``."""
 
 SPARK_SCHEMA = (
     "kind string, task int, position bigint, chunk_id binary, entity_path string, num_rows bigint, is_static boolean, "
@@ -75,7 +75,6 @@ class PartChunk:
     position: int
     part: str
     entry: ChunkEntry
-    digest: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ class RowWriter:
         self._position = first
         self._types: dict[tuple[pa.DataType, ...], tuple[tuple[pa.DataType, ...], int]] = {}
 
-    def add(self, entry: ChunkEntry, part: str, digest: bytes | None = None) -> Iterator[pa.RecordBatch]:
+    def add(self, entry: ChunkEntry, part: str) -> Iterator[pa.RecordBatch]:
         """Add the row of a chunk in ``part``; gives a batch whenever one is full."""
         header = entry.header
         types = tuple(c.datatype for c in header.components)
@@ -123,7 +122,7 @@ class RowWriter:
                 "offset": entry.offset,
                 "size": entry.size,
                 "uncompressed_size": entry.uncompressed_size,
-                "digest": digest,
+                "digest": entry.digest,
             }
         )
         self._position += 1
@@ -208,8 +207,8 @@ def parse_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[PartChunk], list
     for row in rows:
         if row["kind"] == "chunk":
             header = header_of_row(row, types[row["task"], row["types_of"]])
-            entry = ChunkEntry(header, row["offset"], row["size"], row["uncompressed_size"])
-            chunks.append(PartChunk(row["task"], row["position"], row["part"], entry, row["digest"]))
+            entry = ChunkEntry(header, row["offset"], row["size"], row["uncompressed_size"], row["digest"])
+            chunks.append(PartChunk(row["task"], row["position"], row["part"], entry))
         elif row["kind"] == "listing":
             table = ManifestTable.from_stream(row["digest"], row["types"])
             notes.append(Note("listing", row["task"], {"part": row["part"], "table": table}))

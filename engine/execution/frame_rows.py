@@ -62,7 +62,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "offset": Column(pa.int64(), "bigint", "where the chunk's message begins in it; null: it is not stored as such"),
     "size": Column(pa.int64(), "bigint", "bytes of the message (compressed)"),
     "uncompressed_size": Column(pa.int64(), "bigint", "bytes of the chunk as an Arrow IPC stream, where known"),
-    "digest": Column(pa.binary(), "binary", "XXH3-128 of the message in a kept part, verified on read; else null"),
+    "digest": Column(pa.binary(), "binary", "XXH3-128 of the message but for its store, verified on read; or null"),
     "payload": Column(pa.binary(), "binary", "the chunk as an Arrow IPC stream of one batch; only where asked for"),
 }
 """Every column, in order. All are nullable for Spark."""

@@ -42,7 +42,8 @@ _MOST_LISTED = 1 << 16
 class PartJob:
     """What a task needs beside its number: the work, the store its chunks belong to, and where parts go.
 
-    ``stores`` has one entry for each task of the work. With ``digests`` every chunk row carries that of its bytes.
+    ``stores`` has one entry for each task of the work. With ``digests`` every chunk is given
+    one, though it be read for it, and a row of its own.
     With ``passing``, tasks that only pass messages on copy them as a whole, and where a footer can say all there is to
     say of the chunks of a task, one row does it for all of them.
     ``groups``, one for each task, says which tasks need each other: when one fails, the others of its group need not
@@ -175,10 +176,7 @@ class PartJob:
                     new.finish()
                     reach("part.rename")
         counts = {"chunks": written.chunks, "rows": written.rows, "bytes": writer.position}
-        if writer.digests is not None:
-            for entry, digest in zip(entries, writer.digests, strict=True):
-                yield from rows.add(entry, part, digest)
-        elif listing is not None:
+        if listing is not None:
             rows.listing(listing.table, part)
         else:
             yield from _rows_of(entries, rows, part)

@@ -11,8 +11,8 @@ from .folders import NewFile
 class PartFile:
     """A part, written by ``writer``. One that is ``whole`` has a header and a footer: to commit it is to name it.
 
-    The footer tells of the chunks that :meth:`describe` was given; in a part that is not whole there is none, and
-    ``digests`` may be kept of its messages.
+    The footer tells of the chunks that :meth:`describe` was given; in a part that is not whole there is none.
+    ``digests`` is as in :class:`MessageWriter`.
     """
 
     def __init__(

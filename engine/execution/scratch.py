@@ -100,7 +100,8 @@ class ScratchPart:
 
 def lazy_chunk(path: str, entry: ChunkEntry, folder: ScratchFolder | None) -> Chunk:
     """A chunk that lies in a scratch part, undecoded, which keeps its ``folder``."""
-    payload = _ScratchPayload(path, entry.offset, entry.size, entry.header.chunk_id, folder=folder)
+    place = path, entry.offset, entry.size, entry.header.chunk_id, entry.digest or b""
+    payload = _ScratchPayload(*place, folder=folder)
     return Chunk.lazy(entry.header, payload)
 
 

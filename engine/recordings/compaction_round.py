@@ -9,7 +9,9 @@ from itertools import groupby
 
 from ..errors import ReadError, ReadWarning
 from ..execution.chunk_rows import PartChunk
-from ..rrd.digest import digest_of
+from ..rrd import StoreEntry
+from ..rrd.arrow_message import store_field
+from ..rrd.digest import damaged, digest_of, message_digest
 from ..rrd.opening import NEVER_CHANGES, open_positional
 from ..store.chunk_manifest import MANIFEST_ERRORS, manifest_bytes, parse_manifest
 from ..store.version_files import RESTORE
@@ -37,7 +39,7 @@ class Rewriting:
             data = self._manifest(entry)
             chunks = parse_manifest(data, entry.manifest_digest) if not shards.isdisjoint(entry.shards) else []
             moving = [self._placed(c) for c in chunks if c.part in shards]
-            self._verify(moving)
+            self._verify(moving, entry.store)
         except (*MANIFEST_ERRORS, ReadError) as error:
             self.leave(entry, error)
             return
@@ -93,21 +95,17 @@ class Rewriting:
     def _placed(self, chunk: PartChunk) -> PartChunk:
         return replace(chunk, part=self._folder.shards.place(chunk.part))
 
-    def _verify(self, chunks: Sequence[PartChunk]) -> None:
-        """Read chunks, one at a time, and compare their digests."""
+    def _verify(self, chunks: Sequence[PartChunk], store: StoreEntry) -> None:
+        """Read chunks, one at a time, and compare the store they name, and their digests."""
+        begin = store_field(store.to_message())
         for place, found in groupby(chunks, key=lambda c: c.part):
             run = list(found)
             with open_positional(place, NEVER_CHANGES) as file:
                 file.expect(run[0].entry.offset, run[-1].entry.offset + run[-1].entry.size)
                 for chunk in run:
                     data = file.read(chunk.entry.offset, chunk.entry.size, what="a chunk")
-                    if chunk.digest and digest_of(data) != chunk.digest:
-                        raise ReadError(
-                            "a chunk is not what was written: its digest differs",
-                            path=place,
-                            offset=chunk.entry.offset,
-                            hint=RESTORE,
-                        )
+                    if not data.startswith(begin) or chunk.entry.digest not in (None, message_digest(data)):
+                        raise damaged(place, chunk.entry.offset)
 
 
 def files_of(entries: Mapping[Key, RecordingEntry]) -> set[str]:

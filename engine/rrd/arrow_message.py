@@ -85,15 +85,15 @@ class _Window:
         return ReadError(f"a damaged ArrowMsg: {what}", path=self._file.path, offset=self.position, hint=_HINT)
 
 
-def locate(file: PositionalFile, offset: int, size: int, *, whole: bool = False) -> LocatedMessage:
+def locate(file: PositionalFile, offset: int, size: int, *, whole: bool = False, data: bytes = b"") -> LocatedMessage:
     """Parse the ``ArrowMsg`` of ``size`` bytes at ``offset``.
 
     From a large one only what is around its payload is read, unless ``whole``: then its payload too, if it is of some
-    megabytes at most. Raises :class:`ReadError`.
+    megabytes at most. ``data`` is the message, where it was read already. Raises :class:`ReadError`.
     """
-    data = b""
-    if size <= (_MOST_WHOLE if whole else _SMALL):
+    if not data and size <= (_MOST_WHOLE if whole else _SMALL):
         data = file.read(offset, size, what="a message")
+    if data:
         found = _taken_apart(data, file.path, offset)
         if found is not None:
             return found
@@ -101,7 +101,8 @@ def locate(file: PositionalFile, offset: int, size: int, *, whole: bool = False)
         message = messages.parse(ArrowMsg, data, path=file.path, offset=offset)
         payload = message.payload
         return LocatedMessage(message, offset, len(payload), payload)
-    file.expect(offset, offset + size)
+    if not data:
+        file.expect(offset, offset + size)
     window = _Window(file, offset, offset + size, data)
     head = bytearray()
     payload_offset, payload_size = offset + size, 0

@@ -47,9 +47,10 @@ class UnionComponent(NamedTuple):
 class ChunkColumns:
     """Chunks of one store, a row each, with their offsets in one file.
 
-    ``statics`` has the rows that hold a component statically (none for one that only temporal chunks have),
-    ``timelines`` the ranges of chunks, ``components`` those of single components, by timeline and descriptor.
-    ``union`` is what the union schema is made of, by entity path and component.
+    ``digests`` are those of their messages, null where not known. ``statics`` has the rows that hold a component
+    statically (none for one that only temporal chunks have), ``timelines`` the ranges of chunks, ``components`` those
+    of single components, by timeline and descriptor. ``union`` is what the union schema is made of, by entity path and
+    component.
     """
 
     paths: pa.Array
@@ -59,6 +60,7 @@ class ChunkColumns:
     offsets: npt.NDArray[np.uint64]
     sizes: npt.NDArray[np.uint64]
     uncompressed_sizes: npt.NDArray[np.uint64]
+    digests: pa.Array
     kinds: dict[str, TimelineKind]
     statics: dict[ComponentDescriptor, Integers]
     timelines: dict[str, Cells]
@@ -129,6 +131,7 @@ def columns_of_entries(entries: Sequence[ChunkEntry], *, path: str) -> ChunkColu
         np.array([e.offset for e in entries], dtype=np.uint64),
         np.array([e.size for e in entries], dtype=np.uint64),
         np.array([e.uncompressed_size for e in entries], dtype=np.uint64),
+        pa.array([e.digest for e in entries], pa.binary(16)),
         register.kinds,
         {descriptor: np.array(rows, dtype=np.int64) for descriptor, rows in found.statics.items()},
         {name: _cells(cells) for name, cells in found.timelines.items()},
@@ -157,6 +160,7 @@ def joined(pieces: Sequence[ChunkColumns], *, path: str) -> ChunkColumns:
         offsets=np.concatenate([p.offsets for p in pieces]),
         sizes=np.concatenate([p.sizes for p in pieces]),
         uncompressed_sizes=np.concatenate([p.uncompressed_sizes for p in pieces]),
+        digests=pa.concat_arrays([p.digests for p in pieces]),
         kinds=register.kinds,
         statics=_joined_rows([p.statics for p in pieces], starts),
         timelines=_joined_cells([p.timelines for p in pieces], starts),

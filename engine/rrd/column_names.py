@@ -28,8 +28,12 @@ FIXED: Final = (
 )
 """The columns that every manifest has."""
 
+DIGEST: Final = "chunkmill:digest"
+"""The column with the digests of messages; never in a file, where they stand beside the columns."""
+
 ALLOWED: Final = frozenset(
     {
+        DIGEST,
         "chunk_key",
         "chunk_partition_id",
         "chunk_partition_layer",

@@ -24,7 +24,7 @@ _CHANGED = "The file was changed after it was opened, or its footer is wrong."
 class EncodedPayload:
     """The compressed Arrow IPC bytes of one chunk: ``size`` bytes at ``offset`` of ``path``, or ``data`` in memory.
 
-    Small, and pickles; with ``data`` as large as that.
+    Small, and pickles; with ``data`` as large as that. ``digest`` is that of the message around, if it was verified.
     """
 
     path: str
@@ -35,6 +35,7 @@ class EncodedPayload:
     data: bytes | memoryview | None = field(default=None, repr=False)
     version: str | None = field(default=None, kw_only=True)
     held: HeldFile | None = field(default=None, kw_only=True, repr=False, compare=False)
+    digest: bytes | None = field(default=None, kw_only=True)
 
     def load(self) -> pa.RecordBatch:
         """Read, check and decode the batch. Raises ``ReadError``."""
@@ -91,25 +92,30 @@ class FramedPayload:
     def load(self) -> pa.RecordBatch:
         """Read, check and decode the batch. Raises ``ReadError``."""
         with open_positional(self.path, self.version, self.held) as file:
-            batch = self._encoded(locate(file, self.offset, self.size)).load_from(file)
+            batch = self._encoded(self._locate(file)).load_from(file)
         self._check_id(_schema_id(batch))
         return batch
 
     def load_data(self) -> ChunkData:
         """The chunk in the batch. Raises ``ReadError``, and ``ValueError`` for a batch that is none."""
         with open_briefly(self.path, self.version, self.held) as file:
-            data = self._encoded(locate(file, self.offset, self.size, whole=True)).load_data_from(file)
+            data = self._encoded(self._locate(file, whole=True)).load_data_from(file)
         if data.chunk_id != self.chunk_id:
             self._check_id(data.chunk_id.hex())
         return data
 
     def located(self, file: PositionalFile) -> EncodedPayload:
         """Where exactly the compressed bytes lie; reads the message around them only. Raises ``ReadError``."""
-        found = locate(file, self.offset, self.size)
+        return self._checked(self._locate(file), file)
+
+    def _checked(self, found: LocatedMessage, file: PositionalFile) -> EncodedPayload:
         encoded = self._encoded(found)
         if self.chunk_id is not None and found.chunk_id != self.chunk_id:
             self._check_id(_schema_id(encoded.load_from(file)))
         return encoded
+
+    def _locate(self, file: PositionalFile, *, whole: bool = False) -> LocatedMessage:
+        return locate(file, self.offset, self.size, whole=whole)
 
     def _encoded(self, found: LocatedMessage) -> EncodedPayload:
         message = found.message

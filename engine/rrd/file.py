@@ -13,7 +13,7 @@ from ..chunk.header import ChunkHeader, ComponentHeader
 from ..errors import ReadWarning, UsageError
 from ..limits import SPLIT_BYTES
 from ..objects import is_url
-from .encoded_payload import FramedPayload
+from .digest import VerifiedPayload
 from .entry import ChunkEntry
 from .framing import STREAM_HEADER_SIZE, MessageKind, Version
 from .index import FileIndex, read_index, unlisted_messages
@@ -133,7 +133,7 @@ class RrdFile:
             self._expect(in_order)
             if self._held is None and not is_url(self.path):
                 self._open().close()
-            yield from map(self._lazy, in_order)
+            yield from (self._lazy(store, entry) for entry in in_order)
             return
         self._check(store)
         listed = self.entries(store)
@@ -143,7 +143,7 @@ class RrdFile:
         found: dict[int, ChunkEntry | Message] = {e.offset: e for e in listed}
         found.update((m.offset, m) for m in self._unlisted(store))
         for _, item in sorted(found.items(), key=lambda pair: pair[0]):
-            yield self._lazy(item) if isinstance(item, ChunkEntry) else self._decoded(item)
+            yield self._lazy(store, item) if isinstance(item, ChunkEntry) else self._decoded(item)
 
     def split_entries(self, store: StoreEntry, split_bytes: int = SPLIT_BYTES) -> list[list[ChunkEntry]] | None:
         """All chunks of ``store`` in the order of the file, in runs of about ``split_bytes`` uncompressed bytes.
@@ -202,10 +202,10 @@ class RrdFile:
             with self._open() as file:
                 file.expect(start, stop)
 
-    def _lazy(self, entry: ChunkEntry) -> Chunk:
+    def _lazy(self, store: StoreEntry, entry: ChunkEntry) -> Chunk:
         header = entry.header
-        place = (self.path, entry.offset, entry.size, header.chunk_id)
-        payload = FramedPayload(*place, version=self._version, held=self._held)
+        place = (self.path, entry.offset, entry.size, header.chunk_id, entry.digest or b"")
+        payload = VerifiedPayload(*place, store=store, version=self._version, held=self._held)
         return Chunk.lazy(header if header.components else None, payload)
 
     def _decoded(self, message: Message) -> Chunk:

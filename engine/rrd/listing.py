@@ -90,6 +90,7 @@ def listing_of_columns(columns: ChunkColumns) -> ManifestTable | None:
     if manifest.detail_bytes > _MAX_DETAIL:
         return None
     table = ManifestTable(manifest.record_batch(detailed=True), schema_stream(union.schema))
+    table = table.with_digests(columns.digests)
     try:
         told = columns_of_table(table)
     except ValueError:

@@ -12,6 +12,7 @@ from ..errors import WriteError
 from ..limits import MAX_CHUNK_UNCOMPRESSED, MAX_FOOTER, MIB
 from .arrow_ipc import Compression
 from .chunk_columns import ChunkColumns, columns_of_entries
+from .digest import digests_to_bytes
 from .entry import ChunkEntry
 from .lz4_block import compress
 from .manifest_columns import ManifestColumns
@@ -47,6 +48,7 @@ def manifest_of(store: StoreEntry, chunks: ChunkColumns, *, path: str) -> bytes:
     manifest.data.payload = compress(data)
     manifest.data.compression = Compression.LZ4
     manifest.data.uncompressed_size = data.size
+    manifest.chunk_digests = digests_to_bytes(chunks.digests)
     if manifest.ByteSize() > MAX_FOOTER:
         raise _too_large(manifest.ByteSize(), path)
     return bytes(manifest.SerializeToString())

@@ -12,7 +12,8 @@ from ..chunk.header import TimelineKind
 from ..errors import ReadError, UnsupportedError
 from . import messages
 from .arrow_ipc import check_compression, decode_batch, decode_schema, decompress
-from .column_names import FIXED
+from .column_names import DIGEST, FIXED
+from .digest import digests_from_bytes
 from .framing import MESSAGE_HEADER_SIZE, STREAM_HEADER_SIZE
 from .manifest_headers import check_ranges
 from .manifest_layout import Layout, LayoutError, UnionSchema
@@ -44,10 +45,13 @@ def parse_manifest(manifest: Any, *, path: str, offset: int, messages_end: int) 
     if "chunk_num_rows" not in batch.schema.names:
         raise OutdatedManifestError
     try:
+        if DIGEST in batch.schema.names:
+            raise LayoutError(f"it has a column {DIGEST!r}, which is none of a file")
         table = ManifestTable(batch, bytes(manifest.sorbet_schema.arrow_schema))
         _check_columns(batch, table.layout, table.union)
         _check_spans(table.offsets, table.sizes, messages_end)
         check_ranges(batch, table.layout)
+        table = table.with_digests(digests_from_bytes(manifest.chunk_digests, len(table)))
         table.entity_codes  # noqa: B018 (raises for a path that is none)
     except ValueError as error:
         _fail(str(error), path, offset, error)

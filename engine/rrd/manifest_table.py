@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ..chunk.descriptor import ComponentDescriptor
 from ..chunk.entity_path import parse_entity_path
-from .column_names import FIXED
+from .column_names import DIGEST, FIXED
 from .entry import ChunkEntry
 from .manifest_headers import HeaderBuilder, nulls_as_zero, valid
 from .manifest_layout import Layout, UnionSchema, lay_out, read_union_schema
@@ -88,6 +88,18 @@ class ManifestTable:
         """Rows of each chunk."""
         return self._numbers(_ROWS)
 
+    @property
+    def digests(self) -> pa.Array:
+        """The digests of the messages, null where not known."""
+        position = self.batch.schema.get_field_index(DIGEST)
+        return pa.nulls(len(self), pa.binary(16)) if position < 0 else self.batch.column(position)
+
+    def with_digests(self, digests: pa.Array) -> ManifestTable:
+        """The same rows, with digests of their messages."""
+        if digests.null_count == len(digests):
+            return self
+        return ManifestTable(self.batch.append_column(DIGEST, digests), self.schema)
+
     @cached_property
     def chunk_ids(self) -> npt.NDArray[np.uint8]:
         """The chunks' ids, shape (n, 16)."""
@@ -138,11 +150,10 @@ class ManifestTable:
         builder = HeaderBuilder(self.batch, self.layout, self.union)
         ids = self.fixed(_ID).to_pylist()
         columns = (codes, self.is_static, self.num_rows, self.offsets, self.sizes, self.uncompressed_sizes)
+        values = zip(*(c.tolist() for c in columns), self.digests.to_pylist(), strict=True)
         return [
-            ChunkEntry(builder.header(i, paths[code], ids[i], is_static, num_rows), offset, size, expanded)
-            for i, (code, is_static, num_rows, offset, size, expanded) in enumerate(
-                zip(*(c.tolist() for c in columns), strict=True)
-            )
+            ChunkEntry(builder.header(i, paths[code], ids[i], is_static, num_rows), offset, size, expanded, digest)
+            for i, (code, is_static, num_rows, offset, size, expanded, digest) in enumerate(values)
         ]
 
     def ordered(self) -> ManifestTable | None:

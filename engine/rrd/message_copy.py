@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 import xxhash
 
 from ..errors import ReadError
 from .copying import copy_range, start_writing_back
+from .digest import damaged
 from .framing import MESSAGE_HEADER_SIZE, MessageKind, message_header
 from .manifest_table import Numbers
 from .positional import PositionalFile
@@ -39,35 +41,46 @@ class MessageCopier:
         self._position = self._flushed = start
 
     def copy(
-        self, source: PositionalFile, offsets: Numbers, sizes: Numbers, old_field: bytes, new_field: bytes
+        self,
+        source: PositionalFile,
+        offsets: Numbers,
+        sizes: Numbers,
+        old_field: bytes,
+        new_field: bytes,
+        digests: pa.Array,
     ) -> None:
         """Copy messages (ascending, with their frame headers), with ``new_field`` where each begins with ``old_field``.
 
-        Raises :class:`ReadError` where the source ends before, and ``OSError`` as the target does.
+        Those with a digest are verified by it. Raises :class:`ReadError` for a message that has another, and where the
+        source ends before, and ``OSError`` as the target does.
         """
-        if old_field == new_field:
+        if old_field == new_field and digests.null_count == len(digests):
             for start, stop in _runs(offsets, sizes):
                 self._copy(source, start, stop)
         else:
-            skipped = len(old_field)
-            for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):
-                size_now = size - skipped + len(new_field)
-                self._write(message_header(MessageKind.ARROW_MSG, size_now) + new_field)
-                self._copy(source, offset + skipped, offset + size)
+            for offset, size, digest in zip(offsets.tolist(), sizes.tolist(), digests.to_pylist(), strict=True):
+                self.copy_one(source, offset, size, old_field, new_field, digest)
         self.flush()
 
-    def copy_verified(
-        self, source: PositionalFile, offset: int, size: int, old_field: bytes, new_field: bytes
-    ) -> bytes:
-        """Copy one message, with ``new_field`` in place of ``old_field``; call :meth:`flush` after the last.
-
-        Gives the digest (XXH3-128) of ``old_field`` and of all that follows it in the message, as it was read for the
-        copy. Raises as :meth:`copy`.
-        """
+    def copy_one(
+        self,
+        source: PositionalFile,
+        offset: int,
+        size: int,
+        old_field: bytes,
+        new_field: bytes,
+        digest: bytes | None,
+    ) -> None:
+        """Copy one message like :meth:`copy`; call :meth:`flush` after the last."""
+        start = offset + len(old_field)
         self._write(message_header(MessageKind.ARROW_MSG, size - len(old_field) + len(new_field)) + new_field)
-        digest = xxhash.xxh3_128(old_field)
-        self._copy(source, offset + len(old_field), offset + size, digest)
-        return digest.digest()
+        if digest is None:
+            self._copy(source, start, offset + size)
+            return
+        made = xxhash.xxh3_128()
+        self._copy(source, start, offset + size, made)
+        if made.digest() != digest:
+            raise damaged(source.path, offset)
 
     def _write(self, data: bytes) -> None:
         if len(self._pieces) >= _MOST_PIECES:

@@ -44,8 +44,8 @@ class MessageWriter:
     Guarantee: chunks lie in the order they were given. A chunk nobody has touched since it was read from an RRD
     keeps its compressed bytes; the kernel copies them. Call :meth:`flush` at the end. Errors name ``path``.
 
-    With ``digests`` that of each message that is appended is kept, made of the bytes that are handed on for writing:
-    nothing need be read again afterwards.
+    Entries have the digests of their messages, made of the bytes that are handed on for writing: nothing need be read
+    again afterwards. One that the kernel copies has none, as it is not read; with ``digests`` it is.
     """
 
     def __init__(
@@ -57,13 +57,11 @@ class MessageWriter:
         compression: Compression = Compression.LZ4,
         digests: bool = False,
     ) -> None:
-        self.digests: list[bytes] | None = [] if digests else None
-        """XXH3-128 of each message, as it lies in the file without its frame header."""
-
         self._out = file if isinstance(file, Output) else Output(file, path)
         self._store = store
         self._store_field = store_field(store.to_message())
         self._compression = compression
+        self._digests = digests
         self._source: PositionalFile | None = None
         self._of: tuple[str, str | None] = "", None
         self._copier: MessageCopier | None = None
@@ -86,10 +84,10 @@ class MessageWriter:
                 pieces: Iterable[Piece] = (b"".join((head, *encoded.pieces, tail)),)
             else:
                 pieces = (head, *encoded.pieces, tail)
-            self._write(pieces)
+            digest = self._write(pieces)
             if length >= _JOINED:
                 self._out.flush()  # columns are handed on from where they lie: whoever made them may change them next
-        return ChunkEntry(header, offset, total, encoded.uncompressed_size)
+        return ChunkEntry(header, offset, total, encoded.uncompressed_size, digest)
 
     @property
     def takes_runs(self) -> bool:
@@ -106,7 +104,8 @@ class MessageWriter:
             source = self._opened(run.passage.path, run.passage.version)
             copier = self._copier_here()
             with writing(self._out.path):
-                copier.copy(source, table.offsets[rows], table.sizes[rows], before, after)
+                offsets, sizes, digests = table.offsets[rows], table.sizes[rows], table.digests[rows]
+                copier.copy(source, offsets, sizes, before, after, digests)
         size = int(run.sizes.sum())
         self._out.wrote(size + (run.stop - run.start) * (MESSAGE_HEADER_SIZE + len(after) - len(before)))
         passed_through(size)
@@ -137,29 +136,30 @@ class MessageWriter:
         encoded = payload if isinstance(payload, EncodedPayload) else payload.located(self._open(payload))
         head, tail, offset, total = self._frame(header, encoded.compression, encoded.uncompressed_size, encoded.size)
         with phase(WRITE):
-            data = encoded.data
-            if data is None and self.digests is not None:
+            data, digest = encoded.data, encoded.digest
+            if data is None and self._digests:
                 data = self._open(encoded).read(encoded.offset, encoded.size, what=_PAYLOAD)
             if data is not None:
-                self._write((head, data, tail))
+                digest = self._write((head, data, tail), digest)
             else:
                 self._out.write(head)
                 self._out.copy(self._open(encoded), encoded.offset, encoded.size, what=_PAYLOAD, many=_MANY)
                 self._out.write(tail)
         passed_through(encoded.size)
-        return ChunkEntry(header, offset, total, encoded.uncompressed_size)
+        return ChunkEntry(header, offset, total, encoded.uncompressed_size, digest)
 
-    def _write(self, pieces: Iterable[Piece]) -> None:
-        """Write a message with its frame header, which is in the first piece."""
+    def _write(self, pieces: Iterable[Piece], digest: bytes | None = None) -> bytes:
+        """Write a message with its frame header and store, which are in the first piece; gives its digest."""
         for piece in pieces:
             self._out.write(piece)
-        if self.digests is not None:
-            digest = xxhash.xxh3_128()
-            skipped = MESSAGE_HEADER_SIZE
-            for piece in pieces:
-                digest.update(memoryview(piece)[skipped:])
-                skipped = 0
-            self.digests.append(digest.digest())
+        if digest is not None:
+            return digest
+        made = xxhash.xxh3_128()
+        skipped = MESSAGE_HEADER_SIZE + len(self._store_field)
+        for piece in pieces:
+            made.update(memoryview(piece)[skipped:])
+            skipped = 0
+        return made.digest()
 
     def _frame(
         self, header: ChunkHeader, compression: Compression, uncompressed_size: int, size: int

@@ -66,7 +66,10 @@ class FilePassage(Passage):
     version: str | None = None
 
     def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
-        """As :meth:`Passage.copy`; False where messages do not lie in the file as its footer has them."""
+        """As :meth:`Passage.copy`; False where messages do not lie in the file as its footer has them.
+
+        Raises :class:`ReadError` too for a message that has another digest than it should.
+        """
         before, after = self.fields(store)
         try:
             source = open_positional(self.path, self.version)
@@ -76,7 +79,8 @@ class FilePassage(Passage):
             if not self.lies_as_listed(source):
                 return False
             with phase(WRITE), writing(destination):
-                MessageCopier(target, start).copy(source, self.table.offsets, self.table.sizes, before, after)
+                table = self.table
+                MessageCopier(target, start).copy(source, table.offsets, table.sizes, before, after, table.digests)
         passed_through(self.source_size)
         return True
 

@@ -65,6 +65,7 @@ class _Taking:
             table.offsets,
             table.sizes,
             table.uncompressed_sizes,
+            table.digests,
             {name: table.union.timelines[name] for name in timelines},
             self._statics,
             timelines,

@@ -12,7 +12,7 @@ from ..errors import ReadError, SourceMissingError
 from ..failing import writing
 from ..objects import is_url
 from ..phases import WRITE, passed_through, phase
-from .digest import VerifiedPayload, damaged
+from .digest import VerifiedPayload
 from .entry import ChunkEntry
 from .listing import listing_of
 from .manifest_table import Rows
@@ -26,11 +26,10 @@ _MOST_FILES: Final = 64
 
 @dataclass(frozen=True)
 class VerifiedPassage(Passage):
-    """Messages in any order, each in one of the files ``paths``: in that of the number ``file_of``, with its digest."""
+    """Messages in any order, each in one of the files ``paths``: that of the number ``file_of``. All have digests."""
 
     paths: tuple[str, ...]
     file_of: tuple[int, ...]
-    digests: tuple[bytes, ...]
 
     @classmethod
     def of(cls, chunks: Sequence[Chunk]) -> VerifiedPassage | None:
@@ -42,7 +41,7 @@ class VerifiedPassage(Passage):
             if not isinstance(p, VerifiedPayload) or not p.digest or p.uncompressed_size is None or is_url(p.path):
                 return None
             payloads.append(p)
-            entries.append(ChunkEntry(chunk.header, p.offset, p.size, p.uncompressed_size))
+            entries.append(ChunkEntry(chunk.header, p.offset, p.size, p.uncompressed_size, p.digest))
         numbers: dict[str, int] = {}
         file_of = tuple([numbers.setdefault(p.path, len(numbers)) for p in payloads])
         stores = {p.store for p in payloads}
@@ -50,7 +49,7 @@ class VerifiedPassage(Passage):
         if store is None or len(numbers) > _MOST_FILES:
             return None
         table = listing_of(entries)
-        return None if table is None else cls(table, store, tuple(numbers), file_of, tuple(p.digest for p in payloads))
+        return None if table is None else cls(table, store, tuple(numbers), file_of)
 
     def divided(self, most: int) -> list[VerifiedPassage]:
         """The same messages in runs of about equal size, of no more than about ``most`` bytes each."""
@@ -58,20 +57,19 @@ class VerifiedPassage(Passage):
         start = 0
         for table in divided(self.table, most):
             some = slice(start, start + len(table))
-            found.append(VerifiedPassage(table, self.store, self.paths, self.file_of[some], self.digests[some]))
+            found.append(VerifiedPassage(table, self.store, self.paths, self.file_of[some]))
             start += len(table)
         return found
 
     def take(self, rows: Rows) -> VerifiedPassage:
         """Some of the messages, in that order."""
-        picked = rows.tolist()
-        file_of, digests = (tuple([of[i] for i in picked]) for of in (self.file_of, self.digests))
-        return VerifiedPassage(self.table.take(rows), self.store, self.paths, file_of, digests)
+        file_of = tuple([self.file_of[i] for i in rows.tolist()])
+        return VerifiedPassage(self.table.take(rows), self.store, self.paths, file_of)
 
     def chunks_there(self) -> Iterator[Chunk]:
         """The chunks, undecoded."""
-        for entry, at, digest in zip(self.table.entries(), self.file_of, self.digests, strict=True):
-            place = (self.paths[at], entry.offset, entry.size, entry.header.chunk_id, digest)
+        for entry, at in zip(self.table.entries(), self.file_of, strict=True):
+            place = (self.paths[at], entry.offset, entry.size, entry.header.chunk_id, entry.digest or b"")
             yield Chunk.lazy(entry.header, VerifiedPayload(*place, entry.uncompressed_size, self.store))
 
     def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
@@ -87,10 +85,9 @@ class VerifiedPassage(Passage):
                 return False
             with phase(WRITE), writing(destination):
                 copier = MessageCopier(target, start)
-                places = zip(self.file_of, self.table.offsets.tolist(), self.table.sizes.tolist(), strict=True)
-                for (at, offset, size), digest in zip(places, self.digests, strict=True):
-                    if copier.copy_verified(files[at], offset, size, before, after) != digest:
-                        raise damaged(files[at].path, offset)
+                columns = self.table.offsets.tolist(), self.table.sizes.tolist(), self.table.digests.to_pylist()
+                for at, offset, size, digest in zip(self.file_of, *columns, strict=True):
+                    copier.copy_one(files[at], offset, size, before, after, digest)
                 copier.flush()
         passed_through(self.source_size)
         return True

@@ -23,7 +23,7 @@ def manifest_bytes(chunks: Sequence[PartChunk]) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, SCHEMA) as out:
         for chunk in chunks:
-            for batch in rows.add(chunk.entry, chunk.part, chunk.digest):
+            for batch in rows.add(chunk.entry, chunk.part):
                 out.write_batch(batch)
         out.write_batch(rows.batch())
     return bytes(sink.getvalue().to_pybytes())
@@ -55,7 +55,7 @@ def kept_chunk(found: PartChunk, shards: Folder, store: StoreEntry) -> Chunk:
         entry.offset,
         entry.size,
         entry.header.chunk_id,
-        found.digest or b"",
+        entry.digest or b"",
         entry.uncompressed_size,
         store,
         version=NEVER_CHANGES,

@@ -96,7 +96,7 @@ def _collect_to_scratch(work: Work, options: RunOptions, optimize: OptimizationP
                     c.entry.offset,
                     c.entry.size,
                     c.entry.header.chunk_id,
-                    c.digest or b"",
+                    c.entry.digest or b"",
                     c.entry.uncompressed_size,
                     store,
                 )

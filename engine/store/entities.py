@@ -15,7 +15,7 @@ from ..chunk import Chunk
 from ..chunk.tuid import Minter, RunIds
 from ..execution.work import Task
 from ..limits import MIB
-from ..rrd import ChunkEntry, FramedPayload, ManifestTable, VerifiedPassage
+from ..rrd import ChunkEntry, ManifestTable, VerifiedPassage, VerifiedPayload
 from .compactor import Compactor
 from .passes import optimised
 from .profile import OptimizationProfile, Settings
@@ -145,7 +145,8 @@ class InFile:
         """The chunks, undecoded."""
         entries = self.listed.entries() if isinstance(self.listed, ManifestTable) else self.listed
         for e in entries:
-            payload = FramedPayload(self.path, e.offset, e.size, e.header.chunk_id, version=self.version)
+            place = self.path, e.offset, e.size, e.header.chunk_id, e.digest or b""
+            payload = VerifiedPayload(*place, version=self.version)
             yield Chunk.lazy(e.header if e.header.components else None, payload)
 
 

@@ -25,9 +25,8 @@ from ..execution.folders import Folder, LocalFolder
 from ..failing import writing
 from ..rrd.digest import digest_of
 
-FORMAT: Final = 2
-_READ: Final = (1, FORMAT)
-"""Formats that are read. Versions of format 1 do not know ``first``, which is 0 there."""
+FORMAT: Final = 3
+"""The format that is written and read: in earlier ones digests of chunks were those of whole messages."""
 RESTORE: Final = "The store was damaged; restore the file from a copy, or open another version."
 
 _NAME: Final = re.compile(r"\d{8,}\.json")
@@ -93,11 +92,13 @@ class VersionFiles:
             data = json.loads(self.folder.get(name))
             if data.pop("digest", None) != _digest(data):
                 raise ValueError("it is not what was written: its digest differs")
-            if data.pop("format", None) not in _READ:
+            found = data.pop("format", None)
+            if found != FORMAT:
+                is_older = isinstance(found, int) and found < FORMAT
                 raise UnsupportedError(
-                    "this version has a format that is not known here",
+                    f"this version has the format {found}, and {FORMAT} is read here",
                     path=place,
-                    hint="It was written by a newer release; read it with that.",
+                    hint=f"It was written by {'an earlier' if is_older else 'a newer'} release; read it with that.",
                 )
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise unreadable(error, place) from error

@@ -16,7 +16,6 @@ from chunkmill.engine.recordings import Arrived, Commit, RecordingEntry, Recordi
 from chunkmill.engine.recordings.folder import RecordingsFolder
 from chunkmill.engine.recordings.version import RecordingsVersion
 from chunkmill.engine.rrd import StoreEntry
-from chunkmill.engine.rrd.digest import digest_of
 from chunkmill.engine.rrd.message_writer import MessageWriter
 from chunkmill.engine.stream import LazyChunkStream
 
@@ -87,12 +86,8 @@ def written(staging: Staging, name: str, store: StoreEntry, chunks: Sequence[Chu
     writer = MessageWriter(file, store, path=name)
     entries = [writer.append(chunk) for chunk in chunks]
     writer.flush()
-    data = file.getvalue()
-    staging.folder.put(name, data)
-    return [
-        PartChunk(0, at, name, entry, digest_of(data[entry.offset : entry.offset + entry.size]))
-        for at, entry in enumerate(entries)
-    ]
+    staging.folder.put(name, file.getvalue())
+    return [PartChunk(0, at, name, entry) for at, entry in enumerate(entries)]
 
 
 def _seed(text: str) -> int:

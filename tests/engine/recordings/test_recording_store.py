@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chunkmill.engine.errors import CommitUnknownError, ReadError, SourceMissingError, WriteError
+from chunkmill.engine.errors import CommitUnknownError, ReadError, SourceMissingError, UnsupportedError, WriteError
 from chunkmill.engine.execution.folders import LocalFolder
 from chunkmill.engine.recordings import RecordingStore
 from chunkmill.engine.recordings.compaction import compact_store
 from chunkmill.engine.recordings.folder import RecordingsFolder
 from chunkmill.engine.recordings.version import RecordingsVersion
 from chunkmill.engine.rrd.digest import digest_of
+from chunkmill.engine.store.version_files import FORMAT
 from stored_recordings import MadeRecordings, contents
 
 
@@ -127,7 +128,7 @@ class TestDamage:
     def test_a_format_that_is_not_known(self, made: MadeRecordings) -> None:
         made.commit({"id": "a"})
         place = Path(made.home) / "versions" / "00000001.json"
-        place.write_text(json.dumps({**json.loads(place.read_text()), "format": 3}))
+        place.write_text(json.dumps({**json.loads(place.read_text()), "format": FORMAT + 1}))
         with pytest.raises(ReadError) as caught:
             made.open()
         assert caught.value.path == str(place)
@@ -285,24 +286,14 @@ class TestSleptWriters:
         assert made.commit({"id": "b"}).number == 2
         assert set(contents(made.open())) == {"a", "b", "c"}
 
-    def test_a_store_of_an_earlier_release_is_read_and_written(self, made: MadeRecordings) -> None:
-        for name in "abc":
-            made.commit({"id": name})
-        versions = Path(made.home) / "versions"
-        for path in versions.iterdir():
-            said = json.loads(path.read_text())
-            del said["digest"], said["first"]
-            said["format"] = 1
-            path.write_text(json.dumps({**said, "digest": digest_of(json.dumps(said, sort_keys=True).encode()).hex()}))
-        (versions / "00000001.json").unlink()  # as a vacuum did it
-        assert [v.number for v in made.open().versions()] == [2, 3]
-        old = MadeRecordings(made.home)
-        old.commit({"id": "d"})
-        assert set(contents(made.open())) == {"a", "b", "c", "d"}
-        assert set(contents(made.open(2))) == {"a", "b"}
-        assert made.open().vacuum(keep=2) > 0
-        assert [v.number for v in made.open().versions()] == [3, 4, 5]
-        assert set(contents(made.open())) == {"a", "b", "c", "d"}
+    def test_a_store_of_an_earlier_format_is_refused(self, made: MadeRecordings) -> None:
+        made.commit({"id": "a"})
+        path = Path(made.home) / "versions" / "00000001.json"
+        said = json.loads(path.read_text()) | {"format": FORMAT - 1}
+        del said["digest"]
+        path.write_text(json.dumps({**said, "digest": digest_of(json.dumps(said, sort_keys=True).encode()).hex()}))
+        with pytest.raises(UnsupportedError, match="an earlier release"):
+            made.open()
 
 
 def only_in(made: MadeRecordings, name: str, instead: Callable[..., Any]) -> Callable[..., Any]:

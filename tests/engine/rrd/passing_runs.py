@@ -12,7 +12,7 @@ from chunkmill.engine.errors import ReadError, WriteError
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.stream import LazyChunkStream, write_stores
 from chunkmill.readers import rrd_source
-from rrd_bytes import frames
+from rrd_bytes import frames, undigested
 
 TARGET = StoreEntry("recording", "another application", "another recording")
 Streams = Callable[[], list[tuple[StoreEntry, LazyChunkStream]]]
@@ -44,10 +44,15 @@ def _outcome(target: Path, streams: Streams, context: Any) -> Any:
         assert not target.exists()
         return type(error), str(error).replace(str(target), "")
     entities = sorted((e.entity_path, e.chunks, e.rows, e.bytes) for e in report.entities)
-    figures = (report.chunks, report.rows, report.bytes_out, entities, report.sizes_out)
-    return recorded(target), figures
+    found = recorded(target)
+    size = report.bytes_out - target.stat().st_size + sum(len(payload) for _, payload in found)
+    return found, (report.chunks, report.rows, size, entities, report.sizes_out)
 
 
 def recorded(path: Path) -> list[tuple[int, bytes]]:
-    """All messages of a file, the ids of its announcements aside, which are new each time."""
-    return [(kind, payload[20:] if kind == 1 else payload) for kind, payload in frames(path.read_bytes())]
+    """All messages of a file, the ids of its announcements aside, which are new each time.
+
+    Without digests: of messages that had none they are made where somebody reads them anyway.
+    """
+    data = undigested(path.read_bytes())
+    return [(kind, payload[20:] if kind == 1 else payload) for kind, payload in frames(data)]

@@ -122,13 +122,24 @@ def with_footer(data: bytes, change: Callable[[object], None]) -> bytes:
 
 
 def with_manifest(data: bytes, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> bytes:
-    """``data`` with the columns of its first manifest changed."""
+    """``data`` with the columns of its first manifest changed, and without digests, as others write it."""
 
     def change_footer(footer: object) -> None:
+        footer.manifests[0].ClearField("chunk_digests")  # type: ignore[attr-defined]
         part = footer.manifests[0].data  # type: ignore[attr-defined]
         stream = lz4.block.decompress(part.payload, uncompressed_size=part.uncompressed_size)
         stream = ipc(change(pa.ipc.open_stream(stream).read_next_batch()))
         part.payload, part.uncompressed_size = lz4.block.compress(stream, store_size=False), len(stream)
+
+    return with_footer(data, change_footer)
+
+
+def undigested(data: bytes) -> bytes:
+    """``data`` without the digests of its chunks."""
+
+    def change_footer(footer: object) -> None:
+        for manifest in footer.manifests:  # type: ignore[attr-defined]
+            manifest.ClearField("chunk_digests")
 
     return with_footer(data, change_footer)
 

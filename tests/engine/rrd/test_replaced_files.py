@@ -14,6 +14,8 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SourceMissingError
 from chunkmill.engine.rrd import RrdFile, kept_open
+from chunkmill.engine.rrd.digest import message_digest
+from chunkmill.engine.rrd.framing import STREAM_FOOTER_SIZE, parse_stream_footer, stream_footer
 from chunkmill.engine.rrd.positional import GROWING, PositionalFile
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import RrdReader
@@ -33,11 +35,19 @@ def write(path: Path, value: float, chunks: int = 3) -> Path:
 
 
 def edited(path: Path, into: Path) -> Path:
-    """A copy with other values, the same otherwise: layout, size and all ids."""
+    """A copy with other values and digests, the same otherwise: layout, size and all ids."""
     data = path.read_bytes()
     old, new = (struct.pack("<d", value) for value in (FIRST, SECOND))
     assert data.count(old) == 3
-    into.write_bytes(data.replace(old, new))
+    data = data.replace(old, new)
+    file = RrdFile(path)
+    for entry in file.entries(file.stores()[0]) or ():
+        assert entry.digest is not None
+        data = data.replace(entry.digest, message_digest(data[entry.offset : entry.offset + entry.size]))
+    footer = parse_stream_footer(data[-STREAM_FOOTER_SIZE:])
+    assert footer is not None
+    payload = data[footer.start : footer.start + footer.length]
+    into.write_bytes(data[:-STREAM_FOOTER_SIZE] + stream_footer(footer.start, payload))
     return into
 
 

@@ -19,6 +19,7 @@ from rrd_bytes import (
     rrd_bytes,
     scalars,
     static,
+    undigested,
     with_footer,
     with_manifest,
     with_sorbet_schema,
@@ -190,7 +191,7 @@ def test_columns_in_reverse_without_metadata(tmp_path: Path) -> None:
         fields = [pa.field(f.name, f.type) for f in batch.schema][::-1]
         return pa.record_batch(batch.columns[::-1], pa.schema(fields))
 
-    original = rrd_bytes(scalars(), static())
+    original = undigested(rrd_bytes(scalars(), static()))
     assert entries(save(tmp_path, with_manifest(original, change))) == entries(save(tmp_path, original))
 
 

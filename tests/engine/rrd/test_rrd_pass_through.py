@@ -21,7 +21,7 @@ from chunkmill.engine.rrd import (
     copying,
     encoded_payload,
 )
-from chunkmill.engine.rrd.digest import digest_of
+from chunkmill.engine.rrd.digest import message_digest
 from chunkmill.engine.rrd.messages import ArrowMsg
 from chunkmill.engine.rrd.positional import PositionalFile
 from rrd_bytes import STORE, content, image, rrd_bytes, scalars, static, without_footer, write_rrd
@@ -71,7 +71,7 @@ def test_digests_are_of_what_lies_in_the_file(tmp_path: Path) -> None:
         entries = [writer.append(chunk) for chunk in chunks]
         writer.flush()
     data = (tmp_path / "part").read_bytes()
-    assert writer.digests == [digest_of(data[e.offset : e.offset + e.size]) for e in entries]
+    assert [e.digest for e in entries] == [message_digest(data[e.offset : e.offset + e.size]) for e in entries]
 
 
 def test_selecting_by_header_decodes_nothing(source: Path, no_decoding: None) -> None:

@@ -17,10 +17,21 @@ from chunkmill.readers import RrdReader, rrd_source
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from passing_runs import TARGET, both_ways
-from rrd_bytes import STORE, drop_columns, image, rrd_bytes, scalars, static, with_footer, with_manifest, write_rrd
+from rrd_bytes import (
+    STORE,
+    drop_columns,
+    image,
+    rrd_bytes,
+    scalars,
+    static,
+    undigested,
+    with_footer,
+    with_manifest,
+    write_rrd,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::chunkmill.engine.errors.ReadWarning")
-WHOLE = rrd_bytes(scalars(), static(), image(), scalars("/leg", rows=30_000))
+WHOLE = undigested(rrd_bytes(scalars(), static(), image(), scalars("/leg", rows=30_000)))
 
 
 def places(data: bytes) -> list[tuple[int, int]]:

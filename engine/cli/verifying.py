@@ -1,0 +1,73 @@
+"""``chunkmill verify``, and ``convert --verify``: are files what was written?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import click
+
+from ..errors import UsageError
+from ..execution.folders import Folder
+from ..failing import writing
+from ..inputs.formats import Format, detect_format, format_of_name
+from ..locations import Location, reading_location
+from ..objects import ObjectUrl
+from ..rrd.whole_file import WholeFile, verify_file
+from .failures import exit_code, show
+from .inputs import Job, find_inputs
+from .warning_lines import warnings_as_lines
+
+
+def verify_all(arguments: Iterable[str], *, quiet: bool, debug: bool) -> None:
+    """Verify every RRD, and print a line on each; leaves with exit code 1 where one is not what was written."""
+    codes = []
+    for path in _files(arguments):
+        try:
+            if detect_format(path) is not Format.RRD:
+                raise UsageError(
+                    "is no RRD", path=str(path), hint="Other formats are checked as `chunkmill convert` reads them."
+                )
+            with warnings_as_lines(path):
+                found = verify_file(str(path))
+        except Exception as error:  # noqa: BLE001 (the other files are verified all the same)
+            show(error, debug=debug, path=path)
+            codes.append(exit_code(error))
+            continue
+        if not quiet:
+            click.echo(f"{path}: {_line(found)}")
+    if codes:
+        raise click.exceptions.Exit(min(codes))
+
+
+def verify_output(job: Job) -> None:
+    """Read what a conversion wrote; where that is no RRD that can be read, it is removed, and ``ReadError`` raised."""
+    try:
+        with warnings_as_lines(job.destination):
+            verify_file(str(job.destination))
+    except Exception:
+        with writing(str(job.destination)):
+            if isinstance(job.destination, ObjectUrl):
+                Folder.at(job.destination.parent).delete([job.destination.name])
+            else:
+                job.destination.unlink(missing_ok=True)
+        raise
+
+
+def _files(arguments: Iterable[str]) -> Iterator[Location]:
+    """The files that are named, and the RRDs among those that folders and patterns stand for."""
+    for argument in arguments:
+        for found in find_inputs(argument):
+            if found.path == reading_location(argument) or format_of_name(found.path.name) is Format.RRD:
+                yield found.path
+
+
+def _line(found: WholeFile) -> str:
+    """What was found in a file.
+
+    >>> _line(WholeFile(18, 3513, 18)), _line(WholeFile(2, 7, 0))
+    ('3,513 rows in 18 chunks, each as its digest says', '7 rows in 2 chunks, which can be read; 2 have no digest')
+    """
+    read = f"{found.rows:,} rows in {found.chunks:,} chunks"
+    if found.digests == found.chunks:
+        return f"{read}, each as its digest says"
+    return f"{read}, which can be read; {found.chunks - found.digests:,} have no digest"
