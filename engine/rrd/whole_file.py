@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ..chunk.chunk import Chunk
 from ..errors import ReadError
 from .file import RrdFile
+from .footer import read_footer
 from .framing import MessageKind
 from .kept_open import keeping_open
 from .legacy import scan_stores, store_of
@@ -54,9 +55,12 @@ def _messages(file: RrdFile, stores: list[StoreEntry]) -> dict[int, tuple[int, S
     """The sizes and stores of all chunks, by their offsets; all of them, and ``stores``, must be announced."""
     with open_positional(file.path, file.content_version, file.held) as opened:
         announced, legacy_ids = scan_stores(opened)
-        found = {
-            m.offset: (m.size, store_of(opened, m, legacy_ids)) for m in scan(opened) if m.kind == MessageKind.ARROW_MSG
-        }
+        found: dict[int, tuple[int, StoreEntry]] = {}
+        for message in scan(opened):
+            if message.kind == MessageKind.ARROW_MSG:
+                found[message.offset] = message.size, store_of(opened, message, legacy_ids)
+            elif message.kind == MessageKind.END and message.size and read_footer(opened) is None:
+                raise _wrong(file, message.offset, "there is a footer, but the file does not end as one that has one")
     named = {store: offset for offset, (_, store) in reversed(found.items())}
     for store, offset in [*named.items(), *((store, None) for store in stores)]:
         if store not in announced:

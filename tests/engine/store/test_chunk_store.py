@@ -13,7 +13,7 @@ from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SourceMissingError, UnsupportedError, WriteError
 from chunkmill.engine.store import ChunkStore, OptimizationProfile, collecting, entities
 from chunkmill.engine.store.kept import KeptFolder
-from chunkmill.engine.store.version_files import VersionFiles
+from chunkmill.engine.store.version_files import FORMAT, VersionFiles
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
 from comparison import rerun_chunks, rerun_verify
@@ -204,7 +204,7 @@ class TestKept:
         assert caught.value.path == str(manifest) and caught.value.hint
 
     def test_a_version_of_a_newer_release_is_named(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("chunkmill.engine.store.version_files.FORMAT", 3)
+        monkeypatch.setattr("chunkmill.engine.store.version_files.FORMAT", FORMAT + 1)
         LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder.with_name("newer"))
         monkeypatch.undo()
         with pytest.raises(UnsupportedError, match="newer release"):

@@ -1,0 +1,231 @@
+"""Digests of chunks: in every file that is written, taken along by what is passed on, and compared on the way."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from chunkmill.engine import ChunkStore, LazyChunkStream, OptimizationProfile
+from chunkmill.engine.chunk import Chunk
+from chunkmill.engine.cli.command import commands
+from chunkmill.engine.errors import ReadError
+from chunkmill.engine.rrd import MessageWriter, RrdFile, StoreEntry
+from chunkmill.engine.rrd.digest import VerifiedPayload, digests_from_bytes, digests_to_bytes, message_digest
+from chunkmill.engine.rrd.whole_file import WholeFile, verify_file
+from chunkmill.readers import RrdReader
+from click.testing import CliRunner
+from rrd_bytes import STORE, frames, image, rrd_bytes, scalars, static, undigested, with_footer, write_rrd
+
+CHUNKS = [scalars(), image(2_000_000), static(), scalars("/leg", rows=30_000), image(start=3), scalars("/arm", start=9)]
+IDS = {"application_id": "app", "recording_id": "another"}
+
+
+def digests(path: Path) -> list[bytes | None]:
+    """Those in the footers of a file, in their order."""
+    file = RrdFile(path)
+    return [entry.digest for store in file.stores() for entry in file.entries(store) or ()]
+
+
+def made_of_bytes(path: Path) -> list[bytes]:
+    """Those of the messages that lie in the file."""
+    data, file = path.read_bytes(), RrdFile(path)
+    entries = [entry for store in file.stores() for entry in file.entries(store) or ()]
+    return [message_digest(data[entry.offset : entry.offset + entry.size]) for entry in entries]
+
+
+def flipped(path: Path, at: int) -> Path:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 4
+    path.write_bytes(data)
+    return path
+
+
+def same(chunk: Any) -> Any:
+    return chunk
+
+
+WAYS: dict[str, Callable[[Path, str], Any]] = {
+    "given": lambda _, executor: LazyChunkStream.from_iter(CHUNKS),
+    "mapped": lambda _, executor: LazyChunkStream.from_iter(CHUNKS).map(same),
+    "passed": lambda path, executor: RrdReader(path).stream(),
+    "passed beside changed": lambda path, executor: LazyChunkStream.merge(
+        RrdReader(path).stream().filter(content="/leg").map(same), RrdReader(path).stream().drop(content="/leg")
+    ),
+    "store of a file": lambda path, executor: RrdReader(path).store().stream(),
+    "collected": lambda path, executor: RrdReader(path).stream().collect(executor=executor).stream(),
+    "optimised": lambda path, executor: (
+        RrdReader(path).stream().collect(executor=executor, optimize=OptimizationProfile.OBJECT_STORE).stream()
+    ),
+    "in memory": lambda _, executor: ChunkStore.from_chunks(CHUNKS).stream(),
+}
+
+
+@pytest.fixture(params=["inline", "spark"])
+def executor(request: pytest.FixtureRequest) -> str:
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+    return str(request.param)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_file_that_is_written_has_them(way: str, executor: str, tmp_path: Path) -> None:
+    source = write_rrd(tmp_path / "source.rrd", CHUNKS)
+    target = tmp_path / "target.rrd"
+    WAYS[way](source, executor).write_rrd(target, executor=executor, **IDS)
+    assert digests(target) == made_of_bytes(target) != []
+    assert verify_file(target).digests == len(digests(target))
+
+
+def test_shards_and_kept_stores_have_them(tmp_path: Path) -> None:
+    stream = LazyChunkStream.from_iter(CHUNKS)
+    stream.write_rrd(tmp_path / "shards", shards=True, shard_bytes=1_000_000, executor="inline", **IDS)
+    stream.collect(into=tmp_path / "kept", executor="inline", **IDS)
+    for path in (*(tmp_path / "shards").iterdir(), *(tmp_path / "kept" / "shards").iterdir()):
+        assert digests(path) == made_of_bytes(path) != []
+    kept = {chunk.payload.digest for chunk in ChunkStore.open(tmp_path / "kept")}  # type: ignore[union-attr]
+    assert kept == {d for path in (tmp_path / "kept" / "shards").iterdir() for d in digests(path)}
+
+
+def test_they_stay_when_the_recording_gets_another_name(tmp_path: Path) -> None:
+    source = write_rrd(tmp_path / "source.rrd", CHUNKS)
+    RrdReader(source).stream().write_rrd(tmp_path / "target.rrd", executor="inline", **IDS)
+    assert RrdFile(tmp_path / "target.rrd").stores() != RrdFile(source).stores()
+    assert digests(tmp_path / "target.rrd") == digests(source)
+
+
+def test_a_file_of_chunks_with_and_without(tmp_path: Path) -> None:
+    source = tmp_path / "source.rrd"
+    source.write_bytes(undigested(rrd_bytes(*CHUNKS)))
+    assert digests(source) == [None] * len(CHUNKS)
+    mixed = LazyChunkStream.merge(RrdReader(source).stream(), LazyChunkStream.from_iter([static("/more")]))
+    mixed.write_rrd(tmp_path / "mixed.rrd", executor="inline", **IDS)
+    found = digests(tmp_path / "mixed.rrd")
+    assert found[-1] == made_of_bytes(tmp_path / "mixed.rrd")[-1]
+    assert {digest for digest in found if digest is not None} <= set(made_of_bytes(tmp_path / "mixed.rrd"))
+    assert verify_file(tmp_path / "mixed.rrd").chunks == len(CHUNKS) + 1
+
+
+@pytest.mark.parametrize("number", range(len(CHUNKS)))
+def test_a_changed_byte_is_told_by_whoever_reads_or_copies(number: int, executor: str, tmp_path: Path) -> None:
+    source = write_rrd(tmp_path / "source.rrd", CHUNKS)
+    entry = (RrdFile(source).entries(STORE) or [])[number]
+    flipped(source, entry.offset + entry.size // 2)
+    target = tmp_path / "target.rrd"
+    runs: list[Callable[[], object]] = [lambda: RrdReader(source).stream().write_rrd(target, executor=executor, **IDS)]
+    if executor == "inline":
+        runs += [
+            lambda: [chunk.data for chunk in RrdReader(source).store()],
+            lambda: RrdReader(source).stream().write_rrd(target, application_id="app", recording_id="rec"),
+            lambda: RrdReader(source).store().write_rrd(target, **IDS),
+            lambda: RrdReader(source).stream().collect(executor="inline"),
+            lambda: verify_file(source),
+        ]
+    for run in runs:
+        with pytest.raises(ReadError, match="its digest differs") as caught:
+            run()
+        assert (caught.value.path, caught.value.offset) == (str(source), entry.offset)
+        assert not target.exists()
+
+
+@pytest.mark.parametrize("size", [16, 16 * len(CHUNKS) - 1, 16 * len(CHUNKS) + 16])
+def test_as_many_as_chunks_or_none(size: int, tmp_path: Path) -> None:
+    def change(footer: Any) -> None:
+        footer.manifests[0].chunk_digests = bytes(size)
+
+    path = tmp_path / "wrong.rrd"
+    path.write_bytes(with_footer(rrd_bytes(*CHUNKS), change))
+    with pytest.raises(ReadError, match=f"digests of {len(CHUNKS)} chunks have {size} bytes"):
+        RrdReader(path).stream()
+    assert len(RrdReader(path, recover=True).stream().to_chunks(executor="inline")) == len(CHUNKS)
+
+
+def test_nulls_are_zeros_in_a_footer() -> None:
+    given = pa.array([b"a" * 16, None, b"b" * 16, None], pa.binary(16))
+    assert digests_to_bytes(given) == b"a" * 16 + bytes(16) + b"b" * 16 + bytes(16)
+    assert digests_from_bytes(digests_to_bytes(given), 4).equals(given)
+    assert digests_from_bytes(digests_to_bytes(given.slice(1, 2)), 2).to_pylist() == [None, b"b" * 16]
+    assert digests_to_bytes(given.slice(1, 1)) == b""
+    assert digests_from_bytes(b"", 2).null_count == 2
+
+
+def test_a_message_of_another_form_gets_one_of_its_own(tmp_path: Path) -> None:
+    """One with a field more, as a later release may write it, loses that where it is written anew."""
+    chunk = scalars()
+    (message,) = [payload + b"\xc0\x3e\x01" for kind, payload in frames(rrd_bytes(chunk)) if kind == 2]
+    source = tmp_path / "source"
+    source.write_bytes(message)
+    payload = VerifiedPayload(str(source), 0, len(message), chunk.header.chunk_id, message_digest(message))
+    with (tmp_path / "part").open("wb", buffering=0) as out:
+        writer = MessageWriter(out, STORE, path="part")
+        entry = writer.append(Chunk.lazy(chunk.header, payload))
+        writer.flush()
+    written = (tmp_path / "part").read_bytes()[entry.offset : entry.offset + entry.size]
+    assert entry.digest == message_digest(written) != message_digest(message)
+
+
+class TestVerify:
+    def test_counts(self, tmp_path: Path) -> None:
+        path = write_rrd(tmp_path / "a.rrd", [scalars(), static()])
+        assert verify_file(path) == WholeFile(2, 5, 2)
+        path.write_bytes(undigested(path.read_bytes()))
+        assert verify_file(path) == WholeFile(2, 5, 0)
+
+    @pytest.mark.filterwarnings("ignore::chunkmill.engine.errors.ReadWarning")
+    def test_every_byte_of_a_file(self, tmp_path: Path) -> None:
+        """What is not noticed says nothing of chunks: the version of the file, who recorded it, and when."""
+        path = write_rrd(tmp_path / "a.rrd", [scalars(rows=1)])
+        whole = path.read_bytes()
+        said = verify_file(path)
+        (entry,) = RrdFile(path).entries(STORE) or []
+        for at in (*range(4), *range(8, 12), *range(entry.offset - 16, len(whole))):
+            flipped(path, at)
+            with pytest.raises(ReadError) as caught:
+                verify_file(path)
+            assert caught.value.path == str(path)
+            path.write_bytes(whole)
+        for at in (*range(4, 8), *range(12, entry.offset - 16)):
+            flipped(path, at)
+            with contextlib.suppress(ReadError):
+                assert verify_file(path) == said
+            path.write_bytes(whole)
+
+    def test_a_store_that_is_not_announced(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.rrd"
+        whole = rrd_bytes(scalars())
+        path.write_bytes(whole.replace(b"rec", b"oth", 1))
+        with pytest.raises(ReadError, match="never announces"):
+            verify_file(path)
+
+    def test_the_command(self, tmp_path: Path) -> None:
+        whole = write_rrd(tmp_path / "whole.rrd", [scalars()])
+        other = write_rrd(tmp_path / "other.rrd", [scalars()])
+        (entry,) = RrdFile(other).entries(STORE) or []
+        flipped(other, entry.offset + 90)
+        (tmp_path / "note.txt").write_text("no recording")
+        for arguments, code, told in (
+            ([whole], 0, "4 rows in 1 chunks, each as its digest says"),
+            ([tmp_path], 1, "its digest differs"),
+            ([tmp_path / "note.txt"], 1, "note.txt"),
+        ):
+            done = CliRunner().invoke(commands, ["verify", *map(str, arguments)])
+            assert (done.exit_code, told in " ".join(done.output.split())) == (code, True), done.output
+
+    @pytest.mark.parametrize("inputs", [1, 2])
+    def test_a_conversion_that_brings_damage_along(self, inputs: int, tmp_path: Path) -> None:
+        source, target = tmp_path / "in", tmp_path / "out"
+        source.mkdir()
+        for number in range(inputs):
+            path = write_rrd(source / f"{number}.rrd", [scalars()], StoreEntry("recording", "app", f"{number}"))
+            path.write_bytes(undigested(path.read_bytes()))
+        (entry,) = RrdFile(path).entries(StoreEntry("recording", "app", f"{number}")) or []
+        flipped(path, path.read_bytes().index(b"\x20\1\x2a", entry.offset) + 5)  # the first byte that is compressed
+        convert = ["convert", str(source), "-o", f"{target}/", "--executor", "inline"]
+        done = CliRunner().invoke(commands, [*convert, "--verify"])
+        assert done.exit_code == 1, done.output
+        assert sorted(p.name for p in target.glob("*.rrd")) == [f"{n}.rrd" for n in range(inputs - 1)]
+        assert CliRunner().invoke(commands, convert).exit_code == 0
+        assert len(list(target.glob("*.rrd"))) == inputs
