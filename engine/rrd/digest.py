@@ -42,7 +42,7 @@ def check_digest(data: bytes, digest: str) -> None:
 
 
 def message_digest(message: bytes | memoryview) -> bytes:
-    """The digest of an ``ArrowMsg``: of what follows its first field, the store.
+    r"""The digest of an ``ArrowMsg``: of what follows its first field, the store.
 
     >>> one, other = b"\n\x03one", b"\n\x05other"
     >>> message_digest(one + b"chunk") == message_digest(other + b"chunk") == digest_of(b"chunk")
