@@ -17,8 +17,9 @@ from ...engine.bounded import check_limit
 from ...engine.errors import ReadError, ReadWarning, UnsupportedError
 from ...engine.limits import MAX_PARQUET_FOOTER, MIB
 from .column_types import ARROW_SCHEMA, in_type, plain_schema
-from .footer import DAMAGED_HINT, MAX_DEPTH, Footer, parse_footer
+from .footer import DAMAGED_HINT, Footer, parse_footer
 from .opening import open_input
+from .schema_elements import MAX_DEPTH
 
 _TAIL: Final = 8
 _FEW_ROWS: Final = 1024
@@ -52,7 +53,7 @@ class ParquetFile:
                 stored = dict(self.footer.key_values).get(ARROW_SCHEMA)
                 self.schema: pa.Schema = plain_schema(self._file.schema_arrow, stored)
                 self.stored_schema: pq.ParquetSchema = self._file.schema
-                self._check_columns()
+                check_limit(self.footer.rows, 2**62, path=path, offset=self.footer_at, what="the number of rows")
         except BaseException:
             self._input.close()
             raise
@@ -182,19 +183,6 @@ class ParquetFile:
         check_limit(length, cap, path=self.path, offset=self.size - _TAIL, what="the length of the footer")
         begin = self.size - _TAIL - length
         return begin, length, parse_footer(self._input.read_at(length, begin), path=self.path, offset=begin)
-
-    def _check_columns(self) -> None:
-        """Refuse row groups that have other columns than the schema, or claim more rows than can be counted."""
-        for i, group in enumerate(self.footer.row_groups):
-            if len(group.columns) != len(self.stored_schema):
-                raise ReadError(
-                    f"Parquet error: row group {i} has {len(group.columns)} columns, and the schema"
-                    f" {len(self.stored_schema)}",
-                    path=self.path,
-                    offset=self.footer_at,
-                    hint=DAMAGED_HINT,
-                )
-        check_limit(self.footer.rows, 2**62, path=self.path, offset=self.footer_at, what="the number of rows")
 
     def _options(self) -> dict[str, Any]:
         """What the library may do with this file, as far as its version knows."""

@@ -10,19 +10,15 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ...engine.errors import ReadError, UnsupportedError
-from ...engine.limits import MAX_NESTING
+from .schema_elements import Leaf, parse_leaves
 from .thrift import BINARY, INTEGERS, LIST, STRUCT, Cursor, ThriftError
 
 DAMAGED_HINT: Final = "The file is damaged; copy it again."
 
-MAX_DEPTH: Final = 4 * MAX_NESTING
-"""Deepest schema; a list takes up to three levels of it, a map too."""
-
 _WIDTHS: Final = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
 """Bytes of a value by physical type: boolean, int32, int64, int96, float, double."""
 
-_SCHEMA, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY = 2, 4, 5, 6
-_NUM_CHILDREN = 5
+_SCHEMA, _ROWS, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY = 2, 3, 4, 5, 6
 
 
 class StoredColumn(NamedTuple):
@@ -63,6 +59,7 @@ class RowGroup(NamedTuple):
 class Footer:
     """What a footer says."""
 
+    leaves: list[Leaf] = field(default_factory=list)
     row_groups: list[RowGroup] = field(default_factory=list)
     key_values: list[tuple[str, str]] = field(default_factory=list)
     created_by: str = ""
@@ -80,10 +77,13 @@ def parse_footer(data: bytes, *, path: str, offset: int) -> Footer:
     """
     cursor = Cursor(data)
     footer = Footer()
+    rows: int | None = None
     try:
         for item in cursor.fields():
             if item.id == _SCHEMA and item.type == LIST:
-                _check_depth(cursor, cursor.list_head()[0])
+                footer.leaves = parse_leaves(cursor, cursor.list_head()[0])
+            elif item.id == _ROWS and item.type in INTEGERS:
+                rows = cursor.integer()
             elif item.id == _ROW_GROUPS and item.type == LIST:
                 footer.row_groups = [_row_group(cursor) for _ in range(cursor.list_head()[0])]
             elif item.id == _KEY_VALUES and item.type == LIST:
@@ -92,6 +92,7 @@ def parse_footer(data: bytes, *, path: str, offset: int) -> Footer:
                 footer.created_by = _text(cursor)
             else:
                 cursor.skip(item.type)
+        _check(footer, rows, cursor.at)
     except ThriftError as error:
         raise ReadError(
             f"Parquet error: Parquet error: Invalid Parquet file. Corrupt footer: {error}",
@@ -105,24 +106,22 @@ def parse_footer(data: bytes, *, path: str, offset: int) -> Footer:
     return footer
 
 
-def _check_depth(cursor: Cursor, elements: int) -> None:
-    """Walk the tree of the schema, which is stored parents first."""
-    left: list[int] = []
-    for _ in range(elements):
-        children = 0
-        for item in cursor.fields():
-            if item.id == _NUM_CHILDREN and item.type in INTEGERS:
-                children = cursor.integer()
-            else:
-                cursor.skip(item.type)
-        while left and left[-1] == 0:
-            left.pop()
-        if left:
-            left[-1] -= 1
-        if children > 0:
-            left.append(children)
-        if len(left) > MAX_DEPTH:
-            raise ThriftError("the schema is nested too deep", cursor.at)
+def _check(footer: Footer, rows: int | None, at: int) -> None:
+    """Compare what a footer says of its rows and columns in two places."""
+    if rows is not None and rows != footer.rows:
+        raise ThriftError(f"it counts {rows:,} rows, and its row groups {footer.rows:,}", at)
+    for i, group in enumerate(footer.row_groups):
+        if len(group.columns) != len(footer.leaves):
+            raise ThriftError(
+                f"row group {i} has {len(group.columns)} columns, and the schema {len(footer.leaves)}", at
+            )
+        for column, leaf in zip(group.columns, footer.leaves, strict=True):
+            if (column.path, column.physical_type) != leaf:
+                raise ThriftError(
+                    f"row group {i} has a column {column.path!r} of the physical type {column.physical_type} where the"
+                    f" schema has {leaf.path!r} of {leaf.physical_type}",
+                    at,
+                )
 
 
 def _row_group(cursor: Cursor) -> RowGroup:

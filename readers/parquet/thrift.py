@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 from ...engine.limits import MAX_NESTING
 
+TRUE: Final = 1
+BYTE: Final = 3
 BINARY: Final = 8
 LIST: Final = 9
 SET: Final = 10
@@ -14,7 +16,7 @@ MAP: Final = 11
 STRUCT: Final = 12
 INTEGERS: Final = (4, 5, 6)
 
-_TRUE, _FALSE, _BYTE, _DOUBLE, _UUID = 1, 2, 3, 7, 13
+_FALSE, _DOUBLE, _UUID = 2, 7, 13
 
 
 class ThriftError(ValueError):
@@ -102,9 +104,9 @@ class Cursor:
         """Pass over a value of a type."""
         if depth > MAX_NESTING:
             raise ThriftError("structures are nested too deep", self.at)
-        if kind in (_TRUE, _FALSE):
+        if kind in (TRUE, _FALSE):
             return
-        if kind == _BYTE:
+        if kind == BYTE:
             self._advance(1)
         elif kind in INTEGERS:
             self.varint()
@@ -136,7 +138,7 @@ class Cursor:
     def _skip_elements(self, size: int, kinds: tuple[int, ...], depth: int) -> None:
         for _ in range(size):
             for kind in kinds:
-                if kind in (_TRUE, _FALSE):
+                if kind in (TRUE, _FALSE):
                     self._advance(1)  # in a list a boolean takes a byte
                 else:
                     self.skip(kind, depth + 1)

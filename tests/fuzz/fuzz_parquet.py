@@ -56,7 +56,7 @@ def _source(name: str, options: dict[str, Any]) -> Source:
     data = file.getvalue()
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     lengths = [LengthField(len(data) - 8, 4), *_varints(data, footer)]
-    unguarded = [(footer, len(data))]
+    unguarded = _said_once(data, footer)
     metadata = pq.read_metadata(io.BytesIO(data))
     for group in range(metadata.num_row_groups):
         for leaf in range(metadata.num_columns):
@@ -86,6 +86,25 @@ class _Recording(Cursor):
         value = super().varint()
         self.found.append(LengthField(begin, self.at - begin, varint=True))
         return value
+
+
+def _said_once(data: bytes, footer: int) -> list[tuple[int, int]]:
+    """What a footer says in one place only: the pairs, and the number of the field that makes bytes a text."""
+    ranges = []
+    cursor = Cursor(data, footer)
+    for part in cursor.fields():
+        begin = cursor.at
+        if part.id == 2:
+            for _ in range(cursor.list_head()[0]):
+                for field in cursor.fields():
+                    if field.id == 6:
+                        ranges.append((cursor.at - 1, cursor.at))
+                    cursor.skip(field.type)
+            continue
+        cursor.skip(part.type)
+        if part.id == 5:
+            ranges.append((begin, cursor.at))
+    return ranges
 
 
 def _varints(data: bytes, footer: int) -> list[LengthField]:

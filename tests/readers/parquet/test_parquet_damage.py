@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import resource
 import time
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,45 @@ def test_damage_without_a_checksum_names_the_column(tmp_path: Path) -> None:
     path.write_bytes(bytes(data))
     error = refused(path, "Parquet error")
     assert error.offset is not None and place.start <= error.offset < place.start + place.compressed
+
+
+TWICE = pa.table(
+    {
+        "speed": pa.array([1, 2], pa.uint16()),
+        "price": pa.array([Decimal(1), Decimal(2)], pa.decimal128(9, 2)),
+        "stamp": pa.array([1, 2], pa.timestamp("us", "UTC")),
+        "pose": [{"x": 1.0}, {"x": 2.0}],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "match"),
+    [
+        (b"price", b"prize", "has a column 'price' of the physical type 7 where the schema has 'prize' of 7"),
+        (b"pose", b"post", "has a column 'pose.x' of the physical type 5 where the schema has 'post.x' of 5"),
+        (b"\x2c\x5c\x15\x04\x15\x12", b"\x2c\x5c\x15\x06\x15\x12", "'price' is a decimal of two scales"),
+        (b"\x2c\x5c\x15\x04\x15\x12", b"\x2c\x5c\x15\x04\x15\x10", "'price' is a decimal of two precisions"),
+        (b"\x8c\x11\x1c\x2c", b"\x8c\x11\x1c\x3c", "'stamp' has the logical type 8 and the converted type 10"),
+        (b"\xac\x13\x10\x12", b"\xac\x13\x10\x11", "'speed' has the logical type 10 and the converted type 12"),
+    ],
+)
+def test_what_a_footer_says_twice_is_compared(tmp_path: Path, before: bytes, after: bytes, match: str) -> None:
+    path = written(tmp_path / "x.parquet", TWICE, store_schema=False, write_statistics=False)
+    data = path.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    assert chunks(path) and before in data[footer:], data[footer:].hex(" ")
+    path.write_bytes(data[:footer] + data[footer:].replace(before, after, 1))
+    assert refused(path, match).offset is not None
+
+
+def test_rows_are_counted_twice(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.parquet", TWICE, store_schema=False)
+    data = path.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    rows = data.index(b"\x16\x04\x19", footer)  # an integer of 64 bits, 2, and a list after it
+    path.write_bytes(data[: rows + 1] + b"\x06" + data[rows + 2 :])
+    refused(path, "it counts 3 rows, and its row groups 2")
 
 
 @pytest.mark.parametrize("left", [1, 4, 7, 8, 9, 100, 1000])
