@@ -85,6 +85,11 @@ class Passing:
     regions: Regions | None = None
     later: bool = False
 
+    @property
+    def is_done_by_driver(self) -> bool:
+        """Whether the driver can do it as well as a worker on its machine: there is no part to write."""
+        return self.later or self.regions is not None
+
     def run(
         self, index: int, passage: Passage, store: StoreEntry, folder: Folder, part: str, destination: str
     ) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -176,10 +177,18 @@ def _batches(job: PartJob, tasks: Sequence[Task], options: RunOptions) -> Iterat
     if executor_name(options.executor) == "inline":
         return run_inline(job, tasks)
     from .session import running_session
-    from .spark import run_spark, tries_of
+    from .spark import run_spark, slots_of, tries_of
 
     spark = running_session(options.master, options.conf)
-    return run_spark(spark, job if job.groups else replace(job, tries=tries_of(spark)), tasks)
+    slots = slots_of(spark)
+    passed = {} if slots is None else job.pass_here(slots)
+    tried = job if job.groups else replace(job, tries=tries_of(spark))
+    if not passed:
+        return run_spark(spark, tried, tasks)
+    numbers = [i for i in range(len(tasks)) if i not in passed]
+    if not numbers:
+        return iter(passed.values())
+    return chain(passed.values(), run_spark(spark, tried, [tasks[i] for i in numbers], numbers=numbers))
 
 
 def _category(name: str) -> type[Warning]:

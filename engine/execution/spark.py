@@ -51,16 +51,21 @@ class TaskJob(Job, Protocol):
 
 
 def run_spark(
-    spark: SparkSession, job: TaskJob, tasks: Sequence[Task], *, dealt: bool = True
+    spark: SparkSession,
+    job: TaskJob,
+    tasks: Sequence[Task],
+    *,
+    dealt: bool = True,
+    numbers: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The chunk rows of all tasks, when the stage is done. An interrupt cancels the stage.
 
-    Unless tasks are ``dealt``, each is a task of Spark.
+    Unless tasks are ``dealt``, each is a task of Spark. ``numbers`` are theirs in ``job``; None: from 0 on.
     """
-    slots = _slots(spark) if dealt else None
+    slots = slots_of(spark) if dealt else None
     starts = range(len(tasks) + 1) if slots is None else shares([task.size for task in tasks], slots)
     try:
-        yield from rows_of(spark, stage_of(spark, job, starts, SPARK_SCHEMA))
+        yield from rows_of(spark, stage_of(spark, job, starts, SPARK_SCHEMA, numbers))
     except SessionError as error:
         share = _SHARE_LOST.search(str(error.__cause__))
         if share is not None:
@@ -68,16 +73,19 @@ def run_spark(
         raise
 
 
-def stage_of(spark: SparkSession, job: Job, starts: Sequence[int], schema: str) -> DataFrame:
-    """One ``mapInArrow`` stage; each of its tasks runs ``job`` for the numbers from one of ``starts`` to the next.
+def stage_of(
+    spark: SparkSession, job: Job, starts: Sequence[int], schema: str, numbers: Sequence[int] | None = None
+) -> DataFrame:
+    """One ``mapInArrow`` stage; each of its tasks runs ``job`` for the ``numbers`` from one of ``starts`` to the next.
 
     Raises ``PipelineError`` where something in ``job`` cannot be sent to tasks.
     """
     register_by_value()
     count = len(starts) - 1
-    numbers = spark.range(0, count, 1, max(count, 1))
+    shared = spark.range(0, count, 1, max(count, 1))
+    run = functools.partial(run_tasks, job, tuple(starts), None if numbers is None else tuple(numbers))
     with sending(job):
-        return numbers.mapInArrow(functools.partial(run_tasks, job, tuple(starts)), _parsed(schema))
+        return shared.mapInArrow(run, _parsed(schema))
 
 
 def tries_of(spark: SparkSession) -> int:
@@ -106,7 +114,7 @@ def cores_of(spark: SparkSession) -> int | None:
         return None
 
 
-def _slots(spark: SparkSession) -> int | None:
+def slots_of(spark: SparkSession) -> int | None:
     """How many tasks run at once, where that is known for good: in a session with its workers on this machine."""
     cores = cores_of(spark)
     return cores if cores is not None and is_local(spark.sparkContext.master or "") else None
@@ -144,12 +152,14 @@ def _table_of(spark: SparkSession, stage: DataFrame) -> pa.Table:
         spark.removeTag(_TAG)
 
 
-def run_tasks(job: Job, starts: Sequence[int], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_tasks(
+    job: Job, starts: Sequence[int], numbers: Sequence[int] | None, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """The body of the stage: run the tasks of the shares whose numbers come in."""
     for batch in batches:
         for share in batch.column(0).to_pylist():
             for index in range(starts[share], starts[share + 1]):
-                yield from job.run(index)
+                yield from job.run(index if numbers is None else numbers[index])
     _spare_modules()
 
 

@@ -9,15 +9,18 @@ from typing import Any
 import pytest
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.errors import WriteError
+from chunkmill.engine.execution import spark as spark_module
 from chunkmill.engine.execution.passing import Regions
 from chunkmill.engine.execution.progress import ProgressState
 from chunkmill.engine.reports import RunReport
 from chunkmill.engine.rrd import FilePassage, MessageWriter, RrdFile, StoreEntry
 from chunkmill.engine.stream import LazyChunkStream, write_stores
+from chunkmill.lenses import MutateLens, Selector
 from chunkmill.readers import RrdReader, rrd_source
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from passing_runs import TARGET, both_ways, recorded
+from pyspark.sql import SparkSession
 from rrd_bytes import STORE, image, scalars, static, write_rrd
 from test_rrd_real_data import OLD, RECORDINGS
 
@@ -210,3 +213,33 @@ def test_tasks_write_into_one_file(source: Path, tmp_path: Path, monkeypatch: py
         stream = RrdReader(source).stream().drop(content="/arm/**")
         stream.write_rrd(tmp_path / executor, application_id="a", recording_id="b", executor=executor)
     assert recorded(tmp_path / "spark") == recorded(tmp_path / "inline")
+
+
+def test_spark_is_asked_only_for_tasks_that_look_into_chunks(
+    spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rrd_source, "SPLIT_BYTES", 300_000)
+    monkeypatch.setattr(rrd_source, "_PASSED_BYTES", 300_000)
+    run, asked = spark_module.run_spark, []
+
+    def noting(*given: Any, **named: Any) -> Any:
+        asked.append(len(given[2]))
+        return run(*given, **named)
+
+    monkeypatch.setattr(spark_module, "run_spark", noting)
+
+    def write(name: str, stream: LazyChunkStream) -> RunReport:
+        return stream.write_rrd(tmp_path / name, application_id="a", recording_id="b", executor=name.split("-")[0])
+
+    all_passed = write("spark-passed", RrdReader(source).stream())
+    assert not asked
+    assert recorded(tmp_path / "spark-passed")[0]
+    lens = MutateLens("Scalars:scalars", Selector("."))
+    some = [
+        write(name, RrdReader(source).stream().lenses([lens], output_mode="forward_unmatched", content="/leg"))
+        for name in ("inline-lens", "spark-lens")
+    ]
+    assert asked
+    assert all(0 < number < some[0].splits for number in asked)
+    assert some[0].splits == some[1].splits
+    assert all_passed.splits > 1
