@@ -20,10 +20,11 @@ def own_output(work: ChunkWork, assignment: Assignment, mode: OutputMode) -> Len
     The very same chunk where nothing changes; nothing where no column is left.
     """
     forwarded = _forwarded(work.data, assignment, mode)
-    left = _left_over(work, assignment) if mode == "forward_unmatched" else {}
+    left = _left_over(work, assignment) if mode == "forward_unmatched" and assignment.consumed else {}
     if left and not forwarded and not assignment.merges:
         return LensOutput(_only_rows(work.data, left))
-    forwarded.update({name: _masked(work.data, name, rows) for name, rows in left.items()})
+    for name, rows in left.items():
+        forwarded[name] = _masked(work.data, name, rows)
     if not assignment.mutates and not assignment.merges:
         if len(forwarded) == len(work.data.components) and not left:
             return LensOutput(work.chunk)

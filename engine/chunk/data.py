@@ -34,7 +34,7 @@ class Timeline:
         """Whether the times ascend in row order (equal neighbours allowed)."""
         if not self._sorted:
             values = self.ticks
-            self._sorted.append(bool(np.all(values[:-1] <= values[1:])))
+            self._sorted.append(tuid.all_true(values[:-1] <= values[1:]))
         return self._sorted[0]
 
     @property
@@ -42,7 +42,7 @@ class Timeline:
         """Whether each time is later than that of the row before."""
         if not self._strict:
             values = self.ticks
-            self._strict.append(bool((values[:-1] < values[1:]).all()))
+            self._strict.append(tuid.all_true(values[:-1] < values[1:]))
             if self._strict[0] and not self._sorted:
                 self._sorted.append(True)
         return self._strict[0]

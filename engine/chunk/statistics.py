@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -9,17 +11,19 @@ import pyarrow as pa
 from .data import ChunkData, Component, Timeline
 from .header import ChunkHeader, ComponentHeader, ComponentRange, TimelineHeader
 
+_OFFSET = struct.Struct("=i")
+
 
 def summarise(data: ChunkData) -> ChunkHeader:
     """The header of ``data``. Cost: a pass over each timeline, and over each validity bitmap with nulls."""
-    timelines = tuple(_timeline(t) for t in data.timelines)
+    timelines = tuple([_timeline(t) for t in data.timelines])
     return ChunkHeader(
         chunk_id=data.chunk_id,
         entity_path=data.entity_path,
         num_rows=data.num_rows,
         is_static=not data.timelines,
         timelines=timelines,
-        components=tuple(_component(c, data.timelines, timelines) for c in data.components),
+        components=tuple([_component(c, data.timelines, timelines) for c in data.components]),
     )
 
 
@@ -27,8 +31,8 @@ def is_semantically_empty(values: pa.ListArray) -> bool:
     """Whether every row is null or an empty list."""
     if len(values) == 0 or values.null_count == len(values):
         return True
-    offsets = np.frombuffer(values.buffers()[1], dtype=np.int32, count=len(values) + 1, offset=values.offset * 4)
-    if offsets[0] == offsets[-1]:
+    offsets, first = values.buffers()[1], 4 * values.offset
+    if _OFFSET.unpack_from(offsets, first) == _OFFSET.unpack_from(offsets, first + 4 * len(values)):
         return True
     return values.null_count > 0 and len(values.flatten()) == 0
 
@@ -52,7 +56,7 @@ def _component(
     values = component.values
     present = len(values) - values.null_count
     if present == len(values):
-        ranges = tuple(ComponentRange(h.start, h.end, present) for h in headers)
+        ranges = tuple([ComponentRange(h.start, h.end, present) for h in headers])
     elif present == 0:
         ranges = tuple(ComponentRange(None, None, 0) for _ in headers)
     else:

@@ -99,7 +99,13 @@ class FramedPayload:
     def load_data(self) -> ChunkData:
         """The chunk in the batch. Raises ``ReadError``, and ``ValueError`` for a batch that is none."""
         with open_briefly(self.path, self.version, self.held) as file:
-            data = self._encoded(self._locate(file, whole=True)).load_data_from(file)
+            found = self._locate(file, whole=True)
+            compression, size = self._sizes(found)
+            payload = found.payload
+            if payload is None:
+                payload = file.read(found.payload_offset, found.payload_size, what=_WHAT)
+        place = {"path": self.path, "offset": found.payload_offset, "what": _WHAT}
+        data = decode_chunk(decompress(payload, compression, size, **place), **place)
         if data.chunk_id != self.chunk_id:
             self._check_id(data.chunk_id.hex())
         return data
@@ -117,7 +123,8 @@ class FramedPayload:
     def _locate(self, file: PositionalFile, *, whole: bool = False) -> LocatedMessage:
         return locate(file, self.offset, self.size, whole=whole)
 
-    def _encoded(self, found: LocatedMessage) -> EncodedPayload:
+    def _sizes(self, found: LocatedMessage) -> tuple[Compression, int]:
+        """How the payload is compressed, and what it expands to."""
         message = found.message
         if message.encoding != messages.ENCODING_ARROW_IPC:
             raise ReadError(
@@ -129,6 +136,10 @@ class FramedPayload:
         compression = check_compression(message.compression, path=self.path, offset=self.offset)
         size = message.uncompressed_size if compression == Compression.LZ4 else found.payload_size
         check_sizes(found.payload_size, compression, size, path=self.path, offset=found.payload_offset, what=_WHAT)
+        return compression, size
+
+    def _encoded(self, found: LocatedMessage) -> EncodedPayload:
+        compression, size = self._sizes(found)
         return EncodedPayload(
             self.path,
             found.payload_offset,

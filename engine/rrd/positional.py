@@ -24,7 +24,7 @@ class PositionalFile:
     Use it as a context manager. Opening raises :class:`SourceMissingError`, reading :class:`ReadError`.
     """
 
-    __slots__ = ("_fd", "_status", "path", "size")
+    __slots__ = ("_fd", "_status", "_version", "path", "size")
 
     def __init__(self, path: str, descriptor: int | None = None) -> None:
         self.path = path
@@ -41,11 +41,12 @@ class PositionalFile:
             self.close()
             raise ReadError("not a file", path=path, hint="Give the path of a file; a folder or pipe can't be read.")
         self.size = status.st_size
+        self._version = _version_of(status)
 
     @property
     def version(self) -> str | None:
         """What tells this content from another under the same path: size, modification time and inode."""
-        return _version_of(self._status)
+        return self._version
 
     def check(self, version: str | None) -> None:
         """Raise :class:`ReadError` where the file is not of ``version`` any more; None and an empty one: it always is.
@@ -55,7 +56,13 @@ class PositionalFile:
         if not version:
             return
         status = os.fstat(self._fd)
-        if _version_of(status) == version.removesuffix(GROWING):
+        known = self._status
+        if version.removesuffix(GROWING) == self._version and (status.st_mtime_ns, status.st_size) == (
+            known.st_mtime_ns,
+            known.st_size,
+        ):
+            return
+        if version.removesuffix(GROWING) == _version_of(status):
             return
         size, time, inode = (int(n) for n in version.removesuffix(GROWING).split("-"))
         is_same_file = inode == status.st_ino or not _inodes_last(status.st_dev)

@@ -107,8 +107,8 @@ def test_headers_come_with_the_rows(spark: SparkSession, monkeypatch: pytest.Mon
     with_header = back(frame).filter(content="/b")
     without = back(frame.select("path", "offset", "size")).filter(content="/b")
     loads = []
-    real = FramedPayload._encoded
-    monkeypatch.setattr(FramedPayload, "_encoded", lambda self, found: loads.append(1) or real(self, found))
+    real = FramedPayload._sizes
+    monkeypatch.setattr(FramedPayload, "_sizes", lambda self, found: loads.append(1) or real(self, found))
     assert [c.entity_path for c in with_header.to_chunks(executor="inline")] == ["/b"]
     assert loads == []
     assert [c.entity_path for c in without.to_chunks(executor="inline")] == ["/b"]
