@@ -45,3 +45,12 @@ def check_expansion(compressed: int, uncompressed: int, *, path: str, offset: in
     """Return the declared ``uncompressed`` size if it is believable for ``compressed`` bytes, else raise."""
     cap = min(MAX_CHUNK_UNCOMPRESSED, max(FREE_EXPANSION, compressed * MAX_COMPRESSION_RATIO))
     return check_limit(uncompressed, cap, path=path, offset=offset, what=f"the uncompressed size of {what}")
+
+
+def is_text(name: str) -> bool:
+    """Whether a name from outside is text that can be written: with half a pair of surrogates, it is not UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -27,3 +27,13 @@ def spark() -> SparkSession:
     from chunkmill.engine.execution.session import get_session
 
     return get_session(master="local[2,4]")
+
+
+@pytest.fixture(params=["inline", "spark"])
+def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each executor, as the default."""
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+    monkeypatch.setenv("CHUNKMILL_EXECUTOR", request.param)
+    name: str = request.param
+    return name

@@ -10,6 +10,7 @@ from pathlib import Path, PurePath, PurePosixPath
 
 from ... import readers
 from ...readers.lerobot import is_dataset
+from ..bounded import is_text
 from ..errors import ReadError, SourceMissingError, UsageError
 from ..execution.folders import Folder
 from ..inputs.formats import FORMAT_OF_SUFFIX, Format, format_of_name, stem_of
@@ -88,7 +89,7 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
 def find_inputs(argument: str) -> Iterator[Input]:
     """The recordings that one argument stands for, in the order of their paths."""
     path = reading_location(argument)
-    if not _is_text(argument):
+    if not is_text(argument):
         raise UsageError(f"the name {argument!r} is not UTF-8", hint="Rename it: paths are text here.")
     if isinstance(path, ObjectUrl):
         yield from _in_store(path)
@@ -163,19 +164,11 @@ def _is_recording(path: Path) -> bool:
     if not path.is_file():
         is_link = path.is_symlink()
         _tell(path, "is a link to a file that does not exist" if is_link else "is not a file, and is passed over")
-    elif not _is_text(str(path)):
+    elif not is_text(str(path)):
         complain(f"{str(path)!r} has a name that is not UTF-8, and is passed over; rename it", kind="warning")
     else:
         return True
     return False
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _tell_unlisted(error: OSError) -> None:
@@ -191,7 +184,7 @@ def _check_output(output: str) -> None:
         raise UsageError(
             "an RRD is not written to standard output", hint="Name a file; one that is called '-' is './-'."
         )
-    if not _is_text(output):
+    if not is_text(output):
         raise UsageError(f"the name {output!r} is not UTF-8", hint="Choose another: paths are text here.")
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ..bounded import is_text
 from ..errors import ReadError, ReadWarning, SourceMissingError
 from ..locations import located
 from ..objects import ObjectUrl, bucket_of
@@ -151,7 +152,7 @@ class LocalListing(Listing):
             self._tell_link(path)
         elif not stat.S_ISREG(found.st_mode):
             self._tell("kind", path, f"{path} is not a file, and is passed over")
-        elif not _is_text(path):
+        elif not is_text(path):
             self._tell("name", folder, f"{path!r} has a name that is not UTF-8, and is passed over; rename it")
         else:
             files.append(Sight(path, found.st_size, found.st_mtime_ns))
@@ -193,13 +194,3 @@ class ObjectListing(Listing):
     def _tell_odd(self, url: ObjectUrl, message: str) -> None:
         if self._is_ours(url):
             self._tell("key", str(url), message)
-
-
-def _is_text(path: str) -> bool:
-    if path.isascii():
-        return True
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

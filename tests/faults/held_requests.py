@@ -5,12 +5,35 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import sys
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from unittest.mock import patch
+
+from chunkmill.engine import faults
+from chunkmill.engine.execution.folders import LocalFolder
 
 PATIENCE: Final = 60.0
 """Seconds that anything is held, or waited for."""
+
+
+_REACH: Final = faults.reach
+
+
+@contextlib.contextmanager
+def steps_through(
+    reach: Callable[..., None], around: Callable[[str, Callable[..., Any]], Callable[..., Any]], names: Sequence[str]
+) -> Iterator[None]:
+    """Have ``reach`` called at every durable step of this process, and operations on folders go through ``around``."""
+    users = [m for n, m in sys.modules.items() if n.startswith("chunkmill.") and getattr(m, "reach", None) is _REACH]
+    with contextlib.ExitStack() as patches:
+        for module in users:
+            patches.enter_context(patch.object(module, "reach", reach))
+        for name in names:
+            patches.enter_context(patch.object(LocalFolder, name, around(name, getattr(LocalFolder, name))))
+        yield
 
 
 @dataclass

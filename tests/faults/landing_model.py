@@ -29,13 +29,14 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from chunkmill.engine import Ingest, faults
+from chunkmill.engine import Ingest
 from chunkmill.engine.errors import WriteError
 from chunkmill.engine.execution.folders import LocalFolder
 from chunkmill.engine.ingest import landing
 from chunkmill.engine.ingest.quarantine import FileQuarantine
 from chunkmill.engine.recordings import RecordingStore
 from fault_content import digest_of_path, kept_content
+from held_requests import steps_through
 from landing_world import Contents, World
 
 MOST_BATCHES: Final = 60
@@ -85,7 +86,7 @@ class Cut:
     def armed(self) -> Iterator[None]:
         """From the cut on, nothing is written: what cleans up after a failure is not run by who is dead."""
 
-        def guarded(usual: Callable[..., Any]) -> Callable[..., Any]:
+        def guarded(_: str, usual: Callable[..., Any]) -> Callable[..., Any]:
             def call(folder: LocalFolder, *args: Any, **options: Any) -> Any:
                 if self.is_off and "lease" in folder.location.parts:
                     raise WriteError("it is over")
@@ -95,18 +96,8 @@ class Cut:
 
             return call
 
-        users = [
-            m for n, m in sys.modules.items() if n.startswith("chunkmill.") and getattr(m, "reach", None) is _REACH
-        ]
-        with contextlib.ExitStack() as patches:
-            for module in users:
-                patches.enter_context(patch.object(module, "reach", self.reach))
-            for name in ("put", "create", "new", "delete", "remove", "make"):
-                patches.enter_context(patch.object(LocalFolder, name, guarded(getattr(LocalFolder, name))))
+        with steps_through(self.reach, guarded, ("put", "create", "new", "delete", "remove", "make")):
             yield
-
-
-_REACH = faults.reach
 
 
 class Run:

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from chunkmill.engine import Ingest, faults
+from chunkmill.engine import Ingest
 from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.execution.folders import LocalFolder
 from chunkmill.engine.ingest.quarantine import FileQuarantine
@@ -46,7 +46,7 @@ from chunkmill.engine.store.kept import KeptFolder
 from chunkmill.readers import RrdReader
 from fault_content import content_of, digest_of_path, kept_content, rrd_contents
 from fault_world import recording
-from held_requests import PATIENCE, Gate, Server
+from held_requests import PATIENCE, Gate, Server, steps_through
 
 PAIRS: Final = {
     **dict.fromkeys(("ingest", "compact", "vacuum"), ("ingest", "compact", "vacuum")),
@@ -57,7 +57,6 @@ PAIRS: Final = {
 HOW: Final = {"local": ("stopped",), "s3": ("stopped", "late", "lost")}
 
 OLD, NEW = 3, 2
-_REACH: Final = faults.reach
 _STEPS: Final = ("put", "create", "new", "delete", "names", "get", "get_range", "remove")
 
 
@@ -150,14 +149,7 @@ class Places:
 
             return call
 
-        users = [
-            m for n, m in sys.modules.items() if n.startswith("chunkmill.") and getattr(m, "reach", None) is _REACH
-        ]
-        with contextlib.ExitStack() as patches:
-            for module in users:
-                patches.enter_context(patch.object(module, "reach", lambda point, _=None: gate.step(point)))
-            for name in _STEPS:
-                patches.enter_context(patch.object(LocalFolder, name, counted(name, getattr(LocalFolder, name))))
+        with steps_through(lambda point, _=None: gate.step(point), counted, _STEPS):
             yield
 
 

@@ -6,6 +6,7 @@ import json
 from typing import Any, Final
 from urllib.parse import unquote
 
+from ....engine.bounded import is_text
 from ....engine.limits import MAX_NESTING, MAX_SCHEMA_BYTES, MAX_SCHEMA_FIELDS
 from .decoded import SchemaError
 from .json_types import REST, JsonNode, Leaf, ListOf, Record
@@ -85,7 +86,7 @@ class _Builder:
         properties = schema.get("properties")
         if not isinstance(properties, dict) or not properties:
             return _ANY
-        if any("\0" in name or not _is_text(name) for name in properties):
+        if any("\0" in name or not is_text(name) for name in properties):
             raise SchemaError("the name of a property is no text")
         fields = tuple((name, self.build(child, above, depth + 1)) for name, child in properties.items())
         is_open = schema.get(REST, False) is not False or bool(schema.get("patternProperties"))
@@ -183,11 +184,3 @@ def _type_of(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _object(choice: Any) -> dict[str, Any]:
     return choice if isinstance(choice, dict) else {}
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -19,16 +19,6 @@ from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader
 
 
-@pytest.fixture(params=["inline", "spark"])
-def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each executor, as the default."""
-    if request.param == "spark":
-        request.getfixturevalue("spark")
-    monkeypatch.setenv("CHUNKMILL_EXECUTOR", request.param)
-    name: str = request.param
-    return name
-
-
 def chunks(number: int = 3) -> list[Chunk]:
     return [
         Chunk.from_columns(f"/arm/{i}", [TimeColumn("frame", sequence=[i])], [ComponentColumn("angle", [float(i)])])

@@ -16,16 +16,6 @@ from chunkmill.lenses import DeriveLens
 from chunkmill.readers import McapReader, RrdReader
 
 
-@pytest.fixture(params=["inline", "spark"])
-def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each executor, as the default."""
-    if request.param == "spark":
-        request.getfixturevalue("spark")
-    monkeypatch.setenv("CHUNKMILL_EXECUTOR", request.param)
-    name: str = request.param
-    return name
-
-
 def chunk(i: int) -> Chunk:
     return Chunk.from_columns(f"/arm/{i}", [TimeColumn("frame", sequence=[i])], [ComponentColumn("angle", [float(i)])])
 

@@ -189,13 +189,6 @@ def test_explain_shows_the_stage_and_what_passes_undecoded() -> None:
     assert "decoded by map(" in LazyChunkStream.from_iter([]).map(lambda c: c).explain()
 
 
-@pytest.fixture(params=["inline", "spark"])
-def executor(request: pytest.FixtureRequest) -> str:
-    if request.param == "spark":
-        request.getfixturevalue("spark")
-    return str(request.param)
-
-
 class Once:
     """An iterable that always gives the same iterator."""
 
