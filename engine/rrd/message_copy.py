@@ -12,7 +12,7 @@ import xxhash
 
 from ..errors import ReadError
 from .copying import copy_range, start_writing_back
-from .digest import damaged
+from .digest import damaged, digest_of
 from .framing import MESSAGE_HEADER_SIZE, MessageKind, message_header
 from .manifest_table import Numbers
 from .positional import PositionalFile
@@ -58,8 +58,15 @@ class MessageCopier:
             for start, stop in _runs(offsets, sizes):
                 self._copy(source, start, stop)
         else:
-            for offset, size, digest in zip(offsets.tolist(), sizes.tolist(), digests.to_pylist(), strict=True):
-                self.copy_one(source, offset, size, old_field, new_field, digest)
+            starts, stops = (offsets - np.uint64(MESSAGE_HEADER_SIZE)).tolist(), (offsets + sizes).tolist()
+            expected = digests.to_pylist()
+            for first, last in _windows(starts, stops):
+                rows = slice(first, last)
+                if stops[first] - starts[first] > _WINDOW:
+                    offset = starts[first] + MESSAGE_HEADER_SIZE
+                    self.copy_one(source, offset, stops[first] - offset, old_field, new_field, expected[first])
+                else:
+                    self._copy_window(source, starts[rows], stops[rows], old_field, new_field, expected[rows])
         self.flush()
 
     def copy_one(
@@ -82,7 +89,37 @@ class MessageCopier:
         if made.digest() != digest:
             raise damaged(source.path, offset)
 
-    def _write(self, data: bytes) -> None:
+    def _copy_window(
+        self,
+        source: PositionalFile,
+        starts: list[int],
+        stops: list[int],
+        old_field: bytes,
+        new_field: bytes,
+        digests: list[bytes | None],
+    ) -> None:
+        """Copy neighbours that go into the buffer together: one by one, 20,000 of 1 kB took twice as long."""
+        start, size = starts[0], stops[-1] - starts[0]
+        if self._filled + size > _WINDOW:
+            self.flush()
+        filled = self._filled + size
+        window = self._view[self._filled : filled]
+        done = os.preadv(source.fileno(), [window], start)
+        if done < size:
+            raise _shrank(source.path, start + done)
+        skipped = MESSAGE_HEADER_SIZE + len(old_field)
+        for at, stop, digest in zip(starts, stops, digests, strict=True):
+            rest = window[at - start + skipped : stop - start]
+            if digest is not None and digest_of(rest) != digest:
+                raise damaged(source.path, at + MESSAGE_HEADER_SIZE)
+            if old_field != new_field:
+                self._write(message_header(MessageKind.ARROW_MSG, len(rest) + len(new_field)) + new_field)
+                self._write(rest)
+        if old_field == new_field:
+            self._write(window)
+        self._filled = filled
+
+    def _write(self, data: bytes | memoryview) -> None:
         if len(self._pieces) >= _MOST_PIECES:
             self.flush()
         self._pieces.append(data)
@@ -138,6 +175,17 @@ def _runs(offsets: Numbers, sizes: Numbers) -> Iterator[tuple[int, int]]:
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(starts))[: len(first)] - 1
     yield from zip(starts[first].tolist(), stops[last].tolist(), strict=True)
+
+
+def _windows(starts: list[int], stops: list[int]) -> Iterator[tuple[int, int]]:
+    """Rows, from the first to before the last, of messages side by side that fill a buffer; a larger one by itself."""
+    first = 0
+    for row in range(1, len(starts)):
+        if starts[row] != stops[row - 1] or stops[row] - starts[first] > _WINDOW:
+            yield first, row
+            first = row
+    if starts:
+        yield first, len(starts)
 
 
 def _shrank(path: str, offset: int) -> ReadError:

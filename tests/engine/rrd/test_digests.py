@@ -97,6 +97,17 @@ def test_they_stay_when_the_recording_gets_another_name(tmp_path: Path) -> None:
     assert digests(tmp_path / "target.rrd") == digests(source)
 
 
+@pytest.mark.parametrize("recording_id", ["rec", "another"])
+def test_many_small_messages_among_large_ones(recording_id: str, tmp_path: Path) -> None:
+    many = [scalars(f"/{n % 3}", start=n) for n in range(1500)]
+    source = write_rrd(tmp_path / "source.rrd", [*many[:700], image(524_000), *many[700:], image(900_000), static()])
+    target = tmp_path / "target.rrd"
+    stream = RrdReader(source).stream().drop(content="/1")
+    stream.write_rrd(target, application_id="app", recording_id=recording_id, executor="inline")
+    assert verify_file(target) == WholeFile(1003, 4003, 1003)
+    assert digests(target) == made_of_bytes(target)
+
+
 def test_a_file_of_chunks_with_and_without(tmp_path: Path) -> None:
     source = tmp_path / "source.rrd"
     source.write_bytes(undigested(rrd_bytes(*CHUNKS)))
