@@ -183,8 +183,8 @@ def _apply(node: Node, values: pa.Array, tracking: Tracking) -> Groups | None:
             return Groups(values)
         case Constant(text):
             return Groups(pa.repeat(pa.scalar(text, pa.string()), len(values)))
-        case Call(name):
-            raise SelectorError(f"Unknown function: `{name}`")
+        case Call(name, arguments):
+            return Groups(_built_in(name, arguments or (), values))
         case _:
             return _converted(node, values, tracking)
 
@@ -277,6 +277,16 @@ def _marked(inner: Node, marks: str, values: pa.Array, tracking: Tracking) -> Gr
     if there is not None and found.offsets is not None:
         there = lists.any_in_group(there, found.offsets)
     return Groups(found.values, found.offsets, lists.both(found.valid, there))
+
+
+def _built_in(name: str, arguments: tuple[str, ...], values: pa.Array) -> pa.Array:
+    if name != "string_prefix":
+        raise SelectorError(f"Unknown function: `{name}`")
+    if len(arguments) != 1:
+        raise SelectorError(f"Wrong arguments for function: `{name}`")
+    if not pa.types.is_string(values.type):
+        raise SelectorError(f"Type mismatch in {name} input: expected StringArray, got {type_name(values.type)}")
+    return pc.binary_join_element_wise(arguments[0], values, "")
 
 
 def _called(node: Function, values: pa.Array, tracking: Tracking) -> Groups | None:

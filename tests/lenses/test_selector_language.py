@@ -56,6 +56,25 @@ def test_the_larger_grammar(query: str, text: str, source: pa.Array, expected: l
     assert str(Selector(text)) == text
 
 
+@pytest.mark.parametrize("expression", ['string_prefix("image/")', '. | string_prefix("image/")'])
+def test_a_prefix_stands_before_each_string(expression: str) -> None:
+    assert Selector(expression).execute(pa.array(["jpeg", None, ""])).to_pylist() == ["image/jpeg", None, "image/"]
+    assert Selector(expression).execute(pa.array([], pa.string())).type == pa.string()
+
+
+@pytest.mark.parametrize(
+    ("expression", "values", "message"),
+    [
+        ("string_prefix()", pa.array(["a"]), "Wrong arguments for function: `string_prefix`"),
+        ('string_prefix("a"; "b")', pa.array(["a"]), "Wrong arguments for function: `string_prefix`"),
+        ('string_prefix("a")', pa.array([1]), "Type mismatch in string_prefix input: expected StringArray, got Int64"),
+    ],
+)
+def test_a_prefix_is_for_strings(expression: str, values: pa.Array, message: str) -> None:
+    with pytest.raises(SelectorError, match=message):
+        Selector(expression).execute(values)
+
+
 def test_fixed_size_lists_in_rows() -> None:
     rows = pa.array([[[1, 2], [3, 4]], [None], [], None], pa.list_(pa.list_(pa.int64(), 2)))
     assert Selector("[0]").execute_per_row(rows).to_pylist() == [[1, 3], [None], [], None]
