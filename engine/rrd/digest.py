@@ -120,9 +120,9 @@ class VerifiedPayload(FramedPayload):
 
 def _is_as_written(found: LocatedMessage, encoded: EncodedPayload) -> bool:
     """Whether what lies around the payload of a message that was read whole is what a writer would put there."""
-    if not isinstance(found.payload, memoryview) or found.chunk_id is None:
+    whole = found.payload.obj if isinstance(found.payload, memoryview) else None
+    if not isinstance(whole, bytes) or found.chunk_id is None:
         return False
-    whole = found.payload.obj
     tail = message_tail(found.chunk_id, found.message.is_static)
     head = message_head(b"", encoded.compression, encoded.uncompressed_size, encoded.size)
     size = len(head) + encoded.size + len(tail)
