@@ -104,8 +104,9 @@ class FramedPayload:
             payload = found.payload
             if payload is None:
                 payload = file.read(found.payload_offset, found.payload_size, what=_WHAT)
-        place = {"path": self.path, "offset": found.payload_offset, "what": _WHAT}
-        data = decode_chunk(decompress(payload, compression, size, **place), **place)
+        path, offset = self.path, found.payload_offset
+        stream = decompress(payload, compression, size, path=path, offset=offset, what=_WHAT)
+        data = decode_chunk(stream, path=path, offset=offset, what=_WHAT)
         if data.chunk_id != self.chunk_id:
             self._check_id(data.chunk_id.hex())
         return data
