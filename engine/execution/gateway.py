@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from .jvm import Connection
 
@@ -168,9 +168,9 @@ def _end_accumulators(context: Any) -> None:
         return
     context._accumulatorServer = None
 
-    def end() -> NoReturn:
+    def end() -> None:
         server.server_close()
-        raise SystemExit  # of its thread
+        server._BaseServer__shutdown_request = True  # what ``shutdown`` sets before it waits
 
     server.server_shutdown = True
     server.service_actions = end

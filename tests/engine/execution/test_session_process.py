@@ -46,7 +46,9 @@ def rows(spark, function):
 """
 
 WHOLE = """
-import os
+import os, threading
+failed = []
+threading.excepthook = failed.append
 scratch = Path(os.environ["CHUNKMILL_SCRATCH"])
 (scratch / "plugin").mkdir()
 (scratch / "plugin" / "only_here.py").write_text("VALUE = 7")
@@ -70,6 +72,11 @@ assert [entry.name for entry in scratch.iterdir()] == ["plugin"], list(scratch.i
 stats = [process.read_text() for process in Path("/proc").glob("[0-9]*/stat")]
 children = [stat for stat in stats if stat.rpartition(") ")[2].split()[1] == str(os.getpid())]
 assert not children, children
+for thread in threading.enumerate():
+    if "serve_forever" in thread.name:
+        thread.join(5)
+        assert not thread.is_alive()
+assert not failed, failed
 print("done")
 """
 
