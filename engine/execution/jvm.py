@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -85,6 +85,14 @@ _CHATTER = re.compile(
 )
 
 
+_TRACE = b"Traceback (most recent call last):"
+_CHAINED = re.compile(rb"\s*$|During handling of the above exception|The above exception was the direct cause")
+_HUNG_UP = (b"EOFError", b"BrokenPipeError", b"ConnectionResetError")
+_FRAME = b'  File "'
+_FRAME_OF_SPARK = re.compile(rb'  File "(<frozen runpy>|[^"]*/pyspark/[^"]*|[^"]*/(socket|contextlib)\.py)"')
+_TRACE_LINES = 200
+
+
 class Connection(NamedTuple):
     """Where the JVM's gateway listens (TCP port on the loopback address), and the secret that it asks for."""
 
@@ -116,6 +124,36 @@ def java_flags(java: Java) -> list[str]:
 def class_path(home: Path) -> list[str]:
     """Spark's jars, one by one and always in the same order: a class archive holds for one class path only."""
     return [str(jar) for jar in sorted((home / "jars").glob("*.jar"))]
+
+
+def without_farewells(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Leave out the traces of pyspark's own processes that Spark has hung up on.
+
+    Spark's planner and the runner of a streaming source are processes that cannot be configured. When a session or a
+    query ends, and when nothing was asked of them for a minute, they fail in telling Spark that their socket has
+    ended. A trace is left out where all of its frames are theirs: Spark itself says what becomes of a task.
+    """
+    lines = iter(lines)
+    between: list[bytes] | None = None  # lines after a trace that was left out, which may join it to another
+    for line in lines:
+        if not line.startswith(_TRACE):
+            if between is not None and _CHAINED.match(line):
+                between.append(line)
+                continue
+            yield from (*(between or ()), line)
+            between = None
+            continue
+        trace = [line]
+        for following in lines:
+            trace.append(following)
+            if not following.startswith(b" ") or len(trace) > _TRACE_LINES:
+                break
+        frames = [entry for entry in trace if entry.startswith(_FRAME)]
+        if trace[-1].startswith(_HUNG_UP) and all(map(_FRAME_OF_SPARK.match, frames)):
+            between = []
+        else:
+            yield from (*(between or ()), *trace)
+            between = None
 
 
 class Jvm:
@@ -185,7 +223,7 @@ class Jvm:
         output = self.process.stdout
         assert output is not None
         try:
-            for line in iter(lambda: output.readline(1 << 16), b""):
+            for line in without_farewells(iter(lambda: output.readline(1 << 16), b"")):
                 self._last_lines.append(line.strip())
                 if self._connected and not _CHATTER.match(line):
                     os.write(2, line)

@@ -6,12 +6,13 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from chunkmill.engine.errors import SessionStartError
 from chunkmill.engine.execution import starting
-from chunkmill.engine.execution.jvm import write_logging
+from chunkmill.engine.execution.jvm import without_farewells, write_logging
 from chunkmill.engine.execution.session_conf import jvm_options
 from chunkmill.engine.execution.starting import await_master, await_server, check_environment, reason_of, start_error
 
@@ -88,6 +89,70 @@ def test_that_there_is_no_room_for_executors_is_the_one_thing_logged(tmp_path: P
     text = write_logging(tmp_path).read_text()
     assert "rootLogger.level = off" in text
     assert "Initial job has not accepted any resources" in text
+
+
+def hung_up_on(tmp_path: Path, module: str, *arguments: str) -> bytes:
+    """What a process of pyspark's prints when Spark connects to it, and closes the socket."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "spark"))
+        listener.listen()
+        environment = {
+            **os.environ,
+            "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+            "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+            "PYTHON_WORKER_FACTORY_SOCK_PATH": str(tmp_path / "spark"),
+            "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+        }
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen([sys.executable, "-m", module, *arguments], env=environment, **pipes)
+        assert process.stdout is not None
+        if arguments:  # a daemon, which listens itself
+            path = process.stdout.read(int.from_bytes(process.stdout.read(4), "big")).decode()
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(path)
+        else:
+            connection, _ = listener.accept()
+        with connection:
+            connection.recv(4, socket.MSG_WAITALL)
+        time.sleep(0.5 if arguments else 0)
+        return process.communicate(timeout=30)[1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("pyspark.sql.streaming.python_streaming_source_runner",),
+        ("pyspark.daemon", "pyspark.sql.worker.plan_data_source_read"),
+    ],
+)
+def test_what_pyspark_says_when_spark_has_hung_up_is_left_out(words: tuple[str, ...], tmp_path: Path) -> None:
+    said = hung_up_on(tmp_path, *words)
+    assert b"BrokenPipeError" in said
+    assert list(without_farewells([b"before\n", *said.splitlines(keepends=True), b"after\n"])) == [
+        b"before\n",
+        b"after\n",
+    ]
+
+
+def test_the_traces_of_others_are_shown() -> None:
+    frame = b'  File "%s", line 1, in f\n'
+    start, end = b"Traceback (most recent call last):\n", b"EOFError\n"
+    theirs = [start, frame % b"/x/lib/python3.11/site-packages/pyspark/daemon.py", b"    code = worker()\n", end]
+    chained = [b"\n", b"During handling of the above exception, another exception occurred:\n", b"\n"]
+    users = [start, theirs[1], frame % b"/jobs/job.py", end]
+    failed = [*theirs[:3], b"ValueError: 1\n"]
+    for shown in (
+        [b"a\n", *users, b"b\n"],
+        failed,
+        [*users, *chained, *failed],
+        [b"\n", *users, b"\n"],
+        [start],
+        users[:2],
+    ):
+        assert list(without_farewells(shown)) == shown
+    assert list(without_farewells([*theirs, *chained, *theirs, b"b\n"])) == [b"b\n"]
+    assert list(without_farewells([*theirs, *chained, *users])) == [*chained, *users]
+    assert list(without_farewells([*users, *chained, *theirs, b"b\n"])) == [*users, *chained, b"b\n"]
 
 
 @pytest.mark.timeout(120)
