@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -41,6 +42,9 @@ class _State:
     received_at: float | None = None
     waits_since: float | None = None
     raised: BaseException | None = None
+    is_in_import = False
+    """Whether it was raised in an import, which may have swallowed it."""
+    sending = threading.Lock()
     waits: frozenset[object] = frozenset()
     """The blocks of the main thread that wait for jobs of Spark."""
 
@@ -64,7 +68,9 @@ def interruptible() -> Iterator[None]:
             raise
         raise SystemExit(TERMINATED) from None
     finally:
-        _State.blocks -= 1
+        with _State.sending:
+            _State.blocks -= 1
+            _State.is_in_import &= _State.blocks > 0
         give_back(before)
 
 
@@ -154,12 +160,20 @@ def _end(number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
     now = time.monotonic()
-    if _State.received_at is not None and now - _State.received_at < _BOUNCE_SECONDS:
+    if _State.is_in_import:
+        _send_again(number, unless_over=True)
+        if interrupt_behind(sys.exception()) is not None:  # on its way, and what was begun is being cleared away
+            return
+    elif _State.received_at is not None and now - _State.received_at < _BOUNCE_SECONDS:
         return
     _State.waits_since = _State.waits_since or now
-    if _is_importing(frame) and now - _State.waits_since < _IMPORT_SECONDS:
-        _send_again(number)
-        return
+    if _is_importing(frame) and not _State.is_in_import:
+        if now - _State.waits_since < _IMPORT_SECONDS:
+            _send_again(number)
+            return
+        if _State.blocks:
+            _State.is_in_import = True
+            _send_again(number, unless_over=True)
     _State.received_at, _State.waits_since = now, None
     waits = _State.waits
     leave_connection()
@@ -178,10 +192,17 @@ def _is_importing(frame: FrameType | None) -> bool:
     return frame is not None
 
 
-def _send_again(number: int) -> None:
-    main = threading.main_thread().ident
-    assert main is not None
-    again = threading.Timer(_CANCEL_PERIOD, signal.pthread_kill, (main, number))
+def _send_again(number: int, *, unless_over: bool = False) -> None:
+    """Let the signal come once more, in a moment; ``unless_over``: not if the outermost block has ended by then."""
+
+    def send() -> None:
+        main = threading.main_thread().ident
+        assert main is not None
+        with _State.sending:
+            if _State.is_in_import or not unless_over:
+                signal.pthread_kill(main, number)
+
+    again = threading.Timer(_CANCEL_PERIOD, send)
     again.daemon = True
     again.start()
 

@@ -99,6 +99,32 @@ def test_an_import_comes_to_its_end_first(tmp_path: Path, monkeypatch: pytest.Mo
     assert sys.modules.pop("told_while_imported").whole is True
 
 
+def test_an_import_that_takes_too_long_is_broken_and_what_it_swallows_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pyarrow swallows it while it looks for pandas; what is being cleared away is left to end."""
+    monkeypatch.setattr(interrupts, "_IMPORT_SECONDS", 0.1)
+    body = "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(0.4)\n"
+    (tmp_path / "swallows.py").write_text(f"try:\n    exec({body!r})\nexcept BaseException:\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    done: list[str] = []
+
+    def work() -> None:
+        importlib.import_module("swallows")
+        try:
+            time.sleep(1.0)
+            done.append("all of it")
+        finally:
+            time.sleep(0.2)
+            done.append("cleared away")
+
+    with pytest.raises(SystemExit), interruptible():
+        work()
+    assert done == ["cleared away"]
+    time.sleep(0.2)  # nothing comes after the end
+    del sys.modules["swallows"]
+
+
 def test_a_fork_ends_as_if_nothing_had_been_changed() -> None:
     before = take_signals()
     try:
