@@ -36,7 +36,7 @@ def convert(job: ScaleJob) -> dict[str, Any]:
     """Do it; the session is started first, and counts by itself."""
     began = time.perf_counter()
     if job.master != "inline":
-        from chunkmill.engine.execution.session import running_session
+        from chunkmill.engine.spark import running_session
 
         running_session(job.master, None).range(1).count()
     started, cpu = time.perf_counter(), time.process_time()

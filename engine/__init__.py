@@ -23,12 +23,13 @@ if TYPE_CHECKING:
         TimeColumn,
     )
     from .errors import ChunkmillError, PipelineError, ReadError, ReadWarning, SessionError, UsageError, WriteError
-    from .execution.session import get_session, stop_session
+    from .execution.data_sources import get_session
     from .ingest import Ingest, IngestQuery
     from .pipelines import Pipeline, load_pipeline
     from .recordings import RecordingStore
     from .reports import RunReport, save_report
     from .rrd import StoreEntry
+    from .spark import stop_session
     from .store import ChunkStore, LazyStore, OptimizationProfile, StoreVersion, video
     from .stream import ContentFilter, LazyChunkStream, write_stores
     from .viewer import ViewerClient, send_chunks
@@ -55,7 +56,8 @@ _HOMES = {
         "UsageError",
         "WriteError",
     ),
-    ".execution.session": ("get_session", "stop_session"),
+    ".execution.data_sources": ("get_session",),
+    ".spark": ("stop_session",),
     ".ingest": ("Ingest", "IngestQuery"),
     ".pipelines": ("Pipeline", "load_pipeline"),
     ".recordings": ("RecordingStore",),

@@ -24,7 +24,7 @@ def data() -> Path:
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
     """The one Spark session of the suite: two cores, one retry of a failed task."""
-    from chunkmill.engine.execution.session import get_session
+    from chunkmill.engine import get_session
 
     return get_session(master="local[2,4]")
 

@@ -14,7 +14,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line and leave the process with its exit code."""
-    from ..execution.interrupts import INTERRUPTED, interruptible
+    from ..spark import INTERRUPTED, interruptible
 
     try:
         with interruptible():

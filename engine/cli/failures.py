@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import click
 
 from ..errors import ChunkmillError, UsageError
-from ..execution.interrupts import INTERRUPTED, TERMINATED, Terminated, interruptible, signal_since
 from ..locations import Location
+from ..spark import INTERRUPTED, TERMINATED, Terminated, interruptible, signal_since
 
 FAILED = 1
 BAD_USAGE = 2

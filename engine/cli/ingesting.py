@@ -15,7 +15,6 @@ import click
 
 from ..errors import UsageError
 from ..execution.choice import executor_name
-from ..execution.interrupts import Terminated, note_signal
 from ..ingest import Ingest, IngestListener, IngestQuery
 from ..ingest.durations import seconds_of
 from ..ingest.home import home_of
@@ -24,6 +23,7 @@ from ..ingest.log import IngestLog
 from ..ingest.quarantine import FileQuarantine
 from ..locations import located
 from ..recordings import RecordingStore
+from ..spark import Terminated, note_signal
 from ..store import OptimizationProfile
 from ..units import size as shown_size
 from .failures import exit_code, paragraph
@@ -66,7 +66,7 @@ def run_ingest(
         raise UsageError("--master and --conf are for Spark, and --executor inline runs without it")
     executor = executor or ("spark" if wants_spark else None)
     if executor_name(executor) == "spark":
-        from ..execution.session import start_ahead
+        from ..spark import start_ahead
 
         start_ahead(master, conf)
     bounds: dict[str, Any] = {}

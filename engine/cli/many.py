@@ -9,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ..execution.choice import executor_name
-from ..execution.interrupts import Terminated
 from ..execution.many import Recording, write_recordings
 from ..execution.runner import RunOptions, scratch_folder
 from ..ingest.digests import landed
@@ -17,6 +16,7 @@ from ..ingest.files import LandedFile
 from ..ingest.job_query import JobQuery
 from ..locations import Location, exists
 from ..reports import RunReport
+from ..spark import Terminated
 from ..stream.lazy_stream import plan_recording
 from .failures import complain
 from .inputs import Job

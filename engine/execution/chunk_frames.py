@@ -25,7 +25,7 @@ from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, ddl_of, frame_batch, fr
 from .part import PART_SUFFIX
 from .runner import scratch_folder
 from .scratch import ScratchFolder
-from .spark import Job, stage_of
+from .spark_stage import Job, stage_of
 from .staging import Staging
 from .work import Work
 

@@ -29,6 +29,7 @@ from ..chunk import Chunk
 from ..chunk.tuid import minting
 from ..errors import UsageError
 from ..rrd import EncodedPayload, FramedPayload, VerifiedPayload
+from ..spark import session_for_user
 from .frame_batches import batches_of, told_of
 from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, ddl_of, frame_row, payload_rows
 from .input_files import input_files
@@ -253,3 +254,28 @@ def register(spark: SparkSession) -> None:
     for name in FORMATS:
         made = type("ChunkDataSource", (_ChunkDataSource,), {"registered_name": name, "reader_type": reader_type})
         spark.dataSource.register(made)
+
+
+def get_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Return the session to run on; one of ours knows the data sources ``chunkmill.*`` (:data:`FORMATS`).
+
+    A session that the user has made is returned as it is, whatever its master, a Spark Connect one too. Otherwise
+    the one made here before is returned, and when there is none, one is made. When ``master`` or ``conf`` ask for
+    something else than what runs, ours is stopped and made again; the user's is kept, with a warning.
+
+    Parameters
+    ----------
+    master
+        A Spark master URL, ``sc://`` for Spark Connect; by default ``CHUNKMILL_MASTER``, else ``local[*]``.
+    conf
+        Spark settings; they win over ``spark-defaults.conf`` and over chunkmill's own.
+
+    Raises
+    ------
+    SessionStartError
+        No usable Java, or Spark did not start.
+    """
+    session, is_new = session_for_user(master, conf)
+    if is_new:
+        register(session)
+    return session

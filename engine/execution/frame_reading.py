@@ -24,7 +24,7 @@ from .frame_rows import COLUMNS, ORDER_COLUMNS, PLACE_COLUMNS, chunk_of_row
 from .part import PART_SUFFIX
 from .runner import scratch_folder
 from .scratch import ScratchFolder
-from .spark import rows_of
+from .spark_stage import rows_of
 from .staging import Staging
 
 if TYPE_CHECKING:

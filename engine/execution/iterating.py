@@ -184,7 +184,7 @@ def iterated_chunks(
     A unit is a split with the number of its source. Units are taken from their iterator as they are needed. What it
     raises, or a task, comes after the chunks before it. What is quarantined goes to its table at the end.
     """
-    from .session import running_session
+    from ..spark import running_session
 
     jobs = _Jobs(running_session(options.master, options.conf), units, work_of)
     told: list[Note] = []
@@ -272,7 +272,7 @@ class _Jobs(Generic[S]):
         units: Iterator[tuple[int, S]],
         work_of: Callable[[Sequence[tuple[int, S]], int], Work],
     ) -> None:
-        from .spark import cores_of, tries_of
+        from .spark_stage import cores_of, tries_of
 
         self.staging = Staging.within(scratch_folder())
         self.scratch = ScratchFolder(self.staging.local)
@@ -330,7 +330,7 @@ class _Jobs(Generic[S]):
     def _start(self, work: Work, count: int) -> None:
         from pyspark import InheritableThread
 
-        from .spark import run_spark
+        from .spark_stage import run_spark
 
         job = _SparkJob(self._begun + count)
         body = PiecesJob(work, self.staging.location, self._begun, self._tries)

@@ -85,8 +85,8 @@ def stages_at_once(options: RunOptions) -> int:
     """How many times as large a stage has to be so that every core of the cluster has some four tasks of it."""
     if executor_name(options.executor) == "inline":
         return 1
-    from .session import running_session
-    from .spark import cores_of
+    from ..spark import running_session
+    from .spark_stage import cores_of
 
     cores = cores_of(running_session(options.master, options.conf))
     return 1 if cores is None else max(1, -(-4 * cores // STAGE_TASKS))

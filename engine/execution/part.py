@@ -22,7 +22,7 @@ from ..faults import reach
 from ..phases import ENCODE, WRITE, Clock, measuring, phase
 from ..reports import SizeHistogram
 from ..rrd import ChunkEntry, MessageWriter, PassedRun, StoreEntry, WrittenChunks, keeping_open
-from .choice import tries_before
+from ..spark import tries_before
 from .chunk_rows import RowWriter
 from .failures import failure_to_dict, is_transient
 from .folders import OPEN_SUFFIX, Folder, NewFile

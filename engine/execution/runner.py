@@ -19,13 +19,13 @@ from ..locations import Location, local_path
 from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import FilePassage, StoreEntry
+from ..spark import interruptible
 from .choice import executor_name
 from .chunk_rows import Note, PartChunk, parse_rows
 from .commit import RrdCommit, commit_shards
 from .failures import failure_from_dict
 from .folders import Folder
 from .inline import run_inline
-from .interrupts import interruptible
 from .joined import JoinedWork
 from .part import PartJob
 from .passing import Passing, passage_of, passed_parts
@@ -176,8 +176,8 @@ def _batches(job: PartJob, tasks: Sequence[Task], options: RunOptions) -> Iterat
         return iter(())
     if executor_name(options.executor) == "inline":
         return run_inline(job, tasks)
-    from .session import running_session
-    from .spark import run_spark, slots_of, tries_of
+    from ..spark import running_session
+    from .spark_stage import run_spark, slots_of, tries_of
 
     spark = running_session(options.master, options.conf)
     slots = slots_of(spark)

@@ -20,8 +20,8 @@ from ..errors import ReadError, WriteError
 from ..failing import writing
 from ..locations import Location
 from ..objects import ObjectUrl, bucket_of
+from ..spark import interruptible
 from .folders import Folder, LocalFolder, ObjectFolder
-from .interrupts import interruptible
 from .processes import is_gone, this_process
 
 _MARK = ".chunkmill-"

@@ -59,8 +59,8 @@ def digest_files(files: Sequence[LandedFile], options: RunOptions) -> list[str |
     if executor_name(options.executor) == "inline" or sum(f.size for f in files) <= _ON_DRIVER:
         with ThreadPoolExecutor(max_workers=2, thread_name_prefix="chunkmill-digest") as pool:
             return list(pool.map(_tried, files))
-    from ..execution.session import running_session
-    from ..execution.spark import rows_of, stage_of
+    from ..execution.spark_stage import rows_of, stage_of
+    from ..spark import running_session
 
     spark = running_session(options.master, options.conf)
     stage = stage_of(spark, _DigestJob(tuple(files)), range(len(files) + 1), SPARK_SCHEMA)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from ..errors import SessionError
-from ..execution.interrupts import Terminated
 from ..execution.runner import RunOptions
 from ..failing import writing
 from ..recordings.lease import Lease
+from ..spark import Terminated
 from .checkpoint import Checkpoint
 from .files import LandedFile
 from .landing_log import LandingLog
@@ -101,7 +101,7 @@ class JobQuery:
         """Whether there is a Structured Streaming query to run them: a Spark Connect server could not call us back."""
         if self._run.executor == "inline":
             return False
-        from ..execution.session import running_session
+        from ..spark import running_session
         from .spark_query import is_connect
 
         return not is_connect(running_session(self._run.master, self._run.conf))

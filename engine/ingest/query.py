@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..errors import SessionError, SourceMissingError
-from ..execution.interrupts import Terminated, interruptible, raise_in_thread
 from ..execution.runner import RunOptions
 from ..locations import Location
 from ..recordings import StoreWriter
 from ..recordings.lease import Lease
+from ..spark import Terminated, interruptible, raise_in_thread
 from .batch import BatchRunner
 from .checkpoint import Checkpoint
 from .files import BatchResult, IngestListener, LandedFile

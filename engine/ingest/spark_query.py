@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import SessionError, UsageError
-from ..execution.interrupts import cancel_jobs_while, raise_in_thread
 from ..execution.runner import RunOptions
+from ..spark import cancel_jobs_while, raise_in_thread
 from .checkpoint import Checkpoint
 from .files import LandedFile
 from .landing_source import NAME, register_landing
@@ -146,7 +146,7 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def _session(run: RunOptions) -> SparkSession:
-    from ..execution.session import running_session
+    from ..spark import running_session
 
     spark = running_session(run.master, run.conf)
     if is_connect(spark):

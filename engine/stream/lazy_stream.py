@@ -306,7 +306,7 @@ class LazyChunkStream:
             raise UsageError("a frame with payload writes no parts", hint="Leave out `into` or `payload`.")
         plan = self._plan("spark")
         if spark is None:
-            from ..execution.session import get_session
+            from ..execution.data_sources import get_session
 
             spark = get_session()
         return chunk_frame(plan, spark, payload=payload, into=None if into is None else local_path(into))

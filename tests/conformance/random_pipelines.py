@@ -313,7 +313,7 @@ def _only(specs: Path, what: str, start: int) -> None:
     """What such a process does."""
     functions = {"own": own_rows, "peer": peer_rows}
     if what.startswith("local"):
-        from chunkmill.engine.execution.session import get_session
+        from chunkmill.engine import get_session
 
         get_session(master=what)
     executor = "spark" if what.startswith("local") else "inline"

@@ -21,14 +21,30 @@ FOUNDATION = (
 )
 
 # What each part may know, besides itself and the foundation.
-CORE = ("engine.chunk", "engine.rrd", "engine.reports", "engine.execution", "engine.stream", "engine.store")
+CORE = (
+    "engine.chunk",
+    "engine.rrd",
+    "engine.reports",
+    "engine.spark",
+    "engine.execution",
+    "engine.stream",
+    "engine.store",
+)
 MAY_IMPORT = {
     "engine.chunk": (),
     "engine.rrd": ("engine.chunk",),
     "engine.reports": (),
-    "engine.execution": ("engine.chunk", "engine.rrd", "engine.reports"),
-    "engine.stream": ("engine.chunk", "engine.rrd", "engine.reports", "engine.execution"),
-    "engine.store": ("engine.chunk", "engine.rrd", "engine.reports", "engine.execution", "engine.stream"),
+    "engine.spark": (),
+    "engine.execution": ("engine.chunk", "engine.rrd", "engine.reports", "engine.spark"),
+    "engine.stream": ("engine.chunk", "engine.rrd", "engine.reports", "engine.spark", "engine.execution"),
+    "engine.store": (
+        "engine.chunk",
+        "engine.rrd",
+        "engine.reports",
+        "engine.spark",
+        "engine.execution",
+        "engine.stream",
+    ),
     "engine.viewer": CORE,
     "engine.pipelines": ("engine.execution", "engine.stream"),
     "lenses": ("engine.chunk", "engine.stream"),
@@ -52,8 +68,8 @@ ANNOTATED_FROM_ABOVE = ("engine.chunk.chunk", "engine.stream.lazy_stream")
 
 # Where a library may be imported at all.
 HOME_OF_LIBRARY = {
-    "pyspark": ("engine.execution", "engine.ingest"),
-    "py4j": ("engine.execution", "engine.ingest"),
+    "pyspark": ("engine.spark", "engine.execution", "engine.ingest"),
+    "py4j": ("engine.spark", "engine.execution", "engine.ingest"),
     "prometheus_client": ("engine.ingest",),
     "click": ("engine.cli",),
     "rich": ("engine.cli", "engine.chunk"),

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SessionError, WriteError
-from chunkmill.engine.execution import grouped, many, packed, session
+from chunkmill.engine.execution import grouped, many, packed
 from chunkmill.engine.execution.joined import JoinedWork
 from chunkmill.engine.execution.many import Outcome, Recording, write_recordings
 from chunkmill.engine.execution.runner import RunOptions
 from chunkmill.engine.rrd import StoreEntry
+from chunkmill.engine.spark import session
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.engine.stream.lazy_stream import plan_recording
 from chunkmill.readers import McapReader, RrdReader

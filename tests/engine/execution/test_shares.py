@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from chunkmill.engine.execution import spark as spark_module
+from chunkmill.engine.execution import spark_stage as spark_module
 from chunkmill.engine.execution.chunk_rows import SPARK_SCHEMA, RowWriter, parse_rows
-from chunkmill.engine.execution.shares import shares
+from chunkmill.engine.execution.spark_stage import shares
 from chunkmill.engine.execution.work import Task
 from chunkmill.engine.limits import MIB
 from hypothesis import given

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.execution import spark as spark_module
+from chunkmill.engine.execution import spark_stage as spark_module
 from chunkmill.engine.store import OptimizationProfile, collecting
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.errors import WriteError
-from chunkmill.engine.execution import spark as spark_module
+from chunkmill.engine.execution import spark_stage as spark_module
 from chunkmill.engine.execution.passing import Regions
 from chunkmill.engine.execution.progress import ProgressState
 from chunkmill.engine.reports import RunReport

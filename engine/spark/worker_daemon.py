@@ -1,6 +1,6 @@
 """The daemon that Spark's Python workers fork from, with everything that a task needs imported before the fork.
 
-Spark starts it as ``python -m chunkmill.engine.execution.worker_daemon pyspark.worker``. A worker then begins with
+Spark starts it as ``python -m chunkmill.engine.spark.worker_daemon pyspark.worker``. A worker then begins with
 its modules in memory, shared with all others, instead of importing them itself, one after another for each core.
 
 Nothing here may start a thread: a fork copies only the one that forks. pyarrow's allocator and numpy's BLAS would

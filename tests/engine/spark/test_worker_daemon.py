@@ -12,7 +12,7 @@ import pytest
 _ENDED = """
 import socket, sys
 from pyspark import daemon
-from chunkmill.engine.execution.worker_daemon import ending_quietly
+from chunkmill.engine.spark.worker_daemon import ending_quietly
 ours, sparks = socket.socketpair()
 sparks.close()
 sys.exit(ending_quietly(daemon.worker)(ours, True))
@@ -28,7 +28,7 @@ def test_a_worker_whose_socket_spark_has_closed_ends_without_a_word() -> None:
 
 _FREED = """
 import resource
-from chunkmill.engine.execution.worker_daemon import keep_freed_memory
+from chunkmill.engine.spark.worker_daemon import keep_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(10):

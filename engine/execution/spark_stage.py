@@ -1,6 +1,8 @@
 """The Spark executor: a pipeline as ONE ``mapInArrow`` stage over a range of task numbers.
 
-What crosses the JVM is a number in and chunk rows out; files are opened, decoded and written inside the task.
+What crosses the JVM is a number in and chunk rows out; files are opened, decoded and written inside the task. Between
+two tasks a worker waits 10 to 20 ms for the JVM, more than a small split takes: where there are many splits, several
+neighbours are dealt to one Spark task. What a split is does not depend on it, nor does the output.
 """
 
 from __future__ import annotations
@@ -17,16 +19,18 @@ from typing import TYPE_CHECKING, Protocol, cast
 import pyarrow as pa
 
 from ..errors import SessionError
+from ..spark import Terminated, interrupt_behind, interruptible, is_local, waiting_for_jobs
 from .by_value import register_by_value, sending
 from .chunk_rows import SPARK_SCHEMA
-from .interrupts import Terminated, interrupt_behind, interruptible, waiting_for_jobs
-from .session_conf import is_local
-from .shares import shares
 from .work import Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+from itertools import accumulate
+from typing import Final
+
+from ..limits import MIB
 
 _TAG = "chunkmill"
 _SHARE_LOST = re.compile(r"Task (\d+) in stage")
@@ -210,3 +214,30 @@ def _missing_hint(module: str) -> str:
         f"The Python of the workers has no {module}. Install chunkmill there, and name that interpreter in "
         "PYSPARK_PYTHON before the session is made."
     )
+
+
+_MOST: Final = 4
+_MOST_BYTES: Final = 256 * MIB
+"""What one Spark task may hold: all of it is done again when its worker dies."""
+
+_LATER: Final = 8
+"""Shares that each slot may still get after one: bytes do not tell how long a task takes, and a slot that has several
+long ones must not be waited for."""
+
+
+def shares(sizes: Sequence[int], slots: int) -> list[int]:
+    """Where the shares of neighbouring tasks begin, and where the last ends, for ``slots`` that run at once.
+
+    ``sizes`` are those of the tasks, in source bytes.
+
+    >>> shares([20 << 20] * 40, 2)[:8]
+    [0, 2, 4, 6, 8, 10, 11, 12]
+    >>> shares([20 << 20] * 40, 16) == list(range(41))
+    True
+    """
+    starts = [0]
+    while (start := starts[-1]) < len(sizes):
+        most = min((len(sizes) - start) // (_LATER * slots), _MOST)
+        held = accumulate(sizes[start : start + most])
+        starts.append(start + max(1, sum(size <= _MOST_BYTES for size in held)))
+    return starts

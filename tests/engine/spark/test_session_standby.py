@@ -10,21 +10,21 @@ import time
 from pathlib import Path
 
 import pytest
-from chunkmill.engine.execution.session_conf import DAEMON_MODULE
-from chunkmill.engine.execution.standby import STANDBY_SOCKET, STANDBY_VARIABLE, end_standby, start_standby
+from chunkmill.engine.spark.session_conf import DAEMON_MODULE
+from chunkmill.engine.spark.standby import STANDBY_SOCKET, STANDBY_VARIABLE, end_standby, start_standby
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="workers fork on POSIX only")
 
 LISTING = """
 import os, sys, threading
-from chunkmill.engine.execution.worker_daemon import import_ahead
+from chunkmill.engine.spark.worker_daemon import import_ahead
 import_ahead()
 print(len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count())
 print(" ".join(sorted(sys.modules)))
 """
 COMPUTING = """
 import os
-from chunkmill.engine.execution.worker_daemon import import_ahead
+from chunkmill.engine.spark.worker_daemon import import_ahead
 import_ahead()
 for _ in range(4):
     child = os.fork()

@@ -1,4 +1,4 @@
-"""The process that makes the class archive: ``python -m chunkmill.engine.execution.archive_training JAVA_HOME``."""
+"""The process that makes the class archive: ``python -m chunkmill.engine.spark.archive_training JAVA_HOME``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .class_archive import ClassArchive
 from .gateway import environment
 from .java import find_java
 from .jvm import class_path
-from .session import get_session, stop_session
+from .session import session_for_user, stop_session
 from .session_conf import spark_home
 
 
@@ -28,7 +28,7 @@ def _train(names: Path) -> None:
     options = f"-Xshare:off -XX:DumpLoadedClassList={names}"
     try:
         with environment({"CHUNKMILL_SCRATCH": str(names.parent)}):
-            spark = get_session("local[2]", {"spark.driver.extraJavaOptions": options})
+            spark, _ = session_for_user("local[2]", {"spark.driver.extraJavaOptions": options})
         for _ in range(2):
             spark.range(0, 4, 1, 2).mapInArrow(_same, "id long").toArrow()
     finally:

@@ -18,7 +18,7 @@ from pathlib import Path
 from ..errors import SessionStartError
 
 DEFAULT_MASTER = "local[*]"
-DAEMON_MODULE = "chunkmill.engine.execution.worker_daemon"
+DAEMON_MODULE = "chunkmill.engine.spark.worker_daemon"
 
 _LEAN: dict[str, str] = {
     "spark.app.name": "chunkmill",

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ChunkmillError
 from .direct_session import session_folder
-from .gateway import (
-    detach,
-    environment,
-    hush,
-    is_stopped,
-    launched_process,
-    quiet_py4j,
-)
+from .gateway import detach, environment, hush, is_stopped, launched_process, quiet_py4j
 from .interrupts import give_back, keeping_interrupt, take_signals
 from .java import Java, find_java
 from .jvm import write_logging

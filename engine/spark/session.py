@@ -32,11 +32,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import ChunkmillError
-from .choice import check_not_in_task
 from .direct_session import DirectSession
 from .gateway import active_session, share_a_context
 from .scripted_session import ScriptedSession
 from .session_conf import starts_directly, wanted_master
+from .task import check_not_in_task
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,38 +56,26 @@ _reading: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 _own: _Own | None = None
 
 
-def get_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The session to run on; one of ours knows the data sources ``chunkmill.*`` (:mod:`.data_sources`).
+def session_for_user(master: str | None = None, conf: Mapping[str, str] | None = None) -> tuple[SparkSession, bool]:
+    """Return the session that a user works with, and whether it is one of ours that is given for the first time.
 
     A session that the user has made is returned as it is, whatever its master, a Spark Connect one too. Otherwise
     the one made here before is returned, and when there is none, one is made. When ``master`` or ``conf`` ask for
     something else than what runs, ours is stopped and made again; the user's is kept, with a warning.
 
-    Parameters
-    ----------
-    master
-        A Spark master URL, ``sc://`` for Spark Connect; by default ``CHUNKMILL_MASTER``, else ``local[*]``.
-    conf
-        Spark settings; they win over ``spark-defaults.conf`` and over chunkmill's own.
-
-    Raises
-    ------
-    SessionStartError
-        No usable Java, or Spark did not start.
+    Raises ``SessionStartError`` where there is no usable Java, or Spark does not start.
     """
     session = _session(master, conf, is_asked_for=True)
-    if session_is_ours(session) and session not in _reading:
-        from .data_sources import register
-
-        register(session)
+    is_new = session_is_ours(session) and session not in _reading
+    if is_new:
         _reading.add(session)
-    return session
+    return session, is_new
 
 
 def running_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The session of :func:`get_session`, for pipelines: they need no data sources, which take a while to register.
+    """Return the session of :func:`session_for_user`, for pipelines.
 
-    One that :func:`get_session` has given stays as it is, with a warning: frames of it are in the user's hands.
+    One that a user works with stays as it is, with a warning: frames of it are in the user's hands.
     """
     return _session(master, conf, is_asked_for=False)
 
@@ -130,7 +118,7 @@ def _begun(master: str | None, conf: Mapping[str, str] | None) -> _Own:
 
 
 def stop_session() -> None:
-    """Stop the session that :func:`get_session` made, if any, with its processes and files; leave the user's alone."""
+    """Stop the session that was made here, if any, with its processes and files; leave the user's alone."""
     global _own
     with _lock:
         own, _own = _own, None
@@ -139,7 +127,7 @@ def stop_session() -> None:
 
 
 def session_is_ours(spark: SparkSession) -> bool:
-    """Whether :func:`get_session` made this session, or the one that it shares its context with."""
+    """Whether this session was made here, or the one that it shares its context with."""
     if _own is None or _own.process != os.getpid():
         return False
     return share_a_context(spark, _own.made.session)

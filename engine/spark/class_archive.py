@@ -32,7 +32,7 @@ _DUMP_SECONDS = 600.0
 _UNUSED_SECONDS = 30 * 24 * 3600.0
 _RETRY_SECONDS = 24 * 3600.0
 _DUMP_HEAP = "-Xmx256m"
-_TRAINING = "chunkmill.engine.execution.archive_training"
+_TRAINING = "chunkmill.engine.spark.archive_training"
 
 
 def cache_folder() -> Path:

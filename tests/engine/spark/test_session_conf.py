@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from chunkmill.engine.execution.session_conf import (
+from chunkmill.engine.spark.session_conf import (
     is_local,
     jvm_options,
     session_conf,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.errors import SessionStartError
-from chunkmill.engine.execution import starting
-from chunkmill.engine.execution.jvm import without_farewells, write_logging
-from chunkmill.engine.execution.session_conf import jvm_options
-from chunkmill.engine.execution.starting import await_master, await_server, check_environment, reason_of, start_error
+from chunkmill.engine.spark import starting
+from chunkmill.engine.spark.jvm import without_farewells, write_logging
+from chunkmill.engine.spark.session_conf import jvm_options
+from chunkmill.engine.spark.starting import await_master, await_server, check_environment, reason_of, start_error
 
 PY4J = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
 : org.apache.spark.SparkException: Could not parse Master URL: 'local[x]'

@@ -1,0 +1,69 @@
+"""Spark's session: a JVM that starts quickly, workers that are ready, jobs that a signal cancels; nothing of chunks.
+
+The one place that knows private state of pyspark. The names below are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .interrupts import (
+        INTERRUPTED,
+        TERMINATED,
+        Terminated,
+        cancel_jobs_while,
+        interrupt_behind,
+        interruptible,
+        note_signal,
+        raise_in_thread,
+        signal_since,
+        waiting_for_jobs,
+    )
+    from .session import running_session, session_for_user, session_is_ours, start_ahead, stop_session
+    from .session_conf import is_local
+    from .task import check_not_in_task, in_task, tries_before
+
+_HOMES = {
+    ".interrupts": (
+        "INTERRUPTED",
+        "TERMINATED",
+        "Terminated",
+        "cancel_jobs_while",
+        "interrupt_behind",
+        "interruptible",
+        "note_signal",
+        "raise_in_thread",
+        "signal_since",
+        "waiting_for_jobs",
+    ),
+    ".session": ("running_session", "session_for_user", "session_is_ours", "start_ahead", "stop_session"),
+    ".session_conf": ("is_local",),
+    ".task": ("check_not_in_task", "in_task", "tries_before"),
+}
+
+__all__ = [
+    "INTERRUPTED",
+    "TERMINATED",
+    "Terminated",
+    "cancel_jobs_while",
+    "check_not_in_task",
+    "in_task",
+    "interrupt_behind",
+    "interruptible",
+    "is_local",
+    "note_signal",
+    "raise_in_thread",
+    "running_session",
+    "session_for_user",
+    "session_is_ours",
+    "signal_since",
+    "start_ahead",
+    "stop_session",
+    "tries_before",
+    "waiting_for_jobs",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
