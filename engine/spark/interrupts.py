@@ -25,7 +25,7 @@ TERMINATED: Final = 143
 """The exit codes of processes that Ctrl-C and SIGTERM have ended, as a shell gives them."""
 
 _CANCEL_PERIOD: Final = 0.05
-_IMPORT_SECONDS: Final = 1.5
+_IMPORT_SECONDS: Final = 1.0
 """How long a signal waits for the end of an import: broken in it, pyarrow goes on with half of pandas, say."""
 
 _BOUNCE_SECONDS: Final = 0.5
