@@ -15,8 +15,7 @@ from ..errors import ReadError, SourceMissingError, UsageError
 from ..execution.folders import Folder
 from ..inputs.formats import FORMAT_OF_SUFFIX, Format, format_of_name, stem_of
 from ..locations import Location, reading_location
-from ..objects import ObjectUrl
-from ..objects.matching import find_objects, is_one_object
+from ..objects import ObjectUrl, find_objects, is_one_object
 from .failures import complain
 
 _KINDS = ", ".join(sorted(FORMAT_OF_SUFFIX))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import SourceMissingError
 from ..locations import reading_location
-from ..objects.matching import find_objects, is_one_object
+from ..objects import find_objects, is_one_object
 
 
 def input_files(paths: Iterable[str], suffixes: tuple[str, ...]) -> list[str]:

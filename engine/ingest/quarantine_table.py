@@ -21,9 +21,7 @@ from ..errors import ReadError, WriteError
 from ..execution.folders import Folder
 from ..failing import write_error
 from ..locations import Location
-from ..objects import ObjectUrl
-from ..objects.failing import reading_object, writing_object
-from ..objects.storage_options import storage_options
+from ..objects import ObjectUrl, reading_object, storage_options, writing_object
 
 KEY: Final = "path"
 

@@ -1,25 +1,84 @@
-"""Object stores: URLs, reading by position, uploads, copies. Knows nothing of formats."""
+"""Object stores: URLs, reading by position, uploads, copies. Knows nothing of formats.
 
-from .bucket import Bucket, bucket_of
-from .copying import await_copy, copy_object, have_same_content, remove_object
-from .object_info import ObjectInfo
-from .remote_file import RemoteFile
-from .upload import Upload
-from .uploading import clear_uploads, upload_to
-from .url import ObjectUrl, is_url
+The names below are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .bucket import Bucket, ObjectInfo, bucket_of
+    from .copies import await_copy, copy_object, have_same_content, remove_object
+    from .credentials import storage_options
+    from .object_errors import reading_object, writing_object
+    from .patterns import FoundObject, find_objects, is_one_object
+    from .remote_file import LARGEST_WINDOW, RemoteFile
+    from .uploads import SMALLEST_PART, Upload, clear_uploads, upload_to
+    from .url import ObjectUrl, is_url
+
+_HOMES = {
+    ".bucket": (
+        "Bucket",
+        "ObjectInfo",
+        "bucket_of",
+    ),
+    ".copies": (
+        "await_copy",
+        "copy_object",
+        "have_same_content",
+        "remove_object",
+    ),
+    ".credentials": ("storage_options",),
+    ".object_errors": (
+        "reading_object",
+        "writing_object",
+    ),
+    ".patterns": (
+        "FoundObject",
+        "find_objects",
+        "is_one_object",
+    ),
+    ".remote_file": (
+        "LARGEST_WINDOW",
+        "RemoteFile",
+    ),
+    ".uploads": (
+        "SMALLEST_PART",
+        "Upload",
+        "clear_uploads",
+        "upload_to",
+    ),
+    ".url": (
+        "ObjectUrl",
+        "is_url",
+    ),
+}
 
 __all__ = [
     "Bucket",
+    "FoundObject",
+    "LARGEST_WINDOW",
     "ObjectInfo",
     "ObjectUrl",
     "RemoteFile",
+    "SMALLEST_PART",
     "Upload",
     "await_copy",
     "bucket_of",
     "clear_uploads",
     "copy_object",
+    "find_objects",
     "have_same_content",
+    "is_one_object",
     "is_url",
+    "reading_object",
     "remove_object",
+    "storage_options",
     "upload_to",
+    "writing_object",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,20 +1,46 @@
-"""One bucket, as this project uses it: ranges of objects, whole small objects, listings."""
+"""A bucket, as this project uses it: ranges of objects, whole small objects, listings."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from ..errors import MissingExtraError, ReadWarning, SourceMissingError, UsageError
-from .environment import CONNECT_SECONDS, REQUEST_SECONDS, is_unsigned, settings
-from .failing import reading_object, writing_object
-from .object_info import ObjectInfo
-from .s3_listing import list_s3
+from .credentials import CONNECT_SECONDS, REQUEST_SECONDS, is_unsigned, s3_client, settings
+from .object_errors import reading_object, writing_object
 from .url import EXTRAS, ObjectUrl, is_usable_key
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a store says of an object: its URL, its size in bytes, and a version that changes with its content.
+
+    ``modified_ns``: when it was last written, in ns since 1970; most stores tell whole seconds.
+    """
+
+    url: ObjectUrl
+    size: int
+    version: str | None
+    modified_ns: int
+
+    @classmethod
+    def of(cls, url: ObjectUrl, meta: Mapping[str, Any]) -> ObjectInfo:
+        """What the store's library says of the object ``url``."""
+        return cls(url, meta["size"], meta["e_tag"], _since_epoch(meta["last_modified"]))
+
+
+def _since_epoch(time: datetime) -> int:
+    """A time in ns since 1970."""
+    return (time - _EPOCH) // _MICROSECOND * 1000
+
 
 _RETRIES: Final = {
     "max_retries": 5,
@@ -132,7 +158,7 @@ class Bucket:
                     raise
             else:
                 return
-            for found in list_s3(self._url(prefix), last):
+            for found in _list_s3(self._url(prefix), last):
                 if not is_usable_key(found.url.key):
                     (odd or _warn)(found.url, _ODD.format(url=str(found.url)))
                 elif found.url.key not in since:
@@ -222,3 +248,19 @@ def _import(module: str, url: ObjectUrl) -> Any:
             path=str(url),
             hint=f"pip install 'chunkmill[{extra}]'",
         ) from error
+
+
+def _list_s3(folder: ObjectUrl, after: str = "") -> Iterator[ObjectInfo]:
+    """The objects below ``folder`` with keys behind ``after``, in the order of their keys, however these are written.
+
+    Left out are those whose keys end with a slash, and which hold nothing: they stand for folders. Raises what
+    ``botocore`` raises.
+    """
+    pages = s3_client().get_paginator("list_objects_v2")
+    below = f"{folder.key}/" if folder.key else ""
+    start = {"StartAfter": after} if after else {}
+    for page in pages.paginate(Bucket=folder.bucket, Prefix=below, **start):
+        for found in page.get("Contents", ()):
+            if found["Size"] or not found["Key"].endswith("/"):
+                url = ObjectUrl(folder.scheme, folder.bucket, found["Key"])
+                yield ObjectInfo(url, found["Size"], found["ETag"], _since_epoch(found["LastModified"]))

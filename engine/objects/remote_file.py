@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from ..errors import ReadError
 from ..limits import MIB
 from .bucket import Bucket, bucket_of
-from .failing import ObjectChangedError, reading_object
+from .object_errors import ObjectChangedError, reading_object
 from .url import ObjectUrl
 
 SMALLEST_WINDOW: Final = 64 * 1024

@@ -9,7 +9,7 @@ import xxhash
 
 from ..errors import WriteError
 from ..failing import writing
-from ..objects.upload import SMALLEST_PART
+from ..objects import SMALLEST_PART
 from ..phases import WRITE, passed_through, phase
 from .arrow_ipc import Compression
 from .arrow_message import message_head, message_tail, store_field

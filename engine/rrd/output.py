@@ -9,9 +9,7 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 
 from ..failing import writing
-from ..objects import ObjectUrl, Upload
-from ..objects.remote_file import LARGEST_WINDOW
-from ..objects.upload import SMALLEST_PART
+from ..objects import LARGEST_WINDOW, SMALLEST_PART, ObjectUrl, Upload
 from .copying import copy_range, start_writing_back
 from .positional import PositionalFile
 

@@ -12,8 +12,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from ...engine.errors import SourceMissingError
-from ...engine.objects import ObjectUrl, bucket_of, is_url
-from ...engine.objects.matching import find_objects, is_one_object
+from ...engine.objects import ObjectUrl, bucket_of, find_objects, is_one_object, is_url
 
 SUFFIXES: Final = (".parquet", ".parq", ".pq")
 """What a folder is searched for."""

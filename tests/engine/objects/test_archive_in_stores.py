@@ -19,7 +19,7 @@ from chunkmill.engine.ingest.digests import landed
 from chunkmill.engine.ingest.disposal import Disposal, SourceDone
 from chunkmill.engine.ingest.files import LandedFile
 from chunkmill.engine.locations import located
-from chunkmill.engine.objects import ObjectInfo, ObjectUrl, bucket_of, s3_copying
+from chunkmill.engine.objects import ObjectInfo, ObjectUrl, bucket_of, copies
 from s3_server import S3Server
 from test_disturbed_stores import DENIED, status
 from test_ingest_in_stores import parquet_bytes, put
@@ -125,7 +125,7 @@ class TestCopies:
     def test_a_large_object_is_copied_in_parts(
         self, s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(s3_copying, "LARGEST_COPY", 100 * 1024)
+        monkeypatch.setattr(copies, "LARGEST_COPY", 100 * 1024)
         data = os.urandom(1300 * 1024)
         place = {"Bucket": bucket[5:], "Key": "landing/a.mcap"}
         s3.client.put_object(
@@ -185,7 +185,7 @@ class TestCopies:
     def test_a_name_that_somebody_takes_in_that_moment_is_theirs(
         self, large: bool, s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(s3_copying, "LARGEST_COPY", 100 * 1024 if large else 1 << 30)
+        monkeypatch.setattr(copies, "LARGEST_COPY", 100 * 1024 if large else 1 << 30)
         data = os.urandom(200 * 1024)
         file = land(f"{bucket}/landing/a.mcap", data)
 
@@ -284,9 +284,9 @@ class TestOtherStores:
     def test_a_copy_that_the_store_has_only_begun_is_waited_for(
         self, ends: bool, container: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from chunkmill.engine.objects import Bucket, copying
+        from chunkmill.engine.objects import Bucket, copies
 
-        monkeypatch.setattr(copying, "_PATIENCE", 30 if ends else 0.1)
+        monkeypatch.setattr(copies, "_PATIENCE", 30 if ends else 0.1)
         looks = list[str]()
         find = Bucket.find
 

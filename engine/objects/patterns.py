@@ -1,4 +1,4 @@
-"""The objects that a URL means: one object, all below a prefix, or those that match a pattern."""
+"""Patterns: the objects that a URL means: one object, all below a prefix, or those that match a pattern."""
 
 from __future__ import annotations
 

@@ -1,12 +1,57 @@
-"""The environment's credentials and server as the plain settings that Lance takes them in."""
+"""The environment's credentials and servers: as ``boto3``'s client, and as the settings that Lance takes.
+
+Also how long a store is waited for.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import Any, Final
 
-from .environment import CONNECT_SECONDS, REQUEST_SECONDS, is_unsigned
 from .url import EXTRAS, ObjectUrl
+
+CONNECT_SECONDS: Final = 10
+REQUEST_SECONDS: Final = 120
+
+_SETTINGS: Final = ("AWS_", "AZURE_", "GOOGLE_")
+
+
+def settings() -> tuple[tuple[str, str], ...]:
+    """The variables of this moment from which credentials and servers are taken."""
+    return tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith(_SETTINGS)))
+
+
+def is_unsigned() -> bool:
+    """Whether S3 is asked without credentials, as public buckets are."""
+    return os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true")
+
+
+_clients: dict[tuple[int, tuple[tuple[str, str], ...]], Any] = {}
+
+
+def s3_client() -> Any:
+    """The client; made once in this process for each state of the environment. Threads may share it."""
+    key = (os.getpid(), settings())
+    if key not in _clients:
+        _clients[key] = _new_client()
+    return _clients[key]
+
+
+def _new_client() -> Any:
+    import boto3
+    from botocore import UNSIGNED
+    from botocore.config import Config
+
+    config = Config(
+        retries={"total_max_attempts": 6, "mode": "standard"},
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=REQUEST_SECONDS,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        signature_version=UNSIGNED if is_unsigned() else None,
+    )
+    return boto3.Session().client("s3", config=config, region_name=os.environ.get("AWS_REGION"))
+
 
 _PATIENCE: Final = {
     "client_max_retries": "5",

@@ -1,32 +1,106 @@
-"""Uploads to S3: in one request where the object is small, else as a multipart upload.
+"""Uploads: new objects, written front to end, which appear whole.
 
-Only ``boto3`` speaks the part of the protocol that copies ranges of objects inside the store.
+To S3 in one request where the object is small, else as a multipart upload: only ``boto3`` speaks the part of the
+protocol that copies ranges of objects inside the store. To other stores the bytes go through this process.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..errors import ChunkmillError
 from ..limits import MIB
-from .bucket import bucket_of
-from .failing import writing_object
-from .s3_client import s3_client
-from .upload import SMALLEST_PART, Upload
-from .url import ObjectUrl
-
-if TYPE_CHECKING:
-    from .bucket import Bucket
+from .bucket import Bucket, bucket_of
+from .credentials import s3_client
+from .object_errors import writing_object
+from .url import EXTRAS, ObjectUrl
 
 PART: Final = 8 * MIB
 COPIED_PART: Final = 512 * MIB
+SMALLEST_PART: Final = 5 * MIB
+"""Ranges below this are not worth a request to copy them, and S3 takes no smaller part but the last."""
+
 _PARTS_OF_A_SIZE: Final = 1000
 _AT_ONCE: Final = 3
+
+
+def upload_to(url: ObjectUrl) -> Upload:
+    """A new object at ``url``, to write front to end; it appears when it is finished, whole."""
+    bucket = bucket_of(url)
+    return S3Upload(url, bucket) if EXTRAS[url.scheme] == "s3" else StreamUpload(url, bucket)
+
+
+def clear_uploads(folder: ObjectUrl) -> None:
+    """Throw away the unfinished uploads below ``folder``. Only S3 keeps such until it is told."""
+    if EXTRAS[folder.scheme] == "s3":
+        _abort_uploads(folder)
+
+
+class Upload(io.RawIOBase):
+    """A new object, written front to end.
+
+    Guarantee: the object appears whole when :meth:`finish` returns, and not at all before; after :meth:`abort`, and
+    when neither is called, what was there before stays. Errors are ``WriteError``.
+    """
+
+    def __init__(self, url: ObjectUrl) -> None:
+        self.url = url
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    @abstractmethod
+    def write(self, data: Any, /) -> int:
+        """Append bytes; gives their number."""
+
+    def copy(self, source: ObjectUrl, version: str | None, offset: int, size: int) -> bool:  # noqa: ARG002
+        """Append a range of another object without fetching it; False where the store cannot do that."""
+        return False
+
+    def seal(self) -> None:
+        """Let everything written arrive, so that :meth:`finish` has nothing left to send."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Let the object appear."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Throw away what was written."""
+
+
+class StreamUpload(Upload):
+    """An object on its way to a store, in parts of 8 MiB, three at once."""
+
+    def __init__(self, url: ObjectUrl, bucket: Bucket) -> None:
+        super().__init__(url)
+        self._writer = bucket.open_writer(url.key, PART, _AT_ONCE)
+
+    def write(self, data: Any, /) -> int:
+        """Append bytes."""
+        view = memoryview(data).cast("B")
+        with writing_object(str(self.url)):
+            for begin in range(0, len(view), PART):
+                # The library holds on to what it is given, and the caller's buffer changes.
+                self._writer.write(bytes(view[begin : begin + PART]))
+        return len(view)
+
+    def finish(self) -> None:
+        """Let the object appear."""
+        with writing_object(str(self.url)):
+            self._writer.close()
+
+    def abort(self) -> None:
+        """Leave the upload unfinished: the store throws such away by itself."""
+        self._writer = None
 
 
 class S3Upload(Upload):
@@ -181,7 +255,7 @@ class S3Upload(Upload):
             self._threads.shutdown(wait=True, cancel_futures=True)
 
 
-def abort_uploads(folder: ObjectUrl) -> None:
+def _abort_uploads(folder: ObjectUrl) -> None:
     """Throw away the unfinished uploads below ``folder``, which killed processes have left."""
     with writing_object(str(folder)):
         client = s3_client()
