@@ -1,10 +1,8 @@
 """Lenses: columns made of other columns, by selectors."""
 
-from .applying import apply_lenses, apply_selector
 from .lens import DeriveLens, Lens, MutateLens
-from .lens_outputs import TIMELINE_TYPES
-from .lens_set import ContentPredicate, LensSet, OnError, Quarantine
-from .output_mode import OutputMode
+from .lens_outputs import TIMELINE_TYPES, OutputMode
+from .lens_set import ContentPredicate, LensSet, OnError, Quarantine, apply_lenses, apply_selector
 from .selector import UNITS, Selector, unit_factor
 from .work import LensOutput
 

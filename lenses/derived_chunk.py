@@ -10,12 +10,32 @@ import pyarrow.compute as pc
 
 from ..engine.chunk import Chunk, Component, Timeline, TimelineKind, building
 from ..engine.errors import LensError, SelectorError
-from . import scatter
 from .compiled import CompiledDerive, Selected
+from .lens_outputs import SpreadOutput
 from .selector import lists
 from .selector.type_names import type_name
-from .spreading import spread_components
-from .work import ChunkWork, LensOutput
+from .work import ChunkWork, LensOutput, exploded, is_one_each, source_rows
+
+
+def spread_components(spread: SpreadOutput, column: pa.ListArray) -> list[Component]:
+    """The fields of the structs in ``column`` (one a row) as components, those that hold anything.
+
+    Raises :class:`~chunkmill.engine.errors.SelectorError` where a row is not exactly one struct.
+    """
+    if not pa.types.is_struct(column.type.value_type) or not is_one_each(column):
+        raise SelectorError(f"components '{spread.prefix}*' need one struct a row, got {type_name(column.type)}")
+    structs = column.flatten()
+    fields = zip(structs.type, structs.flatten(), strict=True)
+    return [Component(spread.descriptor(f.name), _rows(v)) for f, v in fields if v.null_count < len(v)]
+
+
+def _rows(values: pa.Array) -> pa.ListArray:
+    """A row's instances: the elements of a list, or the one value that is none."""
+    if pa.types.is_list(values.type):
+        elements, offsets = lists.grouped(values, hidden=False)
+        return lists.list_array(elements, offsets, lists.validity_of(values))
+    return lists.list_array(values, np.arange(len(values) + 1, dtype=np.int32), lists.validity_of(values))
+
 
 _log = logging.getLogger(__name__)
 
@@ -131,7 +151,7 @@ class _Derived:
         if times.null_count:
             self.warn(name, f"{times.null_count:,} nulls became 0")
             times = pc.fill_null(times, 0)
-        if len(times) == len(column) and not scatter.is_one_each(column):
+        if len(times) == len(column) and not is_one_each(column):
             self.warn(name, "rows have none or several times, so times and rows do not belong together")
         return times
 
@@ -159,17 +179,17 @@ class _Scattered(_Derived):
                 continue
             if values is None:
                 continue
-            exploded = scatter.exploded(values, keep_empty=self.lens.keep_empty)
+            exploded_values = exploded(values, keep_empty=self.lens.keep_empty)
             if not out:
-                self.source_rows = scatter.source_rows(values, keep_empty=self.lens.keep_empty)
-            elif len(exploded) != len(out[0].values):
+                self.source_rows = source_rows(values, keep_empty=self.lens.keep_empty)
+            elif len(exploded_values) != len(out[0].values):
                 message = (
-                    f"Output component '{descriptor}' for entity `{self.entity}` produced {len(exploded)} rows, "
+                    f"Output component '{descriptor}' for entity `{self.entity}` produced {len(exploded_values)} rows, "
                     f"expected {len(out[0].values)} — row counts must be consistent across all output components"
                 )
                 self.errors.append(self.work.error(message, self.lens, selected))
                 continue
-            out.append(Component(descriptor, lists.without_hidden(exploded)))
+            out.append(Component(descriptor, lists.without_hidden(exploded_values)))
         return out
 
     def kept_timelines(self) -> tuple[Timeline, ...]:

@@ -49,7 +49,7 @@ Ints = npt.NDArray[np.integer[Any]]
 
 
 class Encoding(NamedTuple):
-    """What an encoding says of an image: its format, the bytes of a pixel in a row, and the rows for one of its height.
+    """An encoding of images: its format, the bytes of a pixel in a row, and the rows for one of its height.
 
     ``depth``: one channel that is shown as distance.
     """
@@ -124,7 +124,7 @@ def encoding_codes(encodings: pa.Array) -> pa.Array:
 
 
 def is_depth(codes: pa.Array) -> pa.Array:
-    """Which encodings are of depth images (bool); null for unknown ones."""
+    """Tell, for each encoding, whether it is of depth images (bool); null for unknown ones."""
     return _depths().take(codes)
 
 

@@ -1,11 +1,11 @@
-"""What a lens writes: component columns and timelines, each with the selector it comes from."""
+"""The outputs of a lens, component columns and timelines, each with its selector; and what becomes of other columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 
@@ -13,6 +13,20 @@ from ..engine.chunk import ComponentDescriptor, TimelineKind
 from ..engine.errors import check_argument
 from .selector import Selector, pipeline_of
 from .selector.syntax import Pipeline, pipeline_text
+
+OutputMode = Literal["drop_unmatched", "forward_unmatched", "forward_all"]
+"""Keep only what lenses make; also the columns that no lens reads; or all original columns."""
+
+
+def checked_mode(text: str) -> OutputMode:
+    """The mode called ``text``. Raises ``ValueError`` with the modes there are."""
+    check_argument("output_mode", text, str)
+    if text not in get_args(OutputMode):
+        raise ValueError(
+            f"Unknown output_mode '{text}', expected 'forward_all', 'forward_unmatched', or 'drop_unmatched'"
+        )
+    return cast("OutputMode", text)
+
 
 TIMELINE_TYPES = MappingProxyType(
     {
@@ -87,7 +101,7 @@ class SpreadOutput:
 
 @dataclass(frozen=True, slots=True)
 class ConstantOutput:
-    """What is the same for all rows: one row of a static chunk beside those that the lens makes."""
+    """A constant for all rows: one row of a static chunk beside those that the lens makes."""
 
     descriptor: ComponentDescriptor
     instances: pa.Array

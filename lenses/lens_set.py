@@ -1,27 +1,31 @@
-"""Lenses as one step of a pipeline."""
+"""Lenses as one step of a pipeline; lenses and selectors on one chunk."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any, Literal, Protocol, cast, get_args
 
-from ..engine.chunk import Chunk
+from ..engine.chunk import Chunk, Component
 from ..engine.chunk.column_descriptors import is_property
+from ..engine.chunk.columns import DescriptorLike, descriptor_of
 from ..engine.chunk.outline import Fate, Outline
-from ..engine.errors import LensError
-from .assignment import Assignment, assign
+from ..engine.errors import LensError, SelectorError
 from .compiled import CompiledLenses, as_lenses, check_lenses, compile_lenses
 from .derived_chunk import constant_output, derived_output
 from .lens import Lens
-from .output_mode import OutputMode, checked_mode
-from .own_chunk import own_output
+from .lens_outputs import OutputMode, checked_mode
+from .own_chunk import Assignment, assign, own_output, with_new_row_ids
+from .selector import Selector, pipeline_of
+from .selector.evaluation import execute_per_row
+from .selector.syntax import pipeline_text
 from .work import ChunkWork, LensOutput, joined
 
 _log = logging.getLogger(__name__)
 
 OnError = Literal["raise", "skip", "quarantine"]
-"""What to do with a chunk that a lens fails on: end the run, leave it out, or hand it over and leave it out."""
+"""The ways to treat a chunk that a lens fails on: end the run, leave it out, or hand it over and leave it out."""
 
 Quarantine = Callable[[Chunk, LensError], None]
 """Takes a chunk that failed, and why."""
@@ -166,7 +170,7 @@ class LensSet:
         return assignment
 
     def fate(self, outline: Outline) -> Fate:
-        """What becomes of a chunk, where that does not hang on what is in it."""
+        """Tell what becomes of a chunk, where that does not hang on what is in it."""
         if self.content is not None and not self.content.matches(outline.entity_path):
             return Fate.PASSED_ON
         if not is_property(outline.entity_path) and (
@@ -186,10 +190,10 @@ class LensSet:
         return f"lenses({'; '.join([lens.describe() for lens in self.lenses])}; {', '.join(shown)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _lens_set, (self.lenses, self.mode, self.content, self.on_error, self.quarantine)
+        return _new_lens_set, (self.lenses, self.mode, self.content, self.on_error, self.quarantine)
 
 
-def _lens_set(
+def _new_lens_set(
     lenses: tuple[Lens, ...],
     mode: str,
     content: ContentPredicate | None,
@@ -205,3 +209,55 @@ def _on_error(text: str, quarantine: Quarantine | None) -> OnError:
     if (text == "quarantine") != (quarantine is not None):
         raise ValueError("on_error='quarantine' and `quarantine`, which takes the chunks, go together")
     return cast("OnError", text)
+
+
+def apply_lenses(chunk: Chunk, lenses: Iterable[Lens] | Lens, output_mode: str = "forward_unmatched") -> list[Chunk]:
+    """The chunks that lenses make of ``chunk``, and the columns they do not consume; see :class:`LensSet`.
+
+    The chunk itself where no lens matches it.
+
+    Raises
+    ------
+    LensError
+        (a ``ValueError``) A selector does not fit the data, or two lenses write the same column.
+    ValueError
+        A lens has no output, or would overwrite its own input.
+    """
+    return _lens_set(as_lenses(lenses), output_mode).apply(chunk)
+
+
+@lru_cache(maxsize=64)
+def _lens_set(lenses: tuple[Lens, ...], output_mode: str) -> LensSet:
+    return LensSet(lenses, output_mode)
+
+
+def apply_selector(chunk: Chunk, source: DescriptorLike | str, selector: Selector | str) -> Chunk:
+    """``chunk`` with the component ``source`` (a name or descriptor) as ``selector`` gives it, all else the same.
+
+    The new chunk has new row ids; rows keep their order, the column its descriptor.
+
+    Raises :class:`~chunkmill.engine.errors.LensError` (a ``ValueError``) where the component is missing, or the
+    selector fails or gives nothing.
+    """
+    name = descriptor_of(source, "source").component
+    pipeline = pipeline_of(selector)
+    data = chunk.data
+    entity, text = data.entity_path, pipeline_text(pipeline)
+
+    def failed(message: str) -> LensError:
+        place = LensError(message, entity_path=entity, component=name, selector=text, chunk_id=chunk.id)
+        return joined((place,))
+
+    old = next((c for c in data.components if c.descriptor.component == name), None)
+    if old is None:
+        raise failed(f"Component '{name}' not found in chunk for entity `{entity}`")
+    try:
+        values = execute_per_row(pipeline, old.values)
+    except SelectorError as error:
+        raise failed(
+            f"Failed to apply operations to component '{name}' (entity: `{entity}`, input: `{name}`): {error.reason}"
+        ) from error
+    if values is None:
+        raise failed(f"No component outputs were produced for target entity `{entity}`")
+    new = tuple(Component(c.descriptor, values) if c is old else c for c in data.components)
+    return Chunk.from_data(with_new_row_ids(data.with_components(new)))

@@ -1,4 +1,4 @@
-"""One chunk under lenses: its columns, the results of selectors on them, and errors that say where."""
+"""One chunk under lenses: its columns, the results of selectors on them, lists as rows, and errors that say where."""
 
 from __future__ import annotations
 
@@ -10,11 +10,73 @@ import pyarrow as pa
 
 from ..engine.chunk import Chunk, ChunkData, Timeline, TimelineKind
 from ..engine.errors import LensError, SelectorError
-from . import scatter
-from .compiled import CompiledDerive, CompiledLenses, CompiledMutate, Selected
+from .compiled import CompiledDerive, CompiledLenses, CompiledMutate, Selected, SelectorResults
 from .selector import lists
 from .selector.type_names import type_name
-from .selector_table import SelectorResults
+
+
+def is_one_each(column: pa.ListArray) -> bool:
+    """Whether every row is a list of exactly one element."""
+    offsets = lists.offsets_of(column)
+    return column.null_count == 0 and bool((offsets[1:] - offsets[:-1] == 1).all())
+
+
+def is_at_most_one_each(column: pa.ListArray) -> bool:
+    """Whether no row has several elements."""
+    return bool((_lengths(column) <= 1).all())
+
+
+def source_rows(column: pa.ListArray, *, keep_empty: bool = True) -> npt.NDArray[np.int64] | None:
+    """The input row of each output row; None where every row gives one."""
+    lengths = _lengths(column)
+    if lengths.max(initial=0) <= 1 and (keep_empty or lengths.min(initial=1) == 1):
+        return None
+    if not keep_empty:
+        return np.repeat(np.arange(len(column), dtype=np.int64), lengths)
+    return np.repeat(np.arange(len(column), dtype=np.int64), np.maximum(lengths, 1))
+
+
+def exploded(column: pa.ListArray, *, keep_empty: bool = True) -> pa.ListArray:
+    """One list of one element for each element, null for a null one.
+
+    Null and empty rows stay one row each, or none without ``keep_empty``.
+    """
+    elements, offsets = lists.grouped(column, hidden=False)
+    present = lists.validity_of(elements)
+    lengths = offsets[1:] - offsets[:-1]
+    if lengths.min(initial=1) > 0 or not keep_empty:
+        return lists.list_array(elements, np.arange(len(elements) + 1, dtype=np.int32), present)
+    return _with_gaps(elements, lengths, present, lists.validity_of(column))
+
+
+def _with_gaps(
+    elements: pa.Array,
+    lengths: npt.NDArray[np.integer],
+    present: lists.Validity | None,
+    valid: lists.Validity | None,
+) -> pa.ListArray:
+    """:func:`exploded` where some rows have no element."""
+    counts = np.maximum(lengths, 1)
+    ends = np.cumsum(counts)
+    gaps = (ends - counts)[lengths == 0]
+    takes = np.ones(int(ends[-1]), dtype=np.int32)
+    takes[gaps] = 0
+    offsets = np.zeros(len(takes) + 1, dtype=np.int32)
+    np.cumsum(takes, out=offsets[1:])
+    shown = np.ones(len(takes), dtype=bool)
+    if present is not None:
+        shown[takes == 1] = present
+    if valid is not None:
+        shown[gaps] = valid[lengths == 0]
+    return lists.list_array(elements, offsets, shown)
+
+
+def _lengths(column: pa.ListArray) -> npt.NDArray[np.int32]:
+    offsets = lists.offsets_of(column)
+    lengths = offsets[1:] - offsets[:-1]
+    valid = lists.validity_of(column)
+    return lengths if valid is None else lengths * valid
+
 
 Rows = npt.NDArray[np.bool_]
 
@@ -44,7 +106,7 @@ class ChunkWork:
     _timelines: dict[tuple[str, int, str, TimelineKind], Timeline] = field(default_factory=dict)
 
     def column(self, lens: CompiledMutate | CompiledDerive, selected: Selected, what: str) -> pa.ListArray | None:
-        """What a selector of ``lens`` gives; None for nothing. Raises :class:`LensError` about ``what``."""
+        """Return what a selector of ``lens`` gives; None for nothing. Raises :class:`LensError` about ``what``."""
         try:
             found = self._results_on(lens.component).column(selected.slot)
             if found is None and selected.required:
@@ -68,7 +130,7 @@ class ChunkWork:
         return self._timelines[key]
 
     def _one_each(self, lens: CompiledDerive, selected: Selected) -> pa.Array | None:
-        """What a selector gives where that is one value a row; None where it is not, or fails."""
+        """Return what a selector gives where that is one value a row; None where it is not, or fails."""
         try:
             return self._results_on(lens.component).one_each(selected.slot)
         except SelectorError:
@@ -90,7 +152,7 @@ class ChunkWork:
         return self._parts[key]
 
     def rows_of(self, lens: CompiledDerive) -> Rows | None:
-        """Which rows the lens is for, one bool a row; None: all. Raises as :meth:`part` does."""
+        """Return the rows that the lens is for, one bool a row; None: all. Raises as :meth:`part` does."""
         if lens.condition is None:
             return None
         key = (lens.component, lens.condition.slot)
@@ -106,7 +168,7 @@ class ChunkWork:
         column = self.column(lens, condition, "condition")
         if column is None:
             return np.zeros(self.data.num_rows, bool)
-        if column.type.value_type != pa.bool_() or not scatter.is_at_most_one_each(column):
+        if column.type.value_type != pa.bool_() or not is_at_most_one_each(column):
             message = f"A condition must give one bool a row, got {type_name(column.type)}"
             raise self.error(message, lens, condition)
         rows = np.zeros(self.data.num_rows, bool)

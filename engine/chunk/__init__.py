@@ -2,14 +2,17 @@
 
 from .arrow_types import pickle_whole
 from .chunk import Chunk
-from .column_descriptors import ComponentColumnDescriptor, IndexColumnDescriptor
-from .column_selectors import ComponentColumnSelector, IndexColumnSelector
+from .column_descriptors import (
+    ComponentColumnDescriptor,
+    ComponentColumnSelector,
+    IndexColumnDescriptor,
+    IndexColumnSelector,
+)
 from .columns import ComponentColumn, ComponentColumnLike, TimeColumn, TimeColumnLike
-from .data import ChunkData, Component, Timeline
+from .data import ChunkData, Component, Payload, Timeline
 from .descriptor import ComponentDescriptor
 from .entity_path import parse_entity_path
 from .header import ChunkHeader, ComponentHeader, ComponentRange, TimelineHeader, TimelineKind
-from .payload import Payload
 from .schema import Schema
 from .tables import AUTO_INDEX
 

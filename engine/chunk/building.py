@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from ..errors import check_argument
 from .columns import ComponentColumnLike, TimeColumnLike, descriptor_of
-from .data import ChunkData, Component, Timeline
+from .data import ChunkData, Component, Timeline, wrap_each
 from .descriptor import ComponentDescriptor
 from .entity_path import join_parts, parse_entity_path
 from .header import TimelineKind
-from .wrapping import wrap_each
 
 
 def from_columns(

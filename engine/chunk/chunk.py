@@ -9,19 +9,29 @@ import pyarrow as pa
 
 from ..errors import ReadError
 from ..phases import DECODE, phase
-from . import building, sorbet, statistics, table_format, tuid
-from .above import lens_function
+from . import building, sorbet, table_format, tuid
 from .columns import ComponentColumnLike, DescriptorLike, TimeColumnLike
-from .data import ChunkData, Component, Timeline
+from .data import ChunkData, Component, Payload, Timeline, summarise, wrap_each
 from .descriptor import ComponentDescriptor
 from .entity_path import parse_entity_path
 from .header import ChunkHeader, TimelineKind
-from .payload import Payload
 from .tables import AUTO_INDEX, AutoIndex, Reading, batches_of, in_nanoseconds
-from .wrapping import wrap_each
 
 if TYPE_CHECKING:
     from ...lenses import Lens, Selector
+from collections.abc import Callable
+from importlib import import_module
+
+
+def lens_function(name: str) -> Callable[..., Any]:
+    """A function of the lenses package, by its name.
+
+    Lenses are made of chunks, and chunks have ``apply_lenses``: so the package is looked up by its name, when the
+    method is first called, and never imported from here.
+    """
+    package = __name__.rpartition(".engine.")[0]
+    function: Callable[..., Any] = getattr(import_module(f"{package}.lenses"), name)
+    return function
 
 
 class Chunk:
@@ -180,7 +190,7 @@ class Chunk:
     def header(self) -> ChunkHeader:
         """Ids, entity, timelines with ranges, components: computed from the columns when not known already."""
         if self._header is None:
-            self._header = statistics.summarise(self.data)
+            self._header = summarise(self.data)
         return self._header
 
     @property
@@ -196,7 +206,7 @@ class Chunk:
 
     @property
     def payload(self) -> Payload | None:
-        """Where the untouched payload lies; None for a chunk that was made or changed here."""
+        """The place of the untouched payload; None for a chunk that was made or changed here."""
         return self._payload
 
     @property

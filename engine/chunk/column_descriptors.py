@@ -1,14 +1,17 @@
-"""What a schema says of a column: read-only descriptors of timelines and components."""
+"""Columns of a schema: read-only descriptors of timelines and components, in order, and selectors of one of them."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import pyarrow as pa
 
+from ..errors import check_argument
 from .descriptor import ComponentDescriptor
+from .entity_path import parse_entity_path, split_parts
 from .header import TimelineKind
-from .natural_order import Key, path_order
 
 PROPERTIES = "/__properties"
 """The entity that holds what is true of a recording as a whole."""
@@ -105,3 +108,85 @@ class ComponentColumnDescriptor:
             f"Component: {self.component}",
         ]
         return "\n\t".join([*lines, "Static: true"] if self.is_static else lines)
+
+
+_TOKENS = re.compile(r"[0-9]+|[^0-9]", re.DOTALL)
+
+Key = tuple[tuple[bool, tuple[tuple[str, int, str], ...]], ...]
+
+
+@lru_cache(maxsize=65_536)
+def path_order(entity_path: str) -> Key:
+    """A sort key for entity paths: part by part, a parent before its children.
+
+    Runs of digits compare as numbers (those with leading zeros first, as text), letters of the English alphabet
+    without their case (``A`` before ``a`` where nothing else differs), other characters by code point. Parts that
+    start with two underscores come last among their siblings.
+
+    >>> sorted(["/__properties", "/b10", "/b2", "/b", "/B", "/"], key=path_order)
+    ['/', '/B', '/b', '/b2', '/b10', '/__properties']
+    """
+    return tuple(
+        (part.startswith("__"), tuple(map(_token, _TOKENS.findall(part)))) for part in split_parts(entity_path)
+    )
+
+
+def _token(token: str) -> tuple[str, int, str]:
+    if token[0] in "0123456789":
+        return "0", 0 if token[0] == "0" else len(token), token
+    return token.lower() if token.isascii() else token, 0, token
+
+
+class SelectorTypeError(TypeError, ValueError):
+    """A selector is none of the kinds that are understood."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ComponentColumnSelector:
+    """Selects one component of one entity.
+
+    >>> ComponentColumnSelector("world/arm/", "Scalars:scalars")
+    /world/arm:Scalars:scalars
+    """
+
+    entity_path: str
+    component: str
+
+    def __post_init__(self) -> None:
+        check_argument("component", self.component, str)
+        object.__setattr__(self, "entity_path", parse_entity_path(self.entity_path))
+
+    @classmethod
+    def parse(cls, text: str) -> ComponentColumnSelector:
+        """The selector written as ``<entity path>:<component>``; raises ``ValueError`` for other text.
+
+        >>> ComponentColumnSelector.parse("arm:Scalars:scalars").component
+        'Scalars:scalars'
+        """
+        if not text:
+            raise ValueError("Expected column selector, found empty string")
+        entity_path, colon, component = text.partition(":")
+        if not colon:
+            raise ValueError(f"Expected string in the form of `entity_path:component_type`, got: {text}")
+        return cls(entity_path, component)
+
+    def __repr__(self) -> str:
+        return f"{self.entity_path}:{self.component}"
+
+
+@dataclass(frozen=True, slots=True, repr=False, init=False)
+class IndexColumnSelector:
+    """Selects a timeline.
+
+    >>> IndexColumnSelector("frame")
+    Index(timeline:frame)
+    """
+
+    name: str
+
+    def __init__(self, index: str) -> None:
+        check_argument("index", index, str)
+        object.__setattr__(self, "name", index)
+
+    def __repr__(self) -> str:
+        return f"Index(timeline:{self.name})"

@@ -1,9 +1,11 @@
-"""The decoded content of a chunk: its columns, without any schema metadata."""
+"""The decoded content of a chunk: its columns, without any schema metadata; the header computed from them."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +13,7 @@ import pyarrow as pa
 
 from . import tuid
 from .descriptor import ComponentDescriptor
-from .header import TimelineKind
+from .header import ChunkHeader, ComponentHeader, ComponentRange, TimelineHeader, TimelineKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +160,98 @@ def ticks(times: pa.Array) -> npt.NDArray[np.int64]:
     if buffer is None or len(times) == 0:
         return np.empty(0, dtype=np.int64)
     return np.frombuffer(buffer, dtype=np.int64, count=len(times), offset=times.offset * 8)
+
+
+_OFFSET = struct.Struct("=i")
+
+
+def summarise(data: ChunkData) -> ChunkHeader:
+    """The header of ``data``. Cost: a pass over each timeline, and over each validity bitmap with nulls."""
+    timelines = tuple([_timeline(t) for t in data.timelines])
+    return ChunkHeader(
+        chunk_id=data.chunk_id,
+        entity_path=data.entity_path,
+        num_rows=data.num_rows,
+        is_static=not data.timelines,
+        timelines=timelines,
+        components=tuple([_component(c, data.timelines, timelines) for c in data.components]),
+    )
+
+
+def is_semantically_empty(values: pa.ListArray) -> bool:
+    """Whether every row is null or an empty list."""
+    if len(values) == 0 or values.null_count == len(values):
+        return True
+    offsets, first = values.buffers()[1], 4 * values.offset
+    if _OFFSET.unpack_from(offsets, first) == _OFFSET.unpack_from(offsets, first + 4 * len(values)):
+        return True
+    return values.null_count > 0 and len(values.flatten()) == 0
+
+
+def _span(ticks: npt.NDArray[np.int64], ascending: bool) -> tuple[int | None, int | None]:
+    if not len(ticks):
+        return None, None
+    if ascending:
+        return int(ticks[0]), int(ticks[-1])
+    return int(ticks.min()), int(ticks.max())
+
+
+def _timeline(timeline: Timeline) -> TimelineHeader:
+    start, end = _span(timeline.ticks, timeline.is_sorted)
+    return TimelineHeader(timeline.name, timeline.kind, start, end)
+
+
+def _component(
+    component: Component, timelines: tuple[Timeline, ...], headers: tuple[TimelineHeader, ...]
+) -> ComponentHeader:
+    values = component.values
+    present = len(values) - values.null_count
+    if present == len(values):
+        ranges = tuple([ComponentRange(h.start, h.end, present) for h in headers])
+    elif present == 0:
+        ranges = tuple(ComponentRange(None, None, 0) for _ in headers)
+    else:
+        mask = values.is_valid().to_numpy(zero_copy_only=False)
+        ranges = tuple(ComponentRange(*_span(t.ticks[mask], t.is_sorted), present) for t in timelines)
+    return ComponentHeader(component.descriptor, values.type, ranges, is_semantically_empty(values))
+
+
+class Payload(Protocol):
+    """The source of a chunk's record batch, for when somebody touches it. Payloads pickle."""
+
+    def load(self) -> pa.RecordBatch:
+        """Read, check and decode the record batch, with its Rerun schema metadata, as it was stored."""
+        ...
+
+
+class ColumnsPayload(Payload, Protocol):
+    """A payload that knows a shorter way to the columns."""
+
+    def load_data(self) -> ChunkData:
+        """Read, check and decode the chunk. Raises ``ValueError`` for a batch that is none."""
+        ...
+
+
+def wrap_each(values: pa.Array) -> pa.ListArray:
+    """Each value in a list of its own; a null becomes the list ``[None]``. A list array stays as it is.
+
+    >>> wrap_each(pa.array([1, None])).to_pylist()
+    [[1], [None]]
+    """
+    if pa.types.is_list(values.type):
+        return values
+    return pa.ListArray.from_arrays(pa.array(np.arange(len(values) + 1, dtype=np.int32)), values)
+
+
+def migrate_to_list(values: pa.Array) -> pa.ListArray:
+    """Like :func:`wrap_each`, but a null becomes a null row.
+
+    >>> migrate_to_list(pa.array([1, None])).to_pylist()
+    [[1], None]
+    """
+    if pa.types.is_list(values.type):
+        return values
+    if not values.null_count:
+        return wrap_each(values)
+    offsets = np.arange(len(values) + 1, dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=values.is_null())

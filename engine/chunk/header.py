@@ -1,7 +1,8 @@
-"""What is always known of a chunk: everything but its payload."""
+"""The header of a chunk: everything but its payload, always known; and a store's headers in a few lines."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -53,7 +54,7 @@ class TimelineHeader:
 
 @dataclass(frozen=True, slots=True)
 class ComponentRange:
-    """Where one component has values on one timeline: first and last time and the number of non-null rows."""
+    """The values of one component on one timeline: first and last time and the number of non-null rows."""
 
     start: int | None
     end: int | None
@@ -89,3 +90,33 @@ class ChunkHeader:
     is_static: bool
     timelines: tuple[TimelineHeader, ...]
     components: tuple[ComponentHeader, ...]
+
+
+def summarise_chunks(headers: Iterable[ChunkHeader]) -> str:
+    """One line for each chunk, sorted by entity path as text, static chunks first, then in the order given.
+
+    ::
+
+        {entity_path} rows={n} static={True|False} timelines=[{names}] cols=[{timelines and components}]
+
+    Names stand in single quotes without escapes. Headers from an RRD's footer lack components without any value,
+    so these lack here, too.
+
+    >>> summarise_chunks([])
+    ''
+    """
+    ordered = sorted(headers, key=lambda h: (h.entity_path.encode(), not h.is_static))
+    return "\n".join(map(_line, ordered))
+
+
+def _line(header: ChunkHeader) -> str:
+    timelines = [t.name for t in header.timelines]
+    columns = timelines + [c.descriptor.component for c in header.components]
+    return (
+        f"{header.entity_path} rows={header.num_rows} static={header.is_static} "
+        f"timelines=[{_names(timelines)}] cols=[{_names(columns)}]"
+    )
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in sorted(names, key=str.encode))

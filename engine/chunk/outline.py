@@ -1,4 +1,4 @@
-"""What a step makes of a chunk, as far as that can be said without looking into it."""
+"""The fate of a chunk in a step, as far as it can be said without looking into it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Outline:
 
 
 class Fate(Enum):
-    """What becomes of a chunk."""
+    """The outcome of a step for a chunk."""
 
     LEFT_OUT = 0
     PASSED_ON = 1

@@ -10,12 +10,11 @@ import pyarrow as pa
 
 from . import tuid
 from .arrow_types import alike
-from .data import ChunkData, Component, Timeline
+from .data import ChunkData, Component, Timeline, migrate_to_list
 from .descriptor import ComponentDescriptor
 from .entity_path import parse_entity_path
 from .header import TimelineKind
 from .migrations import migrate, text_metadata
-from .wrapping import migrate_to_list
 
 VERSION = "0.1.3"
 ROW_ID_NAME = "rerun.controls.RowId"
@@ -122,14 +121,14 @@ def taken_apart(batch: pa.RecordBatch) -> tuple[ChunkData, BatchLayout | None]:
 
 
 class BatchLayout(NamedTuple):
-    """Which columns of a batch are what: the timelines and components of a chunk, in its order; row ids come first."""
+    """The roles of a batch's columns: the timelines and components of a chunk, in its order; row ids come first."""
 
     entity_path: str
     timelines: tuple[tuple[int, str, TimelineKind], ...]
     components: tuple[tuple[int, ComponentDescriptor], ...]
 
     def chunk(self, batch: pa.RecordBatch, chunk_id: bytes) -> ChunkData | None:
-        """What :func:`from_record_batch` makes of a batch of this schema; None where it would refuse it."""
+        """Return what :func:`from_record_batch` makes of a batch of this schema; None where it would refuse it."""
         columns = batch.columns
         if columns[0].null_count or any(columns[i].null_count for i, _, _ in self.timelines):
             return None

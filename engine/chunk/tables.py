@@ -9,13 +9,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .data import ChunkData, Component, Timeline
+from .data import ChunkData, Component, Timeline, migrate_to_list
 from .descriptor import ComponentDescriptor
 from .entity_path import parse_entity_path
 from .header import TimelineKind
 from .migrations import text_metadata
 from .sorbet import rust_type_name
-from .wrapping import migrate_to_list
 
 
 class AutoIndex:
@@ -34,7 +33,7 @@ _INDEX_KINDS = ("index", "time")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How tables are read: ``index`` are the names of timelines, none for static data, None for what metadata says."""
+    """Options of reading: ``index`` are the names of timelines, none for static data, None for what metadata says."""
 
     index: tuple[str, ...] | None
     entity_path: str | None

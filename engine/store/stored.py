@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from ..chunk import Chunk, ChunkHeader
+from ..chunk.header import summarise_chunks
 from ..chunk.schema import Schema
-from ..chunk.summary import summarise_chunks
 from ..execution.shards import SHARD_BYTES
 from ..reports import RunReport
 from ..stream import LazyChunkStream

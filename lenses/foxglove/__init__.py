@@ -1,4 +1,4 @@
-"""What Foxglove's messages mean: lenses from decoded messages to Rerun's archetypes."""
+"""Foxglove's messages and their meaning: lenses from decoded messages to Rerun's archetypes."""
 
 from .mappings import foxglove_lenses
 

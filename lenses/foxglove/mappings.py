@@ -1,4 +1,4 @@
-"""What Foxglove's messages mean: one lens a message type, from the decoded message to Rerun's archetypes.
+"""Foxglove's messages and their meaning: one lens a message type, from the decoded message to Rerun's archetypes.
 
 Source of the types: the Foxglove schemas, https://docs.foxglove.dev/docs/sdk/schemas. A lens names the component that
 the messages come in, says from which of their fields Rerun's components are made, and which field is their time.
@@ -16,7 +16,7 @@ from .. import archetypes as to
 from ..blobs import blobs
 from ..lens import DeriveLens
 from ..selector import Selector
-from . import images, points, values, voxels
+from . import sensors, values
 
 _PACKAGES: Final = ("foxglove.", "foxglove::", "foxglove_msgs/msg/", "foxglove_msgs::msg::", "foxglove_msgs/")
 
@@ -92,14 +92,14 @@ def _raw_image(messages: str) -> DeriveLens:
     image = Selector(".")
     return (
         _of_camera(messages)
-        .where(image.pipe(images.is_known), otherwise="its encoding has no image format")
-        .to_component(to.IMAGE_FORMAT, image.pipe(images.formats))
-        .to_component(to.IMAGE_BUFFER, image.pipe(images.buffers))
+        .where(image.pipe(sensors.is_known_image), otherwise="its encoding has no image format")
+        .to_component(to.IMAGE_FORMAT, image.pipe(sensors.raw_image_formats))
+        .to_component(to.IMAGE_BUFFER, image.pipe(sensors.image_buffers))
     )
 
 
 def _point_cloud(messages: str) -> DeriveLens:
-    cloud = Selector(".").pipe(points.taken_apart)
+    cloud = Selector(".").pipe(sensors.cloud_points)
     return (
         _poses(_in_frame(messages), ".pose!", required=False)
         .where(cloud.pipe(Selector(".readable")), otherwise="its points have no x, y and z that can be read")
@@ -109,7 +109,7 @@ def _point_cloud(messages: str) -> DeriveLens:
 
 
 def _voxel_grid(messages: str) -> DeriveLens:
-    grid = Selector(".").pipe(voxels.taken_apart)
+    grid = Selector(".").pipe(sensors.grid_voxels)
     place, turn = Selector(".pose!.position"), Selector(".pose!.orientation")
     return (
         _in_frame(messages)
@@ -161,12 +161,12 @@ def _log(messages: str) -> DeriveLens:
 
 
 def _in_frame(messages: str) -> DeriveLens:
-    """What lies in the frame of the message."""
+    """Place a lens in the frame of the message."""
     return _timed(DeriveLens(messages)).to_component(to.COORDINATE_FRAME, ".frame_id")
 
 
 def _of_camera(messages: str) -> DeriveLens:
-    """What lies in the image plane of the camera whose frame the message names."""
+    """Place a lens in the image plane of the camera whose frame the message names."""
     frame = Selector(".frame_id").pipe(values.image_planes)
     return _timed(DeriveLens(messages)).to_component(to.COORDINATE_FRAME, frame)
 

@@ -1,4 +1,4 @@
-"""What fields of Foxglove's messages hold, as Rerun's components hold it: each function for a whole column at a time.
+"""Fields of Foxglove's messages as Rerun's components hold them: each function for a whole column at a time.
 
 The same messages come encoded as protobuf, JSON, ROS or FlatBuffers, so that an enumerated value may be a number or a
 struct with its name, a stamp's fraction ``nanos`` or ``nsec``, and bytes binary or a list.
@@ -61,7 +61,7 @@ def media_types(formats: pa.Array) -> pa.Array:
 
 
 def is_codec(formats: pa.Array) -> pa.Array:
-    """Which formats of videos are known."""
+    """Tell, for each format of a video, whether it is known."""
     return pc.is_in(pc.utf8_lower(texts(formats)), pa.array(list(CODECS)))
 
 
@@ -185,7 +185,7 @@ def channel(parts: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.uint32]:
 
 
 def is_calibrated(calibrations: pa.Array) -> pa.Array:
-    """Which camera calibrations have a 3x3 intrinsic matrix: nine numbers in ``K``."""
+    """Tell, for each camera calibration, whether it has a 3x3 intrinsic matrix: nine numbers in ``K``."""
     matrices = member(calibrations, *_MATRIX_FIELDS)
     if not (pa.types.is_list(matrices.type) or pa.types.is_fixed_size_list(matrices.type)):
         raise SelectorError(f"Invalid argument error: no list of numbers in `K`, got {type_name(matrices.type)}")

@@ -1,4 +1,4 @@
-"""What the common ROS messages mean: lenses from decoded messages to Rerun's archetypes.
+"""The common ROS messages and their meaning: lenses from decoded messages to Rerun's archetypes.
 
 :mod:`.messages` and :mod:`.sensors` declare them, one function a message type; the other modules hold what those need
 beyond selectors, as functions of whole arrays.

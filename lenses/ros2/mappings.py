@@ -1,4 +1,4 @@
-"""Which message types have a meaning, and which lenses say it."""
+"""The message types that have a meaning, and the lenses that say it."""
 
 from __future__ import annotations
 

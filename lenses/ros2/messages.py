@@ -6,11 +6,169 @@ https://github.com/ros2/geometry2. Each function takes the component that the de
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from .. import archetypes as to
+from ..blobs import Bytes, blobs, bytes_of
+from ..image_layout import FORMAT, U8, L
 from ..lens import DeriveLens
-from ..selector import Selector
-from . import grids, logs
+from ..selector import Selector, lists
 from .stamped import FRAME_ID, at_stamp, own_component
+
+LEVELS: Final = {
+    10: ("DEBUG", 0x808080FF),
+    20: ("INFO", 0x0080FFFF),
+    30: ("WARN", 0xFFA500FF),
+    40: ("ERROR", 0xFF0000FF),
+    50: ("CRITICAL", 0x8B0000FF),
+}
+"""The levels of ``rcl_interfaces/Log``, by Rerun's words and colours (RGBA); 50 is FATAL there."""
+
+_ROS_1: Final = {1: 10, 2: 20, 4: 30, 8: 40, 16: 50}
+
+
+@cache
+def _codes() -> pa.Array:
+    return pa.array(list(LEVELS), pa.int64())
+
+
+@cache
+def _words() -> pa.Array:
+    return pa.array([word for word, _ in LEVELS.values()])
+
+
+@cache
+def _colours() -> pa.Array:
+    return pa.array([colour for _, colour in LEVELS.values()], pa.uint32())
+
+
+_OTHER: Final = ("UNKNOWN", 0x808080FF)
+
+
+def _levels_of_ros_1(codes: pa.Array) -> pa.Array:
+    """The levels of ``rosgraph_msgs/Log`` as those of ROS 2; null for others."""
+    places = pc.index_in(codes.cast(pa.int64()), pa.array(list(_ROS_1), pa.int64()))
+    return pa.array(list(_ROS_1.values()), pa.int64()).take(places)
+
+
+def _levels(codes: pa.Array) -> pa.Array:
+    """The words for levels; ``UNKNOWN`` for others."""
+    return pc.fill_null(_words().take(pc.index_in(codes.cast(pa.int64()), _codes())), _OTHER[0])
+
+
+def _log_colours(codes: pa.Array) -> pa.Array:
+    """The colours (uint32, RGBA) of levels; grey for others."""
+    return pc.fill_null(
+        _colours().take(pc.index_in(codes.cast(pa.int64()), _codes())), pa.scalar(_OTHER[1], pa.uint32())
+    )
+
+
+def _lines(logs: pa.StructArray) -> pa.Array:
+    """``[name] message``.
+
+    >>> lines(pa.array([{"name": "planner", "msg": "ready"}])).to_pylist()
+    ['[planner] ready']
+    """
+    return pc.binary_join_element_wise("[", logs.field("name"), "] ", logs.field("msg"), "")
+
+
+RVIZ_MAP: Final = 10
+"""Rerun's code of the colour map that RViz gives to maps."""
+
+_MOST_VOXELS: Final = 16
+_MARKED: Final = 0xFF0000FF
+_FREE: Final = 0x00FF00FF
+
+
+def _has_all_cells(grids: pa.StructArray) -> pa.Array:
+    """Tell, for each grid, whether it has one byte for each of ``info.width`` times ``info.height`` cells."""
+    widths, heights = _sizes(grids)
+    return pa.array(np.diff(lists.offsets_of(blobs(grids.field("data")))) == widths * heights)
+
+
+def _cells(grids: pa.StructArray) -> pa.ListArray:
+    """The cells as lists of uint8, upper row first (ROS has the lower one first); unknown ones (-1) are 255.
+
+    All grids have to be whole.
+    """
+    widths, heights = _sizes(grids)
+    content, offsets = bytes_of(blobs(grids.field("data")))
+    flipped: Bytes = np.empty(int(offsets[-1] - offsets[0]), np.uint8)
+    shapes = np.stack([heights, widths])
+    borders = [0, *(np.flatnonzero((shapes[:, 1:] != shapes[:, :-1]).any(axis=0)) + 1).tolist(), len(grids)]
+    for begin, end in pairwise(borders):
+        source = content[offsets[begin] : offsets[end]].reshape(end - begin, *shapes[:, begin].tolist())
+        target = flipped[offsets[begin] - offsets[0] : offsets[end] - offsets[0]]
+        target.reshape(source.shape)[:] = source[:, ::-1]
+    return lists.list_array(pa.array(flipped), offsets - offsets[0], None)
+
+
+def _grid_formats(infos: pa.StructArray) -> pa.StructArray:
+    """The format of the cells of grids, by their ``info``: bytes of one channel."""
+    count = len(infos)
+    codes = [pa.nulls(count, pa.uint8()), *(pa.repeat(pa.scalar(code, pa.uint8()), count) for code in (L, U8))]
+    sizes = [infos.field(name).cast(pa.uint32()) for name in ("width", "height")]
+    return pa.StructArray.from_arrays([*sizes, *codes], fields=list(FORMAT))
+
+
+def _colour_maps(grids: pa.Array) -> pa.Array:
+    """RViz's colour map for each."""
+    return pa.repeat(pa.scalar(RVIZ_MAP, pa.uint8()), len(grids))
+
+
+def _has_all_columns(grids: pa.StructArray) -> pa.Array:
+    """Tell, for each grid, whether it has one number for each of ``size_x`` times ``size_y`` columns of voxels."""
+    across, along, _ = _voxel_sizes(grids)
+    return pa.array(np.diff(lists.offsets_of(grids.field("data"))) == across * along)
+
+
+def _known_voxels(grids: pa.StructArray) -> pa.StructArray:
+    """Structs with the voxels of each grid of which something is known.
+
+    ``indices`` are x, y and z of each, int32; ``colors`` and ``values`` tell marked ones (red, 1) from free ones
+    (green, 0). A column has two bits for each of at most 16 voxels, z and 16 above it: none is free, one is unknown,
+    both are marked. All grids have to be whole.
+    """
+    data = grids.field("data")
+    offsets = lists.offsets_of(data)
+    numbers = data.values.to_numpy(zero_copy_only=False).astype(np.uint32)
+    indices, marked, counts = [np.empty((0, 3), np.int32)], [np.empty(0, bool)], [0]
+    for across, along, up, begin, end in zip(*_voxel_sizes(grids), offsets[:-1], offsets[1:], strict=True):
+        columns = numbers[begin:end].reshape(int(along), int(across))[..., None]
+        heights = np.arange(min(int(up), _MOST_VOXELS), dtype=np.uint32)
+        bits = (columns >> heights & 1) + (columns >> (heights + _MOST_VOXELS) & 1)
+        y, x, z = np.nonzero(bits != 1)
+        indices.append(np.stack([x, y, z], axis=1).astype(np.int32))
+        marked.append(bits[y, x, z] == 2)
+        counts.append(len(x))
+    starts, both = np.cumsum(counts), np.concatenate(marked)
+    item = pa.list_(pa.field("item", pa.int32(), nullable=False), 3)
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(np.concatenate(indices).reshape(-1)), type=item)
+    columns = [flat, pa.array(np.where(both, _MARKED, _FREE).astype(np.uint32)), pa.array(both.astype(np.float32))]
+    return pa.StructArray.from_arrays(
+        [lists.list_array(column, starts, None) for column in columns], ["indices", "colors", "values"]
+    )
+
+
+def _half_opaque(grids: pa.Array) -> pa.Array:
+    """An opacity of one half for each."""
+    return pa.repeat(pa.scalar(0.5, pa.float32()), len(grids))
+
+
+def _voxel_sizes(grids: pa.StructArray) -> list[np.ndarray]:
+    return [pc.cast(grids.field(f"size_{axis}"), pa.int64()).to_numpy(zero_copy_only=False) for axis in "xyz"]
+
+
+def _sizes(grids: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
+    info = grids.field("info")
+    widths, heights = (pc.cast(info.field(n), pa.int64()).to_numpy(zero_copy_only=False) for n in ("width", "height"))
+    return widths, heights
 
 
 def transforms(message: str, *, static: bool) -> DeriveLens:
@@ -42,30 +200,30 @@ def occupancy_grid(message: str) -> DeriveLens:
     grid = Selector(".")
     return (
         at_stamp(DeriveLens(message))
-        .where(grid.pipe(grids.are_whole), otherwise="it does not have a cell for each of its width times its height")
+        .where(grid.pipe(_has_all_cells), otherwise="it does not have a cell for each of its width times its height")
         .to_component(to.COORDINATE_FRAME, FRAME_ID)
-        .to_component(to.GRID_DATA, grid.pipe(grids.cells))
-        .to_component(to.GRID_FORMAT, Selector(".info").pipe(grids.formats))
+        .to_component(to.GRID_DATA, grid.pipe(_cells))
+        .to_component(to.GRID_FORMAT, Selector(".info").pipe(_grid_formats))
         .to_component(to.GRID_CELL_SIZE, Selector(".info.resolution").cast("float32"))
         .to_component(to.GRID_TRANSLATION, Selector.pack(*(f"{place}.{axis}" for axis in "xyz")))
         .to_component(to.GRID_QUATERNION, Selector.pack(*(f"{turn}.{axis}" for axis in "xyzw")))
-        .to_component(to.GRID_COLORMAP, grid.pipe(grids.colour_maps))
+        .to_component(to.GRID_COLORMAP, grid.pipe(_colour_maps))
     )
 
 
 def voxel_grid(message: str) -> DeriveLens:
     """``nav2_msgs/VoxelGrid``: the cells that are known, marked ones red and of value 1, free ones green and of 0."""
     grid = Selector(".")
-    known = grid.pipe(grids.known_voxels)
+    known = grid.pipe(_known_voxels)
     return (
         at_stamp(DeriveLens(message))
-        .where(grid.pipe(grids.are_columns), otherwise="it does not have size_x times size_y columns")
+        .where(grid.pipe(_has_all_columns), otherwise="it does not have size_x times size_y columns")
         .to_component(to.COORDINATE_FRAME, FRAME_ID)
         .to_component(to.VOXEL_INDICES, known.pipe(Selector(".indices[]")))
         .to_component(to.VOXEL_SIZE, Selector.pack(*(f".resolutions.{axis}" for axis in "xyz")))
         .to_component(to.VOXEL_COLORS, known.pipe(Selector(".colors[]")))
         .to_component(to.VOXEL_VALUES, known.pipe(Selector(".values[]")))
-        .to_component(to.VOXEL_OPACITY, grid.pipe(grids.half_opaque))
+        .to_component(to.VOXEL_OPACITY, grid.pipe(_half_opaque))
         .to_component(to.VOXEL_TRANSLATION, Selector.pack(*(f".origin.{axis}" for axis in "xyz")))
     )
 
@@ -87,14 +245,14 @@ def log(message: str) -> DeriveLens:
 
 def log_of_ros_1(message: str) -> DeriveLens:
     """``rosgraph_msgs/Log``, likewise."""
-    return _line(at_stamp(DeriveLens(message)), Selector(".level").pipe(logs.of_ros_1))
+    return _line(at_stamp(DeriveLens(message)), Selector(".level").pipe(_levels_of_ros_1))
 
 
 def _line(log: DeriveLens, level: Selector) -> DeriveLens:
     lens = (
-        log.to_component(to.LOG_TEXT, Selector(".").pipe(logs.lines))
-        .to_component(to.LOG_LEVEL, level.pipe(logs.levels))
-        .to_component(to.LOG_COLOR, level.pipe(logs.colours))
+        log.to_component(to.LOG_TEXT, Selector(".").pipe(_lines))
+        .to_component(to.LOG_LEVEL, level.pipe(_levels))
+        .to_component(to.LOG_COLOR, level.pipe(_log_colours))
     )
     for field in ("file", "function", "line"):
         lens = lens.to_component(own_component("rcl_interfaces.msg.Log", field, prefix=False), f".{field}")

@@ -7,16 +7,136 @@ decoded messages are in, ``sensor_msgs.msg.Imu:message``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ...engine.errors import SelectorError
+from ...engine.limits import MAX_POINT_FIELDS
 from .. import archetypes as to
 from ..blobs import blobs
+from ..image_layout import encoding_codes, image_formats, is_depth
 from ..lens import DeriveLens
+from ..packed_points import ROS_TYPES, Alike, FieldTable, PackedPoints
 from ..selector import Selector, lists
-from . import images, points
+from ..selector.type_names import type_name
 from .stamped import FRAME_ID, at_stamp, image_plane, own_component
+
+_POSITION: Final = ("x", "y", "z")
+_TABLE: Final = {"name": pa.string(), "offset": pa.uint32(), "datatype": pa.uint8(), "count": pa.uint32()}
+_FIELD: Final = pa.struct([pa.field(name, kind, nullable=False) for name, kind in _TABLE.items()])
+
+
+def _unpacked(clouds: pa.StructArray) -> pa.StructArray:
+    """Clouds taken apart, as structs of
+
+    - ``readable``: whether the layout of the points makes sense (bool), and has not so many new fields that there would
+      be more than :data:`~chunkmill.engine.limits.MAX_POINT_FIELDS` of them together;
+    - ``positions``: x, y, z as float32, null without these fields, or where points have no bytes;
+    - ``fields``: a struct with the numbers of each other field, null for clouds without it or without a position.
+
+    Bytes behind the last whole point are left out, and of fields with several numbers the first is taken.
+    """
+    big_endian = clouds.field("is_bigendian").to_numpy(zero_copy_only=False)
+    steps = clouds.field("point_step").to_numpy(zero_copy_only=False)
+    groups = FieldTable(clouds.field("fields"), steps, ROS_TYPES, big_endian).groups()
+    readable = np.zeros(len(clouds), bool)
+    placed: list[Alike] = []
+    names: dict[str, None] = {}
+    for group in sorted(groups, key=lambda group: int(group.clouds[0])):
+        if group.layout is None:
+            continue
+        if group.layout.has(_POSITION):
+            new = [f.name for f in group.layout.fields if f.name not in names and f.name not in _POSITION]
+            if len(names) + len(new) > MAX_POINT_FIELDS:
+                continue
+            names.update(dict.fromkeys(new))
+            placed.append(group)
+        readable[group.clouds] = True
+    data = blobs(clouds.field("data"))
+    positions = PackedPoints(data, [g for g in placed if g.layout is not None and g.layout.step > 0])
+    points = PackedPoints(data, placed)
+    fields = pa.array([{}] * len(clouds), pa.struct([]))
+    if names:
+        fields = pa.StructArray.from_arrays([points.numbers(name) for name in names], list(names))
+    parts = [pa.array(readable), positions.vectors(_POSITION), fields]
+    return pa.StructArray.from_arrays(parts, ["readable", "positions", "fields"])
+
+
+def _field_table(fields: pa.Array) -> pa.ListArray:
+    """The descriptions of fields as Rerun has them: nothing in them null. Nothing is copied."""
+    inner = fields.values
+    columns = [inner.field(name) for name in _TABLE]
+    if [c.type for c in columns] != list(_TABLE.values()) or any(c.null_count for c in columns):
+        raise SelectorError(f"Invalid argument error: no descriptions of point fields in type {type_name(fields.type)}")
+    described = pa.StructArray.from_arrays(columns, fields=list(_FIELD))
+    buffers = fields.buffers()[:2]
+    kind = pa.list_(pa.field("item", _FIELD))
+    return pa.Array.from_buffers(kind, len(fields), buffers, fields.null_count, fields.offset, [described])
+
+
+RVL: Final = "application/rvl"
+"""The media type of depth images in RVL."""
+
+_H264: Final = 0x61766331
+"""Rerun's code of the codec H.264."""
+
+_PICTURE: Final = 1
+_VIDEO: Final = 2
+_RVL: Final = 3
+
+
+def _image_formats(images: pa.StructArray) -> pa.StructArray:
+    """Rerun's formats of ``sensor_msgs/Image`` by its width, height and encoding; null for unknown encodings."""
+    return image_formats(images.field("width"), images.field("height"), encoding_codes(images.field("encoding")))
+
+
+def _is_colour(encodings: pa.Array) -> pa.Array:
+    """Tell, for each encoding (string), whether it is of images in colour, or in YUV."""
+    return pc.fill_null(pc.invert(is_depth(encoding_codes(encodings))), False)
+
+
+def _is_depth(encodings: pa.Array) -> pa.Array:
+    """Tell, for each encoding (string), whether images have one channel, which is shown as depth."""
+    return pc.fill_null(is_depth(encoding_codes(encodings)), False)
+
+
+def _image_kinds(texts: pa.Array) -> pa.Array:
+    """Read what formats (string) of ``sensor_msgs/CompressedImage`` say, for the three functions below to look at."""
+    coded = texts.dictionary_encode()  # each distinct one is looked at once
+    return pa.array([_kind_of(text) for text in coded.dictionary.to_pylist()], pa.int8()).take(coded.indices)
+
+
+def _is_video(found: pa.Array) -> pa.Array:
+    """Tell which kinds are H.264 video."""
+    return pc.equal(found, _VIDEO)
+
+
+def _is_rvl(found: pa.Array) -> pa.Array:
+    """Tell which kinds are depth images in RVL, as compressed_depth_image_transport writes them."""
+    return pc.equal(found, _RVL)
+
+
+def _is_picture(found: pa.Array) -> pa.Array:
+    """Tell which kinds are anything else: files of their own, such as JPEG and PNG."""
+    return pc.equal(found, _PICTURE)
+
+
+def _rvl_media_types(texts: pa.Array) -> pa.Array:
+    """The media type of images in RVL, once for each."""
+    return pa.repeat(RVL, len(texts))
+
+
+def _kind_of(text: str) -> int:
+    """The kind by texts such as ``jpeg``, ``rgb8; png compressed bgr8`` and ``16UC1; compressedDepth RVL``."""
+    encoding, _, transport = text.lower().partition(";")
+    if encoding == "h264":
+        return _VIDEO if not transport else _PICTURE
+    _, depth, codec = transport.partition("compresseddepth")
+    return _RVL if encoding.strip() and depth and "rvl" in codec else _PICTURE
+
 
 _IMAGE_FRAME = Selector(FRAME_ID).pipe(image_plane)
 
@@ -84,10 +204,10 @@ def joy(message: str) -> tuple[DeriveLens, ...]:
 
 def image(message: str) -> tuple[DeriveLens, ...]:
     """``Image``: an image, or a depth image where its encoding has one channel. Its bytes stay as they are."""
-    encoding, pixels, layout = Selector(".encoding"), Selector(".data").pipe(blobs), Selector(".").pipe(images.formats)
+    encoding, pixels, layout = Selector(".encoding"), Selector(".data").pipe(blobs), Selector(".").pipe(_image_formats)
     stamped, unknown = at_stamp(DeriveLens(message)), "its encoding is none that Rerun has a format for"
-    colour = stamped.where(encoding.pipe(images.are_colour), otherwise=unknown)
-    depth = stamped.where(encoding.pipe(images.are_depth), otherwise=unknown)
+    colour = stamped.where(encoding.pipe(_is_colour), otherwise=unknown)
+    depth = stamped.where(encoding.pipe(_is_depth), otherwise=unknown)
     return tuple(
         lens.to_component(to.COORDINATE_FRAME, _IMAGE_FRAME).to_component(buffer, pixels).to_component(form, layout)
         for lens, buffer, form in (
@@ -99,19 +219,19 @@ def image(message: str) -> tuple[DeriveLens, ...]:
 
 def compressed_image(message: str) -> tuple[DeriveLens, ...]:
     """``CompressedImage``: an encoded image, a depth image in RVL, or a sample of H.264 video."""
-    kind, data = Selector(".format").pipe(images.kinds), Selector(".data").pipe(blobs)
-    picture = DeriveLens(message).where(kind.pipe(images.are_pictures)).to_component(to.ENCODED_IMAGE_BLOB, data)
+    kind, data = Selector(".format").pipe(_image_kinds), Selector(".data").pipe(blobs)
+    picture = DeriveLens(message).where(kind.pipe(_is_picture)).to_component(to.ENCODED_IMAGE_BLOB, data)
     depth = (
         DeriveLens(message)
-        .where(kind.pipe(images.are_rvl))
+        .where(kind.pipe(_is_rvl))
         .to_component(to.ENCODED_DEPTH_BLOB, data)
-        .to_component(to.ENCODED_DEPTH_MEDIA_TYPE, kind.pipe(images.rvl_media_types))
+        .to_component(to.ENCODED_DEPTH_MEDIA_TYPE, kind.pipe(_rvl_media_types))
     )
     video = (
         DeriveLens(message)
-        .where(kind.pipe(images.are_video))
+        .where(kind.pipe(_is_video))
         .to_component(to.VIDEO_SAMPLE, data)
-        .to_constant(to.VIDEO_CODEC, pa.array([images.H264], pa.uint32()))
+        .to_constant(to.VIDEO_CODEC, pa.array([_H264], pa.uint32()))
     )
     return tuple(at_stamp(lens).to_component(to.COORDINATE_FRAME, _IMAGE_FRAME) for lens in (picture, depth, video))
 
@@ -131,7 +251,7 @@ def camera_info(message: str) -> DeriveLens:
 
 def point_cloud(message: str) -> DeriveLens:
     """``PointCloud2``: positions, a component for each other field of the points, and the message as it is."""
-    cloud = Selector(".").pipe(points.unpacked)
+    cloud = Selector(".").pipe(_unpacked)
     lens = (
         at_stamp(DeriveLens(message))
         .where(cloud.pipe(Selector(".readable")), otherwise="its fields do not fit its points")
@@ -139,7 +259,7 @@ def point_cloud(message: str) -> DeriveLens:
         .to_component(to.POINT_POSITIONS, cloud.pipe(Selector(".positions[]")))
         .to_components("Points3D:", cloud.pipe(Selector(".fields")), archetype="rerun.archetypes.Points3D")
         .to_component(own_component(_CLOUD, "data", "Blob"), Selector(".data").pipe(blobs), nullable=False)
-        .to_component(own_component(_CLOUD, "fields"), Selector(".fields").pipe(points.field_table))
+        .to_component(own_component(_CLOUD, "fields"), Selector(".fields").pipe(_field_table))
     )
     for field in ("height", "width", "point_step", "row_step", "is_bigendian", "is_dense"):
         lens = lens.to_component(own_component(_CLOUD, field), f".{field}")

@@ -1,4 +1,4 @@
-"""What most ROS messages begin with: a time and a frame."""
+"""The beginning of most ROS messages: a time and a frame."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STAMP_TIMELINE: Final = "ros2_timestamp"
 """The timeline of the times in messages' headers."""
 
 IMAGE_PLANE: Final = "_image_plane"
-"""What the name of a camera's frame gets behind it as the name of the frame of its images."""
+"""The suffix that makes the name of a camera's frame that of the frame of its images."""
 
 FRAME_ID: Final = ".header.frame_id"
 

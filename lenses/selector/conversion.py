@@ -91,7 +91,7 @@ def nanoseconds(values: pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=64)
 def _stamp_places(kind: pa.StructType) -> tuple[int, int] | None:
-    """Where seconds and nanoseconds are among the fields of a struct."""
+    """Find seconds and nanoseconds among the fields of a struct."""
     names = [f.name for f in kind]
     whole = next((n for n in _SECONDS if n in names), None)
     rest = next((n for n in _FRACTIONS if n in names), None)

@@ -42,7 +42,7 @@ from .type_names import type_name
 
 
 class Groups(NamedTuple):
-    """What a stage makes of an array: group ``i`` owns ``values[offsets[i]:offsets[i + 1]]``, one each without offsets.
+    """An array in groups: group ``i`` owns ``values[offsets[i]:offsets[i + 1]]``, one each without offsets.
 
     ``valid`` has one bool a group; None: all are.
     """
@@ -85,7 +85,7 @@ class Rows:
         return self._one_each
 
     def start(self) -> Groups:
-        """What the first stage starts from."""
+        """Return what the first stage starts from."""
         return Groups(self.elements)
 
     @property
@@ -108,7 +108,7 @@ class Rows:
 
 
 class Tracking(NamedTuple):
-    """What stages keep track of besides the values: their groups, and the rows whose elements they started from."""
+    """Stages' record of more than the values: their groups, and the rows whose elements they started from."""
 
     groups: bool
     rows: Rows | None = None

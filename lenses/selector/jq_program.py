@@ -7,10 +7,19 @@ largest double, as in jq itself.
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
 import math
+import os
+import selectors
+import struct
+import subprocess
+import sys
+import threading
+import time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +27,108 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...engine.errors import SelectorError, UsageError
-from . import jq_process
+from ...engine.limits import MAX_JQ_ANSWER, MAX_JQ_MEMORY
 from .lists import Offsets
 from .syntax import Jq
 from .type_names import type_name
+
+_LENGTH = struct.Struct(">Q")
+_WORKER = Path(__file__).with_name("jq_worker.py")
+_START_SECONDS = 30.0
+_READ_BYTES = 1 << 20
+
+
+class JqProcess:
+    """One helper. Not for two threads at once."""
+
+    def __init__(self) -> None:
+        paths = os.pathsep.join(p for p in sys.path if p)
+        self.owner = os.getpid()
+        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, on a file of this package
+            [sys.executable, str(_WORKER), str(MAX_JQ_MEMORY)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        try:
+            self.ask(".", "[]", _START_SECONDS)
+        except SelectorError:
+            self.stop()
+            raise
+
+    def ask(self, program: str, text: str, seconds: float) -> str:
+        """The outputs of ``program`` on the elements in ``text``, as JSON: an array of arrays.
+
+        Raises :class:`SelectorError` with jq's message, or where no answer came in time; the helper is gone then.
+        """
+        body = json.dumps([program, text]).encode()
+        deadline = time.monotonic() + seconds
+        try:
+            stdin = self._process.stdin
+            assert stdin is not None
+            stdin.write(_LENGTH.pack(len(body)) + body)
+            stdin.flush()
+            size = _LENGTH.unpack(self._read(_LENGTH.size, deadline))[0]
+            if size > MAX_JQ_ANSWER:
+                self.stop()
+                raise SelectorError(f"jq program gave {size:,} bytes, more than the {MAX_JQ_ANSWER:,} allowed")
+            answer = json.loads(self._read(size, deadline))
+        except (TimeoutError, BrokenPipeError, EOFError) as error:
+            self.stop()
+            if isinstance(error, TimeoutError):
+                raise SelectorError(f"jq program did not finish within {seconds:g} s and was stopped") from None
+            raise SelectorError("jq program ended its process: it took too much memory, or crashed") from None
+        if "error" in answer:
+            raise SelectorError(f"jq program failed: {answer['error'].strip()}")
+        outputs: str = answer["outputs"]
+        return outputs
+
+    @property
+    def alive(self) -> bool:
+        """Whether this process started the helper, and it still runs."""
+        return self.owner == os.getpid() and self._process.poll() is None
+
+    def stop(self) -> None:
+        """Kill the helper."""
+        if self.owner == os.getpid():
+            self._process.kill()
+            self._process.communicate()
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        assert self._process.stdout is not None
+        handle = self._process.stdout.fileno()
+        out = bytearray()
+        with selectors.DefaultSelector() as ready:
+            ready.register(handle, selectors.EVENT_READ)
+            while len(out) < size:
+                if not ready.select(max(0.0, deadline - time.monotonic())):
+                    raise TimeoutError
+                piece = os.read(handle, min(_READ_BYTES, size - len(out)))
+                if not piece:
+                    raise EOFError
+                out += piece
+        return bytes(out)
+
+
+_lock = threading.Lock()
+_running: list[JqProcess] = []
+
+
+def ask(program: str, text: str, seconds: float) -> str:
+    """:meth:`JqProcess.ask` of this process's helper, started where there is none."""
+    with _lock:
+        if not (_running and _running[0].alive):
+            _running[:] = [JqProcess()]
+        return _running[0].ask(program, text, seconds)
+
+
+@atexit.register
+def _stop() -> None:
+    for process in _running:
+        process.stop()
+    _running.clear()
+
 
 _PIECE = 1024
 """Elements in one request: the time limit is for this many."""
@@ -46,7 +153,7 @@ def run_jq(node: Jq, values: pa.Array) -> tuple[pa.Array, Offsets]:
     counts = np.zeros(len(values) + 1, dtype=np.int64)
     for start in range(0, len(values), _PIECE):
         piece = plain.slice(start, _PIECE)
-        answer = json.loads(jq_process.ask(node.program, to_json(piece), node.seconds))
+        answer = json.loads(ask(node.program, to_json(piece), node.seconds))
         counts[start + 1 : start + 1 + len(piece)] = [len(each) for each in answer]
         for each in answer:
             outputs.extend(each)

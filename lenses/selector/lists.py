@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ...engine.errors import SelectorError
 
 Offsets = npt.NDArray[np.integer[Any]]
-"""Where groups start, and behind the last one where it ends: one more than there are groups."""
+"""The starts of groups and the end of the last one: one more than there are groups."""
 
 Validity = npt.NDArray[np.bool_]
 
@@ -44,7 +44,7 @@ def both(a: Validity | None, b: Validity | None) -> Validity | None:
 
 
 def any_in_group(valid: Validity, offsets: Offsets) -> Validity:
-    """Which groups are empty or hold at least one valid element."""
+    """Tell, for each group, whether it is empty or holds at least one valid element."""
     total = np.zeros(len(valid) + 1, dtype=np.int64)
     np.cumsum(valid, out=total[1:])
     starts, ends = offsets[:-1], offsets[1:]
@@ -90,7 +90,7 @@ def grouped(values: pa.Array, *, hidden: bool) -> tuple[pa.Array, Offsets]:
 
 
 def _spanned(values: pa.ListArray) -> pa.Array:
-    """What lies between the first and the last list's end."""
+    """Return what lies between the start of the first list and the end of the last."""
     offsets = offsets_of(values)
     return values.values.slice(int(offsets[0]), int(offsets[-1]) - int(offsets[0]))
 

@@ -14,7 +14,7 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentDescriptor, TimeColumn
 from chunkmill.engine.errors import LensError, error_from_dict
 from chunkmill.engine.stream.content_filter import content_filter
-from chunkmill.lenses import DeriveLens, LensSet, MutateLens, Selector, selector_table
+from chunkmill.lenses import DeriveLens, LensSet, MutateLens, Selector, compiled
 from pyspark import cloudpickle
 
 SCALARS = ComponentDescriptor("Scalars:scalars", "rerun.archetypes.Scalars", "rerun.components.Scalar")
@@ -248,8 +248,8 @@ def test_written_lenses_travel_by_plain_pickle() -> None:
 
 def test_selectors_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     added = []
-    add = selector_table.SelectorTable.add
-    monkeypatch.setattr(selector_table.SelectorTable, "add", lambda self, p: added.append(p) or add(self, p))
+    add = compiled.SelectorTable.add
+    monkeypatch.setattr(compiled.SelectorTable, "add", lambda self, p: added.append(p) or add(self, p))
     lens_set = LensSet(derive().to_component("b", ".t"))
     run(lens_set, [accel("/a"), accel("/b")])
     assert len(added) == 2

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.limits import MAX_POINT_FIELD_OVERLAP
 from chunkmill.lenses.blobs import blobs
-from chunkmill.lenses.packed_layouts import FOXGLOVE_TYPES, ROS_TYPES, FieldTable, Layout, PackedField
-from chunkmill.lenses.packed_points import PackedPoints
+from chunkmill.lenses.packed_points import FOXGLOVE_TYPES, ROS_TYPES, FieldTable, Layout, PackedField, PackedPoints
 
 FIELDS = pa.list_(pa.struct([("name", pa.string()), ("offset", pa.uint32()), ("datatype", pa.uint8())]))
 XYZ = (("x", 0, 7), ("y", 4, 7), ("z", 8, 7))

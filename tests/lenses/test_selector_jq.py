@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.errors import SelectorError
 from chunkmill.lenses import Selector
-from chunkmill.lenses.selector import jq_process
+from chunkmill.lenses.selector import jq_program
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -143,7 +143,7 @@ def test_more_elements_than_one_request_holds() -> None:
 
 def test_a_dead_helper_is_replaced() -> None:
     Selector.jq(".").execute(pa.array([1]))
-    jq_process._running[0].stop()
+    jq_program._running[0].stop()
     assert Selector.jq(".").execute(pa.array([1])).to_pylist() == [1]
 
 

@@ -9,9 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentDescriptor, TimeColumn
-from chunkmill.engine.chunk.column_descriptors import ComponentColumnDescriptor, IndexColumnDescriptor
-from chunkmill.engine.chunk.column_selectors import ComponentColumnSelector, IndexColumnSelector
-from chunkmill.engine.chunk.natural_order import path_order
+from chunkmill.engine.chunk.column_descriptors import (
+    ComponentColumnDescriptor,
+    ComponentColumnSelector,
+    IndexColumnDescriptor,
+    IndexColumnSelector,
+    path_order,
+)
 from chunkmill.engine.chunk.schema import Schema
 
 TEXT = ComponentDescriptor("TextDocument:text", "rerun.archetypes.TextDocument", "rerun.components.Text")
