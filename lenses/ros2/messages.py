@@ -72,7 +72,7 @@ def _log_colours(codes: pa.Array) -> pa.Array:
 def _lines(logs: pa.StructArray) -> pa.Array:
     """``[name] message``.
 
-    >>> lines(pa.array([{"name": "planner", "msg": "ready"}])).to_pylist()
+    >>> _lines(pa.array([{"name": "planner", "msg": "ready"}])).to_pylist()
     ['[planner] ready']
     """
     return pc.binary_join_element_wise("[", logs.field("name"), "] ", logs.field("msg"), "")
