@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     from .execution.data_sources import get_session
     from .ingest import Ingest, IngestQuery
     from .pipelines import Pipeline, load_pipeline
-    from .recordings import RecordingStore
     from .reports import RunReport, save_report
     from .rrd import StoreEntry
     from .spark import stop_session
-    from .store import ChunkStore, LazyStore, OptimizationProfile, StoreVersion, video
+    from .store import ChunkStore, LazyStore, OptimizationProfile, RecordingStore, StoreVersion, video
     from .stream import ContentFilter, LazyChunkStream, write_stores
     from .viewer import ViewerClient, send_chunks
 
@@ -60,10 +59,9 @@ _HOMES = {
     ".spark": ("stop_session",),
     ".ingest": ("Ingest", "IngestQuery"),
     ".pipelines": ("Pipeline", "load_pipeline"),
-    ".recordings": ("RecordingStore",),
     ".reports": ("RunReport", "save_report"),
     ".rrd": ("StoreEntry",),
-    ".store": ("ChunkStore", "LazyStore", "OptimizationProfile", "StoreVersion", "video"),
+    ".store": ("ChunkStore", "LazyStore", "OptimizationProfile", "RecordingStore", "StoreVersion", "video"),
     ".stream": ("ContentFilter", "LazyChunkStream", "write_stores"),
     ".viewer": ("ViewerClient", "send_chunks"),
 }

@@ -7,7 +7,8 @@ import click
 from ..errors import UsageError
 from ..ingest.home import home_of
 from ..locations import located
-from ..recordings import CompactionReport, RecordingStore
+from ..recordings import CompactionReport
+from ..store import RecordingStore
 from ..units import size as shown_size
 from .ingesting import PROFILES, bytes_of
 from .warning_lines import warnings_as_lines

@@ -22,9 +22,8 @@ from ..ingest.json_log import logging_to
 from ..ingest.log import IngestLog
 from ..ingest.quarantine import FileQuarantine
 from ..locations import located
-from ..recordings import RecordingStore
 from ..spark import Terminated, note_signal
-from ..store import OptimizationProfile
+from ..store import OptimizationProfile, RecordingStore
 from ..units import size as shown_size
 from .failures import exit_code, paragraph
 from .parquet_options import ParquetChoices

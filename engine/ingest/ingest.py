@@ -14,11 +14,11 @@ from ..inputs import FORMAT_OF_SUFFIX, SourceOptions
 from ..limits import MIB
 from ..locations import Location, located
 from ..objects import ObjectUrl
+from ..optimisation import OptimizationProfile
 from ..pipelines import Pipeline, load_pipeline
 from ..recordings import StoreWriter
 from ..recordings.folder import RecordingsFolder
 from ..recordings.lease import Lease
-from ..store import OptimizationProfile
 from ..stream import LazyChunkStream
 from ..stream.placeholder import PlaceholderSource
 from .batch import BatchOptions, BatchRunner

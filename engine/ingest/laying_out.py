@@ -9,10 +9,8 @@ from ..execution.chunk_rows import PartChunk
 from ..execution.grouped import Group, Outputs, run_groups
 from ..execution.runner import RunOptions
 from ..execution.staging import Staging
+from ..optimisation import EntityWork, FoundChunks, InFile, OptimizationProfile, WholeWork, is_small
 from ..rrd.opening import NEVER_CHANGES
-from ..store import OptimizationProfile
-from ..store.collecting import WholeWork, is_small
-from ..store.entities import EntityWork, FoundChunks, InFile
 
 
 def run_batch(

@@ -1,18 +1,8 @@
-"""A kept store of many recordings, with versions."""
+"""The files of a store of recordings: versions, tables, manifests and shards, and who writes them."""
 
 from .compaction import CompactionReport
 from .entry import RecordingEntry
-from .store import RecordingStore
 from .version import RecordingsVersion
 from .writer import Arrived, Commit, Source, StoreWriter
 
-__all__ = [
-    "Arrived",
-    "Commit",
-    "CompactionReport",
-    "RecordingEntry",
-    "RecordingStore",
-    "RecordingsVersion",
-    "Source",
-    "StoreWriter",
-]
+__all__ = ["Arrived", "Commit", "CompactionReport", "RecordingEntry", "RecordingsVersion", "Source", "StoreWriter"]

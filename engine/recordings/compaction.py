@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..execution.runner import RunOptions
 from ..execution.staging import Staging
 from ..faults import reach
-from ..store import OptimizationProfile
+from ..optimisation import OptimizationProfile
 from .compaction_layout import Layout
 from .compaction_plan import Survey
 from .compaction_round import Rewriting, files_of

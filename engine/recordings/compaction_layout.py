@@ -12,10 +12,8 @@ from ..execution.chunk_rows import PartChunk
 from ..execution.grouped import STAGE_TASKS, Group, run_groups
 from ..execution.runner import RunOptions
 from ..execution.staging import Staging
-from ..store import OptimizationProfile
-from ..store.chunk_manifest import MANIFEST_ERRORS, parse_manifest
-from ..store.entities import ByReference, EntityWork
-from ..store.profile import Settings
+from ..optimisation import ByReference, EntityWork, OptimizationProfile, Settings
+from .chunk_manifest import MANIFEST_ERRORS, parse_manifest
 from .compaction_round import Rewriting
 from .entry import Key, RecordingEntry
 from .folder import RecordingsFolder

@@ -13,11 +13,11 @@ from ..rrd import StoreEntry
 from ..rrd.arrow_message import store_field
 from ..rrd.digest import damaged, digest_of, message_digest
 from ..rrd.opening import NEVER_CHANGES, open_positional
-from ..store.chunk_manifest import MANIFEST_ERRORS, manifest_bytes, parse_manifest
-from ..store.version_files import RESTORE
+from .chunk_manifest import MANIFEST_ERRORS, manifest_bytes, parse_manifest
 from .entry import Key, RecordingEntry
 from .folder import RecordingsFolder
 from .new_files import NewFiles
+from .version_files import RESTORE
 
 
 class Rewriting:

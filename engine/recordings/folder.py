@@ -10,7 +10,7 @@
 
 A version file holds a digest of itself and one of each table, a table's entries one of each manifest, a manifest one
 of each chunk; all are verified on reading. What protects the files from writers is told in
-:mod:`..store.version_files`.
+:mod:`.version_files`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ..errors import ReadError, SourceMissingError
 from ..execution.folders import Folder, sync_folder
 from ..failing import writing
 from ..locations import located
-from ..store.chunk_manifest import MANIFEST_ERRORS, kept_chunk, parse_manifest
-from ..store.version_files import RESTORE, VersionFiles, name_of, unreadable
+from .chunk_manifest import MANIFEST_ERRORS, kept_chunk, parse_manifest
 from .entry import RecordingEntry
 from .entry_table import entries_in, parse_table
 from .version import RecordingsVersion, TableRef
+from .version_files import RESTORE, VersionFiles, name_of, unreadable
 
 _HOW = "Make one with `chunkmill ingest … --into`, or Ingest(…, into=…)."
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from ..execution.staging import runs_onto
 from ..failing import writing
-from ..store.cleaning import remove_unneeded
+from .cleaning import remove_unneeded
 from .folder import RecordingsFolder
 from .version import RecordingsVersion, TableRef
 

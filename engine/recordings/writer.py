@@ -20,7 +20,7 @@ from ..failing import writing
 from ..faults import reach
 from ..rrd import StoreEntry
 from ..rrd.digest import digest_of
-from ..store.chunk_manifest import manifest_bytes
+from .chunk_manifest import manifest_bytes
 from .entry import Key, RecordingEntry
 from .entry_table import entries_in, rows_of, table_of
 from .folder import RecordingsFolder

@@ -1,9 +1,9 @@
-"""Stores of chunks, and how they are optimised."""
+"""Stores of chunks: of one recording, collected or known by its manifest, and of many, kept with versions."""
 
-from . import video
+from ..optimisation import OptimizationProfile, video
 from .chunk_store import ChunkStore
 from .kept import StoreVersion
 from .lazy_store import LazyStore
-from .profile import OptimizationProfile
+from .recording_store import RecordingStore
 
-__all__ = ["ChunkStore", "LazyStore", "OptimizationProfile", "StoreVersion", "video"]
+__all__ = ["ChunkStore", "LazyStore", "OptimizationProfile", "RecordingStore", "StoreVersion", "video"]

@@ -11,14 +11,12 @@ from ..execution.runner import RunOptions, scratch_folder
 from ..execution.scratch import ScratchFolder
 from ..execution.staging import Staging
 from ..execution.work import Work
+from ..optimisation import OptimizationProfile, collect_parts, optimised
 from ..rrd import StoreEntry
 from ..rrd.digest import VerifiedPayload
 from ..stream.operators import as_chunk
-from .collecting import collect_parts
 from .kept import KeptFolder
 from .lazy_store import LazyStore
-from .passes import optimised
-from .profile import OptimizationProfile
 from .reference import by_chunk_id
 from .stored import StoredChunks
 

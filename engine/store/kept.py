@@ -31,11 +31,11 @@ from ..execution.shards import unique_names, write_shards
 from ..execution.staging import Staging
 from ..failing import writing
 from ..locations import located
+from ..recordings.chunk_manifest import MANIFEST_ERRORS, kept_chunk, manifest_bytes, parse_manifest
+from ..recordings.cleaning import remove_unneeded
+from ..recordings.version_files import RESTORE, VersionFiles, name_of, unreadable
 from ..rrd import StoreEntry
 from ..rrd.digest import digest_of
-from .chunk_manifest import MANIFEST_ERRORS, kept_chunk, manifest_bytes, parse_manifest
-from .cleaning import remove_unneeded
-from .version_files import RESTORE, VersionFiles, name_of, unreadable
 
 _VERSIONS, _MANIFESTS, _SHARDS = "versions", "manifests", "shards"
 

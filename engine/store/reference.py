@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ..chunk import Chunk
 from ..limits import MIB, SPLIT_BYTES
+from ..optimisation import stored_size
 from ..rrd import PassedRun, VerifiedPassage
 from ..stream import Fate, Outline, Source, Split
 from ..stream.iterated import IteratedSource
@@ -107,15 +108,6 @@ def runs_of(chunks: Sequence[Chunk], run_bytes: int = SPLIT_BYTES) -> Iterator[t
             run, size = [], 0
     if run:
         yield tuple(run)
-
-
-def stored_size(chunk: Chunk) -> int:
-    """Bytes of a chunk where it is stored; of one in memory, its Arrow buffers."""
-    size: int | None = getattr(chunk.payload, "size", None)
-    if size is not None:
-        return size
-    in_memory: int = sum(c.values.nbytes for c in chunk.data.components)
-    return in_memory + 16 * chunk.num_rows
 
 
 def by_chunk_id(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:

@@ -63,7 +63,7 @@ def written(folder: Path, source: Path, executor: str) -> list[str]:
 def _commanded(folder: Path, sources: Path, source: Path, again: Callable[[], Any], executor: str) -> list[str]:
     """What the commands write: folders of RRDs and of MCAPs, converted, and brought into stores that are exported."""
     from chunkmill.engine.cli.command import commands
-    from chunkmill.engine.recordings import RecordingStore
+    from chunkmill.engine.store import RecordingStore
 
     def run(*arguments: object) -> None:
         commands.main([*map(str, arguments), "--executor", executor], standalone_mode=False)

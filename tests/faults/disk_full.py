@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from chunkmill.engine.ingest.quarantine import FileQuarantine
-from chunkmill.engine.recordings import RecordingStore
+from chunkmill.engine.store import RecordingStore
 from fault_content import Known, converted, digest_of_path, kept_content, rrd_contents
 from fault_driver import Drive, drive_on
 from fault_ledger import left_over

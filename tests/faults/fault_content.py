@@ -9,7 +9,8 @@ from typing import Any
 
 import xxhash
 from chunkmill.engine.chunk import Chunk
-from chunkmill.engine.recordings import RecordingEntry, RecordingStore
+from chunkmill.engine.recordings import RecordingEntry
+from chunkmill.engine.store import RecordingStore
 from chunkmill.readers import McapReader, ParquetReader, RrdReader
 
 Known = dict[str, list[str]]

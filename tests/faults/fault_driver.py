@@ -15,8 +15,7 @@ from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.ingest import landing
 from chunkmill.engine.ingest.ingest import Ingest
 from chunkmill.engine.ingest.quarantine import FileQuarantine
-from chunkmill.engine.recordings import RecordingStore
-from chunkmill.engine.store import OptimizationProfile
+from chunkmill.engine.store import OptimizationProfile, RecordingStore
 from fault_world import BATCH
 from unsafe_sinks import SINKS
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from chunkmill.engine.ingest.quarantine import FileQuarantine
-from chunkmill.engine.recordings import RecordingStore
 from chunkmill.engine.recordings.folder import RecordingsFolder
+from chunkmill.engine.store import RecordingStore
 from fault_content import digest_of_path, kept_content, rrd_contents
 from fault_driver import Drive
 from fault_world import GOOD, POISON, REPLACED, STORY, Template, landed_names

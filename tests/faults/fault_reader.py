@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from chunkmill.engine.errors import ReadError, SourceMissingError, UsageError
-from chunkmill.engine.recordings import RecordingStore
+from chunkmill.engine.store import RecordingStore
 from fault_content import Known, kept_content, rrd_contents
 
 PAUSE = 0.01

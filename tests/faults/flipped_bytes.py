@@ -24,7 +24,7 @@ from pathlib import Path
 from chunkmill.engine.cli.command import commands
 from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.ingest import Ingest
-from chunkmill.engine.recordings import RecordingEntry, RecordingStore
+from chunkmill.engine.recordings import RecordingEntry
 from chunkmill.engine.rrd import RrdFile
 from chunkmill.engine.rrd.framing import (
     MESSAGE_HEADER_SIZE,
@@ -35,6 +35,7 @@ from chunkmill.engine.rrd.framing import (
     stream_footer,
 )
 from chunkmill.engine.rrd.messages import RrdFooter
+from chunkmill.engine.store import RecordingStore
 from chunkmill.readers import McapReader, RrdReader
 from click.testing import CliRunner
 from fault_content import digest_of_path, kept_content, rrd_contents

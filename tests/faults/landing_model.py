@@ -34,7 +34,7 @@ from chunkmill.engine.errors import WriteError
 from chunkmill.engine.execution.folders import LocalFolder
 from chunkmill.engine.ingest import landing
 from chunkmill.engine.ingest.quarantine import FileQuarantine
-from chunkmill.engine.recordings import RecordingStore
+from chunkmill.engine.store import RecordingStore
 from fault_content import digest_of_path, kept_content
 from held_requests import steps_through
 from landing_world import Contents, World

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Final
 
 from chunkmill.engine.ingest.quarantine import FileQuarantine
-from chunkmill.engine.recordings import RecordingStore
 from chunkmill.engine.recordings.folder import RecordingsFolder
+from chunkmill.engine.store import RecordingStore
 from fault_content import Known, converted, digest_of_path, kept_content
 from fault_driver import Drive, command
 from fault_ledger import left_over

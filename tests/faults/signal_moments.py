@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
-from chunkmill.engine.recordings import RecordingStore
+from chunkmill.engine.store import RecordingStore
 from chunkmill.engine.stream import LazyChunkStream
 from fault_content import kept_content, rrd_contents
 

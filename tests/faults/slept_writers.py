@@ -38,10 +38,9 @@ from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.execution.folders import LocalFolder
 from chunkmill.engine.ingest.quarantine import FileQuarantine
 from chunkmill.engine.locations import located
-from chunkmill.engine.recordings import RecordingStore
 from chunkmill.engine.recordings.folder import RecordingsFolder
 from chunkmill.engine.recordings.lease import Lease
-from chunkmill.engine.store import ChunkStore
+from chunkmill.engine.store import ChunkStore, RecordingStore
 from chunkmill.engine.store.kept import KeptFolder
 from chunkmill.readers import RrdReader
 from fault_content import content_of, digest_of_path, kept_content, rrd_contents

@@ -12,8 +12,8 @@ from chunkmill.engine.errors import CommitUnknownError
 from chunkmill.engine.ingest import batch
 from chunkmill.engine.ingest.files import Outcome
 from chunkmill.engine.ingest.ingest import Ingest
-from chunkmill.engine.recordings import RecordingStore
-from chunkmill.engine.store.version_files import VersionFiles
+from chunkmill.engine.recordings.version_files import VersionFiles
+from chunkmill.engine.store import RecordingStore
 from fault_world import LONG_AGO, recording, table
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.ingest.ingest import Ingest
-from chunkmill.engine.recordings import RecordingStore
+from chunkmill.engine.store import RecordingStore
 from fault_world import LONG_AGO, recording
 from replay_schedules import payload, run
 

@@ -12,7 +12,8 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.execution import spark_stage as spark_module
-from chunkmill.engine.store import OptimizationProfile, collecting
+from chunkmill.engine.optimisation import collect
+from chunkmill.engine.store import OptimizationProfile
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
 from comparison import cells, rerun_verify
@@ -78,7 +79,7 @@ def test_compaction_in_two_steps_moves_no_payload_through_the_jvm(
     through: str, spark: SparkSession, stage_rows: list[pa.RecordBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks with megabytes of what can't be compressed: of each only the rows that describe it cross, in each step."""
-    monkeypatch.setattr(collecting, "is_small", lambda _: False)
+    monkeypatch.setattr(collect, "is_small", lambda _: False)
     blob = pa.array([[os.urandom(250_000)] for _ in range(4)], pa.list_(pa.binary()))
     times = (TimeColumn("frame", sequence=range(4 * i, 4 * i + 4)) for i in range(6))
     chunks = [Chunk.from_columns("/camera", [t], [ComponentColumn("blob", blob)]) for t in times]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.ingest import BatchResult, Ingest, Outcome
-from chunkmill.engine.recordings import RecordingStore
+from chunkmill.engine.store import RecordingStore
 from chunkmill.engine.stream import LazyChunkStream
 
 OLD = 3600.0

@@ -312,7 +312,7 @@ def test_on_spark_each_entry_is_a_batch_and_a_restart_goes_on(
 def test_a_recording_of_many_splits_is_laid_out_in_two_steps(
     landing: Path, lake: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chunkmill.engine.store.collecting.SPLIT_BYTES", 1000)
+    monkeypatch.setattr("chunkmill.engine.optimisation.collect.SPLIT_BYTES", 1000)
     shutil.copy2(data / "demo.mcap", landing / "drive.mcap")
     rrd_at(landing / "small.rrd", "small")
     bytes_at(landing / "bad.mcap", b"broken")

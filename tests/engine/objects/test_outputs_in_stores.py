@@ -12,7 +12,8 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SourceMissingError, WriteError
 from chunkmill.engine.objects import ObjectUrl, bucket_of
-from chunkmill.engine.store import ChunkStore, OptimizationProfile, collecting
+from chunkmill.engine.optimisation import collect
+from chunkmill.engine.store import ChunkStore, OptimizationProfile
 from chunkmill.engine.store.kept import KeptFolder
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
@@ -198,7 +199,7 @@ class TestKept:
     def test_large_ones_are_compacted_by_reference(
         self, bucket: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(collecting, "is_small", lambda _: False)
+        monkeypatch.setattr(collect, "is_small", lambda _: False)
         chunks = [blob(i, 100_000) for i in range(5)]
         stream = LazyChunkStream.from_iter(chunks)
         store = stream.collect(into=f"{bucket}/large", optimize=OptimizationProfile.LIVE, shard_bytes=350_000)

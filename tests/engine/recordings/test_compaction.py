@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from chunkmill.engine.errors import CommitUnknownError, ReadError, ReadWarning, UsageError, WriteError
 from chunkmill.engine.execution.runner import RunOptions
-from chunkmill.engine.recordings import RecordingStore, compaction
+from chunkmill.engine.recordings import compaction
 from chunkmill.engine.recordings.compaction import compact_store
 from chunkmill.engine.recordings.lease import Lease
 from chunkmill.engine.rrd import StoreEntry
-from chunkmill.engine.store import OptimizationProfile
+from chunkmill.engine.store import OptimizationProfile, RecordingStore
 from chunkmill.readers import RrdReader
 from stored_recordings import QUERY, MadeRecordings, contents, values_of
 

@@ -6,8 +6,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from chunkmill.engine.recordings import Commit, RecordingEntry, RecordingStore, StoreWriter
+from chunkmill.engine.recordings import Commit, RecordingEntry, StoreWriter
 from chunkmill.engine.recordings.folder import RecordingsFolder
+from chunkmill.engine.store import RecordingStore
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from chunkmill.engine.errors import CommitUnknownError, ReadError, SourceMissingError, UnsupportedError, WriteError
 from chunkmill.engine.execution.folders import LocalFolder
-from chunkmill.engine.recordings import RecordingStore
 from chunkmill.engine.recordings.compaction import compact_store
 from chunkmill.engine.recordings.folder import RecordingsFolder
 from chunkmill.engine.recordings.version import RecordingsVersion
+from chunkmill.engine.recordings.version_files import FORMAT
 from chunkmill.engine.rrd.digest import digest_of
-from chunkmill.engine.store.version_files import FORMAT
+from chunkmill.engine.store import RecordingStore
 from stored_recordings import MadeRecordings, contents
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SourceMissingError, UnsupportedError, WriteError
-from chunkmill.engine.store import ChunkStore, OptimizationProfile, collecting, entities
+from chunkmill.engine.optimisation import collect, entities
+from chunkmill.engine.recordings.version_files import FORMAT, VersionFiles
+from chunkmill.engine.store import ChunkStore, OptimizationProfile
 from chunkmill.engine.store.kept import KeptFolder
-from chunkmill.engine.store.version_files import FORMAT, VersionFiles
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
 from comparison import rerun_chunks, rerun_verify
@@ -94,7 +95,7 @@ def test_large_recordings_are_compacted_in_two_steps(tmp_path: Path, monkeypatch
     """The second step works on references; what comes out is what one step gives."""
     chunks = [chunk(f"/{i % 3}", i * 10, 10) for i in range(60)]
     whole = LazyChunkStream.from_iter(chunks).collect(optimize=OptimizationProfile.OBJECT_STORE)
-    monkeypatch.setattr(collecting, "is_small", lambda work: False)
+    monkeypatch.setattr(collect, "is_small", lambda work: False)
     two_steps = LazyChunkStream.from_iter(chunks).collect(optimize=OptimizationProfile.OBJECT_STORE)
     monkeypatch.setattr(entities, "WHOLE_ENTITY", 0)
     passing = LazyChunkStream.from_iter(chunks).collect(optimize=OptimizationProfile.OBJECT_STORE)
@@ -204,7 +205,7 @@ class TestKept:
         assert caught.value.path == str(manifest) and caught.value.hint
 
     def test_a_version_of_a_newer_release_is_named(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("chunkmill.engine.store.version_files.FORMAT", FORMAT + 1)
+        monkeypatch.setattr("chunkmill.engine.recordings.version_files.FORMAT", FORMAT + 1)
         LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder.with_name("newer"))
         monkeypatch.undo()
         with pytest.raises(UnsupportedError, match="newer release"):

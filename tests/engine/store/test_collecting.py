@@ -13,8 +13,9 @@ import pytest
 from chunk_making import content
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError
+from chunkmill.engine.optimisation import collect, entities
 from chunkmill.engine.rrd import VerifiedPassage
-from chunkmill.engine.store import ChunkStore, OptimizationProfile, collecting, entities
+from chunkmill.engine.store import ChunkStore, OptimizationProfile
 from chunkmill.engine.store.reference import ChunkListSource
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import RrdReader
@@ -53,14 +54,14 @@ def rrd(tmp_path: Path) -> Path:
 def works(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The works that were run; none is so small that one task takes both steps."""
     seen: list[Any] = []
-    real = collecting.run_parts
+    real = collect.run_parts
 
     def spy(job: Any, *more: Any) -> Any:
         seen.append(job.work)
         return real(job, *more)
 
-    monkeypatch.setattr(collecting, "run_parts", spy)
-    monkeypatch.setattr(collecting, "is_small", lambda _: False)
+    monkeypatch.setattr(collect, "run_parts", spy)
+    monkeypatch.setattr(collect, "is_small", lambda _: False)
     return seen
 
 
@@ -110,7 +111,7 @@ def test_what_operators_look_into_is_run_into_parts_and_nothing_else(rrd: Path, 
 def test_a_source_that_changes_between_the_steps(
     change: str, rrd: Path, works: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = collecting.found_chunks
+    real = collect.found_chunks
 
     def changing(*given: Any) -> Any:
         found = real(*given)
@@ -120,7 +121,7 @@ def test_a_source_that_changes_between_the_steps(
             LazyChunkStream.from_iter(others).write_rrd(rrd, application_id="a", recording_id="r", executor="inline")
         return found
 
-    monkeypatch.setattr(collecting, "found_chunks", changing)
+    monkeypatch.setattr(collect, "found_chunks", changing)
     with pytest.raises((ReadError, FileNotFoundError, ValueError), match=r"source\.rrd"):
         RrdReader(rrd).stream().collect(optimize=OBJECT_STORE)
 

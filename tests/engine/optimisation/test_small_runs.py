@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.store.insertion import ChunkInserter
-from chunkmill.engine.store.passes import converge
-from chunkmill.engine.store.profile import OptimizationProfile, Settings
+from chunkmill.engine.optimisation.insertion import ChunkInserter
+from chunkmill.engine.optimisation.passes import converge
+from chunkmill.engine.optimisation.profile import OptimizationProfile, Settings
 
 FLOATS, TEXTS = pa.list_(pa.float64()), pa.list_(pa.string())
 LIVE = Settings.of(OptimizationProfile.LIVE)

@@ -19,7 +19,6 @@ from ..rrd import ChunkEntry, ManifestTable, VerifiedPassage, VerifiedPayload
 from .compactor import Compactor
 from .passes import optimised
 from .profile import OptimizationProfile, Settings
-from .reference import stored_size
 from .video import rebatch_video, video_groups
 
 WHOLE_ENTITY: Final = 32 * MIB
@@ -279,6 +278,15 @@ def _grouped(costs: dict[str, int]) -> dict[str, int]:
         groups[path] = (2 * before + cost) * count // (2 * total)
         before += cost
     return groups
+
+
+def stored_size(chunk: Chunk) -> int:
+    """Bytes of a chunk where it is stored; of one in memory, its Arrow buffers."""
+    size: int | None = getattr(chunk.payload, "size", None)
+    if size is not None:
+        return size
+    in_memory: int = sum(c.values.nbytes for c in chunk.data.components)
+    return in_memory + 16 * chunk.num_rows
 
 
 def laid_out(entity: Sequence[Chunk], profile: OptimizationProfile | None) -> Iterator[Chunk]:

@@ -10,12 +10,10 @@ import pytest
 from chunk_making import content, lengths, made
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.store.compactor import Compactor
-from chunkmill.engine.store.grouping import SizedHeader, small_groups
-from chunkmill.engine.store.merging import merge_chunks
-from chunkmill.engine.store.passes import optimised
-from chunkmill.engine.store.profile import OptimizationProfile
-from chunkmill.engine.store.size import data_bytes
+from chunkmill.engine.optimisation.compactor import Compactor
+from chunkmill.engine.optimisation.passes import optimised
+from chunkmill.engine.optimisation.profile import OptimizationProfile
+from chunkmill.engine.optimisation.size import data_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -144,48 +142,6 @@ def test_two_runs_agree():
     assert [(c.entity_path, c.data.row_ids.to_pylist()) for c in runs[0]] == [
         (c.entity_path, c.data.row_ids.to_pylist()) for c in runs[1]
     ]
-
-
-# --- the second step
-
-
-def _entries(chunks):
-    return [SizedHeader(c.header, data_bytes(c.data)) for c in chunks]
-
-
-def test_small_neighbours_are_grouped():
-    chunks = [made([i]) for i in (3, 1, 2)] + [made([i], "d") for i in (5, 4)] + [made([9], entity="/b")]
-    groups = small_groups(_entries(chunks), None)
-    assert groups == [[1, 2, 0], [4, 3]]
-    for group in groups:
-        (merged,) = merge_chunks([chunks[i] for i in group])
-        assert content([merged]) == content([chunks[i] for i in group])
-
-
-def test_groups_keep_the_thresholds():
-    chunks = [made(range(10 * i, 10 * i + 10)) for i in range(10)]
-    assert small_groups(_entries(chunks), OptimizationProfile(max_rows=30)) == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
-    size = data_bytes(chunks[0].data)
-    assert small_groups(_entries(chunks), OptimizationProfile(max_bytes=5 * size)) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
-    assert small_groups(_entries(chunks), OptimizationProfile(max_bytes=0)) == []
-
-
-def test_overlapping_chunks_count_as_unsorted():
-    chunks = [made([i, i + 5]) for i in range(10)]
-    assert max(map(len, small_groups(_entries(chunks), OptimizationProfile(max_rows_if_unsorted=6)))) == 3
-
-
-def test_other_kinds_static_chunks_and_video_stay_apart():
-    column = [(ComponentDescriptor("c"), pa.array([[1.0]]))]
-    kinds = [
-        Chunk.build("/a", {"t": pa.array([1])}, column),
-        Chunk.build("/a", {"t": pa.array([2]).cast(pa.timestamp("ns"))}, column),
-        Chunk.build("/a", {"t": pa.array([3])}, [(ComponentDescriptor("c"), pa.array([["x"]]))]),
-    ]
-    static = [Chunk.build("/a", {}, column) for _ in range(2)]
-    video = [made([i], ["VideoStream:sample"]) for i in range(2)]
-    assert small_groups(_entries(kinds + static + video), OptimizationProfile.LIVE) == []
-    assert small_groups(_entries(video), None) == [[0, 1]]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from chunk_making import content, lengths, made, times_of
 from chunkmill.engine.chunk import Chunk, ChunkData, ComponentDescriptor
 from chunkmill.engine.errors import ReadError, ReadWarning
-from chunkmill.engine.store.insertion import ChunkInserter
-from chunkmill.engine.store.passes import optimised
-from chunkmill.engine.store.profile import INERT, OptimizationProfile, Settings
+from chunkmill.engine.optimisation.insertion import ChunkInserter
+from chunkmill.engine.optimisation.passes import optimised
+from chunkmill.engine.optimisation.profile import INERT, OptimizationProfile, Settings
 
 
 def _collected(chunks):

@@ -19,8 +19,8 @@ class Compactor:
 
     As long as all open chunks fit into ``budget`` bytes nothing is finished early, and :meth:`finish` gives exactly
     the chunks of ``collect(optimize=profile)``. Beyond it, chunks that are at least half as large as the profile
-    allows are finished first, then those that have not grown for the longest time; :func:`small_groups` finds what
-    is left small. No row is lost and none twice; which chunks come is the same in every run.
+    allows are finished first, then those that have not grown for the longest time. No row is lost and none twice;
+    which chunks come is the same in every run.
 
     Static chunks pass at once: whether a newer one overwrites them only the whole store can say
     (:class:`StaticRegister`). Video streams are compacted like everything; laying them out by groups of pictures is

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from chunk_making import content
 from chunkmill.engine.chunk import Chunk, ChunkData, ComponentDescriptor
-from chunkmill.engine.store.insertion import ChunkInserter
+from chunkmill.engine.optimisation.insertion import ChunkInserter
 
 
 def _static(*components, value=1, archetype=None):

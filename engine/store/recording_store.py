@@ -7,15 +7,16 @@ from collections.abc import Iterator, Mapping
 
 from ..errors import SourceMissingError, UsageError
 from ..execution.runner import RunOptions
-from ..store import LazyStore, OptimizationProfile
-from .compaction import MIN_SHARD, CompactionReport, compact_store
-from .entry import RecordingEntry
-from .folder import RecordingsFolder
-from .lease import Lease
-from .live import LiveEntries
-from .vacuuming import vacuum_folder
-from .version import RecordingsVersion
-from .writer import StoreWriter
+from ..optimisation import OptimizationProfile
+from ..recordings.compaction import MIN_SHARD, CompactionReport, compact_store
+from ..recordings.entry import RecordingEntry
+from ..recordings.folder import RecordingsFolder
+from ..recordings.lease import Lease
+from ..recordings.live import LiveEntries
+from ..recordings.vacuuming import vacuum_folder
+from ..recordings.version import RecordingsVersion
+from ..recordings.writer import StoreWriter
+from .lazy_store import LazyStore
 
 
 class RecordingStore:

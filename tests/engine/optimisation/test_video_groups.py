@@ -10,11 +10,11 @@ import pytest
 from chunk_making import content, times_of
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.errors import ReadError, ReadWarning
-from chunkmill.engine.store.passes import optimised
-from chunkmill.engine.store.profile import OptimizationProfile, Settings
-from chunkmill.engine.store.video import rebatch_video, rebatch_videos, video_groups
-from chunkmill.engine.store.video.columns import IS_KEYFRAME as MARK
-from chunkmill.engine.store.video.labels import disagreement
+from chunkmill.engine.optimisation.passes import optimised
+from chunkmill.engine.optimisation.profile import OptimizationProfile, Settings
+from chunkmill.engine.optimisation.video import rebatch_video, rebatch_videos, video_groups
+from chunkmill.engine.optimisation.video.columns import IS_KEYFRAME as MARK
+from chunkmill.engine.optimisation.video.labels import disagreement
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from video_making import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from chunkmill.engine.store.profile import OptimizationProfile, Settings
+from chunkmill.engine.optimisation.profile import OptimizationProfile, Settings
 
 
 def test_presets():

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from chunk_making import content
 from chunkmill.engine.chunk import Chunk
-from chunkmill.engine.store.passes import optimised
-from chunkmill.engine.store.profile import OptimizationProfile
+from chunkmill.engine.optimisation.passes import optimised
+from chunkmill.engine.optimisation.profile import OptimizationProfile
 from chunkmill.readers import McapReader
 from places import DATA, recordings
 
