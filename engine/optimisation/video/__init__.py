@@ -1,7 +1,6 @@
 """Video streams laid out by groups of pictures, and what tells where these start."""
 
-from .annex_b import is_annex_b, length_prefixed_to_annex_b
-from .codecs import detect_gop_start
+from .codecs import detect_gop_start, is_annex_b, length_prefixed_to_annex_b
 from .rebatching import rebatch_video, rebatch_videos, video_groups
 
 __all__ = [

@@ -1,23 +1,271 @@
-"""Which codec a stream is in, and how its key frames are told."""
+"""Codecs of video: their key frames, in Annex B form, in open bitstream units, in VP8 and VP9 headers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import av1, h264, h265, vp
+_START = b"\x00\x00\x01"
+
+
+def nal_units(sample: bytes) -> Iterator[tuple[int, int]]:
+    """Find where each NAL unit of ``sample`` begins (at its header byte) and ends.
+
+    >>> list(nal_units(b"\\x00\\x00\\x00\\x01\\x67\\x42\\x00\\x00\\x01\\x65"))
+    [(4, 6), (9, 10)]
+    """
+    start = sample.find(_START)
+    while start >= 0:
+        begin = start + 3
+        start = sample.find(_START, begin)
+        end = len(sample) if start < 0 else start
+        if begin < end:
+            yield begin, end
+
+
+def is_annex_b(sample: bytes) -> bool:
+    """Whether ``sample`` begins with a start code.
+
+    >>> is_annex_b(b"\\x00\\x00\\x01\\x65"), is_annex_b(b"\\x00\\x00\\x00\\x02\\x65\\x88")
+    (True, False)
+    """
+    return sample.startswith((b"\x00" + _START, _START))
+
+
+def length_prefixed_to_annex_b(sample: bytes, length_prefix_size: int = 4) -> bytes:
+    """NAL units behind their lengths, as MP4 has them, with start codes instead.
+
+    ``length_prefix_size`` is that of a length in bytes: 1, 2 or 4. Raises ``ValueError`` for another, and where the
+    sample ends inside a length or a unit.
+
+    >>> length_prefixed_to_annex_b(b"\\x00\\x02\\x65\\x88", length_prefix_size=2)
+    b'\\x00\\x00\\x00\\x01e\\x88'
+    """
+    if length_prefix_size not in (1, 2, 4):
+        raise ValueError(f"Bad video data: Bad length prefix size: {length_prefix_size}")
+    out = bytearray()
+    at = 0
+    while at < len(sample):
+        begin = at + length_prefix_size
+        if begin > len(sample):
+            raise ValueError("Bad video data: Not enough bytes to fit the length prefix")
+        at = begin + int.from_bytes(sample[at:begin], "big")
+        if at > len(sample):
+            raise ValueError("Bad video data: Video sample data ends with incomplete NAL unit.")
+        out += b"\x00" + _START + sample[begin:at]
+    return bytes(out)
+
+
+def raw_payload(unit: bytes) -> bytes:
+    """A NAL unit without the bytes that were put in to keep start codes out of it."""
+    return unit.rstrip(b"\x00").replace(b"\x00\x00\x03", b"\x00\x00")
+
+
+class BitReader:
+    """Reads fields of a video header. Every method raises ``ValueError`` when the bytes end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def bits(self, count: int) -> int:
+        """An unsigned number of ``count`` bits."""
+        end = self._position + count
+        if end > 8 * len(self._data):
+            raise ValueError(f"the header ends after {len(self._data)} bytes")
+        first, last = self._position // 8, (end + 7) // 8
+        self._position = end
+        return int.from_bytes(self._data[first:last], "big") >> (8 * last - end) & ((1 << count) - 1)
+
+    def flag(self) -> bool:
+        """One bit."""
+        return self.bits(1) == 1
+
+    def unsigned(self, most: int = 0xFFFF_FFFE) -> int:
+        """An Exp-Golomb code; one above ``most`` is an error."""
+        zeros = 0
+        while not self.flag():
+            zeros += 1
+            if zeros > 32:
+                raise ValueError("an Exp-Golomb code has more than 32 leading zeros")
+        value = (1 << zeros) - 1 + self.bits(zeros)
+        if value > most:
+            raise ValueError(f"a field is {value}, and at most {most} is allowed")
+        return value
+
+    def signed(self) -> int:
+        """A signed Exp-Golomb code."""
+        code = self.unsigned()
+        return (code + 1) // 2 if code % 2 else -(code // 2)
+
+
+_IDR_SLICE = 5
+_H264_PARAMETERS = 7
+_WITH_CHROMA_FORMAT = frozenset((44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 138, 139, 244))
+
+
+def is_h264_keyframe(sample: bytes) -> bool:
+    """Whether a decoder can start here: the sample has an IDR slice and the sequence parameters that it needs.
+
+    Raises ``ValueError`` when those parameters can't be read.
+    """
+    parameters: bytes | None = None
+    has_idr = False
+    for begin, end in nal_units(sample):
+        kind = sample[begin] & 0x1F
+        if kind == _H264_PARAMETERS and parameters is None:
+            parameters = sample[begin:end]
+        elif kind == _IDR_SLICE:
+            has_idr = True
+    if parameters is None or not has_idr:
+        return False
+    try:
+        picture_size(parameters)
+    except ValueError as error:
+        raise ValueError(f"Detected group of picture but failed to extract encoding details: {error}") from None
+    return True
+
+
+def picture_size(unit: bytes) -> tuple[int, int]:
+    """Width and height in macroblocks of 16 pixels, of a sequence parameter set with its header byte."""
+    reader = BitReader(raw_payload(unit)[1:])
+    profile = reader.bits(8)
+    reader.bits(16)  # constraints and level
+    reader.unsigned(31)
+    if profile in _WITH_CHROMA_FORMAT:
+        _skip_chroma_format(reader)
+    reader.unsigned(12)
+    _skip_picture_order(reader)
+    reader.unsigned()
+    reader.flag()
+    width, height = reader.unsigned(0xFFFF) + 1, reader.unsigned(0xFFFF) + 1
+    frames_only = reader.flag()
+    if not frames_only:
+        reader.flag()
+    reader.flag()
+    if reader.flag():  # cropping
+        for _ in range(4):
+            reader.unsigned()
+    return width, height * (1 if frames_only else 2)
+
+
+def _skip_chroma_format(reader: BitReader) -> None:
+    chroma = reader.unsigned(3)
+    if chroma == 3:
+        reader.flag()
+    reader.unsigned(6)
+    reader.unsigned(6)
+    reader.flag()
+    if reader.flag():
+        for index in range(12 if chroma == 3 else 8):
+            if reader.flag():
+                _skip_scaling_list(reader, 16 if index < 6 else 64)
+
+
+def _skip_scaling_list(reader: BitReader, size: int) -> None:
+    scale = 8
+    for _ in range(size):
+        scale = (scale + reader.signed()) % 256
+        if not scale:
+            return
+
+
+def _skip_picture_order(reader: BitReader) -> None:
+    order = reader.unsigned(2)
+    if order == 0:
+        reader.unsigned(12)
+    elif order == 1:
+        reader.flag()
+        reader.signed()
+        reader.signed()
+        for _ in range(reader.unsigned(255)):
+            reader.signed()
+
+
+_RANDOM_ACCESS = frozenset(range(16, 22))
+"""BLA, IDR and CRA pictures (ITU-T H.265, 7.4.2.2); open groups begin with CRA."""
+_H265_PARAMETERS = 33
+
+
+def is_h265_keyframe(sample: bytes) -> bool:
+    """Whether a decoder can start here: the sample has a random access picture and a sequence parameter set."""
+    kinds = {sample[begin] >> 1 & 0x3F for begin, _ in nal_units(sample)}
+    return _H265_PARAMETERS in kinds and not _RANDOM_ACCESS.isdisjoint(kinds)
+
+
+def is_vp8_keyframe(sample: bytes) -> bool:
+    """Whether the sample begins with a VP8 key frame header (RFC 6386, 9.1) of a picture that has a size."""
+    if len(sample) < 10 or sample[0] & 1 or sample[3:6] != b"\x9d\x01\x2a":
+        return False
+    width, height = (int.from_bytes(sample[i : i + 2], "little") & 0x3FFF for i in (6, 8))
+    return width > 0 and height > 0
+
+
+def is_vp9_keyframe(sample: bytes) -> bool:
+    """Whether the sample begins with the uncompressed header of a VP9 key frame."""
+    reader = BitReader(sample[:8])
+    try:
+        if reader.bits(2) != 2:
+            return False
+        low, high = reader.flag(), reader.flag()
+        if low and high:
+            reader.flag()
+        shows_existing, is_inter = reader.flag(), reader.flag()
+        reader.bits(2)
+        return not shows_existing and not is_inter and reader.bits(24) == 0x498342
+    except ValueError:
+        return False
+
+
+_SEQUENCE_HEADER = 1
+_FRAMES = frozenset((3, 6))
+
+
+def is_av1_keyframe(sample: bytes) -> bool:
+    """Whether the sample has a sequence header and a new frame of type "key"."""
+    has_sequence = has_key = False
+    for kind, begin, end in _units(sample):
+        if kind == _SEQUENCE_HEADER:
+            has_sequence = True
+        elif kind in _FRAMES and begin < end:
+            # Three bits: show_existing_frame, and two of frame_type.
+            has_key = has_key or sample[begin] & 0xE0 == 0
+    return has_sequence and has_key
+
+
+def _units(sample: bytes) -> Iterator[tuple[int, int, int]]:
+    """Type, begin and end of each unit; ends at one that does not say its size, or says more than there is."""
+    position = 0
+    while position < len(sample):
+        header = sample[position]
+        if not header & 0x02:
+            return
+        position += 2 if header & 0x04 else 1
+        size, position = _leb128(sample, position)
+        if size is None or position + size > len(sample):
+            return
+        yield header >> 3 & 0x0F, position, position + size
+        position += size
+
+
+def _leb128(sample: bytes, position: int) -> tuple[int | None, int]:
+    value = 0
+    for index, byte in enumerate(sample[position : position + 8]):
+        value |= (byte & 0x7F) << (7 * index)
+        if not byte & 0x80:
+            return value, position + index + 1
+    return None, position
+
 
 IsKeyframe = Callable[[bytes], bool]
 """Whether a sample is a key frame. May raise ``ValueError`` for one that claims to be and can't be read."""
-
 _H264 = 0x61766331
-
 DETECTORS: dict[int, IsKeyframe] = {
-    0x61763031: av1.is_keyframe,
-    _H264: h264.is_keyframe,
-    0x68657631: h265.is_keyframe,
-    0x76703038: vp.is_vp8_keyframe,
-    0x76703039: vp.is_vp9_keyframe,
+    0x61763031: is_av1_keyframe,
+    _H264: is_h264_keyframe,
+    0x68657631: is_h265_keyframe,
+    0x76703038: is_vp8_keyframe,
+    0x76703039: is_vp9_keyframe,
 }
 """By the four characters (``av01``, ``avc1``, ``hev1``, ``vp08``, ``vp09``) that ``VideoStream:codec`` holds."""
 

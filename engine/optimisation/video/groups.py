@@ -14,8 +14,7 @@ from ...chunk import Chunk, ChunkData
 from ..extent import Extent, extent_of
 from ..merging import merge_chunks
 from ..size import FIXED_BYTES
-from .columns import IS_KEYFRAME
-from .survey import ChunkSurvey, untouched_data
+from .survey import IS_KEYFRAME, ChunkSurvey, untouched_data
 
 _OPEN_CHUNKS = 4
 

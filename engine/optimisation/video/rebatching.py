@@ -13,10 +13,23 @@ from ...errors import ReadError, ReadWarning
 from ..merging import merge_chunks
 from ..profile import Settings
 from .codecs import DETECTORS, IsKeyframe
-from .columns import CODEC, IS_KEYFRAME, SAMPLE, column, first_values
 from .groups import GroupBatcher, find_groups
-from .labels import disagreement
-from .survey import ChunkSurvey, LeftAloneError, VideoError, best_timeline, labels, survey, times_of, untouched_data
+from .survey import (
+    CODEC,
+    IS_KEYFRAME,
+    SAMPLE,
+    ChunkSurvey,
+    LeftAloneError,
+    VideoError,
+    best_timeline,
+    column,
+    disagreement,
+    first_values,
+    labels,
+    survey,
+    times_of,
+    untouched_data,
+)
 
 _LARGE_GROUP = 10 * 1024 * 1024
 _MARKER = ComponentDescriptor(IS_KEYFRAME, "rerun.archetypes.VideoStream", "rerun.components.IsKeyframe")
@@ -51,7 +64,7 @@ def video_groups(headers: Sequence[ChunkHeader]) -> list[list[int]]:
 
 
 def rebatch_video(chunks: Sequence[Chunk], settings: Settings, *, strict: bool = True) -> Iterator[Chunk]:
-    """What stands for ``chunks``, the video stream of one entity, when it is laid out by groups of pictures.
+    """Return what stands for ``chunks``, the video stream of one entity, when it is laid out by groups of pictures.
 
     Key frames are found in the samples. Chunks hold whole groups, as many as fit into ``max_bytes`` and at least one;
     no row is lost. One more chunk marks the key frames (``VideoStream:is_keyframe``). Chunks that need no change are

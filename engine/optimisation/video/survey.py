@@ -1,8 +1,8 @@
-"""One look at every sample of a video stream: when it is, and whether it is a key frame. Nothing else is kept."""
+"""A survey of a video stream: the time of each sample, key frames or not, and labels that disagree. Nothing else is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,57 @@ import pyarrow as pa
 from ...chunk import Chunk, ChunkData, TimelineKind
 from ...chunk.data import ticks
 from .codecs import IsKeyframe
-from .columns import IS_KEYFRAME, SAMPLE, column, first_values, samples
+
+SAMPLE = "VideoStream:sample"
+CODEC = "VideoStream:codec"
+IS_KEYFRAME = "VideoStream:is_keyframe"
+
+
+def column(data: ChunkData, component: str) -> pa.ListArray | None:
+    """The values of a component, None where the chunk has no such column."""
+    return next((c.values for c in data.components if c.descriptor.component == component), None)
+
+
+def samples(values: pa.ListArray) -> Iterator[tuple[int, bytes]]:
+    """Each row that has a sample, with its bytes.
+
+    Raises ``ValueError`` where the column holds something else than bytes.
+    """
+    rows, first = first_values(values)
+    read = _byte_reader(values.values)
+    for row, index in zip(rows.tolist(), first.tolist(), strict=True):
+        sample = read(index)
+        if sample:
+            yield row, sample
+
+
+def first_values(values: pa.ListArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The rows that hold a value, and where in ``values.values`` the first one of each lies."""
+    if not len(values):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    ends = np.frombuffer(values.buffers()[1], dtype=np.int32, count=len(values) + 1, offset=4 * values.offset)
+    there = ends[1:] > ends[:-1]
+    if values.null_count:
+        there &= values.is_valid().to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(there).astype(np.int64)
+    return rows, ends[rows].astype(np.int64)
+
+
+def _byte_reader(blobs: pa.Array) -> Callable[[int], bytes | None]:
+    datatype = blobs.type
+    if pa.types.is_binary(datatype) or pa.types.is_large_binary(datatype):
+        return lambda index: blobs[index].as_py()
+    if pa.types.is_list(datatype) and datatype.value_type.bit_width == 8 and pa.types.is_integer(datatype.value_type):
+        octets = blobs.values
+        buffer = octets.buffers()[1]
+        flat = np.frombuffer(buffer if buffer is not None else b"", dtype=np.uint8)[octets.offset :]
+        ends = np.frombuffer(blobs.buffers()[1] or b"", dtype=np.int32)[blobs.offset :]
+        if not blobs.null_count:
+            return lambda index: flat[ends[index] : ends[index + 1]].tobytes()
+        there = blobs.is_valid().to_numpy(zero_copy_only=False)
+        return lambda index: flat[ends[index] : ends[index + 1]].tobytes() if there[index] else None
+    raise ValueError(f"video samples are stored as {datatype}, not as bytes")
+
 
 Ticks = npt.NDArray[np.int64]
 
@@ -119,3 +169,31 @@ def times_of(data: ChunkData, timeline: str) -> Ticks:
     if found is None:
         raise VideoError(f"its `is_keyframe` data is not on the timeline '{timeline}' of its samples")
     return ticks(found).copy()
+
+
+_SHOWN = 3
+
+
+def disagreement(keyframes: Ticks, times: Ticks, values: npt.NDArray[np.bool_]) -> str | None:
+    """Return what is wrong with labels at ``times``, given the times of the key frames; None when they agree."""
+    found, labelled = set(keyframes.tolist()), set(times[values].tolist())
+    missing, extra, negative = sorted(found - labelled), sorted(labelled - found), times[~values].tolist()
+    parts = []
+    if missing:
+        parts.append(f"{len(missing)} codec keyframe(s) missing an `is_keyframe=true` label ({_examples(missing)})")
+    if extra:
+        parts.append(
+            f"{len(extra)} sample(s) labeled `is_keyframe=true` that are not codec keyframes ({_examples(extra)})"
+        )
+    if negative:
+        parts.append(
+            f"{len(negative)} `is_keyframe=false` row(s) ({_examples(negative)}); "
+            "`is_keyframe` is a sparse marker, only `true` should be logged"
+        )
+    return "; ".join(parts) if parts else None
+
+
+def _examples(times: Iterable[int]) -> str:
+    shown = list(times)
+    more = f" (+{len(shown) - _SHOWN} more)" if len(shown) > _SHOWN else ""
+    return f"e.g. at times {', '.join(map(str, shown[:_SHOWN]))}{more}"

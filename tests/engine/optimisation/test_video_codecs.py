@@ -5,10 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import pytest
-from chunkmill.engine.optimisation.video.annex_b import nal_units, raw_payload
-from chunkmill.engine.optimisation.video.bits import BitReader
-from chunkmill.engine.optimisation.video.codecs import DETECTORS
-from chunkmill.engine.optimisation.video.h264 import picture_size
+from chunkmill.engine.optimisation.video.codecs import DETECTORS, BitReader, nal_units, picture_size, raw_payload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from video_making import AV1, DELTA, H264, H265, IDR_ALONE, KEY, START, VP8, VP9, BitWriter, h264_parameters

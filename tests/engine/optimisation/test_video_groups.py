@@ -13,8 +13,8 @@ from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.engine.optimisation.passes import optimised
 from chunkmill.engine.optimisation.profile import OptimizationProfile, Settings
 from chunkmill.engine.optimisation.video import rebatch_video, rebatch_videos, video_groups
-from chunkmill.engine.optimisation.video.columns import IS_KEYFRAME as MARK
-from chunkmill.engine.optimisation.video.labels import disagreement
+from chunkmill.engine.optimisation.video.survey import IS_KEYFRAME as MARK
+from chunkmill.engine.optimisation.video.survey import disagreement
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from video_making import (
