@@ -1,4 +1,4 @@
-"""A survey of a video stream: the time of each sample, key frames or not, and labels that disagree. Nothing else is kept."""
+"""A survey of a video stream: the time of each sample, key frame or not, and labels that disagree with it."""
 
 from __future__ import annotations
 
