@@ -23,17 +23,18 @@ from typing import Any
 import pyarrow as pa
 
 from ..chunk import Chunk
-from ..errors import ReadError, SourceMissingError
+from ..errors import ReadError, SourceMissingError, UnsupportedError
 from ..execution.folders import Folder, sync_folder
 from ..failing import writing
 from ..locations import located
 from .chunk_manifest import MANIFEST_ERRORS, kept_chunk, parse_manifest
 from .entry import RecordingEntry
 from .entry_table import entries_in, parse_table
+from .live import LiveEntries
 from .version import RecordingsVersion, TableRef
 from .version_files import RESTORE, VersionFiles, name_of, unreadable
 
-_HOW = "Make one with `chunkmill ingest … --into`, or Ingest(…, into=…)."
+_HOW = "Make one with stream.collect(into=…), Ingest(…, into=…) or `chunkmill ingest … --into`."
 
 
 class RecordingsFolder:
@@ -76,6 +77,12 @@ class RecordingsFolder:
         return self._parsed(number, self.files.read(number))
 
     def _parsed(self, number: int, data: dict[str, Any]) -> RecordingsVersion:
+        if "tables" not in data and "manifest" in data:
+            raise UnsupportedError(
+                "this store has the earlier format for a single recording, which is not read any more",
+                path=str(self.path),
+                hint="Read its shards/*.rrd with RrdReader, and collect them into another folder.",
+            )
         try:
             return RecordingsVersion.of(data)
         except (TypeError, ValueError, KeyError) as error:
@@ -98,6 +105,10 @@ class RecordingsFolder:
     def entries(self, tables: Iterable[TableRef]) -> list[RecordingEntry]:
         """What tables say, oldest first. Raises ``ReadError``."""
         return [entry for ref in tables for entry in entries_in(self.rows(ref))]
+
+    def live(self, version: RecordingsVersion) -> LiveEntries:
+        """The recordings of a version. Raises ``ReadError``."""
+        return LiveEntries(self.entries(version.tables))
 
     def named(self, tables: Iterable[TableRef]) -> tuple[set[str], set[str]]:
         """The manifests and the shards that tables name. Raises ``ReadError``."""

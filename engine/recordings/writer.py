@@ -12,7 +12,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from ..errors import ChunkmillError, CommitUnknownError, ReadError, WriteError
+from ..errors import ChunkmillError, CommitUnknownError, ReadError, UsageError, WriteError
 from ..execution.chunk_rows import PartChunk
 from ..execution.shards import SHARD_BYTES
 from ..execution.staging import Staging
@@ -27,7 +27,7 @@ from .folder import RecordingsFolder
 from .lease import Lease
 from .live import LiveEntries
 from .new_files import NewFiles, put_durably
-from .vacuuming import vacuum_folder
+from .vacuum import vacuum_folder
 from .version import RecordingsVersion, TableRef
 
 
@@ -75,6 +75,8 @@ class StoreWriter:
     """
 
     def __init__(self, folder: RecordingsFolder, lease: Lease | None = None, *, shard_bytes: int = SHARD_BYTES) -> None:
+        if shard_bytes <= 0:
+            raise UsageError(f"shard_bytes must be positive, not {shard_bytes}")
         self.folder = folder
         self._lease = lease
         self._shard_bytes = shard_bytes
@@ -89,7 +91,7 @@ class StoreWriter:
     def refresh(self) -> None:
         """Look at the newest version anew."""
         self.version = self.folder.newest()
-        self.live = LiveEntries(self.folder.entries(self.version.tables) if self.version else ())
+        self.live = self.folder.live(self.version) if self.version else LiveEntries()
         self._is_behind = False
 
     @property

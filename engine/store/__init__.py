@@ -2,8 +2,7 @@
 
 from ..optimisation import OptimizationProfile, video
 from .chunk_store import ChunkStore
-from .kept import StoreVersion
-from .lazy_store import LazyStore
 from .recording_store import RecordingStore
+from .stored import LazyStore, StoreVersion
 
 __all__ = ["ChunkStore", "LazyStore", "OptimizationProfile", "RecordingStore", "StoreVersion", "video"]

@@ -7,20 +7,25 @@ import uuid
 from collections.abc import Iterable
 
 from ..chunk import Chunk
+from ..errors import UsageError
 from ..execution.runner import RunOptions, scratch_folder
 from ..execution.scratch import ScratchFolder
 from ..execution.staging import Staging
 from ..execution.work import Work
 from ..optimisation import OptimizationProfile, collect_parts, optimised
+from ..recordings import Arrived, Commit, Source, StoreWriter
+from ..recordings.folder import RecordingsFolder
+from ..recordings.lease import Lease
 from ..rrd import StoreEntry
 from ..rrd.digest import VerifiedPayload
 from ..stream.operators import as_chunk
-from .kept import KeptFolder
-from .lazy_store import LazyStore
 from .reference import by_chunk_id
-from .stored import StoredChunks
+from .stored import KeptRecording, LazyStore, StoredChunks
 
 _AS_THEY_ARE = OptimizationProfile(max_bytes=0, max_rows=0, max_rows_if_unsorted=0, extra_passes=0, gop_batching=False)
+
+_COLLECTED = Source("", 0, 0, "", kept=False)
+"""What a collected recording comes from: no file."""
 
 
 class ChunkStore(StoredChunks):
@@ -32,8 +37,8 @@ class ChunkStore(StoredChunks):
     Order: ascending chunk id, for iteration, ``stream`` and ``write_rrd``.
     """
 
-    def __init__(self, chunks: Iterable[Chunk], *, folder: KeptFolder | None = None) -> None:
-        super().__init__(by_chunk_id(list(chunks)), name="ChunkStore", folder=folder)
+    def __init__(self, chunks: Iterable[Chunk], *, kept: KeptRecording | None = None) -> None:
+        super().__init__(by_chunk_id(list(chunks)), name="ChunkStore", kept=kept)
 
     @staticmethod
     def from_chunks(chunks: Iterable[Chunk]) -> ChunkStore:
@@ -47,10 +52,14 @@ class ChunkStore(StoredChunks):
 
     @staticmethod
     def open(path: str | os.PathLike[str], *, version: int | None = None) -> LazyStore:
-        """A kept store, as it was at ``version`` (by default the newest). Reads the manifest only."""
-        folder = KeptFolder(path)
-        found = folder.version(version)
-        return LazyStore(folder.chunks(found), name=f"{folder.path} version {found.number}", kept=(folder, found))
+        """Open a kept store of one recording, as it was at ``version`` (by default the newest).
+
+        Reads the manifest only; the chunks come by ascending chunk id. Raises ``SourceMissingError`` where there is no
+        store, ``ReadError`` where it is damaged, and ``UsageError`` for one of several recordings.
+        """
+        folder = RecordingsFolder(path)
+        kept = KeptRecording(folder, folder.version(version))
+        return LazyStore(by_chunk_id(kept.chunks()), name=f"{folder.path} version {kept.version.number}", kept=kept)
 
 
 def collect(
@@ -62,18 +71,38 @@ def collect(
     recording_id: str | None,
     shard_bytes: int,
 ) -> ChunkStore:
-    """What :meth:`LazyChunkStream.collect` does."""
+    """Run a pipeline as :meth:`LazyChunkStream.collect` does."""
     if into is None:
         return _collect_to_scratch(work, options, optimize)
     store = StoreEntry("recording", application_id, recording_id or str(uuid.uuid4()))
-    folder = KeptFolder(into)
-    folder.prepare()
-    after = folder.newest()
-    with Staging.beside(folder.path / "store") as staging:
-        chunks = collect_parts(work, optimize, store, staging, options)
-        in_parts = sorted(chunks, key=lambda c: (c.task, c.position))
-        version = folder.write(staging, store, in_parts, shard_bytes, after)
-    return ChunkStore(folder.chunks(version), folder=folder)
+    return _collect_into(RecordingsFolder(into), store, work, options, optimize, shard_bytes)
+
+
+def _collect_into(
+    folder: RecordingsFolder,
+    store: StoreEntry,
+    work: Work,
+    options: RunOptions,
+    optimize: OptimizationProfile | None,
+    shard_bytes: int,
+) -> ChunkStore:
+    """Publish a version of the store in ``folder`` that has this recording alone."""
+    commit = Commit("collect")
+    with Lease.take(folder.path, commit.operation) as lease:
+        writer = StoreWriter(folder, lease, shard_bytes=shard_bytes)
+        before = list(writer.live)
+        if any(entry.source for entry in before):
+            raise UsageError(
+                f"this store has {len(before)} recordings that were ingested, and a collected one would replace them",
+                path=str(folder.path),
+                hint="Collect into another folder.",
+            )
+        with Staging.beside(folder.path / "store") as staging:
+            chunks = collect_parts(work, optimize, store, staging, options)
+            in_parts = sorted(chunks, key=lambda c: (c.task, c.position))
+            version = writer.commit(staging, [Arrived(store, _COLLECTED, in_parts)], commit, gone=before)
+    kept = KeptRecording(folder, version)
+    return ChunkStore(kept.chunks(), kept=kept)
 
 
 def _collect_to_scratch(work: Work, options: RunOptions, optimize: OptimizationProfile | None) -> ChunkStore:

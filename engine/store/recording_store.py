@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from ..errors import SourceMissingError, UsageError
+from ..errors import SourceMissingError
 from ..execution.runner import RunOptions
 from ..optimisation import OptimizationProfile
 from ..recordings.compaction import MIN_SHARD, CompactionReport, compact_store
@@ -13,17 +13,17 @@ from ..recordings.entry import RecordingEntry
 from ..recordings.folder import RecordingsFolder
 from ..recordings.lease import Lease
 from ..recordings.live import LiveEntries
-from ..recordings.vacuuming import vacuum_folder
+from ..recordings.vacuum import vacuum_store
 from ..recordings.version import RecordingsVersion
 from ..recordings.writer import StoreWriter
-from .lazy_store import LazyStore
+from .stored import LazyStore
 
 
 class RecordingStore:
     """The recordings of a store, as of the version that was the newest when it was opened, or of another.
 
     What a writer commits meanwhile is not seen: ``open`` it again. Made by :class:`~chunkmill.engine.ingest.Ingest`
-    and ``chunkmill ingest``.
+    and ``chunkmill ingest``, and with one recording by :meth:`LazyChunkStream.collect`.
 
     ::
 
@@ -92,11 +92,7 @@ class RecordingStore:
         WriteError
             Another process writes to the store, or it cannot be written.
         """
-        if keep < 1:
-            raise UsageError(f"keep must be at least 1, not {keep}")
-        with Lease.take(self._folder.path, "vacuum"):
-            newest = self._folder.version()
-            return vacuum_folder(self._folder, newest, keep=keep, older_than_seconds=older_than_seconds)[1]
+        return vacuum_store(self._folder, keep=keep, older_than_seconds=older_than_seconds)
 
     def compact(
         self,
@@ -126,7 +122,7 @@ class RecordingStore:
 
     def _entries(self) -> LiveEntries:
         if self._live is None:
-            self._live = LiveEntries(self._folder.entries(self._version.tables))
+            self._live = self._folder.live(self._version)
         return self._live
 
     def __len__(self) -> int:

@@ -1,26 +1,67 @@
-"""What every store can do: it holds chunks in one order, says what they are, and gives them out again."""
+"""What every store can do, and ``LazyStore``: a recording known by its manifest, whose chunks are read when touched."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from ..chunk import Chunk, ChunkHeader
 from ..chunk.header import summarise_chunks
 from ..chunk.schema import Schema
+from ..errors import UsageError
 from ..execution.shards import SHARD_BYTES
+from ..recordings import RecordingEntry, RecordingsVersion
+from ..recordings.folder import RecordingsFolder
+from ..recordings.vacuum import vacuum_store
 from ..reports import RunReport
+from ..rrd import StoreEntry
 from ..stream import LazyChunkStream
-from .kept import KeptFolder, StoreVersion
 from .reference import ChunkListSource
+
+
+@dataclass(frozen=True, slots=True)
+class StoreVersion:
+    """One version of a kept store of one recording.
+
+    ``created`` is in seconds since the epoch; ``bytes`` are those of its chunks as stored; ``first``: the number of
+    the first version that counts, as earlier ones are removed.
+    """
+
+    number: int
+    created: float
+    chunks: int
+    rows: int
+    bytes: int
+    application_id: str
+    recording_id: str
+    first: int = 0
+
+    @property
+    def store(self) -> StoreEntry:
+        """The recording that the shards belong to."""
+        return StoreEntry("recording", self.application_id, self.recording_id)
+
+
+class KeptRecording:
+    """The one recording of a store of recordings, as of one of its versions."""
+
+    def __init__(self, folder: RecordingsFolder, version: RecordingsVersion) -> None:
+        self.folder = folder
+        self.entry = _only_recording(folder, version)
+        self.version = _store_version(self.entry, version)
+
+    def chunks(self) -> list[Chunk]:
+        """Its chunks, undecoded."""
+        return self.folder.chunks(self.entry)
 
 
 class StoredChunks:
     """The base of :class:`ChunkStore` and :class:`LazyStore`.
 
-    ``silent`` are headers of columns that no chunk's header names, because they hold nothing but nulls; ``folder`` is
-    where a kept store lies.
+    ``silent_columns`` are headers of columns that no chunk's header names, because they hold nothing but nulls;
+    ``kept`` is what a kept store shows.
     """
 
     def __init__(
@@ -28,13 +69,13 @@ class StoredChunks:
         chunks: Sequence[Chunk],
         *,
         name: str,
-        folder: KeptFolder | None = None,
-        silent: Sequence[ChunkHeader] = (),
+        kept: KeptRecording | None = None,
+        silent_columns: Sequence[ChunkHeader] = (),
     ) -> None:
         self._chunks = tuple(chunks)
         self._name = name
-        self._folder = folder
-        self._silent = silent
+        self._kept = kept
+        self._silent = silent_columns
 
     def schema(self) -> Schema:
         """All timelines and components, from the headers alone."""
@@ -68,11 +109,22 @@ class StoredChunks:
 
     def versions(self) -> list[StoreVersion]:
         """All versions of a kept store, oldest first; none for one in scratch, in memory or in an RRD."""
-        return [] if self._folder is None else self._folder.versions()
+        if self._kept is None:
+            return []
+        folder = self._kept.folder
+        return [KeptRecording(folder, version).version for version in folder.versions()]
 
     def vacuum(self, keep: int = 1) -> int:
-        """Remove what only versions older than the newest ``keep`` need; gives the bytes freed. For a kept store."""
-        return 0 if self._folder is None else self._folder.vacuum(keep)
+        """Remove what only versions older than the newest ``keep`` need; gives the bytes freed. For a kept store.
+
+        Where there is something to remove, a version is published first that has the same chunks; it is not counted.
+
+        Raises
+        ------
+        WriteError
+            Another process writes to the store, or it cannot be written. Nothing was removed then.
+        """
+        return 0 if self._kept is None else vacuum_store(self._kept.folder, keep=keep)
 
     def __len__(self) -> int:
         return len(self._chunks)
@@ -82,3 +134,40 @@ class StoredChunks:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} chunks)"
+
+
+class LazyStore(StoredChunks):
+    """The chunks of a recording in the order of its manifest. Length, schema and summary read no chunk.
+
+    Made by :meth:`RrdReader.store`, :meth:`ChunkStore.open` and :meth:`RecordingStore.recording`.
+    """
+
+    @property
+    def version(self) -> StoreVersion | None:
+        """The version that is open, of a kept store."""
+        return None if self._kept is None else self._kept.version
+
+
+def _only_recording(folder: RecordingsFolder, version: RecordingsVersion) -> RecordingEntry:
+    """The recording of a store that has one. Raises ``UsageError`` for another."""
+    recordings = [entry for entry in folder.live(version) if entry.kind != "blueprint"]
+    if len(recordings) == 1:
+        return recordings[0]
+    raise UsageError(
+        f"version {version.number} of this store has {len(recordings)} recordings, not one",
+        path=str(folder.path),
+        hint="Open it with RecordingStore.open, whose recording(id) gives the chunks of one.",
+    )
+
+
+def _store_version(entry: RecordingEntry, version: RecordingsVersion) -> StoreVersion:
+    return StoreVersion(
+        version.number,
+        version.created,
+        entry.chunks,
+        entry.rows,
+        entry.bytes,
+        entry.application_id,
+        entry.recording_id,
+        version.first,
+    )

@@ -5,11 +5,12 @@
     python tests/faults/slept_writers.py --case WHERE:FIRST:SECOND:HOW:STEP
 
 Operations on a store of recordings: `ingest` (of files that are deleted when they are in the store), `compact`,
-`vacuum`; on a kept store: `collect` and `tidy`, its vacuum. The first one is held at one step; the second, and a
-vacuum after it, run to their ends; then the first goes on. There are no leases here, as if the first had lost its own
-right after it was checked: only the order in which versions appear is left. How, locally: `stopped` before an
-operation on a folder or at a fault point. With a server of S3's protocol `stopped` holds a request on its way; `late`
-lets the client send it again, and the first one arrives when all is over; `lost` lets nothing of it through until then.
+`vacuum`; on one that a recording is collected into: `collect` and `tidy`, its vacuum. The first one is held at one
+step; the second, and a vacuum after it, run to their ends; then the first goes on. There are no leases here, as if
+the first had lost its own right after it was checked: only the order in which versions appear is left. How, locally:
+`stopped` before an operation on a folder or at a fault point. With a server of S3's protocol `stopped` holds a
+request on its way; `late` lets the client send it again, and the first one arrives when all is over; `lost` lets
+nothing of it through until then.
 
 Afterwards every version has its files, every recording is there and whole or its source is, and after another round of
 all operations each is there once, and nothing is left over. Prints ``N passed, M failed`` and a command for each
@@ -41,7 +42,6 @@ from chunkmill.engine.locations import located
 from chunkmill.engine.recordings.folder import RecordingsFolder
 from chunkmill.engine.recordings.lease import Lease
 from chunkmill.engine.store import ChunkStore, RecordingStore
-from chunkmill.engine.store.kept import KeptFolder
 from chunkmill.readers import RrdReader
 from fault_content import content_of, digest_of_path, kept_content, rrd_contents
 from fault_world import recording
@@ -153,7 +153,7 @@ class Places:
 
 
 class Case:
-    """One store of recordings and one kept store, and what is done to them."""
+    """A store of recordings and one of a collected recording, and what is done to them."""
 
     def __init__(self, places: Places, root: str) -> None:
         self.places = places
@@ -217,8 +217,8 @@ class Case:
         except ChunkmillError as error:
             self.wrong.append(f"a store cannot be read: {error}")
 
-    def _check_lake(self, *, is_settled: bool) -> None:
-        folder = RecordingsFolder(self.lake)
+    def _check_files(self, place: str, *, is_settled: bool) -> None:
+        folder = RecordingsFolder(place)
         there = {name: set(getattr(folder, name).names()) for name in ("tables", "manifests", "shards")}
         named: dict[str, set[str]] = {name: set() for name in there}
         for version in folder.versions():
@@ -231,6 +231,9 @@ class Case:
             named["manifests"] |= manifests
             named["shards"] |= shards
         self._compare(there, named, is_settled=is_settled)
+
+    def _check_lake(self, *, is_settled: bool) -> None:
+        self._check_files(self.lake, is_settled=is_settled)
         store = RecordingStore.open(self.lake)
         found = Counter(entry.source_digest for entry in store)
         for entry in store:
@@ -247,17 +250,7 @@ class Case:
                 self.wrong.append(f"{digest} is there {found[digest]} times")
 
     def _check_kept(self, *, is_settled: bool) -> None:
-        folder = KeptFolder(self.kept)
-        names = {
-            "manifests": set(RecordingsFolder(self.kept).manifests.names()),
-            "shards": set(RecordingsFolder(self.kept).shards.names()),
-        }
-        named: dict[str, set[str]] = {name: set() for name in names}
-        for version in folder.versions():
-            named["manifests"].add(version.manifest)
-            chunks: list[Any] = [c.payload for c in folder.chunks(version)]
-            named["shards"] |= {payload.path.rpartition("/")[2] for payload in chunks}
-        self._compare(names, named, is_settled=is_settled)
+        self._check_files(self.kept, is_settled=is_settled)
         content = content_of(ChunkStore.open(self.kept).stream().to_chunks(executor="inline"))
         if [content] not in self.places.values.values():
             self.wrong.append("the kept store is not what it was")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.recordings import Commit, RecordingEntry
-from chunkmill.engine.recordings.vacuuming import vacuum_folder
+from chunkmill.engine.recordings.vacuum import vacuum_folder
 from stored_recordings import MadeRecordings
 
 MANY = 3000

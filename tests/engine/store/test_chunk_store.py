@@ -5,16 +5,27 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
-from chunkmill.engine.errors import ReadError, SourceMissingError, UnsupportedError, WriteError
+from chunkmill.engine.errors import (
+    CommitUnknownError,
+    ReadError,
+    SourceMissingError,
+    UnsupportedError,
+    UsageError,
+    WriteError,
+)
+from chunkmill.engine.execution.folders import LocalFolder
 from chunkmill.engine.optimisation import collect, entities
+from chunkmill.engine.recordings import Commit, StoreWriter
+from chunkmill.engine.recordings.folder import RecordingsFolder
+from chunkmill.engine.recordings.lease import Lease
 from chunkmill.engine.recordings.version_files import FORMAT, VersionFiles
-from chunkmill.engine.store import ChunkStore, OptimizationProfile
-from chunkmill.engine.store.kept import KeptFolder
+from chunkmill.engine.store import ChunkStore, OptimizationProfile, RecordingStore
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
 from comparison import rerun_chunks, rerun_verify
@@ -153,19 +164,23 @@ class TestKept:
         assert not (tmp_path / "copy.rrd").exists()
 
     def test_of_two_writers_of_one_version_the_first_wins(self, folder: Path) -> None:
-        kept = KeptFolder(folder)
+        kept = RecordingsFolder(folder)
         version = kept.version()
+        first, second = StoreWriter(kept), StoreWriter(kept)
+        assert first.rewrite(list(first.live), Commit("collect")).number == version.number + 1
+        files = {path for path in folder.rglob("*") if path.is_file()}
         with pytest.raises(WriteError, match="committed by another writer") as caught:
-            kept.commit(version.store, [], 0, after=None)
+            second.rewrite(list(second.live), Commit("collect"))
         assert caught.value.transient
-        assert kept.version() == version
+        assert kept.version().number == version.number + 1
         assert len(ChunkStore.open(folder)) == version.chunks
+        assert {path for path in folder.rglob("*") if path.is_file()} == files
 
-    @pytest.mark.parametrize(("crashing", "crash"), [(VersionFiles, "publish"), (KeptFolder, "commit")])
+    @pytest.mark.parametrize(("crashing", "crash"), [(VersionFiles, "publish"), (StoreWriter, "_publish")])
     def test_a_crash_before_the_commit_shows_nothing(
         self, crashing: type, crash: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def fail(*args: object) -> None:
+        def fail(*args: object, **options: object) -> None:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(crashing, crash, fail)
@@ -186,7 +201,7 @@ class TestKept:
             lambda f: f.write_text('{"format": 2}'),
             lambda f: f.write_text("[" * 100_000),
             lambda f: f.write_text(f.read_text().replace('"rows": ', '"rows": 1')),
-            lambda f: f.write_bytes(f.read_bytes().replace(b"app", b"ap\xff")),
+            lambda f: f.write_bytes(f.read_bytes().replace(b"tables", b"tabl\xff")),
         ],
     )
     def test_a_damaged_version_is_named(self, damage: Callable[[Path], object], folder: Path) -> None:
@@ -214,8 +229,74 @@ class TestKept:
     def test_a_cut_manifest_is_named(self, folder: Path) -> None:
         (manifest,) = (folder / "manifests").iterdir()
         os.truncate(manifest, 100)
-        with pytest.raises(ReadError, match="the manifest of version 1 cannot be read"):
+        with pytest.raises(ReadError, match="the manifest of recording rec cannot be read"):
             ChunkStore.open(folder)
+
+    def test_it_is_a_store_of_recordings_with_one(self, folder: Path) -> None:
+        store = RecordingStore.open(folder)
+        (entry,) = store
+        version = ChunkStore.open(folder).version
+        assert version is not None and version.store == entry.store
+        assert (entry.recording_id, entry.chunks, entry.rows, entry.bytes) == (
+            version.recording_id,
+            version.chunks,
+            version.rows,
+            version.bytes,
+        )
+        assert values(store.recording("rec")) == values(several())
+        assert store.compact(executor="inline").damaged == ()
+        assert values(ChunkStore.open(folder)) == values(several())
+
+    def test_a_commit_that_may_have_happened_says_so_and_removes_nothing(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        publish = VersionFiles.publish
+
+        def interrupted(files: VersionFiles, number: int, data: dict[str, Any]) -> bool:
+            publish(files, number, data)
+            raise OSError(5, "no answer")
+
+        monkeypatch.setattr(VersionFiles, "publish", interrupted)
+        with pytest.raises(CommitUnknownError, match="it is not known whether version 2 was committed") as caught:
+            LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder)
+        assert caught.value.transient
+        assert values(ChunkStore.open(folder)) == values([chunk("/z", 0)])
+
+    def test_another_that_writes_is_named(self, folder: Path) -> None:
+        with Lease.take(folder, "compact"):
+            with pytest.raises(WriteError, match=r"another process writes to this store: compact \(process") as caught:
+                LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder)
+            assert caught.value.transient
+            with pytest.raises(WriteError, match="another process writes"):
+                ChunkStore.open(folder).vacuum()
+        assert [v.number for v in ChunkStore.open(folder).versions()] == [1]
+
+    def test_recordings_that_were_ingested_stay(self, folder: Path) -> None:
+        kept = RecordingsFolder(folder)
+        writer = StoreWriter(kept)
+        (entry,) = writer.live
+        writer.publish([replace(entry, recording_id="other", source="/landing/other.rrd")], Commit())
+        with pytest.raises(UsageError, match="2 recordings that were ingested"):
+            LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder)
+        with pytest.raises(UsageError, match="version 2 of this store has 2 recordings, not one") as caught:
+            ChunkStore.open(folder)
+        assert caught.value.path == str(folder) and "RecordingStore.open" in str(caught.value.hint)
+        assert values(ChunkStore.open(folder, version=1)) == values(several())
+        assert len(RecordingStore.open(folder)) == 2
+
+    def test_the_earlier_format_of_one_recording_is_refused(self, tmp_path: Path) -> None:
+        folder = tmp_path / "old"
+        (folder / "versions").mkdir(parents=True)
+        files = VersionFiles(LocalFolder(folder / "versions"), str(folder), "")
+        files.commit(1, {"number": 1, "chunks": 0, "manifest": "m.arrow", "manifest_digest": "", "first": 0})
+        for use in (ChunkStore.open, RecordingStore.open, LazyChunkStream.from_iter([chunk("/z", 0)]).collect):
+            with pytest.raises(UnsupportedError, match="the earlier format for a single recording") as caught:
+                use(into=folder) if use.__name__ == "collect" else use(folder)
+            assert caught.value.path == str(folder) and "shards/*.rrd" in str(caught.value.hint)
+
+    def test_shards_have_a_size(self, folder: Path) -> None:
+        with pytest.raises(UsageError, match="shard_bytes must be positive, not 0"):
+            LazyChunkStream.from_iter(several()).collect(into=folder, shard_bytes=0)
 
 
 def test_there_must_be_a_store(tmp_path: Path) -> None:

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
+from ..errors import UsageError
+from ..execution.folders import Folder
 from ..execution.staging import runs_onto
 from ..failing import writing
-from .cleaning import remove_unneeded
+from ..faults import reach
 from .folder import RecordingsFolder
+from .lease import Lease
 from .version import RecordingsVersion, TableRef
+from .version_files import VersionFiles
 
 OPERATION: Final = "vacuum"
+
+Needed = tuple[Folder, Collection[str]]
+"""A folder, and the names of those of its files that are needed."""
+
+
+def vacuum_store(folder: RecordingsFolder, *, keep: int = 1, older_than_seconds: float = 0.0) -> int:
+    """Take the lease on a store, and vacuum it; see :meth:`RecordingStore.vacuum`. Gives the bytes freed."""
+    if keep < 1:
+        raise UsageError(f"keep must be at least 1, not {keep}")
+    with Lease.take(folder.path, OPERATION):
+        return vacuum_folder(folder, folder.version(), keep=keep, older_than_seconds=older_than_seconds)[1]
 
 
 def vacuum_folder(
@@ -49,7 +65,7 @@ def vacuum_folder(
         newest = following
 
     with writing(str(folder.path)):
-        freed = remove_unneeded(folder.files, first, needed, publish, runs_onto(folder.path))
+        freed = _remove_unneeded(folder.files, first, needed, publish, runs_onto(folder.path))
     return newest, freed
 
 
@@ -67,3 +83,38 @@ def _kept(folder: RecordingsFolder, newest: RecordingsVersion, keep: int, limit:
         first = number
         tables.update(version.tables)
     return first, tables
+
+
+def _remove_unneeded(
+    files: VersionFiles,
+    first: int,
+    needed: Iterable[Needed],
+    publish: Callable[[], None],
+    runs: Collection[Folder],
+) -> int:
+    """Remove all versions before ``first``, files that no version from there on needs, and the folders of ``runs``.
+
+    ``publish`` puts the version there that says so (:mod:`.version_files`); it has to be one after a version that was
+    read before this is called. Without anything to remove it is not called. A version goes first, so that no reader
+    can open it any more; then what only it needed. What is left where this is cut, the next one removes. Gives the
+    bytes freed.
+    """
+    stale = [number for number in files.all_numbers() if number < first]
+    doomed = [(folder, [e for e in folder.entries() if e.name not in names]) for folder, names in needed]
+    doomed.append((files.folder, [e for e in files.folder.entries() if e.name.startswith(".")]))
+    if not stale and not runs and not any(entries for _, entries in doomed):
+        return 0
+    publish()
+    reach("vacuum.publish")
+    files.delete(stale)
+    reach("vacuum.versions")
+    freed = 0
+    for folder, entries in doomed:
+        folder.delete(entry.name for entry in entries)
+        freed += sum(entry.size for entry in entries)
+        if entries:
+            reach("vacuum.files")
+    for run in runs:
+        freed += run.total()
+        run.remove()
+    return freed
