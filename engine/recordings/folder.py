@@ -1,4 +1,4 @@
-"""The files of a store of recordings.
+"""The files of a store of recordings, of one or a million.
 
 ::
 
