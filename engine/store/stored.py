@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -66,7 +66,7 @@ class StoredChunks:
 
     def __init__(
         self,
-        chunks: Sequence[Chunk],
+        chunks: Iterable[Chunk],
         *,
         name: str,
         kept: KeptRecording | None = None,
