@@ -11,18 +11,20 @@ import sys
 
 __all__ = ["main"]
 
+_INTERRUPTED = 130  # said here, too, as Ctrl-C may come before anything else is imported
+
 
 def main() -> None:
     """Run the command line and leave the process with its exit code."""
-    from ..spark import INTERRUPTED, interruptible
-
     try:
+        from ..spark import interruptible
+
         with interruptible():
             from .command import commands
 
             commands(prog_name="chunkmill")
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(_INTERRUPTED)
     finally:
         # What is left to do is to clear up, in which a signal would leave something behind. Not by SIG_IGN: processes
         # that are started now would inherit that.

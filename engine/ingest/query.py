@@ -15,7 +15,7 @@ from ..execution.runner import RunOptions
 from ..locations import Location
 from ..recordings import StoreWriter
 from ..recordings.lease import Lease
-from ..spark import Terminated, interruptible, raise_in_thread
+from ..spark import Terminated, give_up_start, interruptible, raise_in_thread
 from .batch import BatchRunner
 from .checkpoint import Checkpoint
 from .files import BatchResult, IngestListener, LandedFile
@@ -313,9 +313,11 @@ class _Spark(_Executing):
             self._query.stop()
 
     def interrupt(self) -> None:
-        """Have the running batch end at once."""
+        """Have the running batch end at once, or the start of the session that is waited for."""
         if self._query is not None:
             self._query.interrupt()
+        else:
+            give_up_start()
 
 
 class _StoppedError(Exception):

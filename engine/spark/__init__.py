@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         signal_since,
         waiting_for_jobs,
     )
-    from .session import running_session, session_for_user, session_is_ours, start_ahead, stop_session
+    from .session import give_up_start, running_session, session_for_user, session_is_ours, start_ahead, stop_session
     from .session_conf import is_local
     from .task import check_not_in_task, in_task, tries_before
 
@@ -39,7 +39,14 @@ _HOMES = {
         "signal_since",
         "waiting_for_jobs",
     ),
-    ".session": ("running_session", "session_for_user", "session_is_ours", "start_ahead", "stop_session"),
+    ".session": (
+        "give_up_start",
+        "running_session",
+        "session_for_user",
+        "session_is_ours",
+        "start_ahead",
+        "stop_session",
+    ),
     ".session_conf": ("is_local",),
     ".task": ("check_not_in_task", "in_task", "tries_before"),
 }
@@ -50,6 +57,7 @@ __all__ = [
     "Terminated",
     "cancel_jobs_while",
     "check_not_in_task",
+    "give_up_start",
     "in_task",
     "interrupt_behind",
     "interruptible",

@@ -69,6 +69,7 @@ class DirectSession:
         self._start_again: Callable[[], Jvm] | None = None
         self._master = master
         self._asked = asked
+        self._is_given_up = False
         self.settings = session_conf(master, asked, self._folder)
         with self._cleared_on_failure():
             check_environment()
@@ -109,6 +110,12 @@ class DirectSession:
             return False
         return self._session is None or not is_stopped(self._session)
 
+    def give_up(self) -> None:
+        """Have the thread that waits for the session to start fail at once; one that has started stays."""
+        self._is_given_up = True
+        if self._session is None and self._jvm is not None:
+            self._jvm.process.kill()
+
     def stop(self) -> None:
         """End it all; afterwards no process and no file of it is left."""
         if self._session is not None:
@@ -148,7 +155,7 @@ class DirectSession:
         try:
             return self._jvm.connection()
         except SessionStartError:
-            if self._archive is None or self._start_again is None:
+            if self._archive is None or self._start_again is None or self._is_given_up:
                 raise
             self._archive.discard()
         self._jvm = self._start_again()

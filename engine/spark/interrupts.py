@@ -141,7 +141,13 @@ def interrupt_behind(error: BaseException | None) -> BaseException | None:
 
 
 def raise_in_thread(thread: int) -> None:
-    """Raise ``KeyboardInterrupt`` in the thread with that ``get_ident()``, as a signal does in the main one."""
+    """Raise ``KeyboardInterrupt`` in the thread with that ``get_ident()``, as a signal does in the main one.
+
+    The end of an import is waited for, as there: one that is broken may swallow it.
+    """
+    until = time.monotonic() + _IMPORT_SECONDS
+    while _is_importing(sys._current_frames().get(thread)) and time.monotonic() < until:  # noqa: SLF001
+        time.sleep(0.005)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(KeyboardInterrupt))
 
 

@@ -117,6 +117,13 @@ def _begun(master: str | None, conf: Mapping[str, str] | None) -> _Own:
     return _Own(wanted, settings, kind(wanted, settings), os.getpid())
 
 
+def give_up_start() -> None:
+    """Have another thread that waits for a session of ours to start fail at once, as the program ends."""
+    own = _own
+    if own is not None and own.process == os.getpid() and isinstance(own.made, DirectSession):
+        own.made.give_up()
+
+
 def stop_session() -> None:
     """Stop the session that was made here, if any, with its processes and files; leave the user's alone."""
     global _own

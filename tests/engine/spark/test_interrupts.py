@@ -160,6 +160,30 @@ def test_other_threads_are_told_as_the_main_one_is() -> None:
     assert [type(error) for error in ended] == [KeyboardInterrupt]
 
 
+def test_an_import_of_another_thread_comes_to_its_end_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pyarrow's of pandas, with the first values that a batch makes an array of: it swallowed the interrupt."""
+    (tmp_path / "slowly_imported.py").write_text("import time\nbegun = True\ntime.sleep(0.3)\nwhole = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    ended: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            importlib.import_module("slowly_imported")
+            time.sleep(5.0)
+        except BaseException as error:  # noqa: BLE001 (that is what is looked for)
+            ended.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not hasattr(sys.modules.get("slowly_imported"), "begun"):
+        time.sleep(0.005)
+    assert thread.ident is not None
+    raise_in_thread(thread.ident)
+    assert sys.modules.pop("slowly_imported").whole is True
+    thread.join(10)
+    assert [type(error) for error in ended] == [KeyboardInterrupt]
+
+
 def test_what_is_behind_the_error_of_a_cancelled_job_is_found() -> None:
     def broken() -> None:
         try:

@@ -202,6 +202,32 @@ print("done")
     assert nothing_is_left(Path(settings["CHUNKMILL_SCRATCH"]))
 
 
+def test_a_start_that_another_thread_waits_for_can_be_given_up(tmp_path):
+    """The first look at a session takes seconds, which whoever ends the program would wait for."""
+    settings = environment(tmp_path)
+    program = """
+import threading
+from chunkmill.engine.errors import SessionStartError
+from chunkmill.engine.spark import give_up_start, start_ahead
+start_ahead("local[2]")
+told = []
+def wait():
+    try:
+        get_session("local[2]")
+    except SessionStartError as error:
+        told.append(error)
+thread = threading.Thread(target=wait)
+thread.start()
+give_up_start()
+thread.join()
+assert len(told) == 1
+print("done")
+"""
+    output, errors = start(tmp_path, program, settings).communicate(timeout=200)
+    assert (output, errors) == ("done\n", "")
+    assert nothing_is_left(Path(settings["CHUNKMILL_SCRATCH"]))
+
+
 def test_a_killed_driver_takes_its_jvm_and_its_files_along(tmp_path):
     settings = environment(tmp_path)
     program = 'spark = get_session("local[2]")\nprint("ready", flush=True)\nrows(spark, slow)\n'
