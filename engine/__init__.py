@@ -23,8 +23,8 @@ if TYPE_CHECKING:
         TimeColumn,
     )
     from .errors import ChunkmillError, PipelineError, ReadError, ReadWarning, SessionError, UsageError, WriteError
-    from .execution.data_sources import get_session
     from .ingest import Ingest, IngestQuery
+    from .inputs import get_session
     from .pipelines import Pipeline, load_pipeline
     from .reports import RunReport, save_report
     from .rrd import StoreEntry
@@ -55,7 +55,7 @@ _HOMES = {
         "UsageError",
         "WriteError",
     ),
-    ".execution.data_sources": ("get_session",),
+    ".inputs": ("get_session",),
     ".spark": ("stop_session",),
     ".ingest": ("Ingest", "IngestQuery"),
     ".pipelines": ("Pipeline", "load_pipeline"),

@@ -10,13 +10,44 @@ from typing import TYPE_CHECKING
 from ..engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .formats import (
+        FORMATS,
+        Format,
+        all_options,
+        all_suffixes,
+        checked_options,
+        dataset_format,
+        detect_format,
+        format_of_name,
+        is_rrd,
+        register,
+        stem_of,
+        unregister,
+    )
+    from .inspection import FileReport
     from .lerobot import LeRobotDataset, LeRobotReader
     from .mcap import McapInfo, McapReader
     from .parquet import ColumnRule, IndexColumn, ParquetReader
     from .protocols import IndexedReader, StreamingReader
+    from .recording_file import Episode, FileSource, Option, RecordingFile, option
     from .rrd import RrdReader
 
 _HOMES = {
+    ".formats": (
+        "FORMATS",
+        "Format",
+        "all_options",
+        "all_suffixes",
+        "checked_options",
+        "dataset_format",
+        "detect_format",
+        "format_of_name",
+        "is_rrd",
+        "register",
+        "stem_of",
+        "unregister",
+    ),
+    ".inspection": ("FileReport",),
     ".lerobot": (
         "LeRobotDataset",
         "LeRobotReader",
@@ -34,20 +65,45 @@ _HOMES = {
         "IndexedReader",
         "StreamingReader",
     ),
+    ".recording_file": (
+        "Episode",
+        "FileSource",
+        "Option",
+        "RecordingFile",
+        "option",
+    ),
     ".rrd": ("RrdReader",),
 }
 
 __all__ = [
     "ColumnRule",
+    "Episode",
+    "FORMATS",
+    "FileReport",
+    "FileSource",
+    "Format",
     "IndexColumn",
     "IndexedReader",
     "LeRobotDataset",
     "LeRobotReader",
     "McapInfo",
     "McapReader",
+    "Option",
     "ParquetReader",
+    "RecordingFile",
     "RrdReader",
     "StreamingReader",
+    "all_options",
+    "all_suffixes",
+    "checked_options",
+    "dataset_format",
+    "detect_format",
+    "format_of_name",
+    "is_rrd",
+    "option",
+    "register",
+    "stem_of",
+    "unregister",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

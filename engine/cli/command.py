@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from typing import Any
 
 import click
 
 from ..locations import reading_location
 from .failures import reported
+from .format_options import ReadingCommand
 from .ingest import compact, ingest, vacuum
-from .options import ConvertOptions, check_id, check_regex, check_report, check_svg, parse_conf
-from .parquet_options import ParquetChoices, parquet_options
+from .options import ConvertOptions, check_id, check_report, check_svg, parse_conf
 from .quarantine import quarantine
 from .status import status
 
@@ -19,22 +21,23 @@ from .status import status
 @click.version_option(package_name="chunkmill", prog_name="chunkmill", message="%(prog)s %(version)s")
 def commands() -> None:
     """Turn recordings of robots into clean, well-chunked RRD files, on Apache Spark."""
+    files = os.environ.get("CHUNKMILL_FORMATS")
+    if files:
+        with reported(debug=False):
+            from .format_options import load_formats
+
+            load_formats(files)
 
 
-@commands.command()
+@commands.command(cls=ReadingCommand)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("-o", "--output", required=True, metavar="OUT", help="A file for one input, or a folder for many.")
 @click.option("--content", multiple=True, metavar="EXPR", help="Entities to keep, such as '/imu/**'; may be repeated.")
-@click.option("--topics", multiple=True, metavar="REGEX", callback=check_regex, help="Topics of an MCAP to read.")
-@click.option(
-    "--exclude-topics", multiple=True, metavar="REGEX", callback=check_regex, help="Topics of an MCAP to leave out."
-)
 @click.option(
     "--pipeline",
     metavar="FILE.py[:NAME]",
     help="A function of a Python file that each recording's stream goes through.",
 )
-@parquet_options
 @click.option(
     "--application-id",
     metavar="ID",
@@ -46,9 +49,6 @@ def commands() -> None:
     metavar="ID",
     callback=check_id,
     help="Default: the RRD's own; the file's name for other formats.",
-)
-@click.option(
-    "--recover", is_flag=True, help="Read what can be read of a cut or damaged MCAP or RRD, and say what can't."
 )
 @click.option("--verify", is_flag=True, help="Read and decode each output; one that can't be read is removed.")
 @click.option("--executor", type=click.Choice(["spark", "inline"]), help="Where it runs. Default: spark.")
@@ -64,13 +64,10 @@ def convert(
     inputs: tuple[str, ...],
     output: str,
     content: tuple[str, ...],
-    topics: tuple[str, ...],
-    exclude_topics: tuple[str, ...],
     pipeline: str | None,
-    parquet: ParquetChoices,
+    reading: dict[str, Any],
     application_id: str | None,
     recording_id: str | None,
-    recover: bool,
     verify: bool,
     executor: str | None,
     master: str | None,
@@ -82,18 +79,15 @@ def convert(
 ) -> None:
     """Convert MCAP, Parquet or RRD recordings to RRD.
 
-    INPUT is a file, a pattern such as 'logs/**/*.mcap' or a folder, which is searched for .mcap, .parquet, .rrd and
-    .rbl files; of a LeRobot dataset, each episode becomes a recording.
+    INPUT is a file, a pattern such as 'logs/**/*.mcap' or a folder, which is searched for recordings
+    of every format; of a LeRobot dataset, each episode becomes a recording.
     Patterns and folders give one RRD per input below the folder OUT, under the path the input has below its folder.
     """
     options = ConvertOptions(
         content=content,
-        topics=topics,
-        exclude_topics=exclude_topics,
-        parquet=parquet,
+        reading=reading,
         application_id=application_id,
         recording_id=recording_id,
-        recover=recover,
         verify=verify,
         executor=executor,
         master=master,
@@ -152,12 +146,12 @@ def check(pipeline: str, input: str | None, svg: str | None, debug: bool) -> Non
 def inspect(file: str, as_json: bool, debug: bool) -> None:
     """Show what FILE holds: recordings, entities, timelines with their ranges, rows and bytes."""
     with reported(debug=debug):
-        from .inspection import inspect_file
+        from ...readers import detect_format
         from .warning_lines import warnings_as_lines
 
         location = reading_location(file)
         with warnings_as_lines(location):
-            report = inspect_file(location)
+            report = detect_format(location).inspect(location)
         if as_json:
             from .inspection_json import to_json
 

@@ -8,8 +8,8 @@ from contextlib import nullcontext
 
 import click
 
+from ...readers import all_options, format_of_name
 from ..errors import SessionStartError, UsageError
-from ..inputs.formats import Format, format_of_name
 from ..locations import reading_location
 from ..reports import RunReport, save_report
 from .failures import complain, exit_code, show
@@ -67,13 +67,15 @@ def _check(jobs: Sequence[Job], options: ConvertOptions) -> None:
         )
     if options.executor == "inline" and (options.master is not None or options.conf):
         raise UsageError("--master and --conf are for Spark, and --executor inline runs without it")
-    if options.topics or options.exclude_topics:
+    for purpose in dict.fromkeys(o.refused for o in all_options() if o.refused and o.name in options.reading):
         for job in jobs:
-            if format_of_name(job.source.name) in (Format.RRD, Format.PARQUET):
+            row = format_of_name(job.source.name)
+            if row is not None and all(o.refused != purpose for o in row.options):
+                flags = " and ".join(o.flag or o.name for o in all_options() if o.refused == purpose)
                 raise UsageError(
-                    "--topics and --exclude-topics choose topics of an MCAP, and this is none",
+                    f"{flags} {purpose}, and this is none",
                     path=str(job.source),
-                    hint="Use --content to choose entities.",
+                    hint="Convert the others by themselves; --content chooses entities of any format.",
                 )
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from .failures import reported
-from .options import check_id, check_regex, parse_conf
-from .parquet_options import ParquetChoices, parquet_options
+from .format_options import ReadingCommand
+from .options import check_id, parse_conf
 
 
-@click.command()
+@click.command(cls=ReadingCommand)
 @click.argument("landing")
 @click.option("--into", metavar="STORE", help="The store of recordings, a folder or URL; made when there is none.")
 @click.option("--rrds", metavar="FOLDER", help="A folder that gets an RRD for each file, beside the store or alone.")
@@ -45,18 +45,12 @@ from .parquet_options import ParquetChoices, parquet_options
 @click.option("--keep-versions", default="1h", show_default=True, metavar="TIME", help="How long old versions stay.")
 @click.option("--compact-every", type=click.IntRange(1), metavar="N", help="Join small shards after every N batches.")
 @click.option("--content", multiple=True, metavar="EXPR", help="Entities to keep, such as '/imu/**'; may be repeated.")
-@click.option("--topics", multiple=True, metavar="REGEX", callback=check_regex, help="Topics of an MCAP to read.")
-@click.option(
-    "--exclude-topics", multiple=True, metavar="REGEX", callback=check_regex, help="Topics of an MCAP to leave out."
-)
-@parquet_options
 @click.option(
     "--application-id",
     metavar="ID",
     callback=check_id,
     help="Default: the RRD's own; 'chunkmill' for other formats.",
 )
-@click.option("--recover", is_flag=True, help="Take what can be read of a cut or damaged MCAP or RRD.")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve metrics for Prometheus.")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="At which address.")
 @click.option("--log-json", is_flag=True, help="Log JSON objects, one a line.")
@@ -65,7 +59,7 @@ from .parquet_options import ParquetChoices, parquet_options
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", callback=parse_conf, help="A setting for Spark.")
 @click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 @click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
-def ingest(parquet: ParquetChoices, debug: bool, **options: Any) -> None:
+def ingest(debug: bool, **options: Any) -> None:
     """Bring every recording that lands in the folder LANDING into a store, once.
 
     MCAP, RRD and Parquet files are taken when they have settled; what is being written under a name such as
@@ -75,7 +69,7 @@ def ingest(parquet: ParquetChoices, debug: bool, **options: Any) -> None:
     with reported(debug=debug):
         from .ingesting import run_ingest
 
-        run_ingest(parquet=parquet, **options)
+        run_ingest(**options)
 
 
 @click.command()

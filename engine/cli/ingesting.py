@@ -26,7 +26,6 @@ from ..spark import Terminated, note_signal
 from ..store import OptimizationProfile, RecordingStore
 from ..units import size as shown_size
 from .failures import exit_code, paragraph
-from .parquet_options import ParquetChoices
 
 PROFILES: Final = {"object-store": OptimizationProfile.OBJECT_STORE, "live": OptimizationProfile.LIVE, "none": None}
 _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30}
@@ -44,7 +43,7 @@ def run_ingest(
     every: str | None,
     max_files: int | None,
     max_bytes: str | None,
-    parquet: ParquetChoices,
+    reading: dict[str, Any],
     optimize: str,
     metrics_port: int | None,
     metrics_host: str,
@@ -83,7 +82,6 @@ def run_ingest(
             into=into,
             rrds=rrds,
             pipeline=pipeline,
-            parquet=parquet.arguments(),
             optimize=PROFILES[optimize],
             executor=executor,
             master=master,
@@ -91,6 +89,7 @@ def run_ingest(
             listeners=listeners,
             **bounds,
             **options,
+            **reading,
         )
         query = made.start(once=once, every=every or "1s")
         try:

@@ -8,24 +8,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 
-from ... import readers
-from ...readers.lerobot import is_dataset
+from ...readers import Format, all_suffixes, dataset_format, format_of_name, is_rrd, stem_of
 from ..bounded import is_text
 from ..errors import ReadError, SourceMissingError, UsageError
 from ..execution.folders import Folder
-from ..inputs.formats import FORMAT_OF_SUFFIX, Format, format_of_name, stem_of
 from ..locations import Location, reading_location
 from ..objects import ObjectUrl, find_objects, is_one_object
 from .failures import complain
-
-_KINDS = ", ".join(sorted(FORMAT_OF_SUFFIX))
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
     """One recording to convert. ``name`` is its path without suffix below the folder it was found in.
 
-    ``episode``: which one of the LeRobot dataset ``path``.
+    ``episode``: which one of the dataset ``path``, a folder of many.
     """
 
     path: Location
@@ -43,7 +39,7 @@ class Job:
     """One conversion: ``source`` becomes the RRD ``destination``; ``name`` is the default id of its recording.
 
     ``into_folder``: the destination lies in the folder that was asked for, which is made where it is missing.
-    ``episode``: which one of a LeRobot dataset.
+    ``episode``: which one of a folder of many.
     """
 
     source: Location
@@ -70,7 +66,7 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
             found.setdefault((_resolved(item.path), item.episode), item)
     inputs = list(found.values())
     destination = reading_location(output)
-    into_folder = _is_folder(output) or (many and format_of_name(destination.name) is not Format.RRD)
+    into_folder = _is_folder(output) or (many and not is_rrd(destination.name))
     if len(inputs) > 1 and not into_folder:
         raise UsageError(
             f"{len(inputs)} inputs cannot become one file",
@@ -105,15 +101,16 @@ def _in_store(url: ObjectUrl) -> Iterator[Input]:
     if not glob.has_magic(url.key) and (format_of_name(url.name) is not None or is_one_object(url)):
         yield Input(url, PurePosixPath(stem_of(url.name)))
         return
-    for found in find_objects(url, tuple(FORMAT_OF_SUFFIX)):
+    for found in find_objects(url, all_suffixes()):
         yield Input(found.url, found.below.with_name(stem_of(found.below.name)))
 
 
 def _in_folder(folder: Path) -> Iterator[Input]:
     empty = True
     for here, folders, files in os.walk(folder, onerror=_tell_unlisted):
-        if is_dataset(Path(here)):
-            episodes = list(_episodes(Path(here), folder))
+        dataset = dataset_format(Path(here))
+        if dataset is not None:
+            episodes = list(_episodes(dataset, Path(here), folder))
             yield from episodes
             empty = empty and not episodes
             folders.clear()
@@ -131,16 +128,16 @@ def _in_folder(folder: Path) -> Iterator[Input]:
         raise SourceMissingError(
             "the folder holds no recording",
             path=str(folder),
-            hint=f"Looked for {', '.join(sorted(FORMAT_OF_SUFFIX))} files.",
+            hint=f"Looked for {', '.join(all_suffixes())} files.",
         )
 
 
-def _episodes(dataset: Path, folder: Path) -> Iterator[Input]:
+def _episodes(row: Format, dataset: Path, folder: Path) -> Iterator[Input]:
     """Its episodes; of one that cannot be read the dataset itself, for its reader to say why."""
     inner = dataset.relative_to(folder)
     try:
-        for episode in readers.LeRobotDataset(dataset).episodes():
-            yield Input(dataset, inner / episode.recording_id, episode.index)
+        for episode in row.open(dataset).episodes():
+            yield Input(dataset, inner / episode.name, episode.index)
     except ReadError:
         yield Input(dataset, inner if inner.parts else Path(dataset.absolute().name))
 
@@ -150,7 +147,7 @@ def _matching(pattern: str) -> Iterator[Input]:
     paths = [p for p in map(Path, sorted(glob.glob(pattern, recursive=True))) if _is_recording(p)]  # noqa: PTH207
     if not paths:
         raise SourceMissingError(
-            f"no recording ({_KINDS}) matches this pattern", path=pattern, hint="Check the pattern."
+            f"no recording ({', '.join(all_suffixes())}) matches this pattern", path=pattern, hint="Check the pattern."
         )
     for path in paths:
         yield Input(path, _named(path.relative_to(fixed)))
@@ -203,7 +200,7 @@ def _is_folder(output: str) -> bool:
         return True
     location = reading_location(output)
     if isinstance(location, ObjectUrl):
-        is_file = format_of_name(location.name) is Format.RRD
+        is_file = is_rrd(location.name)
         return not location.key or (not is_file and Folder.at(location).exists())
     return location.is_dir()
 

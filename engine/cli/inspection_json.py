@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .inspection_report import EntityReport, FileReport, StoreReport
+from ...readers.inspection import EntityReport, FileReport, StoreReport
 
 
 def to_json(report: FileReport) -> str:

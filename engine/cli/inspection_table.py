@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ...readers.inspection import FileReport, StoreReport, TimelineReport
 from ..chunk.header import TimelineKind
 from ..units import duration, size
-from .inspection_report import FileReport, StoreReport, TimelineReport
 
 _UNKNOWN = "?"
 _PLAIN_WIDTH = 160

@@ -126,11 +126,8 @@ def _checkpoint(folder: Location, options: ConvertOptions, arguments: Sequence[s
         "inputs": sorted(arguments),
         "output": str(folder),
         "content": options.content,
-        "topics": options.topics,
-        "exclude_topics": options.exclude_topics,
-        "parquet": repr(options.parquet),
+        "reading": repr(sorted(options.reading.items())),
         "application_id": options.application_id,
-        "recover": options.recover,
         "verify": options.verify,
         "pipeline": None if options.pipeline is None else _code_of(options.pipeline.location, str(options.pipeline)),
     }

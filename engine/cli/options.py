@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
-
-from .parquet_options import ParquetChoices
 
 if TYPE_CHECKING:
     from ..pipelines import Pipeline
@@ -16,16 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConvertOptions:
-    """The options of ``convert``, as parsed. ``None`` and empty mean: not given."""
+    """The options of ``convert``, as parsed. ``None`` and empty mean: not given. ``reading``: options of formats."""
 
     content: tuple[str, ...] = ()
-    topics: tuple[str, ...] = ()
-    exclude_topics: tuple[str, ...] = ()
     pipeline: Pipeline | None = None
-    parquet: ParquetChoices = field(default_factory=ParquetChoices)
+    reading: Mapping[str, Any] = field(default_factory=dict)
     application_id: str | None = None
     recording_id: str | None = None
-    recover: bool = False
     verify: bool = False
     executor: str | None = None
     master: str | None = None
@@ -41,16 +36,6 @@ def check_id(_context: click.Context, _option: click.Parameter, value: str | Non
     if value is not None and not value.strip():
         raise click.BadParameter("an id cannot be empty; leave the option out for the default")
     return value
-
-
-def check_regex(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse what is no regular expression before anything is read."""
-    for value in values:
-        try:
-            re.compile(value)
-        except re.error as error:
-            raise click.BadParameter(f"{value!r} is not a regular expression: {error}") from None
-    return values
 
 
 def check_report(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:

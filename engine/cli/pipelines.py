@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from .. import inputs
 from ..execution.progress import ProgressListener
-from ..inputs import opening
-from ..inputs.opening import SourceOptions, Stores
+from ..inputs import SourceOptions, Stores
 from ..reports import RunReport
 from ..stream import write_stores
 from .inputs import Job
@@ -28,20 +28,17 @@ def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener) -
 
 def stores_of(job: Job, options: ConvertOptions) -> Stores:
     """The stores that one input becomes. Raises ``ChunkmillError`` where it cannot be opened."""
-    return opening.stores_of(job.source, job.name, source_options(options), job.episode)
+    return inputs.stores_of(job.source, job.name, source_options(options), job.episode)
 
 
 def source_options(options: ConvertOptions) -> SourceOptions:
     """What the options say of how inputs are read."""
     return SourceOptions(
         content=options.content,
-        topics=options.topics,
-        exclude_topics=options.exclude_topics,
         pipeline=options.pipeline,
-        parquet=options.parquet.arguments(),
+        reading=options.reading,
         application_id=options.application_id,
         recording_id=options.recording_id,
-        recover=options.recover,
         executor=executor_of(options),
     )
 

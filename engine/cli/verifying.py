@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from ...readers import detect_format, is_rrd
 from ..errors import UsageError
 from ..execution.folders import Folder
 from ..failing import writing
-from ..inputs.formats import Format, detect_format, format_of_name
 from ..locations import Location, reading_location
 from ..objects import ObjectUrl
 from ..rrd.whole_file import WholeFile, verify_file
@@ -23,7 +23,7 @@ def verify_all(arguments: Iterable[str], *, quiet: bool, debug: bool) -> None:
     codes = []
     for path in _files(arguments):
         try:
-            if detect_format(path) is not Format.RRD:
+            if detect_format(path).name != "rrd":
                 raise UsageError(
                     "is no RRD", path=str(path), hint="Other formats are checked as `chunkmill convert` reads them."
                 )
@@ -57,7 +57,7 @@ def _files(arguments: Iterable[str]) -> Iterator[Location]:
     """The files that are named, and the RRDs among those that folders and patterns stand for."""
     for argument in arguments:
         for found in find_inputs(argument):
-            if found.path == reading_location(argument) or format_of_name(found.path.name) is Format.RRD:
+            if found.path == reading_location(argument) or is_rrd(found.path.name):
                 yield found.path
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from ..inputs import stem_of
+from ...readers import stem_of
 
 
 class Place(Enum):

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ...readers import all_suffixes, checked_options
 from ..errors import UsageError
 from ..execution.choice import executor_name
 from ..execution.runner import RunOptions
-from ..inputs import FORMAT_OF_SUFFIX, SourceOptions
+from ..inputs import SourceOptions
 from ..limits import MIB
 from ..locations import Location, located
 from ..objects import ObjectUrl
@@ -83,8 +84,8 @@ class Ingest:
     source_done
         What becomes of a file that is in the store: ``"keep"``, ``"archive"`` (into ``archive``, a local folder for
         local files, a prefix of the same bucket for objects) or ``"delete"``.
-    content, topics, exclude_topics, parquet, application_id, recover
-        How files are read; as for ``chunkmill convert``.
+    content, application_id
+        Which entities are kept, and the application of recordings that have none; as for ``chunkmill convert``.
     replace_same_id
         Whether a recording takes the place of another file's with the same id; otherwise it is refused, which means
         that its file goes into quarantine.
@@ -96,6 +97,10 @@ class Ingest:
         Where it runs: ``"spark"`` (the default) or ``"inline"``, Spark's master and settings.
     listeners
         Who is told of what happens; see :class:`IngestListener`.
+    reading
+        Options of formats, of which each file takes those of its own, by the names that they have as flags of
+        ``chunkmill convert`` or as arguments of the reader: ``topics``, ``exclude_topics``, ``start_time_ns``,
+        ``recover``, ``index_columns`` and so on. ``parquet`` takes those of :class:`ParquetReader` as a mapping.
 
     Raises
     ------
@@ -120,11 +125,8 @@ class Ingest:
         source_done: str = "keep",
         archive: str | os.PathLike[str] | None = None,
         content: Sequence[str] = (),
-        topics: Sequence[str] = (),
-        exclude_topics: Sequence[str] = (),
         parquet: Mapping[str, Any] | None = None,
         application_id: str | None = None,
-        recover: bool = False,
         replace_same_id: bool = False,
         keep_versions: float | str = "1h",
         compact_every: int | None = None,
@@ -132,6 +134,7 @@ class Ingest:
         master: str | None = None,
         conf: Mapping[str, str] | None = None,
         listeners: Sequence[IngestListener] = (),
+        **reading: Any,
     ) -> None:
         self._places = _places(source, into, rrds, checkpoint)
         for name, value in (("max_files", max_files_per_trigger), ("max_bytes", max_bytes_per_trigger)):
@@ -148,12 +151,9 @@ class Ingest:
         self._run = RunOptions(executor_name(executor), master, conf)
         self._reading = SourceOptions(
             content=tuple(content),
-            topics=tuple(topics),
-            exclude_topics=tuple(exclude_topics),
             pipeline=None if pipeline is None else _fit_to_run(load_pipeline(pipeline), self._run.executor),
-            parquet=dict(parquet or {}),
+            reading=checked_options({**(parquet or {}), **reading}),
             application_id=application_id,
-            recover=recover,
             executor=self._run.executor,
         )
         self._replace_same_id = replace_same_id
@@ -189,7 +189,7 @@ class Ingest:
             The store or the checkpoint is damaged.
         """
         places = self._places
-        lister = Lister(str(places.source), settle_seconds=self._settle, suffixes=tuple(FORMAT_OF_SUFFIX))
+        lister = Lister(str(places.source), settle_seconds=self._settle, suffixes=all_suffixes())
         pause = seconds_of(every)
         folder = RecordingsFolder(places.home)
         folder.prepare()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath, PurePosixPath
 
-from ..inputs import stem_of
+from ...readers import stem_of
 from ..locations import Location, exists
 from ..recordings import RecordingEntry
 from ..recordings.live import LiveEntries

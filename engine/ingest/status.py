@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
+from ...readers import all_suffixes
 from ..errors import ChunkmillError, ReadError, ReadWarning, SourceMissingError
-from ..inputs import FORMAT_OF_SUFFIX
 from ..locations import Location
 from ..objects import ObjectUrl, is_url
 from ..recordings.folder import RecordingsFolder
@@ -204,7 +204,7 @@ class StatusReader:
 
     def _lag(self, identity: Identity, done: int, now: float) -> Lag:
         if self._listing is None:
-            self._listing = Listing.of(identity.source, tuple(FORMAT_OF_SUFFIX))
+            self._listing = Listing.of(identity.source, all_suffixes())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReadWarning)  # the ingestion tells of them
             listed = self._listing.listed()

@@ -1,15 +1,30 @@
-"""Inputs of every format: which one a file has, and the streams that it becomes."""
+"""Inputs of every format: the streams that one becomes, and Spark's data sources over them.
 
-from .formats import FORMAT_OF_SUFFIX, Format, detect_format, format_of_name, stem_of
-from .opening import APPLICATION_ID, SourceOptions, stores_of
+The names below are loaded when they are first used: a command line that only shows its help needs none of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .data_sources import get_session, register
+    from .opening import APPLICATION_ID, SourceOptions, Stores, stores_of
+
+_HOMES = {
+    ".data_sources": ("get_session", "register"),
+    ".opening": ("APPLICATION_ID", "SourceOptions", "Stores", "stores_of"),
+}
 
 __all__ = [
     "APPLICATION_ID",
-    "FORMAT_OF_SUFFIX",
-    "Format",
     "SourceOptions",
-    "detect_format",
-    "format_of_name",
-    "stem_of",
+    "Stores",
+    "get_session",
+    "register",
     "stores_of",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""Methods of the stream that are made of what lies above it: stores and lenses.
+"""Methods of the stream that are made of what lies above it: stores, lenses and formats.
 
 Imports point down, so the stream does not import those packages; a method that needs one finds it by name.
 """
@@ -12,6 +12,7 @@ from typing import Any, Final
 _HOMES: Final = {
     "chunk_list": ("..store.reference", "ChunkListSource"),
     "collect": ("..store.chunk_store", "collect"),
+    "get_session": ("..inputs", "get_session"),
     "lenses": ("...lenses", "LensSet"),
 }
 

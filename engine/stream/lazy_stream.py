@@ -306,11 +306,8 @@ class LazyChunkStream:
         if payload and into is not None:
             raise UsageError("a frame with payload writes no parts", hint="Leave out `into` or `payload`.")
         plan = self._plan("spark")
-        if spark is None:
-            from ..execution.data_sources import get_session
-
-            spark = get_session()
-        return chunk_frame(plan, spark, payload=payload, into=None if into is None else local_path(into))
+        session = extension("get_session")() if spark is None else spark
+        return chunk_frame(plan, session, payload=payload, into=None if into is None else local_path(into))
 
     def explain(self, *, executor: str | None = None) -> str:
         """The plan as text: sources, splits, the fused stage, and what passes through undecoded. Takes no chunk."""

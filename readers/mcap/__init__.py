@@ -1,10 +1,42 @@
-"""MCAP files: the reader, and the source that pipelines pull from."""
+"""MCAP files: the reader, and the source that pipelines pull from.
 
-from .info import ChannelInfo, McapInfo
-from .reader import McapReader
-from .recovering import McapRecoveryReport
-from .source import McapSource
-from .split import McapSplit
-from .timing import ChannelTiming
+The names below are loaded when they are first used, so that a program that needs one of them does not load the others.
+"""
 
-__all__ = ["ChannelInfo", "ChannelTiming", "McapInfo", "McapReader", "McapRecoveryReport", "McapSource", "McapSplit"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...engine.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .info import ChannelInfo, McapInfo
+    from .reader import McapReader
+    from .recovering import McapRecoveryReport
+    from .source import McapSource
+    from .split import McapSplit
+    from .timing import ChannelTiming
+
+_HOMES = {
+    ".info": (
+        "ChannelInfo",
+        "McapInfo",
+    ),
+    ".reader": ("McapReader",),
+    ".recovering": ("McapRecoveryReport",),
+    ".source": ("McapSource",),
+    ".split": ("McapSplit",),
+    ".timing": ("ChannelTiming",),
+}
+
+__all__ = [
+    "ChannelInfo",
+    "ChannelTiming",
+    "McapInfo",
+    "McapReader",
+    "McapRecoveryReport",
+    "McapSource",
+    "McapSplit",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

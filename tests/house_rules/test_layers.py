@@ -72,7 +72,7 @@ ANNOTATED_FROM_ABOVE = ("engine.chunk.chunk", "engine.stream.lazy_stream")
 
 # Where a library may be imported at all.
 HOME_OF_LIBRARY = {
-    "pyspark": ("engine.spark", "engine.execution", "engine.ingest"),
+    "pyspark": ("engine.spark", "engine.execution", "engine.inputs", "engine.ingest"),
     "py4j": ("engine.spark", "engine.execution", "engine.ingest"),
     "prometheus_client": ("engine.ingest",),
     "click": ("engine.cli",),

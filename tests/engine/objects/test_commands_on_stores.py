@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine.cli.command import commands
 from chunkmill.engine.errors import ReadError, SourceMissingError
-from chunkmill.engine.execution.input_files import input_files
-from chunkmill.readers import McapReader, ParquetReader, RrdReader
+from chunkmill.engine.inputs.data_sources import input_files
+from chunkmill.readers import FORMATS, McapReader, ParquetReader, RrdReader
 from click.testing import CliRunner, Result
 from s3_server import S3Server
 
@@ -98,9 +98,9 @@ def test_readers_say_that_an_object_is_missing(bucket: str) -> None:
 def test_files_of_prefixes_and_patterns(pattern: str, found: list[str] | None, logs: str, bucket: str) -> None:
     if found is None:
         with pytest.raises(SourceMissingError):
-            input_files([f"{bucket}/{pattern}"], (".mcap",))
+            input_files([f"{bucket}/{pattern}"], FORMATS["mcap"])
     else:
-        assert input_files([f"{bucket}/{pattern}"], (".mcap",)) == [f"{bucket}/{key}" for key in found]
+        assert input_files([f"{bucket}/{pattern}"], FORMATS["mcap"]) == [f"{bucket}/{key}" for key in found]
 
 
 def test_parquet_is_read_from_a_store_like_from_a_folder(bucket: str, s3: S3Server, tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine.errors import UsageError
-from chunkmill.engine.execution.data_sources import Request
+from chunkmill.engine.inputs.data_sources import Request, tasks_of
 from chunkmill.engine.stream import LazyChunkStream
-from chunkmill.readers import ParquetReader
-from chunkmill.readers.data_sources import open_parquet
+from chunkmill.readers import FORMATS, ParquetReader
 from comparison import cells
 
 if TYPE_CHECKING:
@@ -36,7 +35,8 @@ def test_a_file_with_payload_comes_back(spark: SparkSession, file: Path) -> None
 
 
 def entities(file: Path, **options: str) -> list[tuple[str, bool]]:
-    work = open_parquet(str(file), Request.of("chunkmill.parquet", {"path": str(file), **options}))
+    row = FORMATS["parquet"]
+    work = tasks_of(row, str(file), Request.of(row, {"path": str(file), **options}))
     return [(c.entity_path, c.is_static) for task in work for c in task.run(0)]
 
 
@@ -53,7 +53,7 @@ def test_options_are_those_of_the_reader(file: Path) -> None:
 def test_options_are_checked(file: Path) -> None:
     with pytest.raises(UsageError, match="'true' or 'false'"):
         entities(file, use_structs="maybe")
-    with pytest.raises(UsageError, match="Unknown index type"):
+    with pytest.raises(UsageError, match=r"index_columns.*not of the form NAME:TYPE"):
         entities(file, index_columns="t:date")
     with pytest.raises(UsageError, match="no option 'topics'"):
         entities(file, topics="/x")

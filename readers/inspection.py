@@ -1,11 +1,11 @@
-"""What ``inspect`` finds in a file, as plain data."""
+"""The report on a file that ``chunkmill inspect`` shows, as plain data; and one made of the headers of chunks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..chunk.header import ChunkHeader, TimelineKind
+from ..engine.chunk.header import ChunkHeader, TimelineKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +83,20 @@ class ColumnReport:
 class FileReport:
     """One file and its stores, or the columns of a table; ``facts`` holds what only this format has, by name.
 
-    ``notes`` are key/value pairs of the file's own.
+    ``notes`` are key/value pairs of the file's own, ``format`` the name of the format in the registry.
     """
 
     path: str
-    format: str
     num_bytes: int
     stores: tuple[StoreReport, ...]
     facts: dict[str, str | float | bool] = field(default_factory=dict)
     columns: tuple[ColumnReport, ...] = ()
     notes: dict[str, str] = field(default_factory=dict)
+    format: str = ""
 
 
 def summarise_store(
-    kind: str, application_id: str, recording_id: str, chunks: Iterable[tuple[ChunkHeader, int | None]]
+    kind: str, application_id: str | None, recording_id: str | None, chunks: Iterable[tuple[ChunkHeader, int | None]]
 ) -> StoreReport:
     """The report on one store from its chunk headers, each with its bytes in the file where they are known."""
     entities: dict[str, _EntitySums] = {}

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from chunkmill.engine.errors import SourceMissingError, UsageError
-from chunkmill.engine.execution import data_sources
-from chunkmill.engine.execution.data_sources import FORMATS, PUSHDOWN, Request, register
 from chunkmill.engine.execution.frame_rows import COLUMNS, WITHOUT_PAYLOAD
-from chunkmill.engine.execution.input_files import input_files
+from chunkmill.engine.inputs.data_sources import PUSHDOWN, PushingReader, Request, input_files, register
 from chunkmill.engine.stream import LazyChunkStream
-from chunkmill.readers import McapReader, RrdReader
+from chunkmill.readers import FORMATS, McapReader, RrdReader
 from comparison import cells
 
 if TYPE_CHECKING:
@@ -82,17 +80,17 @@ def test_folders_patterns_and_lists(spark: SparkSession, rrd: Path, tmp_path: Pa
         shutil.copy(rrd, tmp_path / name)
     (tmp_path / "notes.txt").write_text("no recording")
     both = [str(tmp_path / "a.rrd"), str(tmp_path / "sub" / "b.RRD")]
-    assert input_files([str(tmp_path)], (".rrd",)) == both
-    assert input_files([f"{tmp_path}/*"], (".rrd",)) == both[:1]
-    assert input_files([f"{tmp_path}/**/*", tmp_path.as_uri()], (".rrd",)) == both
+    assert input_files([str(tmp_path)], FORMATS["rrd"]) == both
+    assert input_files([f"{tmp_path}/*"], FORMATS["rrd"]) == both[:1]
+    assert input_files([f"{tmp_path}/**/*", tmp_path.as_uri()], FORMATS["rrd"]) == both
     frame = read(spark, "rrd", both, columns="task,path")
     assert frame.rdd.getNumPartitions() == 2
     assert sorted({(r.task, r.path) for r in frame.collect()}) == list(enumerate(both))
     for path in ("missing.rrd", "*.mcap"):
         with pytest.raises(SourceMissingError, match="no such file"):
-            input_files([str(tmp_path / path)], (".rrd",))
+            input_files([str(tmp_path / path)], FORMATS["rrd"])
     with pytest.raises(UsageError, match="not a location that can be read"):
-        input_files(["ftp://host/x.rrd"], (".rrd",))
+        input_files(["ftp://host/x.rrd"], FORMATS["rrd"])
 
 
 @pytest.mark.parametrize(
@@ -106,9 +104,9 @@ def test_folders_patterns_and_lists(spark: SparkSession, rrd: Path, tmp_path: Pa
 )
 def test_options_are_checked(options: dict[str, str], text: str) -> None:
     with pytest.raises(UsageError, match=text):
-        Request.of("chunkmill.mcap", options)
+        Request.of(FORMATS["mcap"], options)
     with pytest.raises(UsageError, match="no option 'topics'"):
-        Request.of("chunkmill.rrd", {"path": "f", "topics": "/x"})
+        Request.of(FORMATS["rrd"], {"path": "f", "topics": "/x"})
 
 
 def test_what_fails_says_so_in_the_text(spark: SparkSession, tmp_path: Path) -> None:
@@ -152,7 +150,7 @@ def test_what_was_pushed_down_is_not_read(rrd: Path) -> None:
     filters = [EqualTo(("entity_path",), entities[0]), StringStartsWith(("entity_path",), "/")]
 
     def rows(filters: list[Any]) -> list[str]:
-        reader = data_sources.PushingReader("chunkmill.rrd", Request.of("chunkmill.rrd", {"path": str(rrd)}))
+        reader = PushingReader(FORMATS["rrd"], Request.of(FORMATS["rrd"], {"path": str(rrd)}))
         assert reader.pushFilters(filters) == filters
         batches = (b for p in reader.partitions() for b in reader.read(p))
         return [v for b in batches for v in b.column("entity_path").to_pylist()]
@@ -161,11 +159,3 @@ def test_what_was_pushed_down_is_not_read(rrd: Path) -> None:
     assert set(rows([In(("entity_path",), tuple(entities[:2]))])) == set(entities[:2])
     assert set(rows([In(("entity_path",), (entities[0], "/a b"))])) == set(entities)
     assert rows([EqualTo(("is_static",), True), EqualTo(("is_static",), False)]) == []
-
-
-def test_every_format_names_a_function_that_is_there() -> None:
-    import importlib
-
-    for kind in FORMATS.values():
-        module = importlib.import_module(kind.module, data_sources.__package__)
-        assert callable(getattr(module, kind.function))

@@ -1,67 +1,54 @@
 """Spark data sources over recordings: ``spark.read.format("chunkmill.mcap")`` and its kin give chunk frames.
 
-Options, all strings:
+There is one for each format of the registry. Options, all strings:
 
 - ``path``: a file, a folder, or a pattern; ``load`` takes a list of them too.
 - ``content``: entity path expression of the chunks that are wanted (``/camera/** - /camera/raw``).
-- ``topics`` (MCAP): comma-separated names of the topics that are read.
-- ``index_columns`` (Parquet): comma-separated ``name:type`` or ``name:type:unit``; ``static_columns``: comma-separated
-  names; ``column_grouping``, ``entity_path_prefix``, ``use_structs`` (``true``, ``false``): as for ``ParquetReader``.
 - ``payload``: ``true`` adds the column ``payload``, the chunk as an Arrow IPC stream.
 - ``columns``: comma-separated names of the columns that are wanted; the others are not made.
+- those of the format, by the names of its fields: several values are separated by commas, flags are ``true`` or
+  ``false``.
 
-The columns are those of :data:`.frame_rows.COLUMNS`; ``path`` is the recording. Chunks of an RRD are pointed at where
-they lie, those of other formats have no such place and need ``payload`` to be taken back by ``from_spark``.
+The columns are those of :data:`COLUMNS` in ``engine/execution/frame_rows.py``; ``path`` is the recording. Chunks of an
+RRD are pointed at where they lie, those of other formats have no such place and need ``payload`` to be taken back by
+``from_spark``.
 """
 
 from __future__ import annotations
 
-import importlib
+import glob
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualNullSafe, EqualTo, Filter, In, InputPartition
 
+from ...readers import FORMATS, Format
 from ..chunk import Chunk
 from ..chunk.tuid import minting
-from ..errors import UsageError
+from ..errors import SourceMissingError, UsageError
+from ..execution.by_value import register_by_value
+from ..execution.frame_batches import batches_of, told_of
+from ..execution.frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, ddl_of, frame_row, payload_rows
+from ..execution.work import Work
+from ..locations import located, reading_location
+from ..objects.matching import find_objects, is_one_object
 from ..rrd import EncodedPayload, FramedPayload, VerifiedPayload
 from ..spark import session_for_user
-from .frame_batches import batches_of, told_of
-from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, ddl_of, frame_row, payload_rows
-from .input_files import input_files
-from .work import Work
+from ..stream import ContentFilter
+from ..stream.lazy_stream import single_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
-
-class Format(NamedTuple):
-    """A kind of recording: which function opens one (module and name), its suffixes, its options beside the usual."""
-
-    module: str
-    function: str
-    suffixes: tuple[str, ...]
-    options: tuple[str, ...] = ()
-
-
-FORMATS: Mapping[str, Format] = {
-    "chunkmill.mcap": Format("...readers.data_sources", "open_mcap", (".mcap",), ("topics",)),
-    "chunkmill.parquet": Format(
-        "...readers.data_sources",
-        "open_parquet",
-        (".parquet", ".parq", ".pq"),
-        ("index_columns", "static_columns", "column_grouping", "entity_path_prefix", "use_structs"),
-    ),
-    "chunkmill.rrd": Format("...readers.data_sources", "open_rrd", (".rrd", ".rbl")),
-}
-"""Every data source. The readers lie above this package, so they are named and imported where they are used."""
+PREFIX: Final = "chunkmill."
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 
 class Wanted(NamedTuple):
@@ -75,36 +62,31 @@ class Wanted(NamedTuple):
 class Request:
     """What a data source was asked for, checked. ``columns`` are in the order of the schema.
 
-    ``own`` holds the options of the format itself.
+    ``given`` holds the options of the format itself, by their names.
     """
 
     paths: tuple[str, ...]
     content: str | None
-    topics: tuple[str, ...] | None
     columns: tuple[str, ...]
+    given: Mapping[str, Any]
     pushed: tuple[Wanted, ...] = field(default=())
-    own: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, name: str, options: Mapping[str, str]) -> Request:
-        """Check the options given to the data source ``name``. Raises ``UsageError``."""
-        known = ("path", "paths", "content", "payload", "columns", *FORMATS[name].options)
+    def of(cls, row: Format, options: Mapping[str, str]) -> Request:
+        """Check the options given to the data source of a format. Raises ``UsageError``."""
+        own = {o.name: o for o in row.options if o.parse is not None}
+        known = ("path", "paths", "content", "payload", "columns", *own)
         unknown = sorted(set(options) - set(known))
         if unknown:
             raise UsageError(
-                f"{name} has no option {', '.join(map(repr, unknown))}", hint=f"Options: {', '.join(known)}."
+                f"{PREFIX}{row.name} has no option {', '.join(map(repr, unknown))}",
+                hint=f"Options: {', '.join(known)}.",
             )
         paths = (*json.loads(options.get("paths", "[]")), *filter(None, [options.get("path")]))
         if not paths:
-            raise UsageError(f"{name} needs a path", hint='spark.read.format("…").load("drive.mcap")')
-        topics = options.get("topics")
-        return cls(
-            tuple(paths),
-            options.get("content"),
-            _listed(topics) if topics is not None else None,
-            _columns(options),
-            own=tuple((key, options[key]) for key in FORMATS[name].options if key in options),
-        )
+            raise UsageError(f"{PREFIX}{row.name} needs a path", hint='spark.read.format("…").load("drive.mcap")')
+        given = {name: o.from_text(options[name]) for name, o in own.items() if name in options}
+        return cls(tuple(paths), options.get("content"), _columns(options), given)
 
     def with_columns(self, names: Sequence[str]) -> Request:
         """The same with the columns of a schema that the user gave."""
@@ -149,19 +131,17 @@ class ChunkFrameReader(DataSourceReader):
     Order: ``task`` counts splits through all files. A task that is run again gives the same chunks, under the same ids.
     """
 
-    def __init__(self, name: str, request: Request) -> None:
-        self._name = name
+    def __init__(self, row: Format, request: Request) -> None:
+        self._row = row
         self._request = request
 
     def partitions(self) -> list[InputPartition]:
         """A partition for each split of each file."""
-        kind = FORMATS[self._name]
-        module = importlib.import_module(kind.module, __package__)
-        open_file: Callable[[str, Request], Sequence[Work]] = getattr(module, kind.function)
         found: list[InputPartition] = []
-        for path in input_files(self._request.paths, kind.suffixes):
+        for path in input_files(self._request.paths, self._row):
             with told_of(path):
-                found += [_TaskPartition(len(found) + i, path, w) for i, w in enumerate(open_file(path, self._request))]
+                tasks = tasks_of(self._row, path, self._request)
+                found += [_TaskPartition(len(found) + i, path, task) for i, task in enumerate(tasks)]
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -204,6 +184,28 @@ def _wanted(item: Filter) -> Wanted | None:
     return None
 
 
+def tasks_of(row: Format, path: str, request: Request) -> Sequence[Work]:
+    """The splits of one file, of which only what is asked for is read."""
+    stream = row.open(located(path), request.given).stream()
+    if request.content is not None:
+        stream = stream.filter(content=request.content)
+    for wanted in request.pushed:
+        content = None if wanted.entity_paths is None else _exactly(wanted.entity_paths)
+        if content is not None or wanted.is_static is not None:
+            stream = stream.filter(content=content, is_static=wanted.is_static)
+    return single_tasks(stream)
+
+
+def _exactly(entity_paths: Sequence[str]) -> ContentFilter | None:
+    """A filter for these entities; None where one of them is no canonical path, so that Spark's own filter decides."""
+    if any(re.search(r"(?<!\\)\s", path) for path in entity_paths):
+        return None
+    try:
+        return ContentFilter(path if path.startswith("/") else "/" + path for path in entity_paths)
+    except ValueError:
+        return None
+
+
 def _place(chunk: Chunk, path: str) -> Place:
     payload = chunk.payload
     if isinstance(payload, FramedPayload):
@@ -224,35 +226,36 @@ def _stream_size(chunk: Chunk) -> int | None:
 class _ChunkDataSource(DataSource):
     """A data source; Spark makes one for each ``load``."""
 
-    registered_name: ClassVar[str]
+    row: ClassVar[Format]
     reader_type: ClassVar[type[ChunkFrameReader]]
 
     @classmethod
     def name(cls) -> str:
-        return cls.registered_name
+        return PREFIX + cls.row.name
 
     def schema(self) -> str:
         return ddl_of(self._request().columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         request = self._request().with_columns(schema.fieldNames())
-        return self.reader_type(self.registered_name, request)
+        return self.reader_type(self.row, request)
 
     def _request(self) -> Request:
-        return Request.of(self.registered_name, dict(self.options))
+        return Request.of(self.row, dict(self.options))
 
 
 def register(spark: SparkSession) -> None:
     """Make ``spark.read.format("chunkmill.mcap")`` and the other :data:`FORMATS` known to a session.
 
     Filters on ``entity_path`` and ``is_static`` are pushed into the readers when the session's
-    ``spark.sql.python.filterPushdown.enabled`` is on at this moment. Call it again after a change of that setting:
-    Spark refuses a reader that can push filters where it is off.
+    ``spark.sql.python.filterPushdown.enabled`` is on at this moment. Call it again after a change of that setting, as
+    Spark refuses a reader that can push filters where it is off, and when a format has been added.
     """
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     reader_type = PushingReader if pushes else ChunkFrameReader
-    for name in FORMATS:
-        made = type("ChunkDataSource", (_ChunkDataSource,), {"registered_name": name, "reader_type": reader_type})
+    register_by_value()
+    for row in FORMATS.values():
+        made = type("ChunkDataSource", (_ChunkDataSource,), {"row": row, "reader_type": reader_type})
         spark.dataSource.register(made)
 
 
@@ -279,3 +282,52 @@ def get_session(master: str | None = None, conf: Mapping[str, str] | None = None
     if is_new:
         register(session)
     return session
+
+
+def input_files(paths: Iterable[str], row: Format) -> list[str]:
+    """All files and objects that ``paths`` mean, absolute, each once, in the order of the paths and sorted within each.
+
+    A folder is searched with its subfolders for inputs of the format, hidden ones left out; a pattern may hold ``*``,
+    ``?``, ``[]`` and ``**``. Raises ``SourceMissingError`` where a path gives nothing.
+    """
+    return list(dict.fromkeys(file for path in paths for file in _named(path, row)))
+
+
+def _named(path: str, row: Format) -> Iterator[str]:
+    location = reading_location(path)
+    if isinstance(location, Path):
+        yield from (str(file.absolute()) for file in _files(str(location), row))
+    elif is_one_object(location):
+        yield str(location)
+    else:
+        yield from (str(found.url) for found in find_objects(location, row.suffixes))
+
+
+def _files(path: str, row: Format) -> Iterator[Path]:
+    if Path(path).is_dir():
+        files = list(_below(path, row))
+    elif glob.has_magic(path) and not os.path.lexists(path):
+        matching = sorted(map(Path, glob.glob(path, recursive=True)))  # noqa: PTH207 (takes absolute patterns too)
+        files = [p for p in matching if row.is_dataset(p) or (p.is_file() and p.name.lower().endswith(row.suffixes))]
+    else:
+        files = [Path(path)] if Path(path).exists() else []
+    if not files:
+        wanted = f"{', '.join(row.suffixes)} files" if row.suffixes else f"folders with {row.marker}"
+        raise SourceMissingError(
+            "there is no such file, or no recording in this folder or of this pattern",
+            path=path,
+            hint=f"Folders and patterns are searched for {wanted}.",
+        )
+    yield from files
+
+
+def _below(folder: str, row: Format) -> Iterator[Path]:
+    for here, folders, files in os.walk(folder):
+        if row.is_dataset(Path(here)):
+            yield Path(here)
+            folders.clear()
+            continue
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        for name in sorted(files):
+            if not name.startswith(".") and name.lower().endswith(row.suffixes):
+                yield Path(here, name)

@@ -1,0 +1,239 @@
+"""The registry of formats: each is one row, of which everything that knows formats is made.
+
+The row says what files are called and begin with, and names the class over one of them, whose fields are the options.
+The options of ``chunkmill convert`` and ``ingest``, of Spark's data sources and of :class:`Ingest`, what folders are
+searched for, and what ``chunkmill inspect`` shows are made of these rows. :func:`register` adds one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from ..engine.errors import ReadError, SourceMissingError, UnsupportedError, UsageError
+from ..engine.execution.by_value import send_by_value
+from ..engine.locations import Location, exists
+from .lerobot.recording import LeRobotRecording
+from .mcap.recording import McapRecording
+from .parquet.recording import ParquetRecording
+from .recording_file import Option, RecordingFile
+from .rrd_recording import RrdRecording
+
+if TYPE_CHECKING:
+    from .inspection import FileReport
+
+_MAGIC_SIZE = 16
+_OURS = "chunkmill"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format: one row of the registry.
+
+    ``name`` is that of Spark's data source (``chunkmill.name``), ``title`` how people call a file of it (``an MCAP``).
+    ``suffixes``, in lower case, are what a name promises it by, ``magic`` how its files begin. ``marker``: it is a
+    folder, known by this file in it. ``file`` is the class over one file, and its fields are the options.
+    """
+
+    name: str
+    title: str
+    file: type[RecordingFile]
+    suffixes: tuple[str, ...] = ()
+    magic: tuple[bytes, ...] = ()
+    marker: str | None = None
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The options of the format."""
+        return self.file.options()
+
+    def open(self, path: Location, given: Mapping[str, Any] | None = None) -> RecordingFile:
+        """One file of the format; of the options that are ``given``, by their names, it takes its own."""
+        own = {o.name: given[o.name] for o in self.options if o.name in given} if given else {}
+        return self.file(path, **own)
+
+    def inspect(self, path: Location) -> FileReport:
+        """What is in a file. Raises ``ReadError`` where it is missing or damaged."""
+        return replace(self.open(path).report(), format=self.name)
+
+    def is_dataset(self, folder: Path) -> bool:
+        """Whether a folder is one input of this format."""
+        return self.marker is not None and (folder / self.marker).is_file()
+
+
+_rows: dict[str, Format] = {}
+_of_suffix: dict[str, Format] = {}
+
+FORMATS: Mapping[str, Format] = MappingProxyType(_rows)
+"""All formats, by their names; :func:`register` adds to them."""
+
+
+def register(row: Format) -> None:
+    """Add a format: from now on commands, ingestions and new Spark sessions know it.
+
+    Its class is sent to Spark's workers with its code. Call it when a program starts: a session of Spark that runs
+    already, and tasks, are not told. Raises ``UsageError`` where it takes a name, a suffix or an option of another one.
+    """
+    for other in _rows.values():
+        _check_apart(row, other)
+    if row.file.__module__.partition(".")[0] != _OURS and row.file.__module__ in sys.modules:
+        send_by_value(sys.modules[row.file.__module__])
+    _add(row)
+
+
+def unregister(name: str) -> None:
+    """Take back what :func:`register` added. Raises ``KeyError`` where there is no format of this name."""
+    row = _rows.pop(name)
+    for suffix in row.suffixes:
+        del _of_suffix[suffix]
+
+
+def _add(row: Format) -> None:
+    _rows[row.name] = row
+    _of_suffix.update(dict.fromkeys(row.suffixes, row))
+
+
+def _check_apart(row: Format, other: Format) -> None:
+    if row.name == other.name:
+        raise UsageError(f"there is a format {row.name!r} already")
+    for suffix in row.suffixes:
+        if suffix in other.suffixes or suffix != suffix.lower() or not suffix.startswith("."):
+            raise UsageError(
+                f"format {row.name!r}: {suffix!r} is the suffix of another format, or is none",
+                hint="A suffix begins with a dot, is in lower case, and is that of one format only.",
+            )
+    theirs = {o.name: o for o in other.options} | {o.flag: o for o in other.options if o.flag}
+    for one in row.options:
+        for known in (theirs.get(one.name), theirs.get(one.flag) if one.flag else None):
+            if known is not None and known != one:
+                raise UsageError(
+                    f"format {row.name!r}: its option {one.name!r} is another one than that of {other.name!r}",
+                    hint="Give it another name and flag, or the very option that the other format has.",
+                )
+
+
+def all_suffixes() -> tuple[str, ...]:
+    """The suffixes of all formats, sorted: what folders are searched for."""
+    return tuple(sorted(_of_suffix))
+
+
+def all_options() -> list[Option]:
+    """The options of all formats; one that several have comes once."""
+    return list({o.name: o for row in _rows.values() for o in row.options}.values())
+
+
+def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of formats by their names, from those that are given by the names of fields or flags.
+
+    What is None or empty is not given. Raises ``TypeError`` for what no format knows.
+    """
+    known = {o.name: o for o in all_options()}
+    known |= {o.keyword: o for o in known.values() if o.keyword is not None}
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise TypeError(f"no format has an option {name!r}; there are {', '.join(sorted(known))}")
+        if value is not None and value != ():
+            is_one = isinstance(value, str) or not isinstance(value, Iterable)
+            many = known[name].many
+            found[known[name].name] = value if not many else (value,) if is_one else tuple(value)
+    return found
+
+
+def suffix_of(name: str) -> str:
+    """The suffix that makes a file of this name a recording, as it is written there; empty where none does."""
+    lower = name.lower()
+    size = max((len(suffix) for suffix in _of_suffix if lower.endswith(suffix)), default=0)
+    return name[len(name) - size :]
+
+
+def format_of_name(name: str) -> Format | None:
+    """The format that a file's name promises, if it does."""
+    return _of_suffix.get(suffix_of(name).lower())
+
+
+def is_rrd(name: str) -> bool:
+    """Whether a file's name promises an RRD."""
+    return format_of_name(name) is RRD
+
+
+def stem_of(name: str) -> str:
+    """A file's name without what makes it a recording, else without its last suffix.
+
+    >>> stem_of("drive.v2.mcap.zst"), stem_of("drive.v2.txt")
+    ('drive.v2', 'drive.v2')
+    """
+    suffix = suffix_of(name) or PurePath(name).suffix
+    return name[: len(name) - len(suffix)] or name
+
+
+def dataset_format(folder: Path) -> Format | None:
+    """The format of a folder that is one input; None for a folder of files."""
+    return next((row for row in _rows.values() if row.is_dataset(folder)), None)
+
+
+def detect_format(path: Location) -> Format:
+    """The format of ``path`` by its suffix, else by its first bytes.
+
+    The suffix comes first so that a damaged recording is refused by the reader that knows what is wrong with it.
+    Raises ``SourceMissingError``, ``UnsupportedError``, and ``ReadError`` for what is no file.
+    """
+    if isinstance(path, Path) and path.is_dir():
+        dataset = dataset_format(path)
+        if dataset is not None:
+            return dataset
+        raise SourceMissingError("this is a folder", path=str(path), hint="Name a recording in it.")
+    if not exists(path):
+        raise SourceMissingError("there is no such file", path=str(path), hint="Check the spelling of the path.")
+    if isinstance(path, Path) and not path.is_file():
+        raise ReadError(
+            "this is a pipe or a device, and recordings are read by position",
+            path=str(path),
+            hint="Write it to a file, and name that.",
+        )
+    known = format_of_name(path.name)
+    if known is not None:
+        return known
+    magic = _first_bytes(path)
+    for row in _rows.values():
+        if row.magic and magic.startswith(row.magic):
+            return row
+    files = [row.title for row in _rows.values() if row.marker is None]
+    raise UnsupportedError(
+        f"this is neither {' nor '.join(files)}",
+        path=str(path),
+        offset=0,
+        hint=f"chunkmill reads these {len(files)} formats.",
+    )
+
+
+def _first_bytes(path: Location) -> bytes:
+    if isinstance(path, Path):
+        with path.open("rb") as file:
+            return file.read(_MAGIC_SIZE)
+    from ..engine.objects import RemoteFile
+
+    with RemoteFile(path) as remote:
+        return remote.read(_MAGIC_SIZE)
+
+
+RRD = Format("rrd", "an RRD", RrdRecording, (".rrd", ".rbl"), (b"RRF", b"RRIO"))
+
+for _row in (
+    Format(
+        "mcap",
+        "an MCAP",
+        McapRecording,
+        (".mcap", ".mcap.lz4", ".mcap.zst", ".mcap.zstd"),
+        # Its own, and those of Zstandard and LZ4, with which a whole MCAP may be compressed.
+        (b"\x89MCAP", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18"),
+    ),
+    RRD,
+    Format("parquet", "a Parquet file", ParquetRecording, (".parquet", ".parq", ".pq"), (b"PAR1", b"PARE")),
+    Format("lerobot", "a LeRobot dataset", LeRobotRecording, marker="meta/info.json"),
+):
+    _add(_row)

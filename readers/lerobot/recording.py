@@ -1,0 +1,81 @@
+"""LeRobot in the registry of formats: a folder of episodes, each a recording, and what ``inspect`` shows of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...engine.errors import ReadError, ReadWarning
+from ..recording_file import Episode, RecordingFile, option
+
+if TYPE_CHECKING:
+    from ...engine.stream import LazyChunkStream
+    from ..inspection import FileReport
+    from .dataset import LeRobotDataset
+
+
+@dataclass(frozen=True)
+class LeRobotRecording(RecordingFile):
+    """A LeRobot dataset, and one of its episodes: by default the first."""
+
+    episode: int | None = option(None, "Which episode of a LeRobot dataset to read.", parse=int)
+
+    def stream(self) -> LazyChunkStream:
+        """The chunks of the episode; with a warning where none was chosen, and there are more."""
+        dataset = _dataset(self._folder)
+        if self.episode is not None:
+            return dataset.episode(self.episode).stream()
+        first, *others = dataset.episodes() or [None]
+        if first is None:
+            raise ReadError("the dataset holds no episode", path=str(self.path))
+        if others:
+            warnings.warn(
+                f"{self.path} holds {len(others) + 1} episodes; {first.index} is read. "
+                "Choose one with the option 'episode'.",
+                ReadWarning,
+                stacklevel=2,
+            )
+        return first.stream()
+
+    def episodes(self) -> Sequence[Episode]:
+        """All episodes, by number. Raises ``ReadError``."""
+        from .dataset import LeRobotDataset
+
+        return [Episode(e.index, e.recording_id) for e in LeRobotDataset(self._folder).episodes()]
+
+    def report(self) -> FileReport:
+        """Features, and what ``meta`` says."""
+        from ..inspection import ColumnReport, FileReport
+        from .dataset import LeRobotDataset
+
+        dataset = LeRobotDataset(self._folder)
+        info = dataset.info
+        columns = tuple(ColumnReport(f.name, f"{f.dtype}[{', '.join(map(str, f.shape))}]") for f in info.features)
+        facts: dict[str, str | float | bool] = {
+            "version": info.version,
+            "robot_type": info.robot_type or "",
+            "fps": f"{info.fps:g}",
+            "episodes": len(info.episodes),
+            "frames": sum(e.length for e in info.episodes),
+            "tasks": len(info.tasks),
+        }
+        files = {dataset.path / e.data for e in info.episodes}
+        num_bytes = sum(f.stat().st_size for f in files if f.exists())
+        return FileReport(str(self.path), num_bytes, (), facts, columns)
+
+    @property
+    def _folder(self) -> Path:
+        assert isinstance(self.path, Path)
+        return self.path
+
+
+@lru_cache(maxsize=1)
+def _dataset(path: Path) -> LeRobotDataset:
+    """The dataset that the episodes of a run are of; what its ``meta`` says is read once."""
+    from .dataset import LeRobotDataset
+
+    return LeRobotDataset(path)

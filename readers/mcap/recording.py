@@ -1,0 +1,134 @@
+"""MCAP in the registry of formats: the options, and what ``inspect`` shows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..recording_file import RecordingFile, option, recover_option
+
+if TYPE_CHECKING:
+    from ...engine.stream import LazyChunkStream
+    from ..inspection import EntityReport, FileReport
+    from .info import ChannelInfo, McapInfo
+
+_CHOOSES_TOPICS = "choose topics of an MCAP"
+_CHOOSES_TIMES = "choose log times of an MCAP"
+
+
+def _regex(text: str) -> str:
+    """Refuse what is no regular expression before anything is read."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+    return text
+
+
+def _nanoseconds(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number of nanoseconds") from None
+
+
+@dataclass(frozen=True)
+class McapRecording(RecordingFile):
+    """An MCAP file; its options are those of :class:`McapReader`, and ``topics``, which are whole names of topics."""
+
+    include_topic_regex: tuple[str, ...] = option(
+        (), "Topics of an MCAP to read.", flag="--topics", metavar="REGEX", parse=_regex, refused=_CHOOSES_TOPICS
+    )
+    exclude_topic_regex: tuple[str, ...] = option(
+        (),
+        "Topics of an MCAP to leave out.",
+        flag="--exclude-topics",
+        metavar="REGEX",
+        parse=_regex,
+        refused=_CHOOSES_TOPICS,
+    )
+    topics: tuple[str, ...] = option((), "Names of the topics of an MCAP to read.")
+    start_time_ns: int | None = option(
+        None,
+        "Read an MCAP's messages from this log time on, in ns.",
+        flag="--start-time-ns",
+        metavar="NS",
+        parse=_nanoseconds,
+        refused=_CHOOSES_TIMES,
+    )
+    end_time_ns: int | None = option(
+        None,
+        "Read an MCAP's messages before this log time, in ns.",
+        flag="--end-time-ns",
+        metavar="NS",
+        parse=_nanoseconds,
+        refused=_CHOOSES_TIMES,
+    )
+    decoders: tuple[str, ...] = option(
+        (), "Decoder of an MCAP to use; may be repeated. Default: all.", flag="--decoder", metavar="NAME"
+    )
+    timeline_type: str = option(
+        "timestamp",
+        "Whether times of an MCAP are wall-clock or durations.",
+        flag="--timeline-type",
+        choices=("timestamp", "duration"),
+    )
+    timestamp_offset_ns: int | None = option(
+        None,
+        "Added to every timestamp of an MCAP, in ns.",
+        flag="--timestamp-offset-ns",
+        metavar="NS",
+        parse=_nanoseconds,
+    )
+    recover: bool = recover_option()
+
+    def stream(self) -> LazyChunkStream:
+        """The chunks of the file, as :class:`McapReader` reads it."""
+        from .reader import McapReader
+
+        given = self.given()
+        names = [f"^{re.escape(topic)}$" for topic in given.pop("topics", ())]
+        if names:
+            given["include_topic_regex"] = [*names, *self.include_topic_regex]
+        return McapReader(self.path, **given).stream()
+
+    def report(self) -> FileReport:
+        """Channels, counts, times and compression, by the summary where there is one."""
+        from ...engine.chunk.header import TimelineKind
+        from ..inspection import FileReport, StoreReport, TimelineReport
+        from .source import McapSource
+
+        info = McapSource(str(self.path)).info(timing=True)
+        timeline = TimelineReport("message_log_time", TimelineKind.TIMESTAMP, info.start_time, info.end_time)
+        topics = tuple(_topic(c) for c in sorted(info.channels, key=lambda c: (c.topic, c.id)))
+        store = StoreReport("recording", None, None, (timeline,) if info.messages != 0 else (), topics)
+        return FileReport(str(self.path), info.bytes, (store,), _facts(info))
+
+
+def _topic(channel: ChannelInfo) -> EntityReport:
+    from ..inspection import EntityReport
+
+    return EntityReport(
+        channel.topic,
+        channel.count,
+        schema=channel.schema,
+        encoding="/".join(e for e in (channel.message_encoding, channel.schema_encoding) if e),
+        rate=channel.rate,
+        largest_gap=channel.timing.largest_gap if channel.timing is not None else None,
+    )
+
+
+def _facts(info: McapInfo) -> dict[str, str | float | bool]:
+    ratio = info.compression_ratio
+    return {
+        "profile": info.profile,
+        "library": info.library,
+        "chunks": info.chunks,
+        "compression": ", ".join(f"{name or 'none'}" for name in sorted(info.compression)),
+        "compression_ratio": 0.0 if ratio is None else round(ratio, 2),
+        "uncompressed_bytes": info.uncompressed_bytes,
+        "attachments": info.attachments,
+        "metadata": info.metadata,
+        "scanned": info.scanned,
+    }

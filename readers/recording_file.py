@@ -1,0 +1,209 @@
+"""What a format is: a class over one file of it, whose fields are its options.
+
+A :class:`RecordingFile` knows how a file becomes streams, and what ``chunkmill inspect`` shows of it; a
+:class:`FileSource` is one that reads the file itself. Each further field of such a dataclass, made by :func:`option`,
+is an option of the command line, of Spark's data source and of :class:`Ingest`. Little is imported here: the help of
+the command line is made of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import lru_cache
+from io import BufferedReader
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from ..engine.errors import UsageError
+from ..engine.locations import Location, located
+
+if TYPE_CHECKING:
+    from ..engine.chunk import Chunk
+    from ..engine.rrd import StoreEntry
+    from ..engine.stream import LazyChunkStream, Split
+    from .inspection import FileReport
+
+_METADATA = "chunkmill.option"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a format.
+
+    ``name`` is that of the field, by which Spark knows it; ``flag`` that of the command line (None: it has none there),
+    by which :class:`Ingest` knows it, too. ``many``: it may be repeated, and is separated by commas for Spark.
+    ``parse`` makes a value of a text, and raises ``ValueError``; None: it can't be written as text. ``switch`` is the
+    value that a flag without a value stands for. ``refused`` says what the option does, where it is an error to give
+    it with a file of a format that does not know it.
+    """
+
+    name: str
+    default: Any
+    help: str
+    flag: str | None = None
+    metavar: str | None = None
+    many: bool = False
+    choices: tuple[str, ...] = ()
+    parse: Callable[[str], Any] | None = str
+    switch: bool | None = None
+    refused: str | None = None
+
+    @property
+    def keyword(self) -> str | None:
+        """The name of the flag as a Python argument.
+
+        >>> Option("include_topic_regex", (), "Topics to read.", flag="--topics").keyword
+        'topics'
+        """
+        return None if self.flag is None else self.flag.lstrip("-").replace("-", "_")
+
+    def from_text(self, text: str) -> Any:
+        """The value that a text stands for. Raises ``UsageError``.
+
+        >>> Option("static_columns", (), "Columns.", many=True).from_text("site, robot")
+        ('site', 'robot')
+        """
+        assert self.parse is not None
+        if self.switch is not None:
+            if text.strip().lower() not in ("true", "false"):
+                raise UsageError(f"option {self.name!r}: 'true' or 'false' was expected, got {text!r}")
+            return text.strip().lower() == "true"
+        try:
+            if self.many:
+                return tuple(self.parse(part.strip()) for part in text.split(",") if part.strip())
+            return self.parse(text)
+        except ValueError as error:
+            raise UsageError(f"option {self.name!r}: {error}") from None
+
+
+def option(
+    default: Any,
+    help: str,  # noqa: A002 (the word of click)
+    *,
+    flag: str | None = None,
+    metavar: str | None = None,
+    choices: tuple[str, ...] = (),
+    parse: Callable[[str], Any] | None = str,
+    switch: bool | None = None,
+    refused: str | None = None,
+) -> Any:
+    """A field of a :class:`RecordingFile` that users can set; see :class:`Option`.
+
+    A field whose default is a tuple may be given many times.
+    """
+    many = isinstance(default, tuple)
+    made = Option("", default, help, flag, metavar, many, choices, parse, switch, refused)
+    return field(default=default, metadata={_METADATA: made})
+
+
+def recover_option() -> Any:
+    """The option of formats of which a cut or damaged file can be recovered."""
+    return option(
+        False,
+        "Read what can be read of a cut or damaged MCAP or RRD, and say what can't.",
+        flag="--recover",
+        switch=True,
+    )
+
+
+class Episode(NamedTuple):
+    """One recording of a folder that holds many: its number and its name."""
+
+    index: int
+    name: str
+
+
+@dataclass(frozen=True)
+class RecordingFile(ABC):
+    """One file (or folder) of a format, as ``path``; the options are the other fields. Nothing is read to make one."""
+
+    path: Location
+
+    @classmethod
+    def options(cls) -> tuple[Option, ...]:
+        """The options of the format, in the order of the fields."""
+        return _options(cls)
+
+    @abstractmethod
+    def stream(self) -> LazyChunkStream:
+        """A lazy stream of the chunks of the recording; of several, the first. Raises ``ReadError``."""
+
+    def stores(self) -> list[tuple[StoreEntry | None, LazyChunkStream]]:
+        """All recordings and blueprints in the file, each with its stream; None for one that has no id of its own."""
+        return [(None, self.stream())]
+
+    def episodes(self) -> Sequence[Episode]:
+        """The recordings that are inputs of their own; none of a format of which a file is one input."""
+        return ()
+
+    def report(self) -> FileReport:
+        """What ``chunkmill inspect`` shows: here, of all its chunks, which are read for it. Raises ``ReadError``."""
+        from ..engine.stream.lazy_stream import single_tasks
+        from .inspection import FileReport, summarise_store
+
+        chunks = (chunk for task in single_tasks(self.stream()) for chunk in task.run(0))
+        store = summarise_store("recording", None, None, ((chunk.header, None) for chunk in chunks))
+        return FileReport(str(self.path), self.size(), (store,))
+
+    def size(self) -> int:
+        """Bytes of the file."""
+        with self.open() as file:
+            return file.seek(0, 2)
+
+    def open(self) -> BinaryIO:
+        """The file, local or an object in a store, to read bytes of."""
+        if isinstance(self.path, Path):
+            return self.path.open("rb")
+        from ..engine.objects import RemoteFile
+
+        return BufferedReader(RemoteFile(self.path))
+
+    def given(self) -> dict[str, Any]:
+        """The options that differ from their defaults, by their names."""
+        values = ((o.name, getattr(self, o.name), o.default) for o in self.options())
+        return {name: value for name, value, default in values if value != default}
+
+
+@dataclass(frozen=True)
+class FileSource(RecordingFile):
+    """A file that is read by a class of its own: :meth:`read` is all that a simple format needs.
+
+    Guarantee: the chunks of all splits, in the order of :meth:`splits` and within each in that of :meth:`read`, are
+    the recording's chunks in order; the same for every run over the same bytes. It pickles, and is read in tasks.
+    """
+
+    def stream(self) -> LazyChunkStream:
+        """A lazy stream of the chunks; each call reads the file anew."""
+        from ..engine.stream import LazyChunkStream
+
+        return LazyChunkStream.from_source(replace(self, path=located(str(self.path))))
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return f"{type(self).__name__}({self.path.name})"
+
+    def paths(self) -> Sequence[str]:
+        """The file that is read."""
+        return [str(self.path)]
+
+    def splits(self) -> Sequence[Split]:
+        """The parts that tasks read, each by itself: here, one for the file. Runs on the driver."""
+        from ..engine.stream import Split
+
+        return [Split(self.path.name, self.size())]
+
+    @abstractmethod
+    def read(self, split: Split) -> Iterator[Chunk]:
+        """The chunks of one split, in order; runs in a task. Raises ``ReadError``."""
+
+
+@lru_cache(maxsize=64)
+def _options(kind: type[RecordingFile]) -> tuple[Option, ...]:
+    found = ((f, f.metadata.get(_METADATA)) for f in fields(kind))
+    return tuple(
+        replace(option, name=f.name, default=f.default)
+        for f, option in found
+        if option is not None and f.default is not MISSING
+    )
