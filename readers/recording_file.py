@@ -111,7 +111,7 @@ def recover_option() -> Any:
 class Episode(NamedTuple):
     """One recording of a folder that holds many: its number and its name."""
 
-    index: int
+    number: int
     name: str
 
 

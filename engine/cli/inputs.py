@@ -137,7 +137,7 @@ def _episodes(row: Format, dataset: Path, folder: Path) -> Iterator[Input]:
     inner = dataset.relative_to(folder)
     try:
         for episode in row.open(dataset).episodes():
-            yield Input(dataset, inner / episode.name, episode.index)
+            yield Input(dataset, inner / episode.name, episode.number)
     except ReadError:
         yield Input(dataset, inner if inner.parts else Path(dataset.absolute().name))
 

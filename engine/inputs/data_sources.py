@@ -37,7 +37,7 @@ from ..execution.frame_batches import batches_of, told_of
 from ..execution.frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, ddl_of, frame_row, payload_rows
 from ..execution.work import Work
 from ..locations import located, reading_location
-from ..objects.matching import find_objects, is_one_object
+from ..objects import find_objects, is_one_object
 from ..rrd import EncodedPayload, FramedPayload, VerifiedPayload
 from ..spark import session_for_user
 from ..stream import ContentFilter

@@ -29,17 +29,17 @@ class LeRobotRecording(RecordingFile):
         dataset = _dataset(self._folder)
         if self.episode is not None:
             return dataset.episode(self.episode).stream()
-        first, *others = dataset.episodes() or [None]
-        if first is None:
+        episodes = dataset.episodes()
+        if not episodes:
             raise ReadError("the dataset holds no episode", path=str(self.path))
-        if others:
+        if len(episodes) > 1:
             warnings.warn(
-                f"{self.path} holds {len(others) + 1} episodes; {first.index} is read. "
+                f"{self.path} holds {len(episodes)} episodes; {episodes[0].index} is read. "
                 "Choose one with the option 'episode'.",
                 ReadWarning,
                 stacklevel=2,
             )
-        return first.stream()
+        return episodes[0].stream()
 
     def episodes(self) -> Sequence[Episode]:
         """All episodes, by number. Raises ``ReadError``."""
