@@ -22,7 +22,7 @@ from ..inputs import SourceOptions, stores_of
 from ..locations import Location, located
 from ..optimisation import OptimizationProfile
 from ..recordings import Arrived, Commit, RecordingEntry, Source, StoreWriter
-from ..recordings.entry import Key, key_of
+from ..recordings.entries import Key, key_of
 from ..stream.lazy_stream import plan_outputs
 from .carriers import Displaced, LandingFolder, displaced_by
 from .digests import digest_files, landed

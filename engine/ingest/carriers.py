@@ -8,8 +8,7 @@ from typing import Protocol
 
 from ..errors import ChunkmillError
 from ..recordings import RecordingEntry
-from ..recordings.entry import Key
-from ..recordings.live import LiveEntries
+from ..recordings.entries import Key, LiveEntries
 from .digests import digest_of_file
 from .files import LandedFile
 

@@ -8,7 +8,7 @@ from pathlib import PurePath, PurePosixPath
 from ...readers import stem_of
 from ..locations import Location, exists
 from ..recordings import RecordingEntry
-from ..recordings.live import LiveEntries
+from ..recordings.entries import LiveEntries
 from ..rrd import RrdFile, StoreEntry
 from .files import LandedFile
 

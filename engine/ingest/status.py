@@ -22,7 +22,7 @@ from ..objects import ObjectUrl, is_url
 from ..recordings.folder import RecordingsFolder
 from ..recordings.holder import Holder
 from ..recordings.lease import lease_holder
-from ..recordings.version import RecordingsVersion
+from ..recordings.versions import RecordingsVersion
 from .checkpoint import Checkpoint, Identity
 from .files import LandedFile
 from .home import home_of

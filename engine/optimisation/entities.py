@@ -16,8 +16,7 @@ from ..chunk.tuid import Minter, RunIds
 from ..execution.work import Task
 from ..limits import MIB
 from ..rrd import ChunkEntry, ManifestTable, VerifiedPassage, VerifiedPayload
-from .compactor import Compactor
-from .passes import optimised
+from .passes import Compactor, optimised
 from .profile import OptimizationProfile, Settings
 from .video import rebatch_video, video_groups
 

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from ..chunk import Chunk
+import pyarrow as pa
+
+from ..chunk import Chunk, ChunkData
+from ..chunk.arrow_types import alike, is_plain
 from ..errors import ReadError
 from .extent import Extent, extent_of
 from .neighbours import Neighbours
 from .pending import Pending
 from .profile import INERT, Settings
 from .size import RowSizes
-from .small_runs import FEWEST, SmallRuns, joined_run
 from .splitting import rows_per_piece, split_rows_sized
 from .static import StaticRegister, static_facts
 
 ADDING: Final = "Failed to add chunk to store: "
 """How the message begins when a stream is collected; a store made of chunks at hand fails without it."""
+
+_FEWEST_JOINED: Final = 8
+"""Chunks of a run that are worth it."""
+
+_SMALL_BYTES: Final = 8192
+_MOST_WAITING: Final = 4096
 
 
 class ChunkInserter:
@@ -53,7 +61,7 @@ class ChunkInserter:
 
         20,000 of one row take 0.3 s of processor time instead of 1.8 (``benchmarks/bench_small_chunks.py``).
         """
-        small = SmallRuns()
+        small = _SmallRuns()
         for chunk in filter(self._is_new, chunks):
             if self.settings != INERT and small.takes(chunk):
                 if small.is_full:
@@ -108,7 +116,7 @@ class ChunkInserter:
 
     # --- temporal chunks
 
-    def _insert_runs(self, small: SmallRuns) -> None:
+    def _insert_runs(self, small: _SmallRuns) -> None:
         for run in small.taken():
             self._insert_run(run)
 
@@ -117,12 +125,12 @@ class ChunkInserter:
 
         What follows an open chunk in time, with nothing else near, merges with it as long as the thresholds allow.
         """
-        if len(run) < FEWEST:
+        if len(run) < _FEWEST_JOINED:
             for chunk in run:
                 self.adopt(Pending(chunk))
             return
         self.adopt(Pending(run[0]))
-        rest = joined_run(run[1:])
+        rest = _joined_run(run[1:])
         partner = None if rest is None else self._neighbours.last_before(rest.extent)
         if rest is None or partner is None or not partner.extent.is_continued_by(rest.extent):
             for chunk in run[1:]:
@@ -221,3 +229,53 @@ def check_row_ids(chunk: Chunk, doing: str = ADDING) -> None:
             f"{doing}Chunks must be sorted before insertion in the chunk store",
             hint=f"The row ids of {chunk.id} of {chunk.entity_path} do not ascend.",
         )
+
+
+class _SmallRuns:
+    """Chunks by entity, in order. They are taken out entity by entity, in the order of the last chunks of each."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._entities: dict[str, list[_Run]] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what waits should be taken out."""
+        return self._count >= _MOST_WAITING
+
+    def takes(self, chunk: Chunk) -> bool:
+        """Keep a chunk if it is small and temporal, and all that there is to say of it can be said of a run."""
+        data = chunk.data
+        if not data.timelines or chunk.byte_size > _SMALL_BYTES:
+            return False
+        shape, types = data.shape, data.types
+        runs = self._entities.pop(data.entity_path, [])
+        self._entities[data.entity_path] = runs
+        if not runs or runs[-1].shape != shape or not alike(runs[-1].types, types):
+            names = {c.descriptor.component for c in data.components}
+            if len(names) < len(data.components) or not all(map(is_plain, types)):
+                return False
+            runs.append(_Run(shape, types, []))
+        runs[-1].chunks.append(chunk)
+        self._count += 1
+        return True
+
+    def taken(self) -> list[list[Chunk]]:
+        """The runs: chunks of one entity and shape that follow each other there; none is left."""
+        runs = [run.chunks for runs in self._entities.values() for run in runs]
+        self._entities, self._count = {}, 0
+        return runs
+
+
+class _Run(NamedTuple):
+    shape: tuple[object, ...]
+    types: Sequence[pa.DataType]
+    chunks: list[Chunk]
+
+
+def _joined_run(run: Sequence[Chunk]) -> Pending | None:
+    """A run as one chunk, where rows are in order and no column has nulls, so that each begins where its rows do."""
+    data = ChunkData.join([chunk.data for chunk in run], run[0].data.chunk_id)
+    if any(c.values.null_count for c in data.components) or not data.ids_ascend:
+        return None
+    return Pending(Chunk.from_data(data))

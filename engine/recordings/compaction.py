@@ -12,11 +12,10 @@ from ..execution.runner import RunOptions
 from ..execution.staging import Staging
 from ..faults import reach
 from ..optimisation import OptimizationProfile
-from .compaction_layout import Layout
 from .compaction_plan import Survey
-from .compaction_round import Rewriting, files_of
-from .entry import Key, RecordingEntry
+from .entries import Key, RecordingEntry
 from .new_files import NewFiles
+from .rewriting import Layout, Rewriting, files_of
 from .writer import Commit, StoreWriter
 
 MIN_SHARD: Final = 64 << 20

@@ -10,10 +10,9 @@ from ..errors import ReadError
 from ..rrd.framing import MESSAGE_HEADER_SIZE, STREAM_FOOTER_SIZE, STREAM_HEADER_SIZE, parse_stream_footer
 from ..rrd.opening import NEVER_CHANGES, open_positional
 from .chunk_manifest import MANIFEST_ERRORS, bytes_by_part
-from .entry import RecordingEntry
+from .entries import LiveEntries, RecordingEntry
 from .folder import RecordingsFolder
-from .live import LiveEntries
-from .shards import MOST_CHUNKS
+from .new_files import MOST_CHUNKS
 
 SMALL_MANIFEST: Final = 4 << 20
 """Bytes; manifests below are joined."""

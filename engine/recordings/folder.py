@@ -10,7 +10,7 @@
 
 A version file holds a digest of itself and one of each table, a table's entries one of each manifest, a manifest one
 of each chunk; all are verified on reading. What protects the files from writers is told in
-:mod:`.version_files`.
+:mod:`.versions`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,8 @@ from ..execution.folders import Folder, sync_folder
 from ..failing import writing
 from ..locations import located
 from .chunk_manifest import MANIFEST_ERRORS, kept_chunk, parse_manifest
-from .entry import RecordingEntry
-from .entry_table import entries_in, parse_table
-from .live import LiveEntries
-from .version import RecordingsVersion, TableRef
-from .version_files import RESTORE, VersionFiles, name_of, unreadable
+from .entries import LiveEntries, RecordingEntry, entries_in, parse_table
+from .versions import RESTORE, RecordingsVersion, TableRef, VersionFiles, name_of, unreadable
 
 _HOW = "Make one with stream.collect(into=…), Ingest(…, into=…) or `chunkmill ingest … --into`."
 

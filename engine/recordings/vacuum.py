@@ -14,8 +14,7 @@ from ..failing import writing
 from ..faults import reach
 from .folder import RecordingsFolder
 from .lease import Lease
-from .version import RecordingsVersion, TableRef
-from .version_files import VersionFiles
+from .versions import RecordingsVersion, TableRef, VersionFiles
 
 OPERATION: Final = "vacuum"
 
@@ -94,7 +93,7 @@ def _remove_unneeded(
 ) -> int:
     """Remove all versions before ``first``, files that no version from there on needs, and the folders of ``runs``.
 
-    ``publish`` puts the version there that says so (:mod:`.version_files`); it has to be one after a version that was
+    ``publish`` puts the version there that says so (:mod:`.versions`); it has to be one after a version that was
     read before this is called. Without anything to remove it is not called. A version goes first, so that no reader
     can open it any more; then what only it needed. What is left where this is cut, the next one removes. Gives the
     bytes freed.

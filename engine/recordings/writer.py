@@ -21,14 +21,12 @@ from ..faults import reach
 from ..rrd import StoreEntry
 from ..rrd.digest import digest_of
 from .chunk_manifest import manifest_bytes
-from .entry import Key, RecordingEntry
-from .entry_table import entries_in, rows_of, table_of
+from .entries import Key, LiveEntries, RecordingEntry, entries_in, rows_of, table_of
 from .folder import RecordingsFolder
 from .lease import Lease
-from .live import LiveEntries
 from .new_files import NewFiles, put_durably
 from .vacuum import vacuum_folder
-from .version import RecordingsVersion, TableRef
+from .versions import RecordingsVersion, TableRef
 
 
 @dataclass(frozen=True, slots=True)

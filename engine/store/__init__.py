@@ -1,8 +1,25 @@
-"""Stores of chunks: of one recording, collected or known by its manifest, and of many, kept with versions."""
+"""Stores of chunks: of one recording, collected or known by its manifest, and of many, kept with versions.
 
-from ..optimisation import OptimizationProfile, video
-from .chunk_store import ChunkStore
-from .recording_store import RecordingStore
-from .stored import LazyStore, StoreVersion
+The names below are loaded when they are first used: who reads an RRD needs no store that writes.
+"""
+
+from typing import TYPE_CHECKING
+
+from ..lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from ..optimisation import OptimizationProfile, video
+    from .chunk_store import ChunkStore
+    from .recording_store import RecordingStore
+    from .stored import LazyStore, StoreVersion
+
+_HOMES = {
+    "..optimisation": ("OptimizationProfile", "video"),
+    ".chunk_store": ("ChunkStore",),
+    ".recording_store": ("RecordingStore",),
+    ".stored": ("LazyStore", "StoreVersion"),
+}
 
 __all__ = ["ChunkStore", "LazyStore", "OptimizationProfile", "RecordingStore", "StoreVersion", "video"]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -9,12 +9,11 @@ from ..errors import SourceMissingError
 from ..execution.runner import RunOptions
 from ..optimisation import OptimizationProfile
 from ..recordings.compaction import MIN_SHARD, CompactionReport, compact_store
-from ..recordings.entry import RecordingEntry
+from ..recordings.entries import LiveEntries, RecordingEntry
 from ..recordings.folder import RecordingsFolder
 from ..recordings.lease import Lease
-from ..recordings.live import LiveEntries
 from ..recordings.vacuum import vacuum_store
-from ..recordings.version import RecordingsVersion
+from ..recordings.versions import RecordingsVersion
 from ..recordings.writer import StoreWriter
 from .stored import LazyStore
 

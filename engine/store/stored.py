@@ -6,19 +6,21 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from ..chunk import Chunk, ChunkHeader
 from ..chunk.header import summarise_chunks
 from ..chunk.schema import Schema
 from ..errors import UsageError
 from ..execution.shards import SHARD_BYTES
-from ..recordings import RecordingEntry, RecordingsVersion
-from ..recordings.folder import RecordingsFolder
-from ..recordings.vacuum import vacuum_store
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from ..stream import LazyChunkStream
 from .reference import ChunkListSource
+
+if TYPE_CHECKING:
+    from ..recordings import RecordingEntry, RecordingsVersion
+    from ..recordings.folder import RecordingsFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,11 @@ class StoredChunks:
         WriteError
             Another process writes to the store, or it cannot be written. Nothing was removed then.
         """
-        return 0 if self._kept is None else vacuum_store(self._kept.folder, keep=keep)
+        if self._kept is None:
+            return 0
+        from ..recordings.vacuum import vacuum_store
+
+        return vacuum_store(self._kept.folder, keep=keep)
 
     def __len__(self) -> int:
         return len(self._chunks)

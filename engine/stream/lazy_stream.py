@@ -261,9 +261,8 @@ class LazyChunkStream:
     ) -> ChunkStore:
         """Run the pipeline into a :class:`ChunkStore`, which is not bound to memory: its chunks lie on disk.
 
-        By default in the scratch folder, for as long as the store is used; with ``into`` in a folder that is kept: a
-        new version of a store of recordings (:class:`RecordingStore`) that has this one alone, with the given
-        application and recording ids, as RRD shards of about ``shard_bytes`` bytes.
+        By default in the scratch folder, for as long as the store is used; with ``into`` in a folder that is kept, as a
+        new version of a :class:`RecordingStore` with this recording alone, in shards of about ``shard_bytes`` bytes.
 
         ``optimize`` is an :class:`OptimizationProfile`; without one, chunks are only split and merged as a viewer
         does on insertion.

@@ -29,7 +29,7 @@ from typing import Any, Final
 from chunkmill.engine.errors import CommitUnknownError, WriteError
 from chunkmill.engine.ingest.ingest import Ingest
 from chunkmill.engine.recordings.folder import RecordingsFolder
-from chunkmill.engine.recordings.version_files import VersionFiles
+from chunkmill.engine.recordings.versions import VersionFiles
 from chunkmill.engine.store import RecordingStore
 from fault_content import converted, digest_of_path, kept_content
 from fault_driver import Drive

@@ -12,7 +12,7 @@ from chunkmill.engine.errors import CommitUnknownError
 from chunkmill.engine.ingest import batch
 from chunkmill.engine.ingest.files import Outcome
 from chunkmill.engine.ingest.ingest import Ingest
-from chunkmill.engine.recordings.version_files import VersionFiles
+from chunkmill.engine.recordings.versions import VersionFiles
 from chunkmill.engine.store import RecordingStore
 from fault_world import LONG_AGO, recording, table
 

@@ -10,7 +10,7 @@ from chunkmill.engine.ingest.checkpoint import Checkpoint
 from chunkmill.engine.ingest.files import LandedFile
 from chunkmill.engine.ingest.landing_log import LandingLog
 from chunkmill.engine.recordings.folder import RecordingsFolder
-from chunkmill.engine.recordings.version import RecordingsVersion
+from chunkmill.engine.recordings.versions import RecordingsVersion
 
 
 class MadeStore:

@@ -14,7 +14,7 @@ from chunkmill.engine.execution.chunk_rows import PartChunk
 from chunkmill.engine.execution.staging import Staging
 from chunkmill.engine.recordings import Arrived, Commit, RecordingEntry, Source, StoreWriter
 from chunkmill.engine.recordings.folder import RecordingsFolder
-from chunkmill.engine.recordings.version import RecordingsVersion
+from chunkmill.engine.recordings.versions import RecordingsVersion
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.rrd.message_writer import MessageWriter
 from chunkmill.engine.store import RecordingStore

@@ -13,8 +13,7 @@ from chunkmill.engine.errors import CommitUnknownError, ReadError, SourceMissing
 from chunkmill.engine.execution.folders import LocalFolder
 from chunkmill.engine.recordings.compaction import compact_store
 from chunkmill.engine.recordings.folder import RecordingsFolder
-from chunkmill.engine.recordings.version import RecordingsVersion
-from chunkmill.engine.recordings.version_files import FORMAT
+from chunkmill.engine.recordings.versions import FORMAT, RecordingsVersion
 from chunkmill.engine.rrd.digest import digest_of
 from chunkmill.engine.store import RecordingStore
 from stored_recordings import MadeRecordings, contents

@@ -24,7 +24,7 @@ from chunkmill.engine.optimisation import collect, entities
 from chunkmill.engine.recordings import Commit, StoreWriter
 from chunkmill.engine.recordings.folder import RecordingsFolder
 from chunkmill.engine.recordings.lease import Lease
-from chunkmill.engine.recordings.version_files import FORMAT, VersionFiles
+from chunkmill.engine.recordings.versions import FORMAT, VersionFiles
 from chunkmill.engine.store import ChunkStore, OptimizationProfile, RecordingStore
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
@@ -220,7 +220,7 @@ class TestKept:
         assert caught.value.path == str(manifest) and caught.value.hint
 
     def test_a_version_of_a_newer_release_is_named(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("chunkmill.engine.recordings.version_files.FORMAT", FORMAT + 1)
+        monkeypatch.setattr("chunkmill.engine.recordings.versions.FORMAT", FORMAT + 1)
         LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder.with_name("newer"))
         monkeypatch.undo()
         with pytest.raises(UnsupportedError, match="newer release"):
