@@ -5,12 +5,13 @@ A phase is entered around work that does not yield, so that whoever consumes a g
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, TypeVar
+
+from .task_context import TaskContext, current
 
 READ: Final = "read"
 DECODE: Final = "decode"
@@ -56,21 +57,12 @@ class Clock:
         self._last = now
 
 
-class _Running(threading.local):
-    clock: Clock | None = None
-
-
-_running = _Running()
-
-
 @contextmanager
 def measuring() -> Iterator[Clock]:
-    """Measure what this thread does from here on, in a clock of its own."""
-    before, _running.clock = _running.clock, Clock()
-    try:
-        yield _running.clock
-    finally:
-        _running.clock = before
+    """Measure what this thread does in the block, by a clock of its own."""
+    clock = Clock()
+    with TaskContext(clock).entered():
+        yield clock
 
 
 class phase:  # noqa: N801 (reads as a word: `with phase(READ):`)
@@ -87,7 +79,7 @@ class phase:  # noqa: N801 (reads as a word: `with phase(READ):`)
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._clock = _running.clock
+        self._clock = current().find(Clock)
 
     def __enter__(self) -> None:
         if self._clock is not None:
@@ -107,7 +99,7 @@ def timed(items: Iterable[T], name: str) -> Iterator[T]:
     ...     list(timed("ab", READ)), clock.seconds[READ] > 0
     (['a', 'b'], True)
     """
-    clock = _running.clock
+    clock = current().find(Clock)
     return iter(items) if clock is None else _timed(iter(items), name, clock)
 
 
@@ -125,16 +117,18 @@ def _timed(items: Iterator[T], name: str, clock: Clock) -> Iterator[T]:
 
 def passed_through(size: int) -> None:
     """Count bytes of a payload that were copied as they lay."""
-    if _running.clock is not None:
-        _running.clock.passed_bytes += size
+    clock = current().find(Clock)
+    if clock is not None:
+        clock.passed_bytes += size
 
 
 def came_in(size: int) -> None:
     """Count a chunk of the source, of ``size`` bytes."""
-    if _running.clock is not None:
-        _running.clock.sizes_in.append(size)
+    clock = current().find(Clock)
+    if clock is not None:
+        clock.sizes_in.append(size)
 
 
 def is_measuring() -> bool:
     """Whether :func:`came_in` is heard, so that a size need not be computed for nobody."""
-    return _running.clock is not None
+    return current().find(Clock) is not None

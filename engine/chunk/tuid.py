@@ -6,20 +6,21 @@ As text: 16 upper-case hex digits of the time, 16 lower-case ones of the counter
 
 from __future__ import annotations
 
-import os
 import secrets
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from ..task_context import TaskContext, current, lasting
 
 _PAIR = struct.Struct(">QQ")
 _ID_TYPE = pa.binary(16)
@@ -76,9 +77,26 @@ class _Shared:
         return self
 
 
-class _Thread(threading.local):
-    minter: Minter | None = None
-    by_clock: _Counter | None = None
+class _ByClock:
+    """The ids of a thread outside of tasks."""
+
+    def __init__(self) -> None:
+        self._counter: _Counter | None = None
+
+    def mint(self, rows: int) -> bytes:
+        counter = self._counter
+        if counter is None:
+            counter = self._counter = _Counter(_clock.now(), secrets.randbits(_RANDOM_BITS))
+        else:
+            counter.stamp = _clock.now()
+        return counter.mint(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Minting:
+    """What gives ids in a task's context."""
+
+    minter: Minter
 
 
 class _Clock:
@@ -104,7 +122,6 @@ class _Clock:
             return now
 
 
-_thread = _Thread()
 _clock = _Clock()
 
 
@@ -113,22 +130,8 @@ def mint(rows: int = 0) -> bytes:
 
     The ``rows`` TUIDs that follow it (:func:`following`) are given to nobody else.
     """
-    minter = _thread.minter
-    if minter is None:
-        minter = _thread.by_clock
-        if minter is None:
-            minter = _thread.by_clock = _Counter(_clock.now(), secrets.randbits(_RANDOM_BITS))
-        else:
-            minter.stamp = _clock.now()
-    return minter.mint(rows)
-
-
-def _forget() -> None:
-    """Begin anew in a forked process, which would mint its parent's ids again."""
-    _thread.minter = _thread.by_clock = None
-
-
-os.register_at_fork(after_in_child=_forget)
+    here = current().find(Minting)
+    return lasting(_ByClock).mint(rows) if here is None else here.minter.mint(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +150,8 @@ class RunIds:
     @classmethod
     def begin(cls) -> RunIds:
         """Those of a run that begins now; within a task of another run, that task's ids go on."""
-        minter = _thread.minter
-        return cls(_clock.next(), secrets.randbits(_RANDOM_BITS), None if minter is None else _Shared(minter))
+        here = current().find(Minting)
+        return cls(_clock.next(), secrets.randbits(_RANDOM_BITS), None if here is None else _Shared(here.minter))
 
     def task(self, index: int) -> Minter:
         """The ids of task ``index``, from the first."""
@@ -165,40 +168,22 @@ class RunIds:
 @contextmanager
 def minted_by(minter: Minter) -> Iterator[None]:
     """Let ``minter`` mint what this thread mints in a block."""
-    before, _thread.minter = _thread.minter, minter
-    try:
+    with TaskContext(Minting(minter)).entered():
         yield
-    finally:
-        _thread.minter = before
 
 
-def minting(minter: Minter, items: Iterable[T]) -> Iterator[T]:
+def minting(minter: Minter, items: Iterable[T]) -> Generator[T, None, Any]:
     """Give ``items``; while one of them is made, ``minter`` mints.
 
     Between two of them it does not: runs whose results are taken in turns keep to their own ids.
     """
-    remaining = iter(items)
-    thread = _thread
-    try:
-        while True:
-            before, thread.minter = thread.minter, minter
-            try:
-                item = next(remaining)
-            except StopIteration:
-                return
-            finally:
-                thread.minter = before
-            yield item
-    finally:
-        close = getattr(remaining, "close", None)
-        if close is not None:
-            close()
+    return (yield from TaskContext(Minting(minter)).run(items))
 
 
 def given(items: Iterable[T]) -> Iterator[T]:
     """Items that a task is given, not makes: what is minted while one is made comes before all that the task mints."""
-    minter = _thread.minter
-    return iter(items) if minter is None else minting(minter.before(), items)
+    here = current().find(Minting)
+    return iter(items) if here is None else minting(here.minter.before(), items)
 
 
 def following(tuid: bytes, count: int) -> pa.Array:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ..execution.choice import executor_name
 from ..execution.many import Recording, write_recordings
-from ..execution.runner import RunOptions, scratch_folder
+from ..execution.stage import RunOptions
+from ..execution.staging import scratch_folder
 from ..ingest.digests import landed
 from ..ingest.files import LandedFile
 from ..ingest.job_query import JobQuery

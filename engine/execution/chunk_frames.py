@@ -22,11 +22,9 @@ from ..failing import writing
 from ..rrd import MessageWriter, StoreEntry
 from .frame_batches import batches_of, told_of
 from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, ddl_of, frame_batch, frame_row, payload_rows
-from .part import PART_SUFFIX
-from .runner import scratch_folder
 from .scratch import ScratchFolder
 from .spark_stage import Job, stage_of
-from .staging import Staging
+from .staging import PART_SUFFIX, Staging
 from .work import Work
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ def chunk_frame(work: Work, spark: SparkSession, *, payload: bool, into: Path | 
         job = ReferenceJob(work, str(_new_folder(into)), True)
         _kept.setdefault(spark, []).append(work)
     else:
-        folder = ScratchFolder(Staging.within(scratch_folder()).local)
+        folder = ScratchFolder(Staging.in_scratch().local)
         job = ReferenceJob(work, str(folder.path), False)
         _kept.setdefault(spark, []).append((work, folder))
     return stage_of(spark, job, range(len(work.tasks) + 1), ddl_of(tuple(COLUMNS) if payload else WITHOUT_PAYLOAD))

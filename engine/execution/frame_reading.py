@@ -19,13 +19,12 @@ from ..failing import writing
 from ..rrd import MessageWriter, StoreEntry, VerifiedPayload
 from ..rrd.arrow_ipc import decode_batch
 from .chunk_rows import SPARK_SCHEMA, PartChunk, RowWriter, parse_rows
-from .failures import failure_from_dict, failure_to_dict, is_transient
+from .failures import failure_from_dict, is_transient
 from .frame_rows import COLUMNS, ORDER_COLUMNS, PLACE_COLUMNS, chunk_of_row
-from .part import PART_SUFFIX
-from .runner import scratch_folder
 from .scratch import ScratchFolder
 from .spark_stage import rows_of
-from .staging import Staging
+from .stage import failure_rows
+from .staging import PART_SUFFIX, Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,7 +59,7 @@ def _referred(frame: DataFrame) -> list[Chunk]:
 
 def _spooled(frame: DataFrame) -> list[Chunk]:
     wanted = [f"CAST({name} AS bigint) AS of_{name}" for name in ORDER_COLUMNS if name in frame.columns]
-    staging = Staging.within(scratch_folder())
+    staging = Staging.in_scratch()
     folder = ScratchFolder(staging.local)
     payloads = frame.selectExpr("CAST(payload AS binary) AS payload", *wanted)
     stage = payloads.mapInArrow(functools.partial(spool_payloads, str(folder.path)), _SPOOL_SCHEMA)
@@ -103,9 +102,7 @@ def spool_payloads(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[p
         part.unlink(missing_ok=True)
         if is_transient(error):
             raise
-        failure = RowWriter(task)
-        failure.note("failure", failure_to_dict(error, f"partition {task} of the DataFrame"))
-        yield _with_order(failure.batch(), [(None, None)])
+        yield _with_order(failure_rows(task, error, f"partition {task} of the DataFrame").batch(), [(None, None)])
 
 
 def _spool(part: Path, task: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from ..errors import PipelineError, SessionError, SessionStartError
 from ..locations import Location
 from ..rrd import StoreEntry
-from .chunk_rows import Note, PartChunk
+from .chunk_rows import PartChunk
 from .joined import JoinedWork
-from .part import PartJob
-from .passing import Passing, passed_parts
+from .part import RrdParts
+from .passing import Passing
 from .quarantine import settle
 from .reporting import Ran
-from .runner import RunOptions, check_closed, raise_failure, run_rows, whole_name
+from .rrd_sink import whole_name
+from .sink import run_tasks
+from .stage import RunOptions, check_closed, raise_failure
 from .staging import Staging
-from .work import Task, Work
+from .work import Work
 
 STAGE_TASKS: Final = 256
 """Tasks of one stage: what is committed together when a run is cut is lost together too."""
@@ -54,21 +56,20 @@ class GroupedStage:
         self.stores = tuple(store for outputs in groups for store, work in outputs for _ in work.tasks)
         """The store of each task."""
         names = list(map(whole_name, destinations, groups))
-        self._job = PartJob(
-            self._work,
+        self._destination = destination
+        self._parts = RrdParts(
             self.stores,
-            staging.location,
             destination,
             digests,
-            groups=self._owners,
             passing=passing,
             whole=tuple(names[owner] for owner in self._owners) if names else (),
         )
 
     def run(self, options: RunOptions) -> list[Ran]:
         """What came of each recording's tasks, failures among it; see :func:`check`."""
-        chunks, notes = run_rows(self._job, self._staging, options)
-        return self._by_group(chunks, notes)
+        return self._by_group(
+            run_tasks(self._work, self._parts, self._staging, options, self._destination, self._owners)
+        )
 
     def check(self, ran: Ran) -> None:
         """Raise what one of these tasks raised; keep what their lenses quarantined."""
@@ -79,15 +80,14 @@ class GroupedStage:
         check_closed(ran)
         settle(self._staging, ran.notes)
 
-    def _by_group(self, chunks: Iterable[PartChunk], notes: Iterable[Note]) -> list[Ran]:
-        found: list[tuple[list[Task], list[PartChunk], list[Note]]] = [([], [], []) for _ in range(self._groups)]
-        for task in self._work.tasks:
-            found[self._owners[task.index]][0].append(task)
-        for chunk in chunks:
-            found[self._owners[chunk.task]][1].append(chunk)
-        for note in notes:
-            found[self._owners[note.task]][2].append(note)
-        return [Ran(*parts, passed_parts(self._work, parts[2])) for parts in found]
+    def _by_group(self, ran: Ran) -> list[Ran]:
+        groups = [Ran([], [], [], []) for _ in range(self._groups)]
+        for task in ran.tasks:
+            groups[self._owners[task.index]].tasks.append(task)
+        for name in ("chunks", "notes", "passed"):
+            for item in getattr(ran, name):
+                getattr(groups[self._owners[item.task]], name).append(item)
+        return groups
 
 
 @dataclass(frozen=True, slots=True)

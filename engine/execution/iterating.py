@@ -15,9 +15,8 @@ import contextlib
 import itertools
 import secrets
 import time
-import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, Protocol, TypeVar
@@ -29,15 +28,14 @@ from ..chunk.tuid import minting
 from ..errors import SessionError
 from ..failing import writing
 from ..limits import SPLIT_BYTES
-from ..rrd import MessageWriter, StoreEntry, keeping_open
+from ..rrd import MessageWriter, StoreEntry
 from .chunk_rows import Note, RowWriter, parse_rows
-from .failures import failure_from_dict, failure_to_dict
+from .failures import failure_from_dict
 from .folders import OPEN_SUFFIX, Folder
-from .part import PART_SUFFIX, QUARANTINE_SUFFIX, may_pass
-from .quarantine import Row, quarantining, rows_as_bytes, settle
-from .runner import RunOptions, scratch_folder, warn_of
+from .quarantine import settle
 from .scratch import ScratchFolder, lazy_chunk
-from .staging import Staging
+from .stage import RunOptions, TaskRun, TaskRunner, warn_of
+from .staging import PART_SUFFIX, Staging
 from .work import Work
 
 if TYPE_CHECKING:
@@ -77,8 +75,38 @@ S = TypeVar("S", bound=Sized)
 
 
 @dataclass(frozen=True, slots=True)
+class _PiecesBody:
+    """Tasks that write what they make piece by piece."""
+
+    work: Work
+    folder: str
+    first: int
+
+    def label(self, index: int) -> str:
+        """The name of a task's input."""
+        return self.work.tasks[index].label
+
+    def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        """Give the rows of each piece when it can be read; where a chunk fails, of those before it too."""
+        with writing(self.folder):
+            pieces = _PieceWriter(_task_folder(Path(self.folder), self.first + task.index), task)
+        try:
+            for chunk in minting(self.work.minter(task.index), self.work.run(task.index)):
+                if pieces.add(chunk):
+                    yield from pieces.take()
+        except (Exception, SystemExit):
+            yield from pieces.take()
+            raise
+        yield from pieces.take()
+        return {"chunks": pieces.chunks}
+
+
+@dataclass(frozen=True, slots=True)
 class PiecesJob:
-    """Tasks that tell what they make piece by piece; ``first`` is the number of the first of them in its iteration."""
+    """Tasks that tell what they make piece by piece; ``first`` is the number of the first of them in its iteration.
+
+    Everything that there is to tell goes into their folders, so that there are no rows.
+    """
 
     work: Work
     folder: str
@@ -86,32 +114,18 @@ class PiecesJob:
     tries: int
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
-        """Run task ``index``. Everything that there is to tell goes into its folder, so that there are no rows."""
-        staging = Staging(Folder.at(self.folder))
-        if staging.has_failed():
+        """Run task ``index``."""
+        if Staging(Folder.at(self.folder)).has_failed():
             return
-        number = self.first + index
-        with writing(self.folder):
-            pieces = _PieceWriter(_task_folder(staging.local, number), index)
-        quarantined: list[Row] = []
-        notes: list[tuple[str, dict[str, Any]]] = []
-        try:
-            with keeping_open(), warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                for chunk in quarantining(minting(self.work.minter(index), self.work.run(index)), quarantined):
-                    pieces.add(chunk)
-            if quarantined:
-                name = f"{number:09d}-{pieces.attempt}{QUARANTINE_SUFFIX}"
-                with writing(self.folder):
-                    staging.folder.put(name, rows_as_bytes(quarantined), durable=False)
-                notes.append(("quarantine", {"file": name}))
-            notes += [("warning", {"category": w.category.__name__, "text": str(w.message)}) for w in caught]
-            notes.append(("task", {"chunks": pieces.chunks}))
-        except (Exception, SystemExit) as error:
-            if may_pass(error, self.tries):
-                raise
-            notes = [("failure", failure_to_dict(error, self.work.tasks[index].label))]
-        pieces.tell(notes)
+        body = _PiecesBody(self.work, self.folder, self.first)
+        folder, attempt = _task_folder(Path(self.folder), self.first + index), secrets.token_hex(4)
+        batches = TaskRunner(body, self.folder, tries=self.tries, watched=False).run(index)
+        for number, batch in enumerate(batches):
+            name = f"{attempt}-{number:06d}{_ROWS_SUFFIX}"
+            with writing(str(folder)):
+                with pa.ipc.new_stream(str(folder / (name + OPEN_SUFFIX)), batch.schema) as stream:
+                    stream.write_batch(batch)
+                (folder / (name + OPEN_SUFFIX)).rename(folder / name)
         yield from ()
 
     def begun(self) -> set[int]:
@@ -121,59 +135,46 @@ class PiecesJob:
 
 
 class _PieceWriter:
-    """Chunks of one attempt at a task, in pieces: a file of messages, and then one of the rows that describe it."""
+    """Chunks of one try at a task, in pieces: files of messages, with the rows that describe each."""
 
-    def __init__(self, folder: Path, task: int) -> None:
+    def __init__(self, folder: Path, task: TaskRun) -> None:
         folder.mkdir(exist_ok=True)
-        self.attempt = secrets.token_hex(4)
         self.chunks = 0
         self._folder = folder
         self._task = task
         self._pieces = 0
         self._pause = _FIRST_PAUSE
-        self._told_at = 0.0
-        self._part = ""
+        self._taken_at = 0.0
         self._file: BinaryIO | None = None
 
-    def add(self, chunk: Chunk) -> None:
-        """Take in the next chunk, and tell of it when it is time."""
+    def add(self, chunk: Chunk) -> bool:
+        """Take in the next chunk; gives whether it is time to tell of it."""
         if self._file is None:
             self._begin()
         self._batches += self._rows.add(self._writer.append(chunk), self._part)
         self.chunks += 1
-        if time.monotonic() >= self._told_at + self._pause:
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-            self.tell([])
+        return time.monotonic() >= self._taken_at + self._pause
 
-    def tell(self, notes: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        """Let the driver see what came since it was told last, and ``notes``."""
+    def take(self) -> Iterator[pa.RecordBatch]:
+        """The rows of the piece that came since; nothing where there is none."""
         if self._file is None:
-            self._begin(part=False)
-        else:
-            self._writer.flush()
-            self._file.close()
-            (self._folder / (self._part + OPEN_SUFFIX)).rename(self._folder / self._part)
-            self._file = None
-        for kind, data in notes:
-            self._rows.note(kind, data)
-        batches = [*self._batches, self._rows.batch()]
-        name = f"{self.attempt}-{self._pieces:06d}{_ROWS_SUFFIX}"
-        with writing(str(self._folder)):
-            with pa.ipc.new_stream(str(self._folder / (name + OPEN_SUFFIX)), batches[0].schema) as stream:
-                for batch in batches:
-                    stream.write_batch(batch)
-            (self._folder / (name + OPEN_SUFFIX)).rename(self._folder / name)
+            return
+        self._writer.flush()
+        self._file.close()
+        (self._folder / (self._part + OPEN_SUFFIX)).rename(self._folder / self._part)
+        self._file = None
         self._pieces += 1
-        self._told_at = time.monotonic()
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        yield pa.Table.from_batches([*self._batches, self._rows.batch()]).combine_chunks().to_batches()[0]
+        self._taken_at = time.monotonic()
 
-    def _begin(self, *, part: bool = True) -> None:
-        self._rows = RowWriter(self._task, first=self.chunks)
+    def _begin(self) -> None:
+        self._rows = RowWriter(self._task.index, first=self.chunks)
         self._batches: list[pa.RecordBatch] = []
-        if part:
-            self._part = f"{self.attempt}-{self._pieces:06d}{PART_SUFFIX}"
-            with writing(str(self._folder)):
-                self._file = (self._folder / (self._part + OPEN_SUFFIX)).open("wb", buffering=0)
-            self._writer = MessageWriter(self._file, _STORE, path=str(self._folder))
+        self._part = f"{self._task.name}-{self._pieces:06d}{PART_SUFFIX}"
+        with writing(str(self._folder)):
+            self._file = (self._folder / (self._part + OPEN_SUFFIX)).open("wb", buffering=0)
+        self._writer = MessageWriter(self._file, _STORE, path=str(self._folder))
 
 
 def iterated_chunks(
@@ -274,7 +275,7 @@ class _Jobs(Generic[S]):
     ) -> None:
         from .spark_stage import cores_of, tries_of
 
-        self.staging = Staging.within(scratch_folder())
+        self.staging = Staging.in_scratch()
         self.scratch = ScratchFolder(self.staging.local)
         self._spark = spark
         self._units = units

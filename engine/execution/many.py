@@ -18,7 +18,9 @@ from .grouped import STAGE_BYTES, STAGE_TASKS, GroupedStage
 from .joined import JoinedWork
 from .passing import Passing
 from .reporting import Ran, RunStart
-from .runner import RunOptions, check_destination, commit_ran, finished_report
+from .rrd_sink import check_destination, commit_ran
+from .sink import finished_report
+from .stage import RunOptions
 from .staging import Staging
 from .work import Work
 

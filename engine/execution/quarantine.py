@@ -7,18 +7,18 @@ succeeded, right before the output is committed, so that a task that is tried ag
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
 from ..chunk import Chunk
 from ..errors import ChunkmillError, WriteError
 from ..locations import local_path
+from ..task_context import current
 from .chunk_rows import Note
 from .staging import Staging
 
@@ -40,15 +40,9 @@ SCHEMA = pa.schema(
 Row = tuple[str, dict[str, Any]]
 """The path of a table, and a row of it."""
 
-T = TypeVar("T")
 
-
-class _Open(threading.local):
-    def __init__(self) -> None:
-        self.runs: list[list[Row]] = []
-
-
-_open = _Open()
+class Quarantined(list[Row]):
+    """The rows of one run or task, in its context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +59,11 @@ class QuarantineTable:
     def __call__(self, chunk: Chunk, error: ChunkmillError) -> None:
         """Keep the chunk and its error."""
         row = (self.path, _row(chunk, error))
-        if _open.runs:
-            _open.runs[-1].append(row)
-        else:
+        rows = current().find(Quarantined)
+        if rows is None:
             append_rows([row])
-
-
-def quarantining(items: Iterable[T], rows: list[Row]) -> Iterator[T]:
-    """Give ``items``; what is quarantined while one of them is made goes into ``rows``.
-
-    Between two of them nothing is open, so that runs whose results are taken in turns don't take each other's rows.
-    """
-    remaining = iter(items)
-    while True:
-        runs = _open.runs
-        runs.append(rows)
-        try:
-            item = next(remaining)
-        except StopIteration:
-            return
-        finally:
-            runs.pop()
-        yield item
+        else:
+            rows.append(row)
 
 
 def _row(chunk: Chunk, error: ChunkmillError) -> dict[str, Any]:

@@ -7,11 +7,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ..errors import PipelineError, SessionError
 from ..phases import PHASES
 from ..reports import EntityReport, RunReport, SizeHistogram, TaskReport
 from .chunk_rows import Note, PartChunk
+from .failures import failure_from_dict
 from .passing import PassedPart
 from .work import Task
 
@@ -41,10 +43,21 @@ class WholePart(NamedTuple):
 class Ran:
     """What came of a run's tasks."""
 
-    tasks: Sequence[Task]
-    chunks: Sequence[PartChunk]
-    notes: Sequence[Note]
-    passed: Sequence[PassedPart] = ()
+    tasks: list[Task]
+    chunks: list[PartChunk]
+    notes: list[Note]
+    passed: list[PassedPart] = field(default_factory=list)
+
+    def outcomes(self) -> list[dict[str, Any] | Exception]:
+        """Of each task what it said at its end, or what it raised. Raises ``SessionError`` where one said neither."""
+        told: dict[int, dict[str, Any] | Exception] = {n.task: n.data for n in self.notes if n.kind == "task"}
+        told.update((n.task, _failure(n)) for n in self.notes if n.kind == "failure")
+        missing = [task for task in self.tasks if task.index not in told]
+        if missing:
+            raise SessionError(
+                f"{len(missing)} of {len(self.tasks)} tasks did not report back", hint="Run it again.", transient=True
+            )
+        return [told[task.index] for task in self.tasks]
 
     def whole(self) -> WholePart | None:
         """The part that is a whole RRD already; None where parts are yet to be put together."""
@@ -66,8 +79,8 @@ class Ran:
         phases["commit"] = commit_seconds
         return RunReport(
             splits=len(self.tasks),
-            chunks=len(self.chunks) + sum(p.passage.chunks for p in self.passed),
-            rows=sum(c.entry.header.num_rows for c in self.chunks) + sum(p.passage.rows for p in self.passed),
+            chunks=sum(t.chunks for t in tasks),
+            rows=sum(t.rows for t in tasks),
             bytes_in=sum(t.size for t in self.tasks),
             bytes_out=bytes_out,
             seconds=time.perf_counter() - start.clock,
@@ -88,6 +101,13 @@ class Ran:
                 )
             ),
         )
+
+
+def _failure(note: Note) -> Exception:
+    error = failure_from_dict(note.data)
+    if isinstance(error, Exception):
+        return error
+    return PipelineError(f"a function of the pipeline ended it with sys.exit: {error}")
 
 
 def _task(task: Task, note: Note, start: RunStart) -> TaskReport:

@@ -20,10 +20,11 @@ from ..limits import SPLIT_BYTES
 from ..rrd import ChunkEntry, MessageWriter, StoreEntry, VerifiedPayload
 from ..rrd.opening import open_positional
 from .chunk_rows import entries_from_stream, entries_to_stream
-from .part import PART_SUFFIX, PartJob
-from .runner import RunOptions, run_parts, scratch_folder
+from .part import RrdParts
+from .sink import run_work
 from .small_chunks import SmallChunks, SmallChunkWriter
-from .staging import Staging
+from .stage import RunOptions
+from .staging import PART_SUFFIX, Staging
 from .work import Work
 
 _STORE = StoreEntry("recording", "chunkmill", "scratch")
@@ -107,17 +108,16 @@ def lazy_chunk(path: str, entry: ChunkEntry, folder: ScratchFolder | None) -> Ch
 
 def collect_chunks(work: Work, options: RunOptions) -> list[Chunk]:
     """Run ``work`` into scratch parts and give its chunks, in order, undecoded."""
-    staging = Staging.within(scratch_folder())
+    staging = Staging.in_scratch()
     try:
         stores = (_STORE,) * len(work.tasks)
-        job = PartJob(work, stores, str(staging.local), str(staging.local), small=True)
-        chunks, notes = run_parts(job, staging, options)
+        ran = run_work(work, RrdParts(stores, str(staging.local), small=True), staging, options)
     except BaseException:
         staging.remove()
         raise
     folder = ScratchFolder(staging.local)
-    found = [((c.task, c.position), lazy_chunk(str(folder.path / c.part), c.entry, folder)) for c in chunks]
-    batches = [note for note in notes if note.kind == "small"]
+    found = [((c.task, c.position), lazy_chunk(str(folder.path / c.part), c.entry, folder)) for c in ran.chunks]
+    batches = [note for note in ran.notes if note.kind == "small"]
     for note in batches:
         with open_positional(folder.path / note.data["part"]) as file:
             batch = SmallChunks(note.data["first"], note.data["count"], note.data["places"])
@@ -129,7 +129,7 @@ def collect_chunks(work: Work, options: RunOptions) -> list[Chunk]:
 
 def spool(chunks: Iterable[Chunk]) -> list[ScratchPart]:
     """Write chunks to scratch parts of about 64 MiB each, uncompressed."""
-    folder = ScratchFolder(Staging.within(scratch_folder()).local)
+    folder = ScratchFolder(Staging.in_scratch().local)
     remaining = _Awaited(iter(chunks))
     written = (_spool_one(remaining, folder, number) for number in itertools.count())
     parts = [part for part in itertools.takewhile(bool, written) if part is not None]
@@ -146,7 +146,7 @@ def spool_pieces(chunks: Iterable[Chunk]) -> Iterator[ScratchPart]:
     remaining = _Awaited(iter(chunks))
     most = 1
     while remaining.error is None:
-        folder = ScratchFolder(Staging.within(scratch_folder()).local)
+        folder = ScratchFolder(Staging.in_scratch().local)
         part = _spool_one(remaining, folder, 0, most, waits=False)
         if part is None:
             break

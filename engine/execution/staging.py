@@ -12,17 +12,22 @@ import hashlib
 import json
 import os
 import secrets
+import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
 
 from ..errors import ReadError, WriteError
 from ..failing import writing
-from ..locations import Location
+from ..locations import Location, local_path
 from ..objects import ObjectUrl, bucket_of
 from ..spark import interruptible
 from .folders import Folder, LocalFolder, ObjectFolder
 from .processes import is_gone, this_process
+
+PART_SUFFIX = ".part"
+DONE_SUFFIX = ".done"
+"""What names end with in a staging folder: what a task wrote, and that it is done."""
 
 _MARK = ".chunkmill-"
 _OWNER = "owner.json"
@@ -32,6 +37,12 @@ _GONE = "-gone"
 _LONGEST_NAME = 200
 """Bytes of a destination's name that its staging folder carries whole; file systems take 255."""
 _GRACE_SECONDS = 60.0
+
+
+def scratch_folder() -> Path:
+    """Where results that stay lie: ``CHUNKMILL_SCRATCH``, else this user's folder in the system's temporary one."""
+    given = os.environ.get("CHUNKMILL_SCRATCH")
+    return local_path(given) if given else Path(tempfile.gettempdir()) / f"chunkmill-{os.getuid()}"
 
 
 class Staging:
@@ -68,8 +79,9 @@ class Staging:
         return cls._make(LocalFolder(destination.parent / f"{prefix}{secrets.token_hex(6)}"), destination)
 
     @classmethod
-    def within(cls, scratch: Path) -> Staging:
-        """A new staging folder in a scratch folder, for results that stay there."""
+    def in_scratch(cls) -> Staging:
+        """A new staging folder in the scratch folder, for results that stay there."""
+        scratch = scratch_folder()
         with writing(str(scratch)):
             scratch.mkdir(parents=True, exist_ok=True)
         return cls._make(LocalFolder(scratch / f"run{_MARK}{secrets.token_hex(6)}"), scratch)

@@ -13,7 +13,7 @@ from ..errors import ReadError, WriteError
 from ..rrd import FilePassage, StoreEntry
 from ..rrd.copying import copy_range, start_writing_back
 from ..rrd.positional import PositionalFile
-from .part import DONE_SUFFIX, PART_SUFFIX
+from .staging import DONE_SUFFIX, PART_SUFFIX
 
 _PERIOD: Final = 0.01
 _PATIENCE: Final = 20

@@ -14,7 +14,7 @@ from ..errors import ChunkmillError, ReadWarning, SameRecordingError, SessionErr
 from ..execution.commit import RrdCommit
 from ..execution.folders import Folder
 from ..execution.grouped import Group, Outputs
-from ..execution.runner import RunOptions
+from ..execution.stage import RunOptions
 from ..execution.staging import Staging
 from ..failing import writing
 from ..faults import reach

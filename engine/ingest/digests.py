@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import pyarrow as pa
 import xxhash
 
 from ..errors import ChunkmillError, ReadError, SourceMissingError
 from ..execution.choice import executor_name
-from ..execution.chunk_rows import SPARK_SCHEMA, RowWriter, parse_rows
-from ..execution.failures import failure_from_dict, failure_to_dict
-from ..execution.runner import RunOptions
+from ..execution.stage import RunOptions, Stage, TaskRun
+from ..execution.work import Task
 from ..limits import MIB
 from ..locations import located
 from ..objects import ObjectUrl, bucket_of
@@ -59,17 +58,9 @@ def digest_files(files: Sequence[LandedFile], options: RunOptions) -> list[str |
     if executor_name(options.executor) == "inline" or sum(f.size for f in files) <= _ON_DRIVER:
         with ThreadPoolExecutor(max_workers=2, thread_name_prefix="chunkmill-digest") as pool:
             return list(pool.map(_tried, files))
-    from ..execution.spark_stage import rows_of, stage_of
-    from ..spark import running_session
-
-    spark = running_session(options.master, options.conf)
-    stage = stage_of(spark, _DigestJob(tuple(files)), range(len(files) + 1), SPARK_SCHEMA)
-    _, notes = parse_rows(rows_of(spark, stage))
-    found: dict[int, str | Exception] = {}
-    for note in notes:
-        error = failure_from_dict(note.data) if note.kind == "failure" else None
-        found[note.task] = error if isinstance(error, Exception) else note.data["digest"]
-    return [found[i] for i in range(len(files))]
+    tasks = [Task(i, file.path, file.size) for i, file in enumerate(files)]
+    ran = Stage(_DigestBody(tuple(files)), tasks).run(replace(options, progress=None))
+    return [told if isinstance(told, Exception) else str(told["digest"]) for told in ran.outcomes()]
 
 
 def _tried(file: LandedFile) -> str | Exception:
@@ -80,15 +71,12 @@ def _tried(file: LandedFile) -> str | Exception:
 
 
 @dataclass(frozen=True, slots=True)
-class _DigestJob:
+class _DigestBody:
     files: tuple[LandedFile, ...]
 
-    def run(self, index: int) -> Iterator[pa.RecordBatch]:
-        """One row, of kind ``digest`` or ``failure``."""
-        rows = RowWriter(index)
-        found = _tried(self.files[index])
-        if isinstance(found, str):
-            rows.note("digest", {"digest": found})
-        else:
-            rows.note("failure", failure_to_dict(found, self.files[index].path))
-        yield rows.batch()
+    def label(self, index: int) -> str:
+        return self.files[index].path
+
+    def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        yield from ()
+        return {"digest": digest_of_file(self.files[task.index])}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from ..errors import SessionError
-from ..execution.runner import RunOptions
+from ..execution.stage import RunOptions
 from ..failing import writing
 from ..recordings.lease import Lease
 from ..spark import Terminated

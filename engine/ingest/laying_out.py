@@ -7,7 +7,7 @@ from itertools import groupby
 
 from ..execution.chunk_rows import PartChunk
 from ..execution.grouped import Group, Outputs, run_groups
-from ..execution.runner import RunOptions
+from ..execution.stage import RunOptions
 from ..execution.staging import Staging
 from ..optimisation import EntityWork, FoundChunks, InFile, OptimizationProfile, WholeWork, is_small
 from ..rrd.opening import NEVER_CHANGES

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..errors import SessionError, SourceMissingError
-from ..execution.runner import RunOptions
+from ..execution.stage import RunOptions
 from ..locations import Location
 from ..recordings import StoreWriter
 from ..recordings.lease import Lease

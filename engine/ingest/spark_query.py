@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import SessionError, UsageError
-from ..execution.runner import RunOptions
+from ..execution.stage import RunOptions
 from ..spark import cancel_jobs_while, raise_in_thread
 from .checkpoint import Checkpoint
 from .files import LandedFile

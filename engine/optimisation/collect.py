@@ -14,10 +14,12 @@ from itertools import chain, groupby
 
 from ..chunk import Chunk
 from ..chunk.tuid import Minter, RunIds, minting
-from ..execution.chunk_rows import Note, PartChunk
-from ..execution.part import PartJob
-from ..execution.passing import Passing, passage_of, passed_parts
-from ..execution.runner import RunOptions, run_parts
+from ..execution.chunk_rows import PartChunk
+from ..execution.part import RrdParts
+from ..execution.passing import Passing, passage_of
+from ..execution.reporting import Ran
+from ..execution.sink import run_work
+from ..execution.stage import RunOptions
 from ..execution.staging import Staging
 from ..execution.work import Task, Work
 from ..limits import SPLIT_BYTES
@@ -106,8 +108,8 @@ def collect_parts(
     """Run ``work`` into parts in ``staging``, laid out by ``profile``, with digests, by ascending chunk id."""
 
     def run(some: Work) -> list[PartChunk]:
-        job = PartJob(some, (store,) * len(some.tasks), staging.location, staging.location, digests=True)
-        return run_parts(job, staging, options)[0]
+        parts = RrdParts((store,) * len(some.tasks), staging.location, digests=True)
+        return run_work(some, parts, staging, options).chunks
 
     if is_small(work):
         return run(WholeWork(work, profile))
@@ -131,9 +133,8 @@ def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOp
             found[task.index].append(there)
     if rest:
         some = SomeWork(work, tuple(rest))
-        stores = (store,) * len(rest)
-        job = PartJob(some, stores, staging.location, str(staging.folder.location), passing=Passing())
-        for index, part in _in_parts(some, *run_parts(job, staging, options), staging):
+        parts = RrdParts((store,) * len(rest), staging.location, passing=Passing())
+        for index, part in _in_parts(run_work(some, parts, staging, options), staging):
             found[rest[index]].append(part)
     return [part for index in sorted(found) for part in found[index]]
 
@@ -145,11 +146,9 @@ def _at_source(passage: Passage | None) -> FoundChunks | None:
     return InFile(passage.path, passage.version, passage.table) if isinstance(passage, FilePassage) else None
 
 
-def _in_parts(
-    work: Work, chunks: Sequence[PartChunk], notes: Sequence[Note], staging: Staging
-) -> Iterator[tuple[int, InFile]]:
+def _in_parts(ran: Ran, staging: Staging) -> Iterator[tuple[int, InFile]]:
     """What lies in the parts of each task."""
-    for passed in passed_parts(work, notes):
+    for passed in ran.passed:
         yield passed.task, InFile(staging.folder.place(passed.file), NEVER_CHANGES, passed.passage.table)
-    for (task, part), listed in groupby(chunks, key=lambda c: (c.task, c.part)):
+    for (task, part), listed in groupby(ran.chunks, key=lambda c: (c.task, c.part)):
         yield task, InFile(staging.folder.place(part), NEVER_CHANGES, tuple(c.entry for c in listed))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..errors import UsageError
-from ..execution.runner import RunOptions
+from ..execution.stage import RunOptions
 from ..execution.staging import Staging
 from ..faults import reach
 from ..optimisation import OptimizationProfile

@@ -16,7 +16,7 @@ from ..chunk import ChunkHeader
 from ..errors import ReadError, ReadWarning, SessionError, WriteError
 from ..execution.chunk_rows import PartChunk
 from ..execution.grouped import STAGE_TASKS, Group, run_groups
-from ..execution.runner import RunOptions
+from ..execution.stage import RunOptions
 from ..execution.staging import Staging
 from ..optimisation import ByReference, EntityWork, OptimizationProfile, Settings
 from ..rrd import StoreEntry

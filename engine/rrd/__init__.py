@@ -5,7 +5,7 @@ from .digest import VerifiedPayload
 from .encoded_payload import EncodedPayload, FramedPayload
 from .entry import ChunkEntry
 from .file import RrdFile
-from .kept_open import keeping_open
+from .kept_open import OpenFiles, keeping_open
 from .listing import Listed
 from .manifest_build import build_manifest
 from .manifest_table import ManifestTable
@@ -26,6 +26,7 @@ __all__ = [
     "Listed",
     "ManifestTable",
     "MessageWriter",
+    "OpenFiles",
     "Passage",
     "PassedRun",
     "RecoveringFile",

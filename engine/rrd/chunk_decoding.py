@@ -6,7 +6,6 @@ the columns are, takes longer than the batch behind.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 
 from ..chunk import sorbet, tuid
 from ..chunk.data import ChunkData
+from ..task_context import lasting
 from .arrow_ipc import ARROW_ERRORS, decode_batch, has_dictionary
 from .ipc_bounds import check_message
 
@@ -39,12 +39,8 @@ class _Shape:
     told: bytes = b""
 
 
-class _Kept(threading.local):
-    def __init__(self) -> None:
-        self.shapes: dict[_Key, _Shape] = {}
-
-
-_kept = _Kept()
+class _Shapes(dict[_Key, _Shape]):
+    """The schemas that a thread has seen."""
 
 
 def decode_chunk(stream: bytes | memoryview, *, path: str, offset: int | None, what: str) -> ChunkData:
@@ -54,7 +50,7 @@ def decode_chunk(stream: bytes | memoryview, *, path: str, offset: int | None, w
     """
     head = _head_of(stream)
     key = _key_of(head)
-    shape = _kept.shapes.get(key) if key is not None else None
+    shape = lasting(_Shapes).get(key) if key is not None else None
     if key is not None and shape is not None:
         found = _decoded(stream, head, key[0], shape)
         if found is not None:
@@ -105,6 +101,7 @@ def _keep(head: bytes, key: _Key, schema: pa.Schema, layout: sorbet.BatchLayout,
     is_plain = not any(has_dictionary(t) or isinstance(t, pa.BaseExtensionType) for t in schema.types)
     is_id = digits == tuid.to_text(data.chunk_id, "").encode() and head.count(digits) == 1
     if is_plain and is_id:
-        if len(_kept.shapes) >= _MOST_SHAPES:
-            _kept.shapes.clear()
-        _kept.shapes[key] = _Shape(schema, layout)
+        shapes = lasting(_Shapes)
+        if len(shapes) >= _MOST_SHAPES:
+            shapes.clear()
+        shapes[key] = _Shape(schema, layout)

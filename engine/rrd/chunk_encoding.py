@@ -8,7 +8,6 @@ Of larger chunks, columns that LZ4 would not make smaller are written from where
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
@@ -17,6 +16,7 @@ import pyarrow as pa
 from ..chunk import sorbet, tuid
 from ..chunk.arrow_types import alike
 from ..chunk.data import ChunkData
+from ..task_context import lasting
 from .arrow_ipc import Compression, check_size, encode_batch, has_dictionary, stream_pieces
 from .compressing import LEAST, compress_pieces
 from .lz4_block import compress
@@ -39,19 +39,18 @@ class _Shape(NamedTuple):
     types: Sequence[pa.DataType]
 
 
-class _Kept(threading.local):
+class _Room:
+    """Memory of a thread in which one chunk after the other is put together; and the shapes of chunks seen there."""
+
     def __init__(self) -> None:
         self.shapes: dict[tuple[object, ...], _Shape] = {}
         self._buffer = bytearray()
 
-    def room(self, size: int) -> bytearray:
+    def bytes(self, size: int) -> bytearray:
         """At least so many bytes, used again and again."""
         if len(self._buffer) < size:
             self._buffer = bytearray(2 * size)
         return self._buffer
-
-
-_kept = _Kept()
 
 
 class Encoded(NamedTuple):
@@ -88,7 +87,7 @@ def encode_chunk(data: ChunkData, compression: Compression = Compression.LZ4) ->
     body = memoryview(batch.serialize()).cast("B")
     stop = head + len(body)
     size = stop + len(_END)
-    stream = memoryview(_kept.room(size))[:size]
+    stream = memoryview(lasting(_Room).bytes(size))[:size]
     stream[:head] = _message(shape, data)
     stream[head:stop] = body
     stream[stop:] = _END
@@ -124,7 +123,7 @@ def _shape_of(data: ChunkData) -> _Shape:
         *[c.descriptor for c in data.components],
         *types,
     )
-    shapes = _kept.shapes
+    shapes = lasting(_Room).shapes
     shape = shapes.get(key)
     if shape is None or not alike(shape.types, types):
         if len(shapes) >= _MOST_SHAPES:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import resource
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from ..task_context import TaskContext, current
 from .positional import GROWING, PositionalFile
 
 _WINDOW: Final = 1 << 18
@@ -114,24 +114,40 @@ class KeptFile(PositionalFile):
         super().close()
 
 
-class _Keeping(threading.local):
-    depth = 0
-    file: KeptFile | None = None
+class OpenFiles:
+    """The local file that a task opened last: it stays open for the next to ask for it."""
 
+    def __init__(self) -> None:
+        self._file: KeptFile | None = None
 
-_keeping = _Keeping()
+    def get(self, path: str, version: str | None, held: HeldFile | None) -> KeptFile:
+        """A file of ``version``, opened or still open."""
+        if self._file is None or not self._file.is_still(path, version):
+            self.close()
+            self._file = KeptFile(path, None if held is None else held.fileno())
+        self._file.check(version)
+        return self._file
+
+    def close(self) -> None:
+        """Close it."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close_indeed()
 
 
 @contextmanager
 def keeping_open() -> Iterator[None]:
     """In the block, the local file that this thread opened last stays open for the next to ask for it."""
-    _keeping.depth += 1
-    try:
+    context = current()
+    if context.find(OpenFiles) is not None:
         yield
+        return
+    files = OpenFiles()
+    try:
+        with TaskContext(files).entered():
+            yield
     finally:
-        _keeping.depth -= 1
-        if not _keeping.depth:
-            _let_go()
+        files.close()
 
 
 def kept_or_opened(path: str, version: str | None, held: HeldFile | None) -> PositionalFile:
@@ -139,18 +155,9 @@ def kept_or_opened(path: str, version: str | None, held: HeldFile | None) -> Pos
 
     Raises as :class:`PositionalFile`, and :class:`ReadError` where it is not of that version any more.
     """
-    if not _keeping.depth:
-        file = PositionalFile(path) if held is None else held
-        file.check(version)
-        return file
-    if _keeping.file is None or not _keeping.file.is_still(path, version):
-        _let_go()
-        _keeping.file = KeptFile(path, None if held is None else held.fileno())
-    _keeping.file.check(version)
-    return _keeping.file
-
-
-def _let_go() -> None:
-    file, _keeping.file = _keeping.file, None
-    if file is not None:
-        file.close_indeed()
+    files = current().find(OpenFiles)
+    if files is not None:
+        return files.get(path, version, held)
+    file = PositionalFile(path) if held is None else held
+    file.check(version)
+    return file

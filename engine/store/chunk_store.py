@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from ..chunk import Chunk
 from ..errors import UsageError
-from ..execution.runner import RunOptions, scratch_folder
 from ..execution.scratch import ScratchFolder
+from ..execution.stage import RunOptions
 from ..execution.staging import Staging
 from ..execution.work import Work
 from ..optimisation import OptimizationProfile, collect_parts, optimised
@@ -106,7 +106,7 @@ def _collect_into(
 
 
 def _collect_to_scratch(work: Work, options: RunOptions, optimize: OptimizationProfile | None) -> ChunkStore:
-    staging = Staging.within(scratch_folder())
+    staging = Staging.in_scratch()
     store = StoreEntry("recording", "chunkmill", "scratch")
     try:
         chunks = collect_parts(work, optimize, store, staging, options)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 from ..errors import SourceMissingError
-from ..execution.runner import RunOptions
+from ..execution.stage import RunOptions
 from ..optimisation import OptimizationProfile
 from ..recordings.compaction import MIN_SHARD, CompactionReport, compact_store
 from ..recordings.entries import LiveEntries, RecordingEntry

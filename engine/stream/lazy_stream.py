@@ -10,15 +10,16 @@ from ..chunk import Chunk
 from ..errors import UsageError, check_argument
 from ..execution.choice import executor_name
 from ..execution.chunk_frames import chunk_frame
-from ..execution.inline import inline_chunks
 from ..execution.iterating import iterated_chunks
 from ..execution.many import Recording
 from ..execution.progress import ProgressListener
 from ..execution.quarantine import QuarantineTable
 from ..execution.reporting import RunStart
-from ..execution.runner import RunOptions, write_rrd, write_rrd_shards
+from ..execution.rrd_sink import write_rrd, write_rrd_shards
 from ..execution.scratch import collect_chunks
 from ..execution.shards import SHARD_BYTES
+from ..execution.sink import inline_chunks
+from ..execution.stage import RunOptions
 from ..locations import local_path, located
 from ..objects import ObjectUrl
 from ..reports import RunReport

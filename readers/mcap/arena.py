@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from ...engine.limits import MIB
+from ...engine.task_context import lasting
 from .scan import Bytes
 
 _MOST_KEPT: Final = 2
@@ -20,12 +20,11 @@ class _Kept(NamedTuple):
     lent: weakref.ref[Bytes]
 
 
-class _Keeping(threading.local):
+class _Arenas:
+    """The memory that a thread has kept."""
+
     def __init__(self) -> None:
         self.kept: list[_Kept] = []
-
-
-_keeping = _Keeping()
 
 
 def take_arena(size: int) -> Bytes:
@@ -43,7 +42,8 @@ def take_arena(size: int) -> Bytes:
     >>> bytes(view) == bytes(range(10))
     True
     """
-    kept = _keeping.kept
+    arenas = lasting(_Arenas)
+    kept = arenas.kept
     for i, (memory, lent) in enumerate(kept):
         if len(memory) >= size and lent() is None:
             kept[i], arena = _lend(memory, size)
@@ -51,7 +51,7 @@ def take_arena(size: int) -> Bytes:
     if size > _LARGEST_KEPT:
         return np.empty(size, np.uint8)
     lending, arena = _lend(np.empty(size, np.uint8), size)
-    _keeping.kept = [*kept[1 - _MOST_KEPT :], lending]
+    arenas.kept = [*kept[1 - _MOST_KEPT :], lending]
     return arena
 
 

@@ -17,6 +17,7 @@ FOUNDATION = (
     "engine.locations",
     "engine.objects",
     "engine.phases",
+    "engine.task_context",
     "engine.units",
 )
 

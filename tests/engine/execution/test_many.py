@@ -14,7 +14,7 @@ from chunkmill.engine.errors import ReadError, SessionError, WriteError
 from chunkmill.engine.execution import grouped, many, packed
 from chunkmill.engine.execution.joined import JoinedWork
 from chunkmill.engine.execution.many import Outcome, Recording, write_recordings
-from chunkmill.engine.execution.runner import RunOptions
+from chunkmill.engine.execution.stage import RunOptions
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.spark import session
 from chunkmill.engine.stream import LazyChunkStream
@@ -123,19 +123,19 @@ def test_stages_grow_with_the_cores_of_the_cluster(monkeypatch: pytest.MonkeyPat
 
 
 def test_when_spark_itself_fails_each_recording_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = grouped.run_rows
+    usual = grouped.run_tasks
 
-    def crashing(job: Any, staging: Any, options: RunOptions) -> Any:
-        if any("poison" in str(c.entity_path) for t in job.work.tasks for c in job.work.run(t.index)):
+    def crashing(work: Any, *more: Any) -> Any:
+        if any("poison" in str(c.entity_path) for t in work.tasks for c in work.run(t.index)):
             raise SessionError("the Spark stage failed: a worker was killed")
-        return usual(job, staging, options)
+        return usual(work, *more)
 
     def kept(name: str) -> LazyChunkStream:
         source = tmp_path / f"{name}.source.rrd"
         stream(name).write_rrd(source, application_id="a", recording_id="r", executor="inline")
         return RrdReader(source).stream()
 
-    monkeypatch.setattr(grouped, "run_rows", crashing)
+    monkeypatch.setattr(grouped, "run_tasks", crashing)
     names = ["one", "poison", "two"]
     found = run([planned(tmp_path / "out", n, kept(n)) for n in names], tmp_path / "out")
     assert [type(o.error) for o in found] == [type(None), SessionError, type(None)]

@@ -15,7 +15,8 @@ def test_a_disk_with_room_for_the_folder_alone(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(LocalFolder, "put", full)
-    for make in (lambda: Staging.beside(tmp_path / "out.rrd"), lambda: Staging.within(tmp_path)):
+    monkeypatch.setenv("CHUNKMILL_SCRATCH", str(tmp_path))
+    for make in (lambda: Staging.beside(tmp_path / "out.rrd"), Staging.in_scratch):
         with pytest.raises(NoSpaceError):
             make()
         assert list(tmp_path.iterdir()) == []

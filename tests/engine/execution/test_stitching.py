@@ -13,8 +13,10 @@ from chunkmill.engine.chunk.tuid import Minter, RunIds
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.execution.chunk_rows import parse_rows
 from chunkmill.engine.execution.commit import RrdCommit
-from chunkmill.engine.execution.part import PartJob
+from chunkmill.engine.execution.part import RrdParts
 from chunkmill.engine.execution.passing import Passing, passed_parts
+from chunkmill.engine.execution.sink import WriteBody
+from chunkmill.engine.execution.stage import TaskRunner
 from chunkmill.engine.execution.staging import Staging
 from chunkmill.engine.execution.stitching import Stitcher
 from chunkmill.engine.execution.work import Task
@@ -93,7 +95,8 @@ def test_the_part_that_counts_is_committed_whichever_was_taken(tmp_path, twice, 
     batches = []
     with Staging.beside(out) as staging, contextlib.closing(RrdCommit(staging, out, [STORE])) as commit:
         assert commit.follow([(None, STORE)] * 4)
-        job = PartJob(work, (STORE,) * 4, staging.location, str(out), passing=passing)
+        body = WriteBody(work, RrdParts((STORE,) * 4, str(out), passing=passing))
+        job = TaskRunner(body, staging.location)
         for index in range(4):
             found = list(job.run(index))
             until(lambda: len(commit._stitcher._stitched) > index)  # noqa: B023 - it is called here

@@ -11,7 +11,7 @@ from chunkmill.engine.errors import WriteError
 from chunkmill.engine.execution import part
 from chunkmill.engine.execution.commit import RrdCommit
 from chunkmill.engine.execution.many import Recording, write_recordings
-from chunkmill.engine.execution.runner import RunOptions
+from chunkmill.engine.execution.stage import RunOptions
 from chunkmill.engine.rrd import RrdFile, StoreEntry, WrittenChunks, WrittenListing
 from chunkmill.engine.rrd.chunk_columns import ChunkColumns
 from chunkmill.engine.stream import LazyChunkStream

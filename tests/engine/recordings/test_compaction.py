@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.errors import CommitUnknownError, ReadError, ReadWarning, UsageError, WriteError
-from chunkmill.engine.execution.runner import RunOptions
+from chunkmill.engine.execution.stage import RunOptions
 from chunkmill.engine.recordings import compaction
 from chunkmill.engine.recordings.compaction import compact_store
 from chunkmill.engine.recordings.lease import Lease

@@ -54,13 +54,13 @@ def rrd(tmp_path: Path) -> Path:
 def works(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The works that were run; none is so small that one task takes both steps."""
     seen: list[Any] = []
-    real = collect.run_parts
+    real = collect.run_work
 
-    def spy(job: Any, *more: Any) -> Any:
-        seen.append(job.work)
-        return real(job, *more)
+    def spy(work: Any, *more: Any) -> Any:
+        seen.append(work)
+        return real(work, *more)
 
-    monkeypatch.setattr(collect, "run_parts", spy)
+    monkeypatch.setattr(collect, "run_work", spy)
     monkeypatch.setattr(collect, "is_small", lambda _: False)
     return seen
 
