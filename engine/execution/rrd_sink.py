@@ -41,7 +41,7 @@ class RrdSink(Sink):
         passing = Passing() if whole and passage_of(work, 0) is None else self._passing(work, self._commit)
         return RrdParts(self._stores, str(self.destination), passing=passing, whole=(whole,) if whole else ())
 
-    def commit(self, ran: Ran) -> int:
+    def commit(self, ran: Ran, staging: Staging) -> int:  # noqa: ARG002 (it was begun there)
         """Name the one part that is a whole RRD, or bring parts together."""
         assert self._commit is not None
         return commit_ran(self._commit, ran, self._stores)
@@ -74,17 +74,14 @@ class ShardSink(Sink):
         self.destination = destination
         self._store = store
         self._shard_bytes = shard_bytes
-        self._staging: Staging | None = None
 
-    def begin(self, work: Work, staging: Staging) -> RrdParts:
+    def begin(self, work: Work, staging: Staging) -> RrdParts:  # noqa: ARG002
         """Nothing needs to be prepared."""
-        self._staging = staging
         return RrdParts((self._store,) * len(work.tasks), str(self.destination))
 
-    def commit(self, ran: Ran) -> int:
+    def commit(self, ran: Ran, staging: Staging) -> int:
         """Divide the chunks among shards."""
-        assert self._staging is not None
-        return commit_shards(self._staging, self.destination, self._store, ran.chunks, self._shard_bytes)
+        return commit_shards(staging, self.destination, self._store, ran.chunks, self._shard_bytes)
 
 
 def write_rrd(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]], options: RunOptions) -> RunReport:
@@ -95,7 +92,7 @@ def write_rrd(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]],
 
 
 def write_rrd_shards(
-    destination: Location, store: StoreEntry, work: Work, shard_bytes: int, options: RunOptions
+    destination: Location, store: StoreEntry, shard_bytes: int, work: Work, options: RunOptions
 ) -> RunReport:
     """Run work and commit its chunks as a folder of RRDs; see :class:`ShardSink`."""
     _check_shard_folder(destination)

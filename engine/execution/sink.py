@@ -86,8 +86,8 @@ class Sink(ABC):
         """Prepare for a run of ``work``, whose parts will lie in ``staging``."""
 
     @abstractmethod
-    def commit(self, ran: Ran) -> int:
-        """Let the result appear, whole; gives its size in bytes."""
+    def commit(self, ran: Ran, staging: Staging) -> int:
+        """Let the result appear, whole; gives its size in bytes. :meth:`Ran.outcomes` is what parts said, in order."""
 
     def abort(self) -> None:  # noqa: B027 - most have nothing to do
         """Give up what :meth:`begin` and :meth:`commit` began."""
@@ -148,7 +148,7 @@ def write_to(sink: Sink, work: Work, options: RunOptions) -> RunReport:
         try:
             ran = run_work(work, sink.begin(work, staging), staging, options, str(sink.destination))
             committing = time.perf_counter()
-            size = sink.commit(ran)
+            size = sink.commit(ran, staging)
         except BaseException:
             sink.abort()
             raise

@@ -18,7 +18,7 @@ from ..execution.reporting import RunStart
 from ..execution.rrd_sink import write_rrd, write_rrd_shards
 from ..execution.scratch import collect_chunks
 from ..execution.shards import SHARD_BYTES
-from ..execution.sink import inline_chunks
+from ..execution.sink import Sink, inline_chunks, write_to
 from ..execution.stage import RunOptions
 from ..locations import local_path, located
 from ..objects import ObjectUrl
@@ -199,9 +199,7 @@ class LazyChunkStream:
         """
         if executor_name(executor) == "inline" or stays_here(self._live_node()):
             return list(inline_chunks(self._plan("inline")))
-        start = RunStart()
-        plan = self._plan(executor)
-        return collect_chunks(plan, RunOptions(executor, master, None, progress, self._planned(start, plan)))
+        return collect_chunks(*self._ready(executor, master, progress))
 
     def __iter__(self) -> Iterator[Chunk]:
         if executor_name(None) == "inline" or stays_here(self._live_node()):
@@ -242,11 +240,19 @@ class LazyChunkStream:
             check_argument(name, value, str)
         store = StoreEntry("recording", application_id, recording_id)
         if shards:
-            start = RunStart()
-            plan = self._plan(executor)
-            options = RunOptions(executor, master, None, progress, self._planned(start, plan))
-            return write_rrd_shards(located(path), store, plan, shard_bytes, options)
+            return write_rrd_shards(located(path), store, shard_bytes, *self._ready(executor, master, progress))
         return write_stores(path, [(store, self)], executor=executor, master=master, progress=progress)
+
+    def write_to(
+        self,
+        sink: Sink,
+        *,
+        executor: str | None = None,
+        master: str | None = None,
+        progress: ProgressListener | None = None,
+    ) -> RunReport:
+        """Run the pipeline into a :class:`~chunkmill.engine.execution.sink.Sink`, which says what it guarantees."""
+        return write_to(sink, *self._ready(executor, master, progress))
 
     def collect(
         self,
@@ -270,11 +276,9 @@ class LazyChunkStream:
         """
         if optimize is not None:
             optimize.max_bytes  # noqa: B018 (what is no profile fails here, before anything runs)
-        start = RunStart()
-        plan = self._plan(executor, passing=True)
-        options = RunOptions(executor, master, None, progress, self._planned(start, plan))
-        made = extension("collect")(plan, options, optimize, into, application_id, recording_id, shard_bytes)
-        return cast("ChunkStore", made)
+        plan, options = self._ready(executor, master, progress, passing=True)
+        into_store = extension("collect")
+        return cast("ChunkStore", into_store(plan, options, optimize, into, application_id, recording_id, shard_bytes))
 
     def to_spark(
         self,
@@ -314,8 +318,6 @@ class LazyChunkStream:
         executor_name(executor)
         return explain_plan(self._live_node(), compile_plan(self._live_node()))
 
-    # --- inside
-
     def _then(self, operator: Operator) -> LazyChunkStream:
         return LazyChunkStream(OperatorNode(operator, self._take()))
 
@@ -331,20 +333,25 @@ class LazyChunkStream:
 
     def _plan(self, executor: str | None, *, passing: bool = False) -> Plan:
         node = self._live_node()
-        if executor_name(executor) == "inline":
-            return compile_plan(node, passing=passing)
-        return compile_plan(node, travelling, passing=passing)
+        return compile_plan(node, None if executor_name(executor) == "inline" else travelling, passing=passing)
 
-    def _planned(self, start: RunStart, plan: Plan) -> RunStart:
-        return start.planned(explain_plan(self._node, plan))
+    def _ready(
+        self, executor: str | None, master: str | None, progress: ProgressListener | None, *, passing: bool = False
+    ) -> tuple[Plan, RunOptions]:
+        start = RunStart()
+        plan = self._plan(executor, passing=passing)
+        return plan, RunOptions(executor, master, None, progress, start.planned(explain_plan(self._node, plan)))
 
     def __repr__(self) -> str:
         return "LazyChunkStream()"
 
 
+Streams = Iterable[tuple[StoreEntry, LazyChunkStream]]
+
+
 def write_stores(
     path: str | os.PathLike[str],
-    streams: Iterable[tuple[StoreEntry, LazyChunkStream]],
+    streams: Streams,
     *,
     executor: str | None = None,
     master: str | None = None,
@@ -353,16 +360,10 @@ def write_stores(
 ) -> RunReport:
     """Run several streams into one RRD file, each as a store of its own; see :meth:`LazyChunkStream.write_rrd`."""
     planned = plan_recording(path, streams, executor=executor)
-    options = RunOptions(executor, master, conf, progress, planned.start)
-    return write_rrd(planned.destination, planned.outputs, options)
+    return write_rrd(planned.destination, planned.outputs, RunOptions(executor, master, conf, progress, planned.start))
 
 
-def plan_recording(
-    path: str | os.PathLike[str],
-    streams: Iterable[tuple[StoreEntry, LazyChunkStream]],
-    *,
-    executor: str | None = None,
-) -> Recording:
+def plan_recording(path: str | os.PathLike[str], streams: Streams, *, executor: str | None = None) -> Recording:
     """An RRD of several streams, each a store of its own, ready to be run: sources are opened and divided here."""
     pairs = [(store, stream) for store, stream in streams]
     if not pairs:
@@ -377,10 +378,8 @@ def plan_recording(
     return Recording(destination, plans, start.planned("\n".join(texts)))
 
 
-def plan_outputs(
-    stores: Iterable[tuple[StoreEntry, LazyChunkStream]], *, executor: str | None = None
-) -> list[tuple[StoreEntry, Plan]]:
-    """Several stores of one recording, ready to be run; sources are opened and divided here."""
+def plan_outputs(stores: Streams, *, executor: str | None = None) -> list[tuple[StoreEntry, Plan]]:
+    """Several stores of one recording, as :func:`plan_recording` makes them ready."""
     return [(store, stream._plan(executor)) for store, stream in stores]  # noqa: SLF001 (same module)
 
 
@@ -393,6 +392,3 @@ def single_tasks(stream: LazyChunkStream) -> list[Plan]:
     """The tasks of a stream, each as a plan of its own, which carries what that task needs and no more."""
     plan = stream._plan("spark")  # noqa: SLF001 (same module)
     return [plan.some((split,), i) for i, split in enumerate(plan.splits)]
-
-
-__all__ = ["LazyChunkStream", "plan_recording", "single_tasks", "sink_of", "write_stores"]
