@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -57,14 +57,29 @@ later rows name the position of that row in ``types_of``. ``offset`` is that of 
 digest, where known. A row of kind ``listing`` has rows of a manifest in ``digest``, as an Arrow IPC stream, and their
 union schema in ``types``."""
 
-SPARK_SCHEMA = (
-    "kind string, task int, position bigint, chunk_id binary, entity_path string, num_rows bigint, is_static boolean, "
-    "timelines array<struct<name:string,kind:string,start:bigint,end:bigint>>, "
-    "components array<struct<component:string,archetype:string,component_type:string,is_empty:boolean,"
-    "ranges:array<struct<start:bigint,end:bigint,num_rows:bigint>>>>, "
-    "types binary, types_of bigint, part string, offset bigint, size bigint, uncompressed_size bigint, digest binary, "
-    "note string"
-)
+_SPARK_TYPES: Final = {
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+}
+
+
+def spark_type(datatype: pa.DataType) -> str:
+    """Return the name that Spark has for a type of these columns.
+
+    >>> spark_type(pa.list_(pa.struct([("name", pa.string()), ("start", pa.int64())])))
+    'array<struct<name:string,start:bigint>>'
+    """
+    if pa.types.is_list(datatype):
+        return f"array<{spark_type(datatype.value_type)}>"
+    if pa.types.is_struct(datatype):
+        return f"struct<{','.join(f'{field.name}:{spark_type(field.type)}' for field in datatype)}>"
+    return _SPARK_TYPES[datatype]
+
+
+SPARK_SCHEMA: Final = ", ".join(f"{field.name} {spark_type(field.type)}" for field in SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ import pyarrow as pa
 from ..chunk import Chunk, sorbet
 from ..errors import ReadError, UsageError
 from ..failing import writing
-from ..rrd import MessageWriter, StoreEntry, VerifiedPayload
+from ..rrd import MessageWriter, StoreEntry
 from ..rrd.arrow_ipc import decode_batch
 from .chunk_rows import SPARK_SCHEMA, PartChunk, RowWriter, parse_rows
 from .failures import failure_from_dict, is_transient
 from .frame_rows import COLUMNS, ORDER_COLUMNS, PLACE_COLUMNS, chunk_of_row
-from .scratch import ScratchFolder
+from .scratch import ScratchFolder, lazy_chunk
 from .spark_stage import rows_of
 from .stage import failure_rows
 from .staging import PART_SUFFIX, Staging
@@ -84,9 +84,7 @@ def _order(task: int | None, position: int | None) -> tuple[Any, ...]:
 
 
 def _lazy(chunk: PartChunk, folder: ScratchFolder) -> Chunk:
-    entry = chunk.entry
-    place = VerifiedPayload(str(folder.path / chunk.part), entry.offset, entry.size, entry.header.chunk_id)
-    return Chunk.lazy(entry.header, folder.keeping(place))
+    return lazy_chunk(str(folder.path / chunk.part), chunk.entry, folder)
 
 
 def spool_payloads(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -18,52 +18,49 @@ from ..errors import UsageError
 from ..limits import MIB
 from ..rrd import Compression, FramedPayload, VerifiedPayload, encode_batch
 from ..rrd.digest import digest_of
-from .chunk_rows import COMPONENT_TYPE, TIMELINE_TYPE, component_row, header_of_row, types_from_bytes, types_to_bytes
+from .chunk_rows import (
+    COMPONENT_TYPE,
+    TIMELINE_TYPE,
+    component_row,
+    header_of_row,
+    spark_type,
+    types_from_bytes,
+    types_to_bytes,
+)
 
 PAYLOAD_LIMIT: Final = 64 * MIB
 """A payload in a row stays below this many bytes: beyond it, Spark's way through the JVM is slow and frail."""
 
-_TIMELINES_DDL = "array<struct<name:string,kind:string,start:bigint,end:bigint>>"
-_COMPONENTS_DDL = (
-    "array<struct<component:string,archetype:string,component_type:string,is_empty:boolean,"
-    "ranges:array<struct<start:bigint,end:bigint,num_rows:bigint>>>>"
-)
-
 
 class Column(NamedTuple):
-    """A column of a chunk frame: its type in Arrow and in Spark, and what it holds."""
+    """A column of a chunk frame: its type, and what it holds."""
 
     arrow: pa.DataType
-    ddl: str
     meaning: str
 
 
 COLUMNS: Final[Mapping[str, Column]] = {
-    "task": Column(pa.int32(), "int", "the split that the chunk comes from; (task, position) is the order of chunks"),
-    "position": Column(pa.int64(), "bigint", "the chunk's place in its split"),
-    "chunk_id": Column(pa.string(), "string", "``Chunk.id``: ``chunk_`` and 32 hex digits"),
-    "entity_path": Column(pa.string(), "string", "``Chunk.entity_path``"),
-    "is_static": Column(pa.bool_(), "boolean", "whether the chunk has no timelines"),
-    "num_rows": Column(pa.int64(), "bigint", "number of rows"),
+    "task": Column(pa.int32(), "the split that the chunk comes from; (task, position) is the order of chunks"),
+    "position": Column(pa.int64(), "the chunk's place in its split"),
+    "chunk_id": Column(pa.string(), "``Chunk.id``: ``chunk_`` and 32 hex digits"),
+    "entity_path": Column(pa.string(), "``Chunk.entity_path``"),
+    "is_static": Column(pa.bool_(), "whether the chunk has no timelines"),
+    "num_rows": Column(pa.int64(), "number of rows"),
     "timelines": Column(
         pa.list_(TIMELINE_TYPE),
-        _TIMELINES_DDL,
         "name, kind (sequence, duration, timestamp), first and last time (ns, or sequence numbers)",
     ),
     "components": Column(
         pa.list_(COMPONENT_TYPE),
-        _COMPONENTS_DDL,
         "descriptor, whether all rows are empty, and its range and row count on each timeline",
     ),
-    "types": Column(
-        pa.binary(), "binary", "Arrow IPC schema of the component columns, with a checksum of the header columns"
-    ),
-    "path": Column(pa.string(), "string", "the file that the chunk lies in, or comes from; null: in no file"),
-    "offset": Column(pa.int64(), "bigint", "where the chunk's message begins in it; null: it is not stored as such"),
-    "size": Column(pa.int64(), "bigint", "bytes of the message (compressed)"),
-    "uncompressed_size": Column(pa.int64(), "bigint", "bytes of the chunk as an Arrow IPC stream, where known"),
-    "digest": Column(pa.binary(), "binary", "XXH3-128 of the message but for its store, verified on read; or null"),
-    "payload": Column(pa.binary(), "binary", "the chunk as an Arrow IPC stream of one batch; only where asked for"),
+    "types": Column(pa.binary(), "Arrow IPC schema of the component columns, with a checksum of the header columns"),
+    "path": Column(pa.string(), "the file that the chunk lies in, or comes from; null: in no file"),
+    "offset": Column(pa.int64(), "where the chunk's message begins in it; null: it is not stored as such"),
+    "size": Column(pa.int64(), "bytes of the message (compressed)"),
+    "uncompressed_size": Column(pa.int64(), "bytes of the chunk as an Arrow IPC stream, where known"),
+    "digest": Column(pa.binary(), "XXH3-128 of the message but for its store, verified on read; or null"),
+    "payload": Column(pa.binary(), "the chunk as an Arrow IPC stream of one batch; only where asked for"),
 }
 """Every column, in order. All are nullable for Spark."""
 
@@ -90,7 +87,7 @@ def ddl_of(columns: Sequence[str]) -> str:
     >>> ddl_of(["entity_path", "num_rows"])
     '`entity_path` string, `num_rows` bigint'
     """
-    return ", ".join(f"`{name}` {COLUMNS[name].ddl}" for name in columns)
+    return ", ".join(f"`{name}` {spark_type(COLUMNS[name].arrow)}" for name in columns)
 
 
 def frame_batch(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pa.RecordBatch:

@@ -45,10 +45,6 @@ class ScratchFolder:
         self._within = within
         weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
 
-    def keeping(self, payload: VerifiedPayload) -> VerifiedPayload:
-        """The same payload, as long as which the folder stays (in this process)."""
-        return _ScratchPayload(*_facts(payload), folder=self)
-
 
 @dataclass(frozen=True, slots=True)
 class _ScratchPayload(VerifiedPayload):
@@ -57,11 +53,8 @@ class _ScratchPayload(VerifiedPayload):
     folder: ScratchFolder | None = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return VerifiedPayload, _facts(self)
-
-
-def _facts(p: VerifiedPayload) -> tuple[str, int, int, bytes | None, bytes, int | None, StoreEntry | None]:
-    return p.path, p.offset, p.size, p.chunk_id, p.digest, p.uncompressed_size, p.store
+        where = self.path, self.offset, self.size, self.chunk_id
+        return VerifiedPayload, (*where, self.digest, self.uncompressed_size, self.store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +92,13 @@ class ScratchPart:
         return ScratchPart, (self.path, self.size, entries, self.small)
 
 
-def lazy_chunk(path: str, entry: ChunkEntry, folder: ScratchFolder | None) -> Chunk:
-    """A chunk that lies in a scratch part, undecoded, which keeps its ``folder``."""
-    place = path, entry.offset, entry.size, entry.header.chunk_id, entry.digest or b""
-    payload = _ScratchPayload(*place, folder=folder)
-    return Chunk.lazy(entry.header, payload)
+def lazy_chunk(path: str, entry: ChunkEntry, folder: ScratchFolder | None, store: StoreEntry | None = None) -> Chunk:
+    """Return a chunk that lies in a scratch part, undecoded, which keeps its ``folder``.
+
+    Where its message must name ``store`` it counts as one of a store's own, and is passed on as such.
+    """
+    size = None if store is None else entry.uncompressed_size
+    return Chunk.lazy(entry.header, _ScratchPayload.of(path, entry, uncompressed_size=size, store=store, folder=folder))
 
 
 def collect_chunks(work: Work, options: RunOptions) -> list[Chunk]:

@@ -143,8 +143,7 @@ class InFile:
         """The chunks, undecoded."""
         entries = self.listed.entries() if isinstance(self.listed, ManifestTable) else self.listed
         for e in entries:
-            place = self.path, e.offset, e.size, e.header.chunk_id, e.digest or b""
-            payload = VerifiedPayload(*place, version=self.version)
+            payload = VerifiedPayload.of(self.path, e, version=self.version)
             yield Chunk.lazy(e.header if e.header.components else None, payload)
 
 

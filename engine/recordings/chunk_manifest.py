@@ -50,14 +50,11 @@ def bytes_by_part(data: bytes, digest: str) -> dict[str, tuple[int, int]]:
 def kept_chunk(found: PartChunk, shards: Folder, store: StoreEntry) -> Chunk:
     """A chunk of a manifest, undecoded, whose message is one of ``store``; it is verified when it is read."""
     entry = found.entry
-    payload = VerifiedPayload(
+    payload = VerifiedPayload.of(
         shards.place(found.part),
-        entry.offset,
-        entry.size,
-        entry.header.chunk_id,
-        entry.digest or b"",
-        entry.uncompressed_size,
-        store,
+        entry,
+        uncompressed_size=entry.uncompressed_size,
+        store=store,
         version=NEVER_CHANGES,
     )
     return Chunk.lazy(entry.header, payload)

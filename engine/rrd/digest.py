@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ import xxhash
 from ..errors import ReadError
 from .arrow_message import LocatedMessage, locate, message_head, message_tail, store_field
 from .encoded_payload import EncodedPayload, FramedPayload
+from .entry import ChunkEntry
 from .positional import PositionalFile
 from .store_entry import StoreEntry
 
@@ -101,6 +102,11 @@ class VerifiedPayload(FramedPayload):
     digest: bytes = b""
     uncompressed_size: int | None = None
     store: StoreEntry | None = None
+
+    @classmethod
+    def of(cls, path: str, entry: ChunkEntry, **known: Any) -> Self:
+        """Return the payload of a chunk that lies in the file ``path`` as ``entry`` says; fields ``known`` besides."""
+        return cls(path, entry.offset, entry.size, entry.header.chunk_id, entry.digest or b"", **known)
 
     def located(self, file: PositionalFile) -> EncodedPayload:
         """The compressed bytes in memory, verified: what is written is what was checked."""

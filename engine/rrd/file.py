@@ -204,8 +204,7 @@ class RrdFile:
 
     def _lazy(self, store: StoreEntry, entry: ChunkEntry) -> Chunk:
         header = entry.header
-        place = (self.path, entry.offset, entry.size, header.chunk_id, entry.digest or b"")
-        payload = VerifiedPayload(*place, store=store, version=self._version, held=self._held)
+        payload = VerifiedPayload.of(self.path, entry, store=store, version=self._version, held=self._held)
         return Chunk.lazy(header if header.components else None, payload)
 
     def _decoded(self, message: Message) -> Chunk:

@@ -15,12 +15,10 @@ from ..limits import MIB
 from .chunk_columns import ChunkColumns, columns_of_entries
 from .entry import ChunkEntry
 from .framing import MESSAGE_HEADER_SIZE
-from .manifest_build import schema_stream
-from .manifest_columns import ManifestColumns
+from .manifest_build import ManifestColumns, schema_stream, union_fields
 from .manifest_table import ManifestTable, Numbers
 from .store_entry import StoreEntry
 from .taken_columns import columns_of_table
-from .union_schema import union_fields
 
 _MAX_DETAIL: Final = 64 * MIB
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from ..chunk.chunk import Chunk
 from ..errors import ReadError
 from .file import RrdFile
-from .footer import read_footer
 from .framing import MessageKind
+from .index import read_footer
 from .kept_open import keeping_open
 from .legacy import scan_stores, store_of
 from .opening import open_positional

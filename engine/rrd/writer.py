@@ -13,7 +13,7 @@ from ..chunk import tuid
 from ..errors import UsageError, WriteError
 from ..failing import writing
 from .arrow_ipc import Compression
-from .chunk_columns import ChunkColumns, columns_of_entries, joined
+from .chunk_columns import ChunkColumns, TimelineRegister, columns_of_entries, joined
 from .entry import ChunkEntry
 from .framing import WRITTEN_VERSION, MessageKind, message_header, stream_footer, stream_header
 from .manifest_build import manifest_of
@@ -22,7 +22,6 @@ from .messages import SOURCE_OTHER, RrdFooter, SetStoreInfo, tuid_message
 from .opening import NEVER_CHANGES, open_positional
 from .output import Output
 from .store_entry import StoreEntry
-from .timelines import TimelineRegister
 
 if TYPE_CHECKING:
     from ..chunk.chunk import Chunk

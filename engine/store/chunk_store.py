@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ..chunk import Chunk
 from ..errors import UsageError
-from ..execution.scratch import ScratchFolder
+from ..execution.scratch import ScratchFolder, lazy_chunk
 from ..execution.stage import RunOptions
 from ..execution.staging import Staging
 from ..execution.work import Work
@@ -17,7 +17,6 @@ from ..recordings import Arrived, Commit, Source, StoreWriter
 from ..recordings.folder import RecordingsFolder
 from ..recordings.lease import Lease
 from ..rrd import StoreEntry
-from ..rrd.digest import VerifiedPayload
 from ..stream.operators import as_chunk
 from .reference import by_chunk_id
 from .stored import KeptRecording, LazyStore, StoredChunks
@@ -114,20 +113,4 @@ def _collect_to_scratch(work: Work, options: RunOptions, optimize: OptimizationP
         staging.remove()
         raise
     folder = ScratchFolder(staging.local)
-    return ChunkStore(
-        Chunk.lazy(
-            c.entry.header,
-            folder.keeping(
-                VerifiedPayload(
-                    str(staging.local / c.part),
-                    c.entry.offset,
-                    c.entry.size,
-                    c.entry.header.chunk_id,
-                    c.entry.digest or b"",
-                    c.entry.uncompressed_size,
-                    store,
-                )
-            ),
-        )
-        for c in chunks
-    )
+    return ChunkStore(lazy_chunk(staging.folder.place(c.part), c.entry, folder, store) for c in chunks)

@@ -11,6 +11,7 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, UsageError, WriteError
 from chunkmill.engine.execution import frame_rows
+from chunkmill.engine.execution.chunk_rows import spark_type
 from chunkmill.engine.execution.frame_rows import COLUMNS, WITHOUT_PAYLOAD, payload_rows
 from chunkmill.engine.rrd import FramedPayload
 from chunkmill.engine.stream import LazyChunkStream
@@ -46,7 +47,7 @@ def back(frame: DataFrame) -> LazyChunkStream:
 def test_the_schema_is_the_documented_one(spark: SparkSession, payload: bool) -> None:
     frame = made_of(blob("/a", 1, 10), static("/s")).to_spark(payload, spark=spark)
     wanted = COLUMNS if payload else WITHOUT_PAYLOAD
-    assert columns_of(frame) == {name: COLUMNS[name].ddl for name in wanted}
+    assert columns_of(frame) == {name: spark_type(COLUMNS[name].arrow) for name in wanted}
     first, second = frame.orderBy("task", "position").collect()
     assert (first.entity_path, first.is_static, first.num_rows) == ("/a", False, 1)
     assert [t.asDict() for t in first.timelines] == [{"name": "frame", "kind": "sequence", "start": 1, "end": 1}]
