@@ -217,7 +217,7 @@ class SelectorSyntaxError(UsageError):
 
 
 class MissingExtraError(UsageError, ImportError):
-    """What was asked for needs a package that comes with an extra; the hint has the command that installs it."""
+    """A package is missing that comes with an extra; the hint has the command that installs it."""
 
     code = "chunkmill.extra"
 

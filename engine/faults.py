@@ -69,7 +69,7 @@ def reach(point: str, written: str | os.PathLike[str] | None = None) -> None:
 
 
 def _count(point: str, log: str | None) -> int:
-    """How often the point has been reached, this time included; over all processes where there is a log."""
+    """Count this time that the point is reached, and give the sum; over all processes where there is a log."""
     if log is None:
         _here[point] = _here.get(point, 0) + 1
         return _here[point]

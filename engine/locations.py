@@ -1,4 +1,4 @@
-"""Where files are: local paths and objects in a store, as a user writes them."""
+"""Locations of files: local paths and objects in a store, as a user writes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Location = Path | ObjectUrl
 
 
 def located(location: str | os.PathLike[str]) -> Location:
-    """What ``location`` names: an absolute local path (or ``file://`` URL), or an object in a store.
+    """The place that ``location`` names: an absolute local path (of a ``file://`` URL, too), or an object in a store.
 
     Raises ``UsageError`` for a URL of another kind.
 
@@ -31,7 +31,7 @@ def located(location: str | os.PathLike[str]) -> Location:
 
 
 def reading_location(location: str | os.PathLike[str]) -> Location:
-    """What ``location`` names, a local path left as relative as it is."""
+    """The place that ``location`` names, a local path left as relative as it is."""
     text = os.fspath(location)
     return located(text) if is_url(text) else Path(text)
 

@@ -1,4 +1,4 @@
-"""Where a task's time goes: phases that exclude each other, and what came in.
+"""Phases of a task's time, which exclude each other, and the bytes that came in.
 
 A phase is entered around work that does not yield, so that whoever consumes a generator is not charged to it.
 """

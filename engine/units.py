@@ -1,6 +1,12 @@
-"""Numbers as people read them."""
+"""Numbers with units as people write them: sizes and lengths of time, to text and from it."""
 
 from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+from .errors import UsageError
 
 
 def size(num_bytes: float) -> str:
@@ -41,3 +47,51 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+_SECONDS: Final = {
+    "": 1.0,
+    "ms": 0.001,
+    "s": 1.0,
+    "sec": 1.0,
+    "second": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "minute": 60.0,
+    "h": 3600.0,
+    "hour": 3600.0,
+    "d": 86400.0,
+    "day": 86400.0,
+}
+
+
+def seconds_of(given: float | str) -> float:
+    """A duration in seconds, from text or a number. Raises ``UsageError`` for what is none.
+
+    >>> seconds_of("10s"), seconds_of("5 minutes"), seconds_of("1.5h"), seconds_of(0.2)
+    (10.0, 300.0, 5400.0, 0.2)
+    """
+    if isinstance(given, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", given.lower())
+        unit = None if found is None else _SECONDS.get(found[2], _SECONDS.get(found[2].removesuffix("s")))
+        if found is None or unit is None:
+            raise UsageError(f"{given!r} is no duration", hint="Write it like 500ms, 10s, 5 minutes or 1h.")
+        return float(found[1]) * unit
+    if not math.isfinite(given) or given < 0:
+        raise UsageError(f"{given!r} is no duration", hint="Give seconds, 0 or more.")
+    return float(given)
+
+
+_BYTES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+def bytes_of(text: str) -> int:
+    """A number of bytes as people write it. Raises ``UsageError``.
+
+    >>> bytes_of("2GB"), bytes_of("1.5 MiB"), bytes_of("4096")
+    (2000000000, 1572864, 4096)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
+    if found is None or (found[2] or "") not in _BYTES:
+        raise UsageError(f"{text!r} is no size", hint="Write it like 500MB, 2GB or 1GiB.")
+    return int(float(found[1]) * _BYTES[found[2] or ""])

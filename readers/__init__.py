@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         stem_of,
         unregister,
     )
-    from .inspection import FileReport
+    from .inspection import FileReport, StoreReport, TimelineReport
     from .lerobot import LeRobotDataset, LeRobotReader
     from .mcap import McapInfo, McapReader
     from .parquet import ColumnRule, IndexColumn, ParquetReader
@@ -47,7 +47,7 @@ _HOMES = {
         "stem_of",
         "unregister",
     ),
-    ".inspection": ("FileReport",),
+    ".inspection": ("FileReport", "StoreReport", "TimelineReport"),
     ".lerobot": (
         "LeRobotDataset",
         "LeRobotReader",
@@ -92,7 +92,9 @@ __all__ = [
     "ParquetReader",
     "RecordingFile",
     "RrdReader",
+    "StoreReport",
     "StreamingReader",
+    "TimelineReport",
     "all_options",
     "all_suffixes",
     "checked_options",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..engine.chunk.header import ChunkHeader, TimelineKind
 
@@ -94,6 +96,25 @@ class FileReport:
     notes: dict[str, str] = field(default_factory=dict)
     format: str = ""
 
+    def to_json(self) -> str:
+        """The report as JSON text. Times are in nanoseconds, or numbers of a sequence; null means not known.
+
+        Its keys are an interface: they are added to, not renamed.
+        """
+        return json.dumps(
+            {
+                "path": self.path,
+                "format": self.format,
+                "bytes": self.num_bytes,
+                **self.facts,
+                **_columns(self),
+                "recordings": [_store(s) for s in self.stores if s.kind == "recording"],
+                "blueprints": [_store(s) for s in self.stores if s.kind == "blueprint"],
+            },
+            indent=2,
+            ensure_ascii=False,
+        )
+
 
 def summarise_store(
     kind: str, application_id: str | None, recording_id: str | None, chunks: Iterable[tuple[ChunkHeader, int | None]]
@@ -155,3 +176,50 @@ def _sum(values: Iterable[int | None]) -> int | None:
             return None
         total += value
     return total
+
+
+def _columns(report: FileReport) -> dict[str, Any]:
+    """The keys that only tables have."""
+    if not report.columns:
+        return {}
+    columns = [
+        {
+            "name": c.name,
+            "type": c.type,
+            "nullable": c.nullable,
+            "values": c.values,
+            "bytes": c.num_bytes,
+            "uncompressed_bytes": c.uncompressed_bytes,
+            "encodings": list(c.encodings),
+            "compression": list(c.compression),
+            "index_candidate": c.is_index,
+        }
+        for c in report.columns
+    ]
+    return {"columns": columns, "key_values": report.notes}
+
+
+def _store(store: StoreReport) -> dict[str, Any]:
+    return {
+        "application_id": store.application_id,
+        "recording_id": store.recording_id,
+        "chunks": store.chunks,
+        "rows": store.rows,
+        "bytes": store.num_bytes,
+        "timelines": [{"name": t.name, "type": t.kind.value, "start": t.start, "end": t.end} for t in store.timelines],
+        "entities": [_entity(e) for e in store.entities],
+    }
+
+
+def _entity(entity: EntityReport) -> dict[str, Any]:
+    given = {
+        "path": entity.path,
+        "rows": entity.rows,
+        "chunks": entity.chunks,
+        "bytes": entity.num_bytes,
+        "static": entity.is_static,
+    }
+    if entity.schema is not None or entity.encoding is not None:
+        told = {"rate": entity.rate, "largest_gap": entity.largest_gap}
+        return given | {"schema": entity.schema, "encoding": entity.encoding} | told
+    return given | {"timelines": list(entity.timelines), "components": list(entity.components)}

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 import click
 
 from ..locations import reading_location
-from .failures import reported
-from .format_options import ReadingCommand
-from .ingest import compact, ingest, vacuum
-from .options import ConvertOptions, check_id, check_report, check_svg, parse_conf
-from .quarantine import quarantine
-from .status import status
+from .complaints import reported
+from .ingest_commands import compact, ingest, quarantine, status, vacuum
+from .options import ConvertOptions, ReadingCommand, check_id, check_report, check_svg, parse_conf
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -24,7 +25,7 @@ def commands() -> None:
     files = os.environ.get("CHUNKMILL_FORMATS")
     if files:
         with reported(debug=False):
-            from .format_options import load_formats
+            from .options import load_formats
 
             load_formats(files)
 
@@ -104,9 +105,7 @@ def convert(
 
             options = replace(options, pipeline=load_pipeline(pipeline))
         elif not starts_spark:
-            from .lean import leave_pandas_out
-
-            leave_pandas_out()
+            _leave_pandas_out()
         from .conversion import convert_all
 
         convert_all(inputs, output, options)
@@ -123,6 +122,36 @@ def _start_spark_ahead(options: ConvertOptions) -> bool:
     return wanted
 
 
+class _NoPandas:
+    """Lets pandas not be found."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        del path, target
+        if name == "pandas":
+            raise ImportError(name)
+        return None
+
+
+def _leave_pandas_out() -> None:
+    """Keep pyarrow from loading pandas, which it looks for when it first converts a Python object.
+
+    That takes a fifth of a second, and nothing on the way from a file to an RRD needs it. For the program only: in a
+    user's own process pyarrow would not know pandas any more. Does nothing where pandas is loaded already.
+    """
+    if "pandas" in sys.modules:
+        return
+    import pyarrow as pa
+
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([None])
+    finally:
+        sys.meta_path.remove(finder)
+
+
 @commands.command()
 @click.argument("pipeline", metavar="FILE.py[:NAME]")
 @click.argument("input", required=False, metavar="[INPUT]")
@@ -134,7 +163,7 @@ def check(pipeline: str, input: str | None, svg: str | None, debug: bool) -> Non
     FILE.py defines the function `pipeline` (or NAME), which takes the stream of a recording and returns one.
     """
     with reported(debug=debug):
-        from .checking import check_pipeline
+        from .pipeline_check import check_pipeline
 
         check_pipeline(pipeline, input, svg)
 
@@ -147,15 +176,13 @@ def inspect(file: str, as_json: bool, debug: bool) -> None:
     """Show what FILE holds: recordings, entities, timelines with their ranges, rows and bytes."""
     with reported(debug=debug):
         from ...readers import detect_format
-        from .warning_lines import warnings_as_lines
+        from .complaints import warnings_as_lines
 
         location = reading_location(file)
         with warnings_as_lines(location):
             report = detect_format(location).inspect(location)
         if as_json:
-            from .inspection_json import to_json
-
-            click.echo(to_json(report))
+            click.echo(report.to_json())
         else:
             from .inspection_table import print_tables
 
@@ -173,7 +200,7 @@ def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
     compared with what the footer says of it, its digest among that.
     """
     with reported(debug=debug):
-        from .verifying import verify_all
+        from .verification import verify_all
 
         verify_all(inputs, quiet=quiet, debug=debug)
 

@@ -11,15 +11,12 @@ import click
 from ...readers import all_options, format_of_name
 from ..errors import SessionStartError, UsageError
 from ..locations import reading_location
-from ..reports import RunReport, save_report
-from .failures import complain, exit_code, show
-from .inputs import Job, plan_jobs
+from ..reports import RunReport
+from .complaints import complain, exit_code, show, warnings_as_lines
+from .jobs import Job, convert_one, output_folder, plan_jobs
 from .options import ConvertOptions
-from .pipelines import convert_one
-from .progress import ProgressBar
-from .results import made, tell_result
-from .verifying import verify_output
-from .warning_lines import warnings_as_lines
+from .run_display import ProgressBar, tell_result
+from .verification import verify_output
 
 
 def convert_all(arguments: Iterable[str], output: str, options: ConvertOptions) -> None:
@@ -36,7 +33,7 @@ def convert_all(arguments: Iterable[str], output: str, options: ConvertOptions) 
     if len(jobs) == 1:
         reports, failures = _convert_one(jobs[0], options)
     else:
-        from .many import convert_many
+        from .bulk_conversion import convert_many
 
         reports, failures, done = convert_many(jobs, reading_location(output), options, arguments)
     if done and not options.quiet:
@@ -82,17 +79,19 @@ def _check(jobs: Sequence[Job], options: ConvertOptions) -> None:
 def _tell(report: RunReport, options: ConvertOptions) -> None:
     """Print and keep the report, as far as it was asked for."""
     if options.stats:
-        from .stats import print_stats
+        from .run_display import print_stats
 
         print_stats(report)
     if options.report is not None:
+        from ..reports import save_report
+
         save_report(report, options.report)
 
 
 def _convert_one(job: Job, options: ConvertOptions) -> tuple[list[RunReport], list[tuple[Job, Exception]]]:
     try:
         with (
-            made(job.destination.parent) if job.into_folder else nullcontext(),
+            output_folder(job.destination.parent) if job.into_folder else nullcontext(),
             warnings_as_lines(job.source),
             ProgressBar(job.source.name, quiet=options.quiet) as bar,
         ):

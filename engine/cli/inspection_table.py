@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ...readers.inspection import FileReport, StoreReport, TimelineReport
+from ...readers import FileReport, StoreReport, TimelineReport
 from ..chunk.header import TimelineKind
 from ..units import duration, size
 
@@ -48,7 +48,7 @@ def print_tables(report: FileReport) -> None:
 
 
 def _facts(report: FileReport) -> list[str]:
-    """What the format adds, without what is not there."""
+    """The facts that the format adds, without those that are not there."""
     return [
         name
         if value is True

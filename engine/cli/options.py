@@ -1,4 +1,4 @@
-"""What ``convert`` is asked to do, and the checks of its options."""
+"""The options of commands: those of ``convert``, checks of values, and those of formats, made from their registry."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ import click
 
 if TYPE_CHECKING:
     from ..pipelines import Pipeline
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from ...readers import Option, all_options
+from ..errors import SourceMissingError
+from ..locations import local_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +69,69 @@ def parse_conf(_context: click.Context, _option: click.Parameter, values: tuple[
             raise click.BadParameter(f"{value!r} is not of the form KEY=VALUE")
         conf[key.strip()] = setting
     return conf
+
+
+_OPTION_BEFORE: Final = "content"
+"""The option of a command behind which those of the formats stand."""
+
+
+class ReadingCommand(click.Command):
+    """A command that reads recordings: it has the options of all formats, and gets those given as ``reading``."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Its own options, and those of the formats that there are now."""
+        params = super().get_params(ctx)
+        at = next((i for i, param in enumerate(params) if param.name == _OPTION_BEFORE), len(params) - 1) + 1
+        return [*params[:at], *map(_click_option, _flags()), *params[at:]]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        values = {o.name: ctx.params.pop(o.name) for o in _flags()}
+        ctx.params["reading"] = {name: value for name, value in values.items() if value is not None and value != ()}
+        return super().invoke(ctx)
+
+
+@lru_cache(maxsize=1)
+def load_formats(files: str) -> None:
+    """Run Python files, which register formats. Raises ``PipelineError``, ``SourceMissingError``, ``UsageError``."""
+    from ..pipelines import load_file
+
+    for name in filter(None, files.split(os.pathsep)):
+        path = local_path(name)
+        if not path.is_file():
+            raise SourceMissingError(
+                "there is no such file", path=str(path), hint="CHUNKMILL_FORMATS names Python files."
+            )
+        load_file(path)
+
+
+def _flags() -> list[Option]:
+    return [o for o in all_options() if o.flag is not None]
+
+
+@lru_cache(maxsize=256)
+def _click_option(option: Option) -> click.Option:
+    words = [option.flag or "", option.name]
+    if option.switch is not None:
+        return click.Option(words, is_flag=True, default=None, flag_value=option.switch, help=option.help)
+    if option.choices:
+        return click.Option(words, type=click.Choice(option.choices), multiple=option.many, help=option.help)
+    return click.Option(
+        words, multiple=option.many, metavar=option.metavar, callback=_parsed_by(option), help=option.help
+    )
+
+
+def _parsed_by(option: Option) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Make values of the words of an option, before anything is read."""
+    parse = option.parse
+    assert parse is not None
+
+    def parsed(_context: click.Context, _option: click.Parameter, given: Any) -> Any:
+        try:
+            if option.many:
+                return tuple(parse(text) for text in given)
+            return None if given is None else parse(given)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return parsed

@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import ReadError
-from ..ingest.status import IngestStatus, Rate, StatusReader
+from ..ingest import IngestStatus, Rate, StatusReader
 from ..units import duration, size
-from .failures import complain, one_line
+from .complaints import complain, one_line
 
 PERIOD: Final = 2.0
 """Seconds between two looks of ``--watch``."""

@@ -1,4 +1,4 @@
-"""Landing folders into recordings, continuously and exactly once."""
+"""Landing folders into recordings, continuously and exactly once; its names are loaded when they are first used."""
 
 from __future__ import annotations
 
@@ -7,16 +7,66 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .checkpoint import home_of
+    from .contents import file_at
     from .files import BatchResult, FileResult, IngestListener, LandedFile, Outcome
     from .ingest import Ingest
+    from .log import IngestLog, logging_to
+    from .metrics import IngestMetrics, MetricsServer
+    from .quarantine import FileQuarantine, QuarantinedFile
     from .query import IngestQuery
+    from .status import IngestStatus, Rate, StatusReader
 
 _HOMES = {
-    ".files": ("BatchResult", "FileResult", "IngestListener", "LandedFile", "Outcome"),
+    ".checkpoint": ("home_of",),
+    ".contents": ("file_at",),
+    ".files": (
+        "BatchResult",
+        "FileResult",
+        "IngestListener",
+        "LandedFile",
+        "Outcome",
+    ),
     ".ingest": ("Ingest",),
+    ".log": (
+        "IngestLog",
+        "logging_to",
+    ),
+    ".metrics": (
+        "IngestMetrics",
+        "MetricsServer",
+    ),
+    ".quarantine": (
+        "FileQuarantine",
+        "QuarantinedFile",
+    ),
     ".query": ("IngestQuery",),
+    ".status": (
+        "IngestStatus",
+        "Rate",
+        "StatusReader",
+    ),
 }
 
-__all__ = ["BatchResult", "FileResult", "Ingest", "IngestListener", "IngestQuery", "LandedFile", "Outcome"]
+__all__ = [
+    "BatchResult",
+    "FileQuarantine",
+    "FileResult",
+    "Ingest",
+    "IngestListener",
+    "IngestLog",
+    "IngestMetrics",
+    "IngestQuery",
+    "IngestStatus",
+    "LandedFile",
+    "MetricsServer",
+    "Outcome",
+    "QuarantinedFile",
+    "Rate",
+    "StatusReader",
+    "file_at",
+    "home_of",
+    "logging_to",
+]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

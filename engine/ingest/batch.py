@@ -24,13 +24,11 @@ from ..optimisation import OptimizationProfile
 from ..recordings import Arrived, Commit, RecordingEntry, Source, StoreWriter
 from ..recordings.entries import Key, key_of
 from ..stream.lazy_stream import plan_outputs
-from .carriers import Displaced, LandingFolder, displaced_by
-from .digests import digest_files, landed
+from .contents import Displaced, LandingFolder, digest_files, displaced_by, file_at
 from .disposal import Disposal
 from .files import BatchResult, FileResult, LandedFile, Outcome
-from .laying_out import run_batch
+from .outputs import RrdNames, run_batch
 from .quarantine import FileQuarantine
-from .rrd_names import RrdNames
 
 _NAMESPACE: Final = uuid.UUID("6f5c2a5e-9d0b-4f0e-9a53-6f0d3f1c7a11")
 _PAUSES: Final = (0.5, 2.0)
@@ -39,7 +37,7 @@ _PAUSES: Final = (0.5, 2.0)
 
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
-    """What becomes of files: how they are read and run, and where their recordings go.
+    """The choices of an ingestion: how files are read and run, and where their recordings go.
 
     ``rrds``: the folder of RRDs, if they are wanted; ``keep_chunks``: whether the store takes the chunks;
     ``replace_same_id``: whether a recording takes the place of another file's with the same id, or is refused.
@@ -155,7 +153,7 @@ class BatchRunner:
         """
         held = self._quarantine.held([file.path for file in files])
         asked = [file for file in files if file.path in held or not self._disposal.keeps]
-        there = [file for file in asked if landed(file.path) == file]
+        there = [file for file in asked if file_at(file.path) == file]
         digests = zip(there, digest_files(there, self._options.run), strict=True)
         through = [f for f, digest in digests if isinstance(digest, str) and self._writer.live.of_digest(digest)]
         self._let_go(through)
@@ -190,7 +188,7 @@ class BatchRunner:
                 one.end(Outcome.DUPLICATE)
 
     def _displaced(self, found: Sequence[_File]) -> Displaced:
-        """What becomes of recordings that came from the same names; each file is told of those that it replaces."""
+        """Find the recordings that came from the same names; each file is told of those that it replaces."""
         batch = {f.file: f.digest for f in found if f.digest and (f.is_open or f.is_duplicate)}
         displaced = displaced_by(batch, self._writer.live, self._landing, kept=self._disposal.keeps)
         for one in found:
@@ -198,7 +196,7 @@ class BatchRunner:
         return displaced
 
     def _check_unchanged(self, one: _File) -> None:
-        now = landed(one.file.path)
+        now = file_at(one.file.path)
         if now != one.file:
             one.end(Outcome.VANISHED if now is None else Outcome.CHANGED)
 
@@ -290,7 +288,7 @@ class BatchRunner:
     # --- after
 
     def _arrived(self, found: Sequence[_File], staging: Staging) -> list[Arrived]:
-        """What is to be committed. RRDs are written here."""
+        """The recordings to be committed. RRDs are written here."""
         names: RrdNames | None = None
         arrived: list[Arrived] = []
         for one in found:

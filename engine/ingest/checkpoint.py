@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from ..errors import ReadError, UsageError
+from ..errors import ReadError, SourceMissingError, UsageError
 from ..execution.folders import Folder
 from ..failing import writing
 from ..locations import Location
@@ -20,8 +20,8 @@ _LOGS: Final = ("offsets", "commits")
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """What an ingestion is, from its first start on. ``created`` is in seconds since the epoch."""
+class IngestIdentity:
+    """The identity of an ingestion, from its first start on. ``created`` is in seconds since the epoch."""
 
     query_id: str
     source: str
@@ -45,7 +45,7 @@ class Checkpoint:
         """The folder of Spark's own checkpoint."""
         return self.location / "spark"
 
-    def identity(self) -> Identity | None:
+    def identity(self) -> IngestIdentity | None:
         """Who the ingestion is; None before its first start. Raises ``ReadError``."""
         if not self._folder.exists(_FILE):
             return None
@@ -53,7 +53,7 @@ class Checkpoint:
             data = json.loads(self._folder.get(_FILE))
             if data.pop("format") != _FORMAT:
                 raise ValueError("its format is not known here")
-            return Identity(**data)
+            return IngestIdentity(**data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ReadError(
                 f"the checkpoint is torn: {error}",
@@ -62,13 +62,13 @@ class Checkpoint:
                 "in the store are recognised, and not taken twice.",
             ) from error
 
-    def begin(self, source: Location) -> Identity:
+    def begin(self, source: Location) -> IngestIdentity:
         """Who the ingestion of ``source`` is; made at the first start. Raises ``UsageError`` for another source."""
         with writing(str(self.location)):
             self._folder.make()
         found = self.identity()
         if found is None:
-            made = Identity(uuid.uuid4().hex, str(source), time.time())
+            made = IngestIdentity(uuid.uuid4().hex, str(source), time.time())
             with writing(str(self.location)):
                 self._folder.create(_FILE, json.dumps({"format": _FORMAT, **asdict(made)}).encode())
             found = self.identity()
@@ -111,7 +111,7 @@ class Checkpoint:
         return done >= begun
 
     def torn(self, path: Path) -> ReadError:
-        """What to say of a torn file of Spark's checkpoint."""
+        """The error of a torn file of Spark's checkpoint."""
         return ReadError(
             f"the checkpoint is torn: Spark's file {path.name} of {path.parent.name} holds {path.stat().st_size} bytes "
             "and is not whole",
@@ -119,3 +119,24 @@ class Checkpoint:
             hint=f"Remove the folder {self.spark} and start again. Nothing is lost or done twice: the store and the "
             "landing log know which batches are done.",
         )
+
+
+HIDDEN_HOME: Final = ".chunkmill"
+"""The folder within a folder of RRDs that is the home of the ingestion into it."""
+
+_SIGNS: Final = ("versions", "quarantine", "lease")
+
+
+def home_of(location: Location) -> Location:
+    """The home of the ingestion into a store of recordings, or into a folder of RRDs.
+
+    Raises ``SourceMissingError`` where nothing was ingested.
+    """
+    for home in (location, location / HIDDEN_HOME):
+        if any(Folder.at(home / sign).exists() for sign in _SIGNS):
+            return home
+    raise SourceMissingError(
+        "there is neither a store of recordings nor a folder of RRDs that were ingested",
+        path=str(location),
+        hint="Name what stands after --into of `chunkmill ingest`.",
+    )

@@ -1,4 +1,4 @@
-"""What goes through an ingestion: files that landed, and what became of each."""
+"""Files that landed, their way through an ingestion, and the listeners that are told of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LandedFile:
 
 
 class Outcome(StrEnum):
-    """What became of a file."""
+    """The end of a file's way through a batch."""
 
     ADDED = "added"
     """Its recordings are in the store."""
@@ -35,7 +35,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """What became of one file. ``digest``: of its content, hexadecimal; ``error``: ``ChunkmillError.to_dict()``."""
+    """The result of one file. ``digest``: of its content, hexadecimal; ``error``: ``ChunkmillError.to_dict()``."""
 
     file: LandedFile
     outcome: Outcome
@@ -49,7 +49,7 @@ class FileResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What became of the files of a batch. ``version``: the store's afterwards; ``replayed``: it was known before."""
+    """The result of a batch, file by file. ``version``: the store's afterwards; ``replayed``: it was known before."""
 
     query_id: str
     number: int
@@ -59,7 +59,7 @@ class BatchResult:
     replayed: bool = False
 
     def count(self, *outcomes: Outcome) -> int:
-        """How many files had one of these outcomes."""
+        """The number of files with one of these outcomes."""
         return sum(result.outcome in outcomes for result in self.files)
 
 

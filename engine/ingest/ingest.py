@@ -22,15 +22,13 @@ from ..recordings.folder import RecordingsFolder
 from ..recordings.lease import Lease
 from ..stream import LazyChunkStream
 from ..stream.placeholder import PlaceholderSource
+from ..units import seconds_of
 from .batch import BatchOptions, BatchRunner
-from .checkpoint import Checkpoint
+from .checkpoint import HIDDEN_HOME, Checkpoint
 from .disposal import Disposal, SourceDone
-from .durations import seconds_of
 from .files import IngestListener, Listeners
-from .home import HIDDEN_HOME
-from .landing import Landing
+from .landing import Landing, Lister
 from .landing_log import LandingLog
-from .lister import Lister
 from .quarantine import FileQuarantine
 from .query import IngestQuery, Parts
 from .upkeep import Upkeep
@@ -169,7 +167,7 @@ class Ingest:
 
     @property
     def home(self) -> Location:
-        """Where the store, the quarantine and (by default) the checkpoint are."""
+        """The folder of the store, the quarantine and (by default) the checkpoint."""
         return self._places.home
 
     def start(self, *, once: bool = False, every: float | str = "1s") -> IngestQuery:

@@ -47,7 +47,7 @@ _ATTEMPTS: Final = 10
 
 @dataclass(slots=True)
 class _State:
-    """What the log says: its numbers, each path with what it was offered as last, and in which entry if not merged."""
+    """The content of the log: its numbers, each path with what it was offered as last, and its entry if not merged."""
 
     merged: int = 0
     newest: int = 0
@@ -91,7 +91,7 @@ class LandingLog:
         return read_entry(self._folder, number)
 
     def seen(self, path: str) -> LandedFile | None:
-        """What ``path`` was offered as last; None if it never was. Raises ``ReadError`` where the log is torn."""
+        """The file that ``path`` was last offered as, or None. Raises ``ReadError`` where the log is torn."""
         return self._loaded().seen.get(path)
 
     @property
@@ -171,7 +171,7 @@ class LandingLog:
         return count
 
     def _merged_up_to(self, state: _State, last: int) -> pa.Table:
-        """What the entries up to ``last`` offered, each path once, as it was offered last."""
+        """The files of the entries up to ``last``, each path once, as it was offered last."""
         added, numbers = _State(), numbers_in(self._folder.names())
         gone: set[str] = set()
         for number in range(state.merged + 1, last + 1):
@@ -227,7 +227,7 @@ class LandingLog:
     # --- loading
 
     def _loaded(self) -> _State:
-        """What the log says; read once, and again after a failure."""
+        """The content of the log; read once, and again after a failure."""
         attempts = _ATTEMPTS
         while self._state is None:
             try:

@@ -1,4 +1,4 @@
-"""What lies in a landing folder right now: of a file system, or below a prefix of an object store.
+"""Listings of a landing folder: of a file system, or below a prefix of an object store.
 
 Names decide what is looked at. Passed over are names that begin with ``.`` or ``_`` (folders so named with all below
 them), and those that end as names of unfinished files do (:data:`UNFINISHED`); what is left must end with the suffix
@@ -44,8 +44,8 @@ class Sight(NamedTuple):
     modified_ns: int
 
 
-class Listed(NamedTuple):
-    """What a listing gave. ``unseen``: how paths begin of which it cannot be told whether they are there."""
+class Sightings(NamedTuple):
+    """The files of a listing. ``unseen``: how paths begin of which it cannot be told whether they are there."""
 
     files: list[Sight]
     unseen: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Listing(ABC):
         """Raise ``SourceMissingError`` where there is no such folder, or it cannot be listed."""
 
     @abstractmethod
-    def listed(self) -> Listed:
+    def sightings(self) -> Sightings:
         """All recordings in the folder and below, in no order. Raises ``ReadError`` where it cannot be listed."""
 
     def _is_recording(self, name: str) -> bool:
@@ -100,7 +100,7 @@ class LocalListing(Listing):
                 hint="Name an existing folder that may be read, into which recordings are put.",
             ) from error
 
-    def listed(self) -> Listed:
+    def sightings(self) -> Sightings:
         """All recordings in the folder and below, in no order. Raises a transient ``ReadError``."""
         files: list[Sight] = []
         folders: list[str] = []
@@ -125,7 +125,7 @@ class LocalListing(Listing):
             except OSError as error:
                 unseen[folder] = None
                 self._tell("folder", folder, f"{folder} cannot be listed, and is passed over: {error.strerror}")
-        return Listed(files, tuple(os.path.join(folder, "") for folder in unseen))  # noqa: PTH118 (it ends with /)
+        return Sightings(files, tuple(os.path.join(folder, "") for folder in unseen))  # noqa: PTH118 (it ends with /)
 
     def _scan(self, folder: str, files: list[Sight], folders: list[str]) -> bool:
         """Add what lies right in ``folder``; False where something could not be looked at."""
@@ -182,10 +182,10 @@ class ObjectListing(Listing):
         """Raise ``SourceMissingError`` where there is no such bucket, ``ReadError`` where it cannot be listed."""
         next(bucket_of(self._url).list(self._url.key, odd=lambda *_: None), None)
 
-    def listed(self) -> Listed:
+    def sightings(self) -> Sightings:
         """All recordings below the prefix, in the order of their keys. Raises ``ReadError``."""
         found = bucket_of(self._url).list(self._url.key, odd=self._tell_odd)
-        return Listed([Sight(str(one.url), one.size, one.modified_ns) for one in found if self._is_ours(one.url)])
+        return Sightings([Sight(str(one.url), one.size, one.modified_ns) for one in found if self._is_ours(one.url)])
 
     def _is_ours(self, url: ObjectUrl) -> bool:
         parts = url.key[self._start :].split("/")

@@ -1,4 +1,4 @@
-"""What an ingestion does, as metrics that Prometheus can fetch."""
+"""Metrics of an ingestion, for Prometheus to fetch."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class MetricsServer:
 
     @property
     def url(self) -> str:
-        """Where the metrics are."""
+        """The address of the metrics."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/metrics"
 

@@ -1,19 +1,26 @@
-"""Files that failed, kept as rows of a Lance table, so that they stop nothing and nobody forgets them."""
+"""The quarantine: files that failed, kept as rows of a Lance table, so that they stop nothing and nobody forgets them.
+
+Requests to try files again are left beside it for the ingestion, by whoever asks for that.
+"""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Iterable, Sequence
+import uuid
+import warnings
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from ..errors import ChunkmillError, UsageError
+from ..errors import ChunkmillError, ReadWarning, UsageError
+from ..execution.folders import Folder
+from ..failing import writing
 from ..locations import Location
 from .files import FileResult
-from .quarantine_table import QuarantineTable
-from .retry_requests import RetryRequests
+from .quarantine_table import FileQuarantineTable
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INT64: Final = (-(1 << 63), (1 << 63) - 1)
@@ -53,7 +60,7 @@ class FileQuarantine:
     """
 
     def __init__(self, home: Location) -> None:
-        self._table = QuarantineTable(home / "quarantine" / "table.lance")
+        self._table = FileQuarantineTable(home / "quarantine" / "table.lance")
         self._requests = RetryRequests(home / "quarantine" / "retries")
         self._lock = threading.Lock()
         self.place = self._table.place
@@ -94,7 +101,7 @@ class FileQuarantine:
         return sorted(files, key=lambda file: (file.first_seen, file.path))
 
     def count(self) -> int:
-        """How many files are in quarantine; cheap."""
+        """The number of files in quarantine; cheap."""
         with self._lock:
             return len(self._table.keys())
 
@@ -176,3 +183,63 @@ def _row(
 def _text(text: str) -> str:
     """``text`` as UTF-8 can hold it: names of files need not be text."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+_LARGEST: Final = 64 << 20
+_SUFFIX: Final = ".json"
+
+
+class RetryRequests:
+    """The requests in one folder, each an immutable JSON file with the paths to try again."""
+
+    def __init__(self, folder: Location) -> None:
+        self._folder = Folder.at(folder)
+
+    def add(self, paths: Collection[str]) -> None:
+        """Ask for ``paths``; the request appears in one step. Raises ``WriteError``."""
+        if not paths:
+            return
+        name = f"{uuid.uuid4().hex}{_SUFFIX}"
+        with writing(self._folder.place(name)):
+            self._folder.make()
+            self._folder.create(name, json.dumps({"paths": sorted(paths)}).encode())
+
+    def pending(self) -> dict[str, list[str]]:
+        """The paths of each request, by its name. What is no request is warned of, and passed over."""
+        found = {}
+        for name, size in self._entries():
+            try:
+                if size > _LARGEST:
+                    raise ValueError(f"it has {size:,} bytes")
+                found[name] = _paths(self._folder.get(name))
+            except FileNotFoundError:
+                continue  # done, or withdrawn, in this moment
+            except (ValueError, RecursionError) as error:
+                place = self._folder.place(name)
+                warnings.warn(
+                    f"{place} is no request to try files again ({error}); remove it", ReadWarning, stacklevel=2
+                )
+        return found
+
+    def withdraw(self, paths: Collection[str]) -> None:
+        """Leave ``paths`` out of every request."""
+        for name, asked in self.pending().items():
+            kept = [path for path in asked if path not in paths]
+            if len(kept) < len(asked):
+                self.add(kept)
+                with writing(self._folder.place(name)):
+                    self._folder.delete([name])
+
+    def _entries(self) -> list[tuple[str, int]]:
+        try:
+            return [entry for entry in self._folder.entries() if entry.name.endswith(_SUFFIX)]
+        except FileNotFoundError:
+            return []
+
+
+def _paths(data: bytes) -> list[str]:
+    request = json.loads(data)
+    paths = request.get("paths") if isinstance(request, dict) else None
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise ValueError("it names no paths")
+    return paths

@@ -68,7 +68,7 @@ Versions = frozenset[str]
 _UNREAD: Final[Versions] = frozenset({""})
 
 
-class QuarantineTable:
+class FileQuarantineTable:
     """The table at a place. Lance is imported once there is one; to ask for its keys is one listing of its versions.
 
     Every change is one commit: whoever loses against another process looks at what that one did, and tries again.

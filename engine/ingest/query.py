@@ -35,7 +35,7 @@ _PATIENCE: Final = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """What an ingestion is made of."""
+    """The parts that an ingestion is made of."""
 
     query_id: str
     source: str
@@ -82,7 +82,7 @@ class IngestQuery:
 
     @property
     def recent(self) -> list[BatchResult]:
-        """What became of the last hundred batches of this run, oldest first."""
+        """Results of the last hundred batches of this run, oldest first."""
         return list(self._recent)
 
     def await_termination(self, timeout: float | None = None) -> bool:
@@ -148,7 +148,7 @@ class IngestQuery:
             self._ended.set()
 
     def _finish_last(self) -> None:
-        """What a run that was cut right after a commit has left to do, is done now."""
+        """Do what a run that was cut right after a commit has left to do."""
         self._parts.landing.log.check(self._done)
         if self._done:
             with contextlib.suppress(SourceMissingError):  # the entry may be gone with an earlier checkpoint
@@ -223,7 +223,7 @@ class IngestQuery:
 
 
 class _Executing:
-    """What hands entries to :meth:`IngestQuery.handle`."""
+    """An executor of the query: it hands entries to :meth:`IngestQuery.handle`."""
 
     def __init__(self, query: IngestQuery) -> None:
         self.query = query

@@ -1,4 +1,4 @@
-"""How an ingestion stands, by what it has written: read-only, and whether or not it runs.
+"""The status of an ingestion, from what it has written: read-only, and whether or not it runs.
 
 Everything is read from the store, the checkpoint and the landing folder. Times are those of the hosts that wrote them;
 an age or a rate is wrong by as much as their clocks differ from this one's. What cannot be read is a ``problem`` of
@@ -23,9 +23,8 @@ from ..recordings.folder import RecordingsFolder
 from ..recordings.holder import Holder
 from ..recordings.lease import lease_holder
 from ..recordings.versions import RecordingsVersion
-from .checkpoint import Checkpoint, Identity
+from .checkpoint import Checkpoint, IngestIdentity, home_of
 from .files import LandedFile
-from .home import home_of
 from .landing_log import LandingLog
 from .listing import Listing, Sight
 from .quarantine import FileQuarantine
@@ -52,7 +51,7 @@ class BatchFacts:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What the last ``window`` seconds have brought, or the store's life where that is shorter."""
+    """Sums over the last ``window`` seconds, or over the store's life where that is shorter."""
 
     window: float
     files: int
@@ -72,7 +71,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What lies in the landing folder and is not in the store.
+    """The files of the landing folder that are not in the store.
 
     ``waiting`` files with ``waiting_bytes`` were not taken yet, the oldest of them ``oldest_seconds`` after it came
     there (or was changed); ``running`` files are in a batch that is not committed.
@@ -86,7 +85,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestStatus:
-    """How an ingestion stands. ``files`` counts all files that it ever handled, by outcome.
+    """The status of an ingestion. ``files`` counts all files that it ever handled, by outcome.
 
     ``batches`` counts those of all queries into the store; ``holder`` is who writes now. What is None could not be
     found out, or is not there.
@@ -124,7 +123,7 @@ class StatusReader:
         self._checkpoint = Checkpoint(self.home / "ingest" if checkpoint is None else checkpoint)
         self._quarantine = FileQuarantine(self.home)
         self._versions: dict[int, RecordingsVersion] = {}
-        self._identity: Identity | None = None
+        self._identity: IngestIdentity | None = None
         self._log: tuple[int, LandingLog] | None = None
         self._listing: Listing | None = None
 
@@ -157,7 +156,7 @@ class StatusReader:
             problems=tuple(problems),
         )
 
-    def _who(self) -> Identity | None:
+    def _who(self) -> IngestIdentity | None:
         self._identity = self._identity or self._checkpoint.identity()
         return self._identity
 
@@ -202,12 +201,12 @@ class StatusReader:
 
     # --- the landing folder
 
-    def _lag(self, identity: Identity, done: int, now: float) -> Lag:
+    def _lag(self, identity: IngestIdentity, done: int, now: float) -> Lag:
         if self._listing is None:
             self._listing = Listing.of(identity.source, all_suffixes())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReadWarning)  # the ingestion tells of them
-            listed = self._listing.listed()
+            listed = self._listing.sightings()
         log = self._landing_log()
         known = {sight.path: log.seen(sight.path) for sight in listed.files}
         waiting = [sight for sight in listed.files if LandedFile(*sight) != known[sight.path]]
@@ -227,7 +226,7 @@ class StatusReader:
 
 
 def _optional(read: Callable[[], _T], problems: list[str]) -> _T | None:
-    """What is read, or None and the reason why not among ``problems``."""
+    """The value that ``read`` gives, or None and the reason why not among ``problems``."""
     try:
         return read()
     except (ChunkmillError, OSError) as error:
@@ -235,7 +234,7 @@ def _optional(read: Callable[[], _T], problems: list[str]) -> _T | None:
         return None
 
 
-def _facts(version: RecordingsVersion, identity: Identity | None) -> BatchFacts:
+def _facts(version: RecordingsVersion, identity: IngestIdentity | None) -> BatchFacts:
     number = version.batches.get(identity.query_id if identity else "")
     return BatchFacts(
         number=max(version.batches.values(), default=0) if number is None else number,
@@ -248,7 +247,7 @@ def _facts(version: RecordingsVersion, identity: Identity | None) -> BatchFacts:
 
 
 def _rate(ingests: Sequence[RecordingsVersion], now: float, window: float) -> Rate:
-    """What the versions of the last ``window`` seconds have brought."""
+    """Sums of the versions of the last ``window`` seconds."""
     if not ingests:
         return Rate(window, 0, 0, 0)
     recent = [v for v in ingests if v.created > now - window]

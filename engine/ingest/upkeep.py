@@ -1,4 +1,4 @@
-"""What an ingestion does for its store between batches: small files are joined, old versions go."""
+"""The upkeep of the store between the batches of an ingestion: small files are joined, old versions go."""
 
 from __future__ import annotations
 

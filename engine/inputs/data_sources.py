@@ -60,7 +60,7 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a data source was asked for, checked. ``columns`` are in the order of the schema.
+    """The options of a data source, checked. ``columns`` are in the order of the schema.
 
     ``given`` holds the options of the format itself, by their names.
     """

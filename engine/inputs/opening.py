@@ -22,7 +22,7 @@ Stores = list[tuple[StoreEntry, LazyChunkStream]]
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """How inputs are read. ``None`` and empty mean: not given.
+    """The choices on reading inputs. ``None`` and empty mean: not given.
 
     ``content`` filters entities, ``reading`` are options of formats by their names, of which each input takes those
     of its own. ``application_id`` and ``recording_id`` replace those of the file; ``executor`` is who will run it.

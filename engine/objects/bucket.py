@@ -21,7 +21,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a store says of an object: its URL, its size in bytes, and a version that changes with its content.
+    """An object as its store describes it: its URL, its size in bytes, and a version that changes with its content.
 
     ``modified_ns``: when it was last written, in ns since 1970; most stores tell whole seconds.
     """
@@ -33,7 +33,7 @@ class ObjectInfo:
 
     @classmethod
     def of(cls, url: ObjectUrl, meta: Mapping[str, Any]) -> ObjectInfo:
-        """What the store's library says of the object ``url``."""
+        """The object ``url``, as the store's library describes it."""
         return cls(url, meta["size"], meta["e_tag"], _since_epoch(meta["last_modified"]))
 
 

@@ -155,7 +155,7 @@ def _copy_parts(source: ObjectInfo, target: ObjectUrl) -> None:
 
 
 def _kept(url: ObjectUrl) -> dict[str, Any]:
-    """What a copy in one request keeps of an object besides its bytes."""
+    """The attributes of an object that a copy in one request keeps."""
     head = s3_client().head_object(**_place(url))
     kept = {name: head[name] for name in _KEPT if name in head}
     if head.get("TagCount"):

@@ -125,7 +125,7 @@ def _reason(error: BaseException) -> _Reason:
 
 
 def _first_line(error: BaseException) -> str:
-    """What a library says that never got an answer, unless that is about something secret (or quotes it)."""
+    """The first line of what a library says that never got an answer, unless that is about something secret."""
     line = next(iter(str(error).splitlines()), "") or type(error).__name__
     if _SECRET.search(line):
         return "the credentials or settings in the environment are not valid"

@@ -138,7 +138,7 @@ class RemoteFile(io.RawIOBase):
         return window
 
     def _next_range(self, offset: int, end: int) -> tuple[int, int]:
-        """What to fetch for a read from ``offset`` to ``end`` that no window answers."""
+        """The window to fetch for a read from ``offset`` to ``end`` that none answers."""
         last = self._windows[0].end if self._windows else -_LARGEST_GAP
         goes_on = last <= offset <= last + min(self._step, _LARGEST_GAP)
         self._step = min(self._step * _GROWTH, LARGEST_WINDOW) if goes_on else SMALLEST_WINDOW
@@ -198,7 +198,7 @@ class RemoteFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """The offset at which the next read begins."""
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:

@@ -84,7 +84,7 @@ class ObjectUrl:
 
     @property
     def store(self) -> tuple[str, str]:
-        """What the bucket is known by, whichever of a store's schemes is written (``s3://``, ``s3a://``)."""
+        """The store and the bucket, whichever of the store's schemes is written (``s3://``, ``s3a://``)."""
         return EXTRAS[self.scheme], self.bucket
 
     @property

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import (
     PipelineError,
@@ -19,7 +21,6 @@ from ..execution.by_value import check_travels
 from ..stream import LazyChunkStream
 from ..stream.lazy_stream import sink_of
 from ..stream.plan import OperatorNode, nodes_of
-from .places import OwnCode
 
 _NOT_ITS_OWN = (ReadError, WriteError, SessionError, MemoryError)
 """Errors of data and machine: a function of the pipeline that was being called is not to blame for them."""
@@ -113,8 +114,9 @@ class Pipeline:
                     raise
 
     def explained(self, error: Exception) -> Exception:
-        """What to say of an error of a run: a ``PipelineError`` with file and line where it came from this pipeline's
-        code, else ``error`` itself.
+        """Explain an error of a run: as a ``PipelineError`` with file and line where it came from this pipeline's code.
+
+        Any other is given back as it is.
         """
         code = self._code
         if code is None or isinstance(error, _NOT_ITS_OWN) or code.place_in(error) is None:
@@ -148,3 +150,55 @@ def described(error: BaseException) -> str:
         return error.message
     name, said = type(error).__qualname__, " ".join(str(error).split())
     return f"{name}: {said}" if said else name
+
+
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+)', re.MULTILINE)
+_NOT_THEIRS = {"site-packages", "dist-packages"}
+
+
+class CodeLine(NamedTuple):
+    """A line of a file; lines count from 1."""
+
+    file: str
+    line: int
+
+
+class OwnCode:
+    """The code that belongs to a pipeline: one file, or with ``siblings`` every file below its folder too."""
+
+    def __init__(self, file: Path, *, siblings: bool) -> None:
+        self._file = file
+        self._folder = file.parent if siblings else None
+
+    def place_in(self, error: BaseException) -> CodeLine | None:
+        """The innermost line of this code that ``error`` passed; None where it passed none.
+
+        An error that comes from a task has its traceback as text, in a note.
+        """
+        if isinstance(error, SyntaxError) and error.filename is not None and self._is_own(error.filename):
+            return CodeLine(error.filename, error.lineno or 1)
+        own = [place for place in _passed(error) if self._is_own(place.file)]
+        return own[-1] if own else None
+
+    def _is_own(self, name: str) -> bool:
+        path = Path(name)
+        if path == self._file:
+            return True
+        if self._folder is None or not path.is_relative_to(self._folder):
+            return False
+        return _NOT_THEIRS.isdisjoint(path.parts) and not path.is_relative_to(_CHUNKMILL)
+
+
+_CHUNKMILL = Path(__file__).resolve().parent.parent
+"""The folder of the engine: code below it is never the user's."""
+
+
+def _passed(error: BaseException) -> Iterator[CodeLine]:
+    """The places that an error passed, the innermost last; before them, those of what caused it."""
+    if error.__cause__ is not None:
+        yield from _passed(error.__cause__)
+    for frame in traceback.extract_tb(error.__traceback__):
+        yield CodeLine(frame.filename, frame.lineno or 1)
+    for note in getattr(error, "__notes__", ()):
+        for found in _FRAME.finditer(note):
+            yield CodeLine(found["file"], int(found["line"]))

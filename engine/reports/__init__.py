@@ -1,7 +1,15 @@
-"""What a run did: figures, where the time went, and a page that shows it."""
+"""Reports of runs: figures, where the time went, and a page that shows it."""
 
-from .histogram import SizeHistogram
-from .report import EntityReport, RunReport, TaskReport
-from .saving import save_report
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy_names import lazy_names
+from .report import EntityReport, RunReport, SizeHistogram, TaskReport
+
+if TYPE_CHECKING:
+    from .page import save_report
 
 __all__ = ["EntityReport", "RunReport", "SizeHistogram", "TaskReport", "save_report"]
+
+__getattr__, __dir__ = lazy_names(__name__, {".page": ("save_report",)})

@@ -1,15 +1,45 @@
-"""What a run did, in figures."""
+"""The report of a run, in figures."""
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from ..phases import PHASES
-from .histogram import SizeHistogram
+
+
+@dataclass(frozen=True, slots=True)
+class SizeHistogram:
+    """Numbers of chunks by their bytes: ``counts[n]`` is the number of sizes from 2^(n-1) to 2^n - 1, 0 that of 0.
+
+    >>> SizeHistogram.of([0, 1, 1000, 1023, 1024]).counts
+    {0: 1, 1: 1, 10: 2, 11: 1}
+    """
+
+    counts: Mapping[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, sizes: Iterable[int]) -> SizeHistogram:
+        """Count sizes in bytes."""
+        return cls(dict(sorted(Counter(size.bit_length() for size in sizes).items())))
+
+    @classmethod
+    def sum(cls, histograms: Iterable[SizeHistogram]) -> SizeHistogram:
+        """All of them together."""
+        total: Counter[int] = Counter()
+        for histogram in histograms:
+            total.update(histogram.counts)
+        return cls(dict(sorted(total.items())))
+
+    @property
+    def chunks(self) -> int:
+        """Number of sizes counted."""
+        return sum(self.counts.values())
+
 
 REPORT_VERSION: Final = 1
 """Version of the JSON form; a field may be added without another one."""
@@ -39,7 +69,7 @@ class TaskReport:
 
 @dataclass(frozen=True, slots=True)
 class EntityReport:
-    """What was written for one entity. ``bytes`` are those of its messages, compressed."""
+    """Totals of one entity. ``bytes`` are those of its messages, compressed."""
 
     entity_path: str
     chunks: int
@@ -49,7 +79,7 @@ class EntityReport:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What a finished run did. ``bytes_in`` are source bytes, ``bytes_out`` those of the destination.
+    """The figures of a finished run. ``bytes_in`` are source bytes, ``bytes_out`` those of the destination.
 
     ``started`` is the Unix time at which the run began, ``seconds`` its length. ``phases`` has the seconds of ``plan``
     (sources opened and divided) and ``commit`` on the driver, and those of the tasks' phases, added up over tasks that

@@ -1,6 +1,6 @@
 """Chunks in a live Rerun viewer. Needs rerun-sdk, the extra ``viewer``; all else of chunkmill does without."""
 
 from .client import ViewerClient
-from .sending import send_chunks
+from .sdk import send_chunks
 
 __all__ = ["ViewerClient", "send_chunks"]

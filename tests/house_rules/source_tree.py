@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 from collections.abc import Collection, Iterator
 from functools import cache
@@ -12,6 +13,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 SOURCE_FOLDERS = ("engine", "lenses", "readers")
 CODE_FOLDERS = (*SOURCE_FOLDERS, "benchmarks", "tests")
+_IN_STRING = re.compile(r"(?:\.\.+|chunkmill\.)[a-z_]\w*(?:\.\w+)*(?::\w+)?")
 _NOT_OURS = {"build", "dist", "node_modules", "spark-warehouse", "__pycache__"}
 
 
@@ -77,6 +79,19 @@ def own_imports(name: str, without: Collection[int] = ()) -> set[str]:
             for alias in node.names:
                 inner = f"{target}.{alias.name}"
                 found.add(inner if inner in modules() else target)
+    return found & modules().keys()
+
+
+def imports_in_strings(name: str) -> set[str]:
+    """The modules outside its own package that module ``name`` names in strings: ``..store``, ``chunkmill.readers``."""
+    package = name if modules()[name].name == "__init__.py" else name.rpartition(".")[0]
+    found: set[str] = set()
+    for node in ast.walk(parsed(modules()[name])):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _IN_STRING.fullmatch(node.value):
+            dotted = node.value.partition(":")[0].removeprefix("chunkmill.")
+            level = len(dotted) - len(dotted.lstrip("."))
+            above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+            found.add(".".join([*above, dotted.lstrip(".")]))
     return found & modules().keys()
 
 

@@ -7,9 +7,7 @@ from html import escape
 from typing import Final
 
 from ..plan import Node
-from .graph import Arrow, Box, Payloads, graph_of
-from .places import Place, Points, laid_out, lines_of
-from .text import printable
+from .plan_layout import Arrow, Box, Payloads, Points, Rectangle, graph_of, lines_of, picture_of, printable
 
 _STYLE: Final = """
 .back { fill: #ffffff } text { fill: #1c2430; font: 13px system-ui, sans-serif } .soft { fill: #5d6b7c }
@@ -35,7 +33,7 @@ def draw_plan(sink: Node, title: str) -> str:
     A step stands there once, however many ways lead through it. Long labels are shortened, and whole in a tooltip.
     """
     graph = graph_of(sink)
-    picture = laid_out(graph)
+    picture = picture_of(graph)
     width, height = max(picture.width, 320.0), picture.height
     shapes = [_way(arrow, points) for arrow, points in zip(graph.arrows, picture.lines, strict=True)]
     shapes += [_step(box, place) for box, place in zip(graph.boxes, picture.places, strict=True)]
@@ -49,7 +47,7 @@ def draw_plan(sink: Node, title: str) -> str:
     )
 
 
-def _step(box: Box, place: Place) -> str:
+def _step(box: Box, place: Rectangle) -> str:
     middle = place.x + place.width / 2
     shown = lines_of(box)
     top = place.y + (place.height - 18 * len(shown)) / 2 + 13

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
-from chunkmill.engine.cli.failures import paragraph, reported
+from chunkmill.engine.cli.complaints import paragraph, reported
 from chunkmill.engine.errors import ReadError, UsageError, WriteError
 
 
@@ -52,7 +52,7 @@ def test_debug_shows_the_trace(capsys: pytest.CaptureFixture[str]) -> None:
 TERMINATED = """
 import os, signal, sys
 import click
-from chunkmill.engine.cli.failures import reported
+from chunkmill.engine.cli.complaints import reported
 
 try:
     with reported(debug=False):

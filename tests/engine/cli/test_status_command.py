@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.cli import status_display
-from chunkmill.engine.cli.status import status
+from chunkmill.engine.cli.ingest_commands import status
 from chunkmill.engine.ingest import Ingest
 from chunkmill.engine.recordings.lease import Lease
 from click.testing import CliRunner, Result
@@ -154,7 +154,7 @@ def test_watch_goes_on_when_the_store_cannot_be_read(lake: Path, looks: Callable
 def test_on_a_terminal_watch_draws_in_place_until_ctrl_c(lake: Path) -> None:
     code = (
         "import sys; from chunkmill.engine.cli import status_display; status_display.PERIOD = 0.05;"
-        "from chunkmill.engine.cli.status import status; status(sys.argv[1:])"
+        "from chunkmill.engine.cli.ingest_commands import status; status(sys.argv[1:])"
     )
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}

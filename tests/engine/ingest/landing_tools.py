@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from chunkmill.engine.ingest.landing import Landing
+from chunkmill.engine.ingest.landing import Landing, Lister
 from chunkmill.engine.ingest.landing_log import LandingLog
-from chunkmill.engine.ingest.lister import Lister
 
 SUFFIXES = (".mcap", ".rrd")
 NOW = 1_700_000_000.0

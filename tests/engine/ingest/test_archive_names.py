@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from chunkmill.engine.ingest.archive_names import Place, find_place, numbered
-from chunkmill.engine.ingest.digests import landed
-from chunkmill.engine.ingest.disposal import Disposal, SourceDone
+from chunkmill.engine.ingest.contents import file_at
+from chunkmill.engine.ingest.disposal import Disposal, Occupancy, SourceDone, find_name, numbered
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,26 +20,26 @@ class Names:
         self.ours: set[str] = set()
         self.asked: list[str] = []
 
-    def look(self, name: str) -> Place:
+    def look(self, name: str) -> Occupancy:
         self.asked.append(name)
-        return Place.TAKEN if name in self.taken else Place.OURS if name in self.ours else Place.FREE
+        return Occupancy.TAKEN if name in self.taken else Occupancy.OURS if name in self.ours else Occupancy.FREE
 
 
 @given(st.integers(0, 3000))
 def test_the_next_number_is_found_by_few_looks(there: int) -> None:
     names = Names({numbered("drive.mcap", i + 1) for i in range(there)})
-    assert find_place("drive.mcap", names.look) == (numbered("drive.mcap", there + 1), Place.FREE)
+    assert find_name("drive.mcap", names.look) == (numbered("drive.mcap", there + 1), Occupancy.FREE)
     assert len(names.asked) <= 2 * there.bit_length() + 1
 
 
 @given(st.sets(st.integers(1, 40)))
 def test_what_a_cut_run_has_put_there_is_found_whatever_names_are_taken(numbers: set[int]) -> None:
     names = Names({numbered("drive.mcap", n) for n in numbers})
-    name, place = find_place("drive.mcap", names.look)
-    assert place is Place.FREE
+    name, place = find_name("drive.mcap", names.look)
+    assert place is Occupancy.FREE
     assert name not in names.taken
     names.ours.add(name)
-    assert find_place("drive.mcap", names.look) == (name, Place.OURS)
+    assert find_name("drive.mcap", names.look) == (name, Occupancy.OURS)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,7 @@ def test_the_number_stands_before_all_that_makes_it_a_recording(name: str, secon
 
 def archive(landing: Path, name: str, data: bytes) -> None:
     (landing / name).write_bytes(data)
-    file = landed(str(landing / name))
+    file = file_at(str(landing / name))
     assert file is not None
     Disposal(SourceDone.ARCHIVE, landing, landing.parent / "old").dispose(file)
 

@@ -173,15 +173,15 @@ def test_who_loses_against_another_writer_of_the_same_file_counts_on(
     quarantine: FileQuarantine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there_before: bool
 ) -> None:
     quarantine.note("q", 1, [failed("/l/a")] if there_before else [failed("/l/other")])
-    merge = quarantine_table.QuarantineTable._merge
+    merge = quarantine_table.FileQuarantineTable._merge
     others = [FileQuarantine(tmp_path), FileQuarantine(tmp_path)]
 
-    def overtaken(table: quarantine_table.QuarantineTable, *arguments: object) -> None:
+    def overtaken(table: quarantine_table.FileQuarantineTable, *arguments: object) -> None:
         if others:
             others.pop().note(f"other {len(others)}", 1, [failed("/l/a")])
         merge(table, *arguments)
 
-    monkeypatch.setattr(quarantine_table.QuarantineTable, "_merge", overtaken)
+    monkeypatch.setattr(quarantine_table.FileQuarantineTable, "_merge", overtaken)
     quarantine.note("q", 2, [failed("/l/a")])
     rows = [file for file in FileQuarantine(tmp_path).rows() if file.path == "/l/a"]
     assert [file.tries for file in rows] == [4 if there_before else 3]

@@ -176,14 +176,14 @@ class TestMeanwhile:
     ) -> None:
         rrd_at(landing / "a.rrd", "a")
         rrd_at(landing / "b.rrd", "b")
-        usual = batch_module.landed
+        usual = batch_module.file_at
 
         def late(path: str) -> Any:
             if Path(path).name == "a.rrd":
                 Path(path).unlink(missing_ok=True)
             return usual(path)
 
-        monkeypatch.setattr(batch_module, "landed", late)
+        monkeypatch.setattr(batch_module, "file_at", late)
         assert outcomes(run_once(landing, into=lake)) == {"a.rrd": Outcome.VANISHED, "b.rrd": Outcome.ADDED}
         assert FileQuarantine(lake).rows() == []
 

@@ -8,7 +8,7 @@ import pytest
 from chunkmill.engine.errors import ReadError, UsageError
 from chunkmill.engine.ingest.files import LandedFile
 from chunkmill.engine.ingest.landing_log import LandingLog
-from chunkmill.engine.ingest.landing_source import LandingReader, LandingSource, register_landing
+from chunkmill.engine.ingest.spark_query import LandingReader, LandingSource, register_landing
 
 
 def file(number: int) -> LandedFile:

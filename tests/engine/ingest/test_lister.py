@@ -7,7 +7,7 @@ import time
 
 import pytest
 from chunkmill.engine.errors import ReadWarning, SourceMissingError
-from chunkmill.engine.ingest.lister import EMPTY_SETTLES, Lister
+from chunkmill.engine.ingest.landing import EMPTY_SETTLES, Lister
 from landing_tools import Folder
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.ingest.files import LandedFile
-from chunkmill.engine.ingest.rrd_names import RrdNames
+from chunkmill.engine.ingest.outputs import RrdNames
 from chunkmill.engine.locations import located
 
 

@@ -14,8 +14,8 @@ import pytest
 from chunkmill.engine import Ingest, RecordingStore
 from chunkmill.engine.errors import UsageError, WriteError
 from chunkmill.engine.faults import LOG, PLAN
-from chunkmill.engine.ingest import object_sources
-from chunkmill.engine.ingest.digests import landed
+from chunkmill.engine.ingest import disposal as disposals
+from chunkmill.engine.ingest.contents import file_at
 from chunkmill.engine.ingest.disposal import Disposal, SourceDone
 from chunkmill.engine.ingest.files import LandedFile
 from chunkmill.engine.locations import located
@@ -43,7 +43,7 @@ def keys(s3: S3Server, bucket: str, folder: str) -> dict[str, bytes]:
 
 def land(url: str, data: bytes) -> LandedFile:
     put(url, data)
-    file = landed(url)
+    file = file_at(url)
     assert file is not None
     return file
 
@@ -111,7 +111,7 @@ class TestCopies:
     def test_no_bytes_are_fetched_and_what_is_kept_of_an_object_stays(self, s3: S3Server, bucket: str) -> None:
         place = {"Bucket": bucket[5:], "Key": "landing/a ü+%.mcap"}
         s3.client.put_object(**place, Body=b"one", Metadata={"robot": "r2"}, Tagging="fleet=north")
-        file = landed(f"{bucket}/landing/a ü+%.mcap")
+        file = file_at(f"{bucket}/landing/a ü+%.mcap")
         assert file is not None
         s3.requests.clear()
         archived(bucket).dispose(file)
@@ -131,7 +131,7 @@ class TestCopies:
         s3.client.put_object(
             **place, Body=data, ContentType="robot/log", Metadata={"robot": "r2"}, Tagging="fleet=north&on=a%2Bb"
         )
-        file = landed(f"{bucket}/landing/a.mcap")
+        file = file_at(f"{bucket}/landing/a.mcap")
         assert file is not None
         s3.log.clear()
         archived(bucket).dispose(file)
@@ -230,13 +230,13 @@ class TestSourcesThatChange:
         self, s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         file = land(f"{bucket}/landing/a.mcap", b"one")
-        remove = object_sources.remove_object
+        remove = disposals.remove_object
 
         def removing(found: ObjectInfo) -> None:
             put(f"{bucket}/landing/a.mcap", b"two")  # of the same size, in the same second
             remove(found)
 
-        monkeypatch.setattr(object_sources, "remove_object", removing)
+        monkeypatch.setattr(disposals, "remove_object", removing)
         archived(bucket).dispose(file)
         assert keys(s3, bucket, "old") == {"a.mcap": b"one"}
         assert keys(s3, bucket, "landing") == {"a.mcap": b"two"}
@@ -339,7 +339,7 @@ def test_archives_beside_the_landing_folder(archive: str) -> None:
 
 def before_copying(monkeypatch: pytest.MonkeyPatch, what: Callable[..., Any]) -> None:
     """Let something happen right before the first copy."""
-    copy, done = object_sources.copy_object, list[bool]()
+    copy, done = disposals.copy_object, list[bool]()
 
     def copying(source: ObjectInfo, target: ObjectUrl) -> None:
         if not done:
@@ -347,4 +347,4 @@ def before_copying(monkeypatch: pytest.MonkeyPatch, what: Callable[..., Any]) ->
             what(source, target)
         copy(source, target)
 
-    monkeypatch.setattr(object_sources, "copy_object", copying)
+    monkeypatch.setattr(disposals, "copy_object", copying)

@@ -6,9 +6,8 @@ import re
 
 import pytest
 from chunkmill.engine.errors import ReadWarning, SourceMissingError
-from chunkmill.engine.ingest.landing import Landing
+from chunkmill.engine.ingest.landing import EMPTY_SETTLES, Landing, Lister
 from chunkmill.engine.ingest.landing_log import LandingLog
-from chunkmill.engine.ingest.lister import EMPTY_SETTLES, Lister
 from chunkmill.engine.locations import located
 from s3_server import S3Server
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.errors import ReadError, ReadWarning
-from chunkmill.engine.ingest.lister import Lister
+from chunkmill.engine.ingest.landing import Lister
 from chunkmill.engine.objects import ObjectUrl, RemoteFile, bucket_of, find_objects, upload_to
 from s3_server import S3Server
 

@@ -13,7 +13,7 @@ from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import UsageError, WriteError
 from chunkmill.engine.phases import DECODE, OPERATE, PHASES, READ, measuring, phase, timed
 from chunkmill.engine.reports import EntityReport, RunReport, SizeHistogram, TaskReport, save_report
-from chunkmill.engine.reports.charts import timeline
+from chunkmill.engine.reports.page import timeline
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
 

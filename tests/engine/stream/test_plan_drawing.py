@@ -9,9 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from chunkmill.engine import Chunk, LazyChunkStream
 from chunkmill.engine.stream.drawing import draw_plan
-from chunkmill.engine.stream.drawing.graph import Arrow, Box, Graph, Payloads, graph_of
-from chunkmill.engine.stream.drawing.layers import layers_of
-from chunkmill.engine.stream.drawing.places import laid_out
+from chunkmill.engine.stream.drawing.plan_layout import Arrow, Box, Graph, Payloads, graph_of, layers_of, picture_of
 from chunkmill.engine.stream.explain import explain_plan
 from chunkmill.engine.stream.lazy_stream import sink_of
 from chunkmill.engine.stream.placeholder import PlaceholderSource
@@ -101,7 +99,7 @@ def test_every_step_is_a_box_and_every_arrow_a_path(plan: Callable[[], LazyChunk
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_arrows_go_from_left_to_right_and_nothing_overlaps(plan: Callable[[], LazyChunkStream]) -> None:
     found = graph(plan())
-    picture = laid_out(found)
+    picture = picture_of(found)
     for a, b in combinations(picture.places, 2):
         apart_x = a.x + a.width < b.x or b.x + b.width < a.x
         apart_y = a.y + a.height < b.y or b.y + b.height < a.y

@@ -1,37 +1,46 @@
-"""``chunkmill convert`` with many inputs: a query over them in few stages, every input by itself."""
+"""``chunkmill convert`` with many inputs: few stages, every input by itself, and a run that was cut is gone on with."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Final
 
 from ..execution.choice import executor_name
 from ..execution.many import Recording, write_recordings
 from ..execution.stage import RunOptions
 from ..execution.staging import scratch_folder
-from ..ingest.digests import landed
-from ..ingest.files import LandedFile
-from ..ingest.job_query import JobQuery
+from ..failing import writing
+from ..ingest import LandedFile, file_at
 from ..locations import Location, exists
+from ..recordings.lease import Lease
 from ..reports import RunReport
 from ..spark import Terminated
 from ..stream.lazy_stream import plan_recording
-from .failures import complain
-from .inputs import Job
+from .complaints import complain, warnings_as_lines
+from .jobs import Job, executor_of, output_folder, stores_of
 from .options import ConvertOptions
-from .pipelines import executor_of, stores_of
-from .progress import ProgressBar
-from .results import made, tell_result
-from .verifying import verify_output
-from .warning_lines import warnings_as_lines
+from .run_display import ProgressBar, tell_result
+from .verification import verify_output
 
 Failures = list[tuple[Job, Exception]]
+Converter = Callable[[Sequence[Job]], Iterator[tuple[Job, bool]]]
+"""Converts some inputs, and gives each as soon as it is done, with whether it succeeded."""
 
 CHECKPOINTS = ".chunkmill-convert"
 """The folder in the output in which runs that were cut leave what they know, until they have been gone on with."""
+
+JOBS_AT_ONCE: Final = 64
+"""Jobs that are opened, converted and committed before the next ones: what is lost at most when a run is cut."""
+
+_DONE: Final = "done.jsonl"
+_STALE_SECONDS: Final = 7 * 86400.0
 
 
 def convert_many(
@@ -43,21 +52,85 @@ def convert_many(
     had done before it was cut. ``arguments`` are the inputs as the command named them.
     """
     work = _Work(folder, options)
-    with made(folder), ProgressBar(f"{len(jobs)} recordings", quiet=options.quiet) as bar:
+    with output_folder(folder), ProgressBar(f"{len(jobs)} recordings", quiet=options.quiet) as bar:
         executor = executor_name(executor_of(options))
         work.run = RunOptions(executor, options.master, options.conf or None, bar)
-        query = JobQuery(_checkpoint(folder, options, arguments), work.run)
+        journal = _Journal(_checkpoint(folder, options, arguments))
         try:
-            done = query.run({_key(job): job for job in jobs}, lambda job: exists(job.destination), work.do)
+            done = journal.run({_key(job): job for job in jobs}, work.do)
         except (KeyboardInterrupt, Terminated) as interrupt:
-            told = f"{len(work.reports)} of {len(jobs)} inputs were converted; the same command goes on with the others"
-            raise type(interrupt)(told) from None
+            text = f"{len(work.reports)} of {len(jobs)} inputs were converted; the same command goes on with the others"
+            raise type(interrupt)(text) from None
     order = {id(job): number for number, job in enumerate(jobs)}
-    return work.reports, sorted(work.failures, key=lambda failure: order[id(failure[0])]), len(done)
+    return work.reports, sorted(work.failures, key=lambda failure: order[id(failure[0])]), done
+
+
+class _Journal:
+    """The inputs that a command has converted, by which the same command goes on where it was cut.
+
+    ``folder`` is the command's alone, and is removed when all have succeeded. A file is known by its path, size and
+    time of modification; it is converted again where its output is gone.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def run(self, jobs: Mapping[LandedFile, Job], convert: Converter) -> int:
+        """Convert what is not done yet; gives how many jobs an earlier run had done.
+
+        ``convert`` gives each job as soon as it is done, with whether it succeeded. Raises what it raises; then, and
+        when it is interrupted, what succeeded is remembered.
+        """
+        with writing(str(self._folder)):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        self._remove_stale()
+        with Lease.take(self._folder, "convert"):
+            known = self._entries()
+            todo = {file: job for file, job in jobs.items() if file not in known or not exists(job.destination)}
+            succeeded = self._run_all(todo, convert)
+        if succeeded == len(todo) or not self._entries():
+            shutil.rmtree(self._folder, ignore_errors=True)
+            if not any(self._folder.parent.iterdir()):
+                self._folder.parent.rmdir()
+        return len(jobs) - len(todo)
+
+    def _run_all(self, todo: Mapping[LandedFile, Job], convert: Converter) -> int:
+        """Convert all, and note and count those that succeed."""
+        jobs, file_of = list(todo.values()), {id(job): file for file, job in todo.items()}
+        succeeded = 0
+        with (self._folder / _DONE).open("a", encoding="utf-8") as journal:
+            for first in range(0, len(jobs), JOBS_AT_ONCE):
+                for job, success in convert(jobs[first : first + JOBS_AT_ONCE]):
+                    if success:
+                        succeeded += 1
+                        file = file_of[id(job)]
+                        journal.write(json.dumps([file.path, file.size, file.modified_ns]) + "\n")
+                        journal.flush()
+            os.fsync(journal.fileno())
+        return succeeded
+
+    def _entries(self) -> set[LandedFile]:
+        """The files that are noted; a last line that was cut counts for nothing."""
+        path = self._folder / _DONE
+        files: set[LandedFile] = set()
+        if path.exists():
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                try:
+                    name, size, modified = json.loads(line)
+                    files.add(LandedFile(str(name), int(size), int(modified)))
+                except (ValueError, TypeError):
+                    continue
+        return files
+
+    def _remove_stale(self) -> None:
+        """Remove the journals of other commands that were cut long ago, and never run again."""
+        for other in self._folder.parent.iterdir():
+            if other != self._folder and other.is_dir() and time.time() - other.stat().st_mtime > _STALE_SECONDS:
+                shutil.rmtree(other, ignore_errors=True)
 
 
 class _Work:
-    """What is done with inputs, and what came of it."""
+    """The conversion of inputs, with the reports and the failures that came of it."""
 
     run: RunOptions
 
@@ -87,7 +160,7 @@ class _Work:
             yield job, False
 
     def _unfit(self, job: Job) -> Exception | None:
-        """What is wrong with an output, where that is asked for."""
+        """The error of an output that is not what was written; looked for only where that is asked for."""
         try:
             if self._options.verify:
                 verify_output(job)
@@ -110,18 +183,18 @@ class _Work:
 
 
 def _key(job: Job) -> LandedFile:
-    """What a job is known by in the log: its file as it is now; of an episode, the dataset's own files."""
+    """The file that a job is known by in the journal, as it is now; of an episode, the dataset's own files."""
     source = str(job.source)
     if job.episode is not None:
         files = [f.stat() for f in Path(source, "meta").rglob("*") if f.is_file()]
         modified = max((f.st_mtime_ns for f in files), default=0)
         return LandedFile(f"{source}#{job.episode}", sum(f.st_size for f in files), modified)
-    found = landed(str(job.source.absolute()) if isinstance(job.source, Path) else source)
+    found = file_at(str(job.source.absolute()) if isinstance(job.source, Path) else source)
     return LandedFile(source, 0, 0) if found is None else LandedFile(source, found.size, found.modified_ns)
 
 
 def _checkpoint(folder: Location, options: ConvertOptions, arguments: Sequence[str]) -> Path:
-    """Where a command keeps what it has done: a folder for its inputs, its options and the code of its pipeline."""
+    """The folder of a command's journal, by its inputs, its options and the code of its pipeline."""
     wanted = {
         "version": version("chunkmill"),
         "inputs": sorted(arguments),

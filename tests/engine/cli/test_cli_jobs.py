@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from chunkmill.engine.cli.inputs import plan_jobs
+from chunkmill.engine.cli.jobs import plan_jobs
 from chunkmill.engine.errors import SourceMissingError, UsageError
 
 

@@ -13,9 +13,8 @@ from ..failing import writing
 from ..locations import Location, reading_location
 from ..objects import ObjectUrl
 from ..rrd.whole_file import WholeFile, verify_file
-from .failures import exit_code, show
-from .inputs import Job, find_inputs
-from .warning_lines import warnings_as_lines
+from .complaints import exit_code, show, warnings_as_lines
+from .jobs import Job, find_inputs
 
 
 def verify_all(arguments: Iterable[str], *, quiet: bool, debug: bool) -> None:
@@ -62,7 +61,7 @@ def _files(arguments: Iterable[str]) -> Iterator[Location]:
 
 
 def _line(found: WholeFile) -> str:
-    """What was found in a file.
+    """The line on a file that was verified.
 
     >>> _line(WholeFile(18, 3513, 18)), _line(WholeFile(2, 7, 0))
     ('3,513 rows in 18 chunks, each as its digest says', '7 rows in 2 chunks, which can be read; 2 have no digest')

@@ -1,14 +1,18 @@
-"""``chunkmill ingest``, ``compact``, ``vacuum``: a landing folder into a store. Only click is imported here."""
+"""The commands on an ingestion and its store: ``ingest``, ``compact``, ``vacuum``, ``quarantine``, ``status``.
+
+Only click is imported here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from .failures import reported
-from .format_options import ReadingCommand
-from .options import check_id, parse_conf
+from ..locations import located
+from .complaints import FAILED, reported
+from .options import ReadingCommand, check_id, parse_conf
 
 
 @click.command(cls=ReadingCommand)
@@ -67,7 +71,7 @@ def ingest(debug: bool, **options: Any) -> None:
     SIGTERM let the running batch come to its end first.
     """
     with reported(debug=debug):
-        from .ingesting import run_ingest
+        from .ingestion import run_ingest
 
         run_ingest(**options)
 
@@ -85,7 +89,7 @@ def vacuum(store: str, keep: int, older_than: str, debug: bool) -> None:
     Refused while an ingestion or a compaction writes to the store.
     """
     with reported(debug=debug):
-        from .ingesting import vacuum_store
+        from .ingestion import vacuum_store
 
         vacuum_store(store, keep, older_than)
 
@@ -111,6 +115,89 @@ def compact(debug: bool, **options: Any) -> None:
     the store: see `chunkmill ingest --compact-every`.
     """
     with reported(debug=debug):
-        from .compacting import compact_recordings
+        from .ingestion import compact_recordings
 
         compact_recordings(**options)
+
+
+_QUARANTINE_OPTIONS = (
+    click.argument("store"),
+    click.argument("paths", nargs=-1, metavar="[PATH]..."),
+    click.option("--json", "as_json", is_flag=True, help="Print the files as JSON, one a line."),
+    click.option("--debug", is_flag=True, help="Show the whole trace of an error."),
+)
+
+
+def _quarantine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_QUARANTINE_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.group()
+def quarantine() -> None:
+    """Show, retry or drop files that failed to be ingested.
+
+    STORE is what stands after --into of `chunkmill ingest`: a store of recordings, or a folder of RRDs.
+    """
+
+
+@quarantine.command("list")
+@_quarantine_options
+def list_files(store: str, paths: tuple[str, ...], as_json: bool, debug: bool) -> None:
+    """Show the files in quarantine (or those at PATH) with their errors."""
+    with reported(debug=debug):
+        from .quarantine_display import list_quarantined
+
+        list_quarantined(located(store), paths, as_json=as_json)
+
+
+@quarantine.command()
+@_quarantine_options
+@click.option("--all", "everything", is_flag=True, help="All files in quarantine.")
+def retry(store: str, paths: tuple[str, ...], as_json: bool, debug: bool, everything: bool) -> None:
+    """Have the ingestion try files again: those at PATH, or all with --all.
+
+    They stay in quarantine until they have come through.
+    """
+    with reported(debug=debug):
+        from .quarantine_display import retry_quarantined
+
+        retry_quarantined(located(store), paths, everything=everything, as_json=as_json)
+
+
+@quarantine.command()
+@_quarantine_options
+@click.option("--all", "everything", is_flag=True, help="All files in quarantine.")
+def drop(store: str, paths: tuple[str, ...], as_json: bool, debug: bool, everything: bool) -> None:
+    """Forget files in quarantine: those at PATH, or all with --all.
+
+    The files themselves stay where they are. They are not tried again until their content changes.
+    """
+    with reported(debug=debug):
+        from .quarantine_display import drop_quarantined
+
+        drop_quarantined(located(store), paths, everything=everything, as_json=as_json)
+
+
+@click.command()
+@click.argument("store")
+@click.option("--checkpoint", metavar="FOLDER", help="The checkpoint, where it is not in the store.")
+@click.option("--watch", is_flag=True, help="Go on telling, every two seconds, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object; with --watch, one a line.")
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+def status(store: str, checkpoint: str | None, watch: bool, as_json: bool, debug: bool) -> None:
+    """Show how the ingestion into STORE stands: what it did, what waits, who writes.
+
+    STORE is what stands after --into (or --rrds) of `chunkmill ingest`. Nothing is changed, and the ingestion need
+    not run. The exit code is 1 where something could not be read.
+    """
+    with reported(debug=debug):
+        from ..ingest import StatusReader
+        from .status_display import show_once, watch_status
+
+        reader = StatusReader(located(store), None if checkpoint is None else located(checkpoint))
+        if watch:
+            watch_status(reader, store, as_json=as_json)
+        elif not show_once(reader.read(), store, as_json=as_json):
+            raise click.exceptions.Exit(FAILED)

@@ -1,4 +1,4 @@
-"""From an exception to one paragraph on stderr and an exit code."""
+"""Complaints on stderr: an exception as one paragraph and an exit code, warnings as lines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import os
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
 
-from ..errors import ChunkmillError, UsageError
+from ..errors import ChunkmillError, ReadWarning, UsageError
 from ..locations import Location
 from ..spark import INTERRUPTED, TERMINATED, Terminated, interruptible, signal_since
 
@@ -69,7 +70,7 @@ def exit_code(error: Exception) -> int:
 
 
 def paragraph(error: Exception) -> str:
-    """What went wrong, where, and what to do, in a few sentences.
+    """A few sentences: what went wrong, where, and what to do.
 
     >>> paragraph(FileNotFoundError(2, "No such file or directory", "drive.mcap"))
     'drive.mcap: no such file or directory.'
@@ -95,3 +96,15 @@ def one_line(text: str) -> str:
     'a b[31m'
     """
     return "".join(c for c in " ".join(text.split()) if c.isprintable())
+
+
+@contextmanager
+def warnings_as_lines(path: Location) -> Iterator[None]:
+    """Print what is warned of while ``path`` is read after it was read: each text once, on one line, with the path."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ReadWarning)
+        try:
+            yield
+        finally:
+            for text in dict.fromkeys(str(warning.message) for warning in caught):
+                complain(text if str(path) in text else f"{path}: {text}", kind="warning")

@@ -1,20 +1,27 @@
-"""From the arguments of ``convert`` to a list of jobs: which file becomes which."""
+"""The jobs of ``convert``: from its arguments, which file becomes which, and how each is read and run."""
 
 from __future__ import annotations
 
 import glob
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 
 from ...readers import Format, all_suffixes, dataset_format, format_of_name, is_rrd, stem_of
+from .. import inputs
 from ..bounded import is_text
 from ..errors import ReadError, SourceMissingError, UsageError
 from ..execution.folders import Folder
+from ..execution.progress import ProgressListener
+from ..inputs import SourceOptions, Stores
 from ..locations import Location, reading_location
 from ..objects import ObjectUrl, find_objects, is_one_object
-from .failures import complain
+from ..reports import RunReport
+from ..stream import write_stores
+from .complaints import complain
+from .options import ConvertOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +102,25 @@ def find_inputs(argument: str) -> Iterator[Input]:
     else:
         # Whether the file is there is for its reader to say: a missing one does not stop the others.
         yield Input(path, Path(stem_of(path.name)))
+
+
+@contextmanager
+def output_folder(folder: Location) -> Iterator[None]:
+    """Make ``folder`` and what is missing above it, and take that back where nothing came to lie in it.
+
+    In an object store there is nothing to make.
+    """
+    if not isinstance(folder, Path):
+        yield
+        return
+    missing = [f for f in (folder, *folder.parents) if not f.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            for empty in missing:
+                empty.rmdir()
 
 
 def _in_store(url: ObjectUrl) -> Iterator[Input]:
@@ -227,3 +253,41 @@ def _refuse_clashes(jobs: list[Job]) -> None:
                 hint="Convert them into different folders.",
             )
         taken[target] = job.source
+
+
+def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener) -> RunReport:
+    """Convert one input on the executor that is asked for. Raises ``ChunkmillError``; then nothing is written.
+
+    An RRD keeps all its recordings and blueprints; the filter and the pipeline are for recordings.
+    """
+    return write_stores(
+        job.destination,
+        stores_of(job, options),
+        executor=executor_of(options),
+        master=options.master,
+        conf=options.conf or None,
+        progress=progress,
+    )
+
+
+def stores_of(job: Job, options: ConvertOptions) -> Stores:
+    """The stores that one input becomes. Raises ``ChunkmillError`` where it cannot be opened."""
+    return inputs.stores_of(job.source, job.name, source_options(options), job.episode)
+
+
+def source_options(options: ConvertOptions) -> SourceOptions:
+    """The choices of the options on reading inputs."""
+    return SourceOptions(
+        content=options.content,
+        pipeline=options.pipeline,
+        reading=options.reading,
+        application_id=options.application_id,
+        recording_id=options.recording_id,
+        executor=executor_of(options),
+    )
+
+
+def executor_of(options: ConvertOptions) -> str | None:
+    """The executor that is asked for; who names a Spark master or setting wants Spark, whatever the environment."""
+    wants_spark = options.master is not None or bool(options.conf)
+    return options.executor or ("spark" if wants_spark else None)

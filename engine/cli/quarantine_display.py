@@ -1,4 +1,4 @@
-"""What the commands of ``chunkmill quarantine`` do."""
+"""``chunkmill quarantine``: the files that failed as a table or as JSON, and those that are to be tried again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import UsageError
-from ..ingest.home import home_of
-from ..ingest.quarantine import FileQuarantine, QuarantinedFile
+from ..ingest import FileQuarantine, QuarantinedFile, home_of
 from ..locations import Location
-from .failures import one_line
-from .warning_lines import warnings_as_lines
+from .complaints import one_line, warnings_as_lines
 
 _PLAIN_WIDTH = 200
 _HEADINGS = ("file", "error", "message", "at byte", "tries", "first seen")

@@ -16,11 +16,9 @@ from ..stream.explain import explain_plan
 from ..stream.lazy_stream import sink_of
 from ..stream.placeholder import PlaceholderSource
 from ..stream.plan import Node, compile_plan, nodes_of
-from .failures import complain
-from .inputs import Job, find_inputs
+from .complaints import complain, warnings_as_lines
+from .jobs import Job, find_inputs, stores_of
 from .options import ConvertOptions
-from .pipelines import stores_of
-from .warning_lines import warnings_as_lines
 
 
 def check_pipeline(location: str, argument: str | None, svg: str | None) -> None:
@@ -32,9 +30,9 @@ def check_pipeline(location: str, argument: str | None, svg: str | None) -> None
     pipeline = load_pipeline(location)
     stream = LazyChunkStream.from_source(PlaceholderSource()) if argument is None else _first_recording(argument)
     source = sink_of(stream)
-    made = pipeline.apply(stream)
-    pipeline.check_travels(made)
-    sink = sink_of(made)
+    result = pipeline.apply(stream)
+    pipeline.check_travels(result)
+    sink = sink_of(result)
     text = explain_plan(sink, compile_plan(sink))
     if svg is not None:
         _draw(sink, pipeline, svg)

@@ -1,9 +1,8 @@
-"""What ``chunkmill ingest`` and ``vacuum`` do."""
+"""``chunkmill ingest``, ``compact`` and ``vacuum``: a landing folder into a store, and the store's upkeep."""
 
 from __future__ import annotations
 
 import logging
-import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -15,20 +14,16 @@ import click
 
 from ..errors import UsageError
 from ..execution.choice import executor_name
-from ..ingest import Ingest, IngestListener, IngestQuery
-from ..ingest.durations import seconds_of
-from ..ingest.home import home_of
-from ..ingest.json_log import logging_to
-from ..ingest.log import IngestLog
-from ..ingest.quarantine import FileQuarantine
+from ..ingest import FileQuarantine, Ingest, IngestListener, IngestLog, IngestQuery, home_of, logging_to
 from ..locations import located
+from ..recordings import CompactionReport
 from ..spark import Terminated, note_signal
 from ..store import OptimizationProfile, RecordingStore
+from ..units import bytes_of, seconds_of
 from ..units import size as shown_size
-from .failures import exit_code, paragraph
+from .complaints import exit_code, paragraph, warnings_as_lines
 
 PROFILES: Final = {"object-store": OptimizationProfile.OBJECT_STORE, "live": OptimizationProfile.LIVE, "none": None}
-_UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 logger = logging.getLogger("chunkmill.cli")
 
@@ -77,7 +72,7 @@ def run_ingest(
         open_things.enter_context(logging_to(as_json=log_json, level=logging.WARNING if quiet else logging.INFO))
         if metrics_port is not None:
             listeners.insert(0, _metrics(open_things, metrics_port, metrics_host, into or rrds or ""))
-        made = Ingest(
+        ingest = Ingest(
             landing,
             into=into,
             rrds=rrds,
@@ -91,7 +86,7 @@ def run_ingest(
             **options,
             **reading,
         )
-        query = made.start(once=once, every=every or "1s")
+        query = ingest.start(once=once, every=every or "1s")
         try:
             with _stopped_by_signals(query):
                 _wait(query, as_json=log_json)
@@ -99,7 +94,7 @@ def run_ingest(
             query.interrupt()
             raise type(interrupt)("the next run does the batch that was cut") from None
         if once:
-            _tell_of_quarantine(FileQuarantine(made.home), str(made.home))
+            _tell_of_quarantine(FileQuarantine(ingest.home), str(ingest.home))
 
 
 def _wait(query: IngestQuery, *, as_json: bool) -> None:
@@ -114,7 +109,7 @@ def _wait(query: IngestQuery, *, as_json: bool) -> None:
 
 
 def _metrics(open_things: ExitStack, port: int, host: str, store: str) -> IngestListener:
-    from ..ingest.metrics import IngestMetrics, MetricsServer
+    from ..ingest import IngestMetrics, MetricsServer
 
     def quarantined() -> int:
         return FileQuarantine(home_of(located(store))).count()
@@ -154,19 +149,51 @@ def _stopped_by_signals(query: IngestQuery) -> Iterator[None]:
             signal.signal(kind, handler)
 
 
-def bytes_of(text: str) -> int:
-    """A number of bytes as people write it. Raises ``UsageError``.
-
-    >>> bytes_of("2GB"), bytes_of("1.5 MiB"), bytes_of("4096")
-    (2000000000, 1572864, 4096)
-    """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
-    if found is None or (found[2] or "") not in _UNITS:
-        raise UsageError(f"{text!r} is no size", hint="Write it like 500MB, 2GB or 1GiB.")
-    return int(float(found[1]) * _UNITS[found[2] or ""])
-
-
 def vacuum_store(store: str, keep: int, older_than: str) -> None:
     """Vacuum a store."""
     freed = RecordingStore.open(home_of(located(store))).vacuum(keep=keep, older_than_seconds=seconds_of(older_than))
     click.echo(f"{shown_size(freed)} freed", file=sys.stdout)
+
+
+def compact_recordings(
+    *, store: str, optimize: str, min_shard: str, executor: str | None, master: str | None, conf: dict[str, str]
+) -> None:
+    """Compact a store, under its lease, and say what was done."""
+    wants_spark = master is not None or bool(conf)
+    if executor == "inline" and wants_spark:
+        raise UsageError("--master and --conf are for Spark, and --executor inline runs without it")
+    home = home_of(located(store))
+    with warnings_as_lines(home):
+        report = RecordingStore.open(home).compact(
+            optimize=PROFILES[optimize],
+            min_shard=bytes_of(min_shard),
+            executor=executor or ("spark" if wants_spark else None),
+            master=master,
+            conf=conf or None,
+        )
+    for line in lines_of(report):
+        click.echo(line)
+
+
+def lines_of(report: CompactionReport) -> list[str]:
+    """The report of a compaction as text."""
+    if not report.versions:
+        return [f"nothing to do: {_count(report.shards_after, 'shard')}, {shown_size(report.bytes_after)}"]
+    found = [
+        (
+            f"{_count(report.shards_before, 'shard')} -> {report.shards_after:,}, "
+            f"{_count(report.manifests_before, 'manifest')} -> {report.manifests_after:,}, "
+            f"{shown_size(report.bytes_before)} -> {shown_size(report.bytes_after)}"
+        ),
+        (
+            f"{_count(report.moved, 'recording')} rewritten, {report.laid_out:,} laid out anew, "
+            f"{shown_size(report.written)} written in {report.seconds:.1f} s; version {report.versions[-1]}"
+        ),
+    ]
+    if report.damaged:
+        found.append(f"{_count(len(report.damaged), 'recording')} damaged, left alone: {', '.join(report.damaged)}")
+    return found
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"

@@ -1,0 +1,296 @@
+"""The layout of a plan that is drawn: its boxes and arrows, in columns, and their places in pixels (y downwards).
+
+Columns lie from left to right, ordered so that few arrows cross, after Sugiyama, Tagawa and Toda, "Methods for Visual
+Understanding of Hierarchical System Structures" (1981): columns by the longest way from a source, arrows over several
+columns cut by bends, and rows ordered by the mean of their neighbours in the column before, and in the one behind, in
+turn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import Final
+
+from ...chunk.text_width import clusters, width_of
+from ..explain import decodes
+from ..plan import BranchNode, MergeNode, Node, OperatorNode, SourceNode, SplitNode, nodes_of, upstreams_of
+
+
+class Payloads(StrEnum):
+    """The fate of payloads in a box."""
+
+    DECODED = "decodes payloads"
+    PASSED = "headers only"
+    NONE = ""
+    """Nothing to say: the box reads, merges or writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One step of a plan: ``kind`` (``filter``, ``merge`` …) and ``detail``, its arguments."""
+
+    kind: str
+    detail: str
+    payloads: Payloads = Payloads.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """From one box to another, by their numbers; ``label`` says which half of a split it carries."""
+
+    start: int
+    end: int
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Boxes, what feeds before what is fed, and the arrows between them. The last box is the sink."""
+
+    boxes: tuple[Box, ...]
+    arrows: tuple[Arrow, ...]
+
+
+def graph_of(sink: Node) -> Graph:
+    """The boxes and arrows of a plan: each step once, the halves of a split as two arrows from it."""
+    nodes = [node for node in nodes_of(sink) if not isinstance(node, BranchNode)]
+    at: dict[Node, int] = {node: i for i, node in enumerate(nodes)}
+    arrows = [_arrow(upstream, i, at) for i, node in enumerate(nodes) for upstream in upstreams_of(node)]
+    arrows.append(_arrow(sink, len(nodes), at))
+    return Graph((*map(_box, nodes), Box("output", "")), tuple(arrows))
+
+
+def _arrow(upstream: Node, end: int, at: dict[Node, int]) -> Arrow:
+    if isinstance(upstream, BranchNode):
+        return Arrow(at[upstream.split], end, "selected" if upstream.selected else "rest")
+    return Arrow(at[upstream], end)
+
+
+def _box(node: Node) -> Box:
+    if isinstance(node, SourceNode):
+        return Box("read", node.source.describe())
+    if isinstance(node, MergeNode):
+        return Box("merge", f"of {len(node.upstreams)}")
+    payloads = Payloads.DECODED if decodes(node) else Payloads.PASSED
+    if isinstance(node, SplitNode):
+        return Box("split", node.selection.describe(), payloads)
+    assert isinstance(node, OperatorNode)
+    kind, paren, rest = node.operator.describe().partition("(")
+    return Box(kind, rest.removesuffix(")") if paren else "", payloads)
+
+
+_SWEEPS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Columns of knots, from left to right and in each from top to bottom.
+
+    A knot below the number of boxes is that box, one above a bend of an arrow. ``ways`` has the knots that each arrow
+    goes through, its two boxes included.
+    """
+
+    columns: tuple[tuple[int, ...], ...]
+    ways: tuple[tuple[int, ...], ...]
+
+
+def layers_of(graph: Graph) -> Layers:
+    """Give every box a column and a row, and every arrow its bends."""
+    column = _columns(graph)
+    ways: list[tuple[int, ...]] = []
+    knots = list(column)
+    for arrow in graph.arrows:
+        bends = range(column[arrow.start] + 1, column[arrow.end])
+        first = len(knots)
+        knots.extend(bends)
+        ways.append((arrow.start, *range(first, len(knots)), arrow.end))
+    columns: list[list[int]] = [[] for _ in range(max(knots) + 1)]
+    for knot in _in_order_of_ways(ways, len(knots)):
+        columns[knots[knot]].append(knot)
+    _untangle(columns, ways)
+    return Layers(tuple(map(tuple, columns)), tuple(ways))
+
+
+def _columns(graph: Graph) -> list[int]:
+    """The longest way to each box; what nothing but sources of its own feeds stands right before what it feeds."""
+    column = [0] * len(graph.boxes)
+    for arrow in sorted(graph.arrows, key=lambda a: a.end):
+        column[arrow.end] = max(column[arrow.end], column[arrow.start] + 1)
+    shared = {start for start, count in Counter(arrow.start for arrow in graph.arrows).items() if count > 1}
+    fixed: set[int] = set()
+    for arrow in sorted(graph.arrows, key=lambda a: a.end):
+        if arrow.start in fixed or arrow.start in shared:
+            fixed.add(arrow.end)
+    for box in reversed(range(len(graph.boxes) - 1)):
+        if box not in fixed:
+            column[box] = min(column[a.end] for a in graph.arrows if a.start == box) - 1
+    return column
+
+
+def _in_order_of_ways(ways: Sequence[tuple[int, ...]], count: int) -> list[int]:
+    """Knots as the ways that enter a box, in order, come by them."""
+    order = dict.fromkeys(knot for way in ways for knot in way)
+    return [*order, *(knot for knot in range(count) if knot not in order)]
+
+
+def _untangle(columns: list[list[int]], ways: Sequence[tuple[int, ...]]) -> None:
+    before: dict[int, list[int]] = defaultdict(list)
+    behind: dict[int, list[int]] = defaultdict(list)
+    for way in ways:
+        for a, b in pairwise(way):
+            before[b].append(a)
+            behind[a].append(b)
+    for sweep in range(_SWEEPS):
+        forward = sweep % 2 == 0
+        for at in range(1, len(columns)) if forward else range(len(columns) - 2, -1, -1):
+            neighbours = before if forward else behind
+            beside = columns[at - 1] if forward else columns[at + 1]
+            row = {knot: (i + 0.5) / len(beside) for i, knot in enumerate(beside)}
+            own = {knot: (i + 0.5) / len(columns[at]) for i, knot in enumerate(columns[at])}
+            columns[at].sort(key=lambda knot: _mean([row[n] for n in neighbours[knot]], own[knot]))
+
+
+def _mean(values: Sequence[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise
+
+
+CHARACTER: Final = 7.3
+"""Width of a character of the details' font."""
+
+_PAD: Final = 14.0
+_LINE: Final = 18.0
+_PORT: Final = 18.0
+_GAP_X: Final = 84.0
+_GAP_Y: Final = 22.0
+_BEND: Final = 14.0
+_MARGIN: Final = 24.0
+_NARROWEST: Final = 96.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rectangle:
+    """A box on the page: its upper left corner, width and height."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+Points = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A graph on a page: a place for each box, and for each arrow the points it goes through."""
+
+    places: tuple[Rectangle, ...]
+    lines: tuple[Points, ...]
+    width: float
+    height: float
+
+
+def lines_of(box: Box) -> tuple[str, ...]:
+    """The lines of text in a box, the first its kind."""
+    return tuple(line for line in (box.kind, shortened(box.detail), str(box.payloads)) if line)
+
+
+def picture_of(graph: Graph) -> Picture:
+    """Places for everything: columns beside each other, each centred."""
+    layers = layers_of(graph)
+    count = len(graph.boxes)
+    knots = sum(len(column) for column in layers.columns)
+    ports = _most_arrows(graph)
+    widths = [_width(box) for box in graph.boxes] + [0.0] * (knots - count)
+    heights = [max(_LINE * len(lines_of(box)) + _PAD, _PORT * (ports[i] + 1)) for i, box in enumerate(graph.boxes)] + [
+        _BEND
+    ] * (knots - count)
+    total = max(sum(heights[k] for k in c) + _GAP_Y * (len(c) - 1) for c in layers.columns)
+    placed: dict[int, Rectangle] = {}
+    x = _MARGIN
+    for column in layers.columns:
+        wide = max(widths[k] for k in column)
+        y = _MARGIN + (total - sum(heights[k] for k in column) - _GAP_Y * (len(column) - 1)) / 2
+        for knot in column:
+            own = widths[knot] if knot < count else wide
+            placed[knot] = Rectangle(x + (wide - own) / 2, y, own, heights[knot])
+            y += heights[knot] + _GAP_Y
+        x += wide + _GAP_X
+    places = [placed[knot] for knot in range(knots)]
+    lines = _lines(layers, places)
+    return Picture(tuple(places[:count]), lines, x - _GAP_X + _MARGIN, total + 2 * _MARGIN)
+
+
+def _width(box: Box) -> float:
+    return max(_NARROWEST, 2 * _PAD + CHARACTER * max(width_of(line) for line in lines_of(box)))
+
+
+def _most_arrows(graph: Graph) -> list[int]:
+    """For each box, how many arrows touch the busier of its sides."""
+    starts = [sum(a.start == i for a in graph.arrows) for i in range(len(graph.boxes))]
+    ends = [sum(a.end == i for a in graph.arrows) for i in range(len(graph.boxes))]
+    return [max(pair) for pair in zip(starts, ends, strict=True)]
+
+
+def _lines(layers: Layers, places: Sequence[Rectangle]) -> tuple[Points, ...]:
+    """The points of each arrow: from its port on the right of a box, along its bends, to its port on the left."""
+    leaving: dict[int, list[int]] = defaultdict(list)
+    entering: dict[int, list[int]] = defaultdict(list)
+    for i, way in enumerate(layers.ways):
+        leaving[way[0]].append(i)
+        entering[way[-1]].append(i)
+    for arrows in leaving.values():
+        arrows.sort(key=lambda i: places[layers.ways[i][1]].y)
+    for arrows in entering.values():
+        arrows.sort(key=lambda i: places[layers.ways[i][-2]].y)
+    drawn = []
+    for i, way in enumerate(layers.ways):
+        first, last = places[way[0]], places[way[-1]]
+        points = [(first.x + first.width, _port(first, leaving[way[0]], i))]
+        for knot in way[1:-1]:
+            bend = places[knot]
+            points += [(bend.x, bend.y + bend.height / 2), (bend.x + bend.width, bend.y + bend.height / 2)]
+        points.append((last.x, _port(last, entering[way[-1]], i)))
+        drawn.append(tuple(points))
+    return tuple(drawn)
+
+
+def _port(place: Rectangle, arrows: Sequence[int], arrow: int) -> float:
+    return place.y + place.height * (arrows.index(arrow) + 1) / (len(arrows) + 1)
+
+
+_MOST_COLUMNS: Final = 40
+_JOINER: Final = "\u200d"
+
+
+def shortened(text: str, most: int = _MOST_COLUMNS) -> str:
+    """``text`` on one line of at most ``most`` columns, its middle left out where it is longer.
+
+    >>> shortened("content='/nissan/gps/**'"), shortened("a" * 9 + "b" * 9, 9)
+    ("content='/nissan/gps/**'", 'aaaa…bbbb')
+    """
+    text = printable(" ".join(text.split()))
+    if width_of(text) <= most:
+        return text
+    parts = list(clusters(text))
+    half = (most - 1) // 2
+    return f"{''.join(_fitting(parts, half))}…{''.join(reversed(_fitting(parts[::-1], half)))}"
+
+
+def printable(text: str) -> str:
+    """``text`` without what XML cannot hold or nobody can see."""
+    return "".join(c if c.isprintable() or c == _JOINER else "\ufffd" for c in text)
+
+
+def _fitting(parts: list[str], columns: int) -> list[str]:
+    taken: list[str] = []
+    for part in parts:
+        columns -= width_of(part)
+        if columns < 0:
+            break
+        taken.append(part)
+    return taken

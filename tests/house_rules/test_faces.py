@@ -1,0 +1,47 @@
+"""A package is used by its face: what others need of it is named in its ``__init__``, and nobody imports past that."""
+
+from __future__ import annotations
+
+import pytest
+from source_tree import modules, own_imports
+
+# Packages that are used by their faces alone. Grows until it is all of them.
+FACES = (
+    "engine.cli",
+    "engine.ingest",
+    "engine.inputs",
+    "engine.objects",
+    "engine.optimisation",
+    "engine.pipelines",
+    "engine.reports",
+    "engine.spark",
+    "engine.store",
+    "engine.viewer",
+    "lenses",
+    "readers",
+)
+
+
+def is_within(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def is_own_package(module: str, package: str) -> bool:
+    """Whether a module lies in a package that itself lies in ``package``, and has a face of its own."""
+    return any(
+        is_within(module, name) and path.name == "__init__.py" and name != package and is_within(name, package)
+        for name, path in modules().items()
+        if name == module
+    )
+
+
+@pytest.mark.parametrize("package", FACES)
+def test_nobody_imports_past_a_face(package: str) -> None:
+    past = {
+        f"{name} imports {target}"
+        for name in modules()
+        if not is_within(name, package)
+        for target in own_imports(name)
+        if target.startswith(f"{package}.") and not is_own_package(target, package)
+    }
+    assert not past, f"name it in the __init__ of {package}"

@@ -1,0 +1,92 @@
+"""No module has a global that changes while a task runs: what a task needs lives in what the stage hands down."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+from source_tree import modules, parsed
+
+CHANGING_CALLS = {
+    "add",
+    "append",
+    "appendleft",
+    "clear",
+    "discard",
+    "extend",
+    "insert",
+    "pop",
+    "popitem",
+    "popleft",
+    "remove",
+    "set",
+    "setdefault",
+    "update",
+}
+
+# Globals that change, and why they may. A new one needs as good a reason.
+MAY_CHANGE = {
+    "engine.chunk.tuid": {"_thread"},
+    "engine.execution.by_value": {"_waiting"},
+    "engine.execution.chunk_frames": {"_kept"},
+    "engine.execution.spark_stage": {"_spared"},
+    "engine.faults": {"_here"},  # tests count there how often a point was reached
+    "engine.objects.bucket": {"_forked", "_open"},  # connections, one for each state of the environment
+    "engine.objects.credentials": {"_clients"},
+    "engine.objects.remote_file": {"_threads"},
+    "engine.phases": {"_running"},
+    "engine.rrd.kept_open": {"_held", "_keeping"},
+    "engine.rrd.opening": {"_lock", "_open"},
+    "engine.spark.session": {"_own", "_reading"},  # the one session of a process
+    "lenses.selector.jq_program": {"_running"},
+    "readers.formats": {"_of_suffix", "_rows"},  # the registry, to which programs add rows
+    "readers.mcap.arena": {"_keeping"},
+    "readers.mcap.decoding.cdr_still": {"_kept"},
+    "readers.mcap.decoding.gather": {"_regular"},
+}
+
+
+def globals_of(tree: ast.Module) -> set[str]:
+    """The names that a module binds at its top, by assignment."""
+    names: set[str] = set()
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        names |= {t.id for t in targets if isinstance(t, ast.Name)}
+    return names
+
+
+def functions_of(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def local_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """The names that a function binds itself: its arguments, and what it assigns without saying ``global``."""
+    own = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
+    own |= {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    said = {name for n in ast.walk(function) if isinstance(n, ast.Global) for name in n.names}
+    return own - said
+
+
+def changed_by(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """The names, not the function's own, that it binds anew or whose values it changes."""
+    changed = {name for n in ast.walk(function) if isinstance(n, ast.Global) for name in n.names}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+            value: ast.expr = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING_CALLS:
+            value = node.func.value
+        else:
+            continue
+        if isinstance(value, ast.Name):
+            changed.add(value.id)
+    return changed - local_names(function)
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_globals_stay_as_they_are(name: str) -> None:
+    tree = parsed(modules()[name])
+    changing = {one for function in functions_of(tree) for one in changed_by(function)} & globals_of(tree)
+    assert changing <= MAY_CHANGE.get(name, set()), "keep it in an object that is handed down"

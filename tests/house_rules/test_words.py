@@ -1,0 +1,96 @@
+"""Names mean one thing, and docstrings say what comes back rather than ask."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+import pytest
+from source_tree import modules, parsed
+
+QUESTIONS = ("How", "What", "Where", "Which")
+
+# Where the docstrings begin with a verb, or with the noun of what is returned. Grows until it is the three folders.
+STATED = (
+    "engine.bounded",
+    "engine.chunk",
+    "engine.cli",
+    "engine.errors",
+    "engine.failing",
+    "engine.faults",
+    "engine.ingest",
+    "engine.inputs",
+    "engine.lazy_names",
+    "engine.limits",
+    "engine.locations",
+    "engine.objects",
+    "engine.phases",
+    "engine.pipelines",
+    "engine.reports",
+    "engine.stream.drawing",
+    "engine.units",
+    "engine.viewer",
+    "lenses",
+)
+
+# Class names of which the tree has more than one, for different things. Shrinks until there is none.
+SHARED_CLASS_NAMES = {
+    "Alike",
+    "Block",
+    "ChunkEntry",
+    "Columns",
+    "Cursor",
+    "Encoding",
+    "EntityReport",
+    "Entry",
+    "Field",
+    "Footer",
+    "Format",
+    "Found",
+    "Group",
+    "Groups",
+    "Job",
+    "Kind",
+    "Layout",
+    "Leaf",
+    "Map",
+    "MisfitError",
+    "Outcome",
+    "Output",
+    "Packed",
+    "Pipeline",
+    "Place",
+    "Raw",
+    "Rows",
+    "Schema",
+    "Source",
+    "Struct",
+    "Survey",
+}
+
+
+def begins_with_question(text: str) -> bool:
+    return text.split(maxsplit=1)[0].rstrip(",:") in QUESTIONS
+
+
+def public_classes() -> dict[str, list[str]]:
+    """Every public class name at the top of a module, with the modules that define it."""
+    homes: dict[str, list[str]] = defaultdict(list)
+    for name, path in modules().items():
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(name)
+    return homes
+
+
+@pytest.mark.parametrize("name", [m for m in sorted(modules()) if f"{m}.".startswith(tuple(f"{s}." for s in STATED))])
+def test_docstrings_state(name: str) -> None:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = [ast.get_docstring(n) for n in ast.walk(parsed(modules()[name])) if isinstance(n, kinds)]
+    asking = [text.splitlines()[0] for text in texts if text and begins_with_question(text)]
+    assert not asking, "begin with a verb, or with the noun of what is returned"
+
+
+def test_a_class_name_means_one_thing() -> None:
+    shared = {name: homes for name, homes in public_classes().items() if len(homes) > 1}
+    assert shared.keys() <= SHARED_CLASS_NAMES, {n: h for n, h in shared.items() if n not in SHARED_CLASS_NAMES}
