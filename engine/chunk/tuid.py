@@ -94,7 +94,7 @@ class _ByClock:
 
 @dataclass(frozen=True, slots=True)
 class Minting:
-    """What gives ids in a task's context."""
+    """The source of ids in a task's context."""
 
     minter: Minter
 

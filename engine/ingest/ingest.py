@@ -30,7 +30,7 @@ from .files import IngestListener, Listeners
 from .landing import Landing, Lister
 from .landing_log import LandingLog
 from .quarantine import FileQuarantine
-from .query import IngestQuery, Parts
+from .query import IngestParts, IngestQuery
 from .upkeep import Upkeep
 
 MAX_FILES: Final = 256
@@ -208,7 +208,7 @@ class Ingest:
                 rrds=places.rrds,
                 replace_same_id=self._replace_same_id,
             )
-            parts = Parts(
+            parts = IngestParts(
                 query_id=identity.query_id,
                 source=str(places.source),
                 home=places.home,

@@ -34,7 +34,7 @@ _PATIENCE: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Parts:
+class IngestParts:
     """The parts that an ingestion is made of."""
 
     query_id: str
@@ -55,7 +55,7 @@ class Parts:
 class IngestQuery:
     """A running ingestion, made by :meth:`Ingest.start`. May be used by several threads."""
 
-    def __init__(self, parts: Parts, *, once: bool, every: float) -> None:
+    def __init__(self, parts: IngestParts, *, once: bool, every: float) -> None:
         self._parts = parts
         self._once = once
         self._every = every

@@ -27,7 +27,6 @@ CHANGING_CALLS = {
 
 # Globals that change, and why they may. A new one needs as good a reason.
 MAY_CHANGE = {
-    "engine.chunk.tuid": {"_thread"},
     "engine.execution.by_value": {"_waiting"},
     "engine.execution.chunk_frames": {"_kept"},
     "engine.execution.spark_stage": {"_spared"},
@@ -35,13 +34,12 @@ MAY_CHANGE = {
     "engine.objects.bucket": {"_forked", "_open"},  # connections, one for each state of the environment
     "engine.objects.credentials": {"_clients"},
     "engine.objects.remote_file": {"_threads"},
-    "engine.phases": {"_running"},
-    "engine.rrd.kept_open": {"_held", "_keeping"},
+    "engine.rrd.kept_open": {"_held"},
     "engine.rrd.opening": {"_lock", "_open"},
     "engine.spark.session": {"_own", "_reading"},  # the one session of a process
+    "engine.task_context": {"_thread"},  # the context that the stage enters
     "lenses.selector.jq_program": {"_running"},
     "readers.formats": {"_of_suffix", "_rows"},  # the registry, to which programs add rows
-    "readers.mcap.arena": {"_keeping"},
     "readers.mcap.decoding.cdr_still": {"_kept"},
     "readers.mcap.decoding.gather": {"_regular"},
 }
