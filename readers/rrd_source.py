@@ -27,7 +27,7 @@ from ..engine.rrd import (
     divided,
     says_all,
 )
-from ..engine.rrd.kept_open import HeldFile
+from ..engine.rrd.open_files import HeldFile
 from ..engine.stream import Fate, Outline, Split
 
 _PASSED_BYTES: Final = 256 * MIB

@@ -18,7 +18,7 @@ from ..chunk import Chunk
 from ..failing import writing
 from ..limits import SPLIT_BYTES
 from ..rrd import ChunkEntry, MessageWriter, StoreEntry, VerifiedPayload
-from ..rrd.opening import open_positional
+from ..rrd.open_files import open_positional
 from .chunk_rows import entries_from_stream, entries_to_stream
 from .part import RrdParts
 from .sink import run_work

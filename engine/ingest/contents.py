@@ -19,7 +19,7 @@ from ..locations import located
 from ..objects import ObjectUrl, bucket_of
 from ..recordings import RecordingEntry
 from ..recordings.entries import Key, LiveEntries
-from ..rrd.opening import open_positional
+from ..rrd.open_files import open_positional
 from .files import LandedFile
 
 _WINDOW: Final = 4 * MIB

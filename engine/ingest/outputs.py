@@ -19,7 +19,7 @@ from ..optimisation import EntityWork, FoundChunks, InFile, OptimizationProfile,
 from ..recordings import RecordingEntry
 from ..recordings.entries import LiveEntries
 from ..rrd import RrdFile, StoreEntry
-from ..rrd.opening import NEVER_CHANGES
+from ..rrd.open_files import NEVER_CHANGES
 from .files import LandedFile
 
 

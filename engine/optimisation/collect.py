@@ -24,7 +24,7 @@ from ..execution.staging import Staging
 from ..execution.work import Task, Work
 from ..limits import SPLIT_BYTES
 from ..rrd import FilePassage, Passage, StoreEntry, VerifiedPassage
-from ..rrd.opening import NEVER_CHANGES
+from ..rrd.open_files import NEVER_CHANGES
 from .entities import EntityWork, FoundChunks, InFile, InStore
 from .passes import optimised
 from .profile import OptimizationProfile

@@ -11,7 +11,7 @@ from ..execution.chunk_rows import SCHEMA, PartChunk, RowWriter, parse_rows
 from ..execution.folders import Folder
 from ..rrd import StoreEntry
 from ..rrd.digest import VerifiedPayload, check_digest
-from ..rrd.opening import NEVER_CHANGES
+from ..rrd.open_files import NEVER_CHANGES
 
 MANIFEST_ERRORS = (OSError, pa.ArrowException, ValueError, TypeError, KeyError)
 """What reading a damaged manifest may raise."""

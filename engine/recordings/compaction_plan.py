@@ -8,7 +8,7 @@ from typing import Final
 
 from ..errors import ReadError
 from ..rrd.framing import MESSAGE_HEADER_SIZE, STREAM_FOOTER_SIZE, STREAM_HEADER_SIZE, parse_stream_footer
-from ..rrd.opening import NEVER_CHANGES, open_positional
+from ..rrd.open_files import NEVER_CHANGES, open_positional
 from .chunk_manifest import MANIFEST_ERRORS, bytes_by_part
 from .entries import LiveEntries, RecordingEntry
 from .folder import RecordingsFolder

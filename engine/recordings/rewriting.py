@@ -22,7 +22,7 @@ from ..optimisation import ByReference, EntityWork, OptimizationProfile, Setting
 from ..rrd import StoreEntry
 from ..rrd.arrow_message import store_field
 from ..rrd.digest import damaged, digest_of, message_digest
-from ..rrd.opening import NEVER_CHANGES, open_positional
+from ..rrd.open_files import NEVER_CHANGES, open_positional
 from .chunk_manifest import MANIFEST_ERRORS, manifest_bytes, parse_manifest
 from .entries import Key, RecordingEntry
 from .folder import RecordingsFolder

@@ -5,11 +5,11 @@ from .digest import VerifiedPayload
 from .encoded_payload import EncodedPayload, FramedPayload
 from .entry import ChunkEntry
 from .file import RrdFile
-from .kept_open import OpenFiles, keeping_open
 from .listing import Listed
 from .manifest_build import build_manifest
 from .manifest_table import ManifestTable
 from .message_writer import MessageWriter
+from .open_files import OpenFiles, keeping_open
 from .passage import FilePassage, Passage, PassedRun, divided, says_all
 from .recovery import RecoveringFile, RecoveryReport
 from .store_entry import StoreEntry

@@ -18,8 +18,7 @@ from ..chunk.arrow_types import alike
 from ..chunk.data import ChunkData
 from ..task_context import lasting
 from .arrow_ipc import Compression, check_size, encode_batch, has_dictionary, stream_pieces
-from .compressing import LEAST, compress_pieces
-from .lz4_block import compress
+from .compression import LEAST, compress, compress_pieces
 
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _ID_DIGITS: Final = 32

@@ -11,8 +11,8 @@ from . import messages
 from .arrow_message import locate
 from .encoded_payload import FramedPayload
 from .framing import MessageKind
-from .kept_open import HeldFile
 from .messages import SetStoreInfo
+from .open_files import HeldFile
 from .positional import PositionalFile
 from .scan import Message, scan
 from .store_entry import StoreEntry, StoreKey, from_message, key_of

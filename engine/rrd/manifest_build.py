@@ -17,9 +17,9 @@ from ..limits import MAX_CHUNK_UNCOMPRESSED, MAX_FOOTER, MIB
 from .arrow_ipc import Compression
 from .chunk_columns import Cells, ChunkColumns, UnionComponent, columns_of_entries
 from .column_names import END, FIXED, HAS_STATIC_DATA, NUM_ROWS, ROW_ID, START, STATIC_INDEX, column_name, sorbet_name
+from .compression import compress
 from .digest import digests_to_bytes
 from .entry import ChunkEntry
-from .lz4_block import compress
 from .messages import ENCODER_VERSION_V0, RrdManifest
 from .store_entry import StoreEntry
 

@@ -17,9 +17,8 @@ from .chunk_encoding import Piece, encode_chunk
 from .encoded_payload import EncodedPayload, RrdPayload
 from .entry import ChunkEntry
 from .framing import MESSAGE_HEADER_SIZE, MessageKind, message_header
-from .kept_open import HeldFile
 from .message_copy import MessageCopier
-from .opening import open_positional
+from .open_files import HeldFile, open_positional
 from .output import Output
 from .positional import PositionalFile
 from .store_entry import StoreEntry

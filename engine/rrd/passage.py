@@ -17,7 +17,7 @@ from .listing import Listed
 from .manifest_table import ManifestTable, Numbers
 from .message_copy import MessageCopier
 from .message_layout import lie_as_listed
-from .opening import open_positional
+from .open_files import open_positional
 from .positional import PositionalFile
 from .store_entry import StoreEntry
 from .taken_columns import columns_of_table

@@ -10,9 +10,8 @@ from ..chunk.chunk import Chunk
 from ..errors import ReadError
 from ..objects import is_url
 from .framing import STREAM_HEADER_SIZE, MessageKind, parse_stream_header
-from .kept_open import held_file
 from .legacy import announced_by, decoded_chunk, store_of
-from .opening import open_positional
+from .open_files import held_file, open_positional
 from .positional import GROWING, PositionalFile
 from .scan import Message, message_at
 from .store_entry import StoreEntry, StoreKey

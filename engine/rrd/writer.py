@@ -19,7 +19,7 @@ from .framing import WRITTEN_VERSION, MessageKind, message_header, stream_footer
 from .manifest_build import manifest_of
 from .message_writer import MessageWriter
 from .messages import SOURCE_OTHER, RrdFooter, SetStoreInfo, tuid_message
-from .opening import NEVER_CHANGES, open_positional
+from .open_files import NEVER_CHANGES, open_positional
 from .output import Output
 from .store_entry import StoreEntry
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentDescriptor, TimeColumn, sorbet, tuid
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.rrd import Compression, RrdFile, chunk_decoding, encode_batch, keeping_open, kept_open
+from chunkmill.engine.rrd import Compression, RrdFile, encode_batch, encoded_payload, keeping_open, open_files
 from chunkmill.engine.rrd.arrow_ipc import decode_batch, decompress
 from chunkmill.engine.rrd.arrow_message import message_head, message_tail
-from chunkmill.engine.rrd.chunk_decoding import decode_chunk
 from chunkmill.engine.rrd.chunk_encoding import Encoded, encode_chunk
+from chunkmill.engine.rrd.encoded_payload import decode_chunk
 from chunkmill.engine.rrd.messages import ENCODING_ARROW_IPC, ArrowMsg, tuid_message
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -102,7 +102,7 @@ def test_a_known_schema_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> No
 
     streams = [stream_of(Chunk.from_data(scalars("/known").data.with_new_id())) for _ in range(2)]
     first = decode_chunk(streams[0], **WHERE)
-    monkeypatch.setattr(chunk_decoding, "decode_batch", explode)
+    monkeypatch.setattr(encoded_payload, "decode_batch", explode)
     second = decode_chunk(streams[1], **WHERE)
     assert first.chunk_id != second.chunk_id
     assert first.components == second.components
@@ -155,9 +155,9 @@ def test_a_file_stays_open_from_chunk_to_chunk(tmp_path: Path, monkeypatch: pyte
     chunks = [scalars(start=i) for i in range(5)] + [image()] + [scalars(start=i) for i in range(5)]
     path = write_rrd(tmp_path / "a.rrd", chunks)
     opened: list[str] = []
-    begin = kept_open.KeptFile.__init__
+    begin = open_files.KeptFile.__init__
     monkeypatch.setattr(
-        kept_open.KeptFile, "__init__", lambda self, p, *more: (opened.append(p), begin(self, p, *more))[1]
+        open_files.KeptFile, "__init__", lambda self, p, *more: (opened.append(p), begin(self, p, *more))[1]
     )
     before = len(list(Path("/proc/self/fd").iterdir()))
     with keeping_open():

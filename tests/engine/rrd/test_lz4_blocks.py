@@ -5,8 +5,8 @@ from __future__ import annotations
 import lz4.block
 import numpy as np
 import pytest
-from chunkmill.engine.rrd import lz4_block
-from chunkmill.engine.rrd.lz4_block import BlockBuilder, compress_stretch
+from chunkmill.engine.rrd import compression
+from chunkmill.engine.rrd.compression import BlockBuilder, compress_stretch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,7 +103,7 @@ def test_a_count_whose_end_looks_like_the_beginning_of_another(monkeypatch: pyte
     """The last byte of the count of 255 literals is that with which the count of 254 begins, if they begin with 239."""
     literals = bytes((239,)) + NOISE[1 : 255 + 255 * full]
     block = bytes(20) + bytes((0xF0, *[255] * full, 240)) + literals
-    monkeypatch.setattr(lz4_block.lz4.block, "compress", lambda *_, **__: block)
+    monkeypatch.setattr(compression.lz4.block, "compress", lambda *_, **__: block)
     stretch = compress_stretch(memoryview(bytes(1000) + literals))
     assert stretch is None or bytes(stretch.last) == literals
 
@@ -111,7 +111,7 @@ def test_a_count_whose_end_looks_like_the_beginning_of_another(monkeypatch: pyte
 def test_literals_that_look_like_their_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte less is compressed, and another: none of them tells where the literals begin."""
     tail = bytes((0xF0, 1)) + NOISE[:15] + bytes((0x50,)) + NOISE[:5]
-    monkeypatch.setattr(lz4_block, "_CUTS", 1)
+    monkeypatch.setattr(compression, "_CUTS", 1)
     assert compress_stretch(memoryview(bytes(1000) + tail)) is None
     monkeypatch.undo()
     check([(bytes(1000) + tail, True), (NOISE[:99], False)])

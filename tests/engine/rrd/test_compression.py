@@ -14,7 +14,7 @@ from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.rrd import Compression, RrdFile, RrdWriter, encode_batch
 from chunkmill.engine.rrd.arrow_ipc import stream_pieces
 from chunkmill.engine.rrd.chunk_encoding import Encoded, encode_chunk
-from chunkmill.engine.rrd.compressing import GAIN, LEAST, compress_pieces
+from chunkmill.engine.rrd.compression import GAIN, LEAST, compress_pieces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rrd_bytes import STORE, content, write_rrd
