@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from source_tree import modules, own_imports
+from source_tree import REPOSITORY, modules, own_imports
 
 # Packages that are used by their faces alone. Grows until it is all of them.
 FACES = (
@@ -45,3 +45,9 @@ def test_nobody_imports_past_a_face(package: str) -> None:
         if target.startswith(f"{package}.") and not is_own_package(target, package)
     }
     assert not past, f"name it in the __init__ of {package}"
+
+
+def test_every_package_is_in_the_architecture_page() -> None:
+    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    packages = [name.replace(".", "/") for name, path in modules().items() if path.name == "__init__.py"]
+    assert not [package for package in packages if package not in page]

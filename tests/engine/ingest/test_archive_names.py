@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from chunkmill.engine.ingest.contents import file_at
 from chunkmill.engine.ingest.disposal import Disposal, Occupancy, SourceDone, find_name, numbered
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
@@ -25,6 +25,7 @@ class Names:
         return Occupancy.TAKEN if name in self.taken else Occupancy.OURS if name in self.ours else Occupancy.FREE
 
 
+@settings(deadline=None)  # some are of a thousand names
 @given(st.integers(0, 3000))
 def test_the_next_number_is_found_by_few_looks(there: int) -> None:
     names = Names({numbered("drive.mcap", i + 1) for i in range(there)})
