@@ -18,11 +18,11 @@ from ..engine.limits import MIB, SPLIT_BYTES
 from ..engine.objects import is_url
 from ..engine.rrd import (
     ChunkEntry,
-    FilePassage,
+    FileRun,
     ManifestTable,
-    PassedRun,
     RecoveringFile,
     RrdFile,
+    RunRows,
     StoreEntry,
     divided,
     says_all,
@@ -41,12 +41,13 @@ class RrdSplit(Split):
     """Chunks of a store: some rows or entries of its manifest, or all by scanning.
 
     ``version`` is that of the file when it was divided: what is read must still be it. ``held`` keeps
-    it open in the process that divided it.
+    it open in the process that divided it. Of one that ``is_run`` nothing is looked into.
     """
 
     listed: ManifestTable | tuple[ChunkEntry, ...] | None
     version: str | None = None
     held: HeldFile | None = field(default=None, compare=False, repr=False)
+    is_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class RrdSource:
             for label, run in zip(self._labels(len(runs)), runs, strict=True)
         ]
 
-    def passing(self, fate: Callable[[Outline], Fate]) -> Sequence[RrdSplit] | None:
+    def run_splits(self, fate: Callable[[Outline], Fate]) -> Sequence[RrdSplit] | None:
         """Splits of the chunks that are passed on, undecoded.
 
         None where some are looked into, where the file has no footer that says all of them, and for an object in a
@@ -109,25 +110,22 @@ class RrdSource:
         if bool(np.any(fates == Fate.LOOKED_INTO.value)):
             return None
         table = table.take(np.flatnonzero(fates == Fate.PASSED_ON.value))
-        return self._of_tables(divided(table, _PASSED_BYTES), file) if says_all(table) else None
+        return self._of_tables(divided(table, _PASSED_BYTES), file, is_run=True) if says_all(table) else None
 
-    def passage(self, split: RrdSplit) -> FilePassage | None:
-        """The messages of a split that :meth:`passing` gave."""
-        table = split.listed
-        return FilePassage(table, self.store, self.path, split.version) if isinstance(table, ManifestTable) else None
-
-    def passed_whole(self, split: RrdSplit, fate: Callable[[Outline], Fate]) -> FilePassage | None:
+    def whole_run(self, split: RrdSplit, fate: Callable[[Outline], Fate]) -> FileRun | None:
         """The messages of any split that are passed on, where none is looked into."""
         table = split.listed
         if not isinstance(table, ManifestTable) or is_url(self.path):
             return None
+        if split.is_run:
+            return FileRun(table, self.store, self.path, split.version)
         fates = _fates(table, fate)
         if bool(np.any(fates == Fate.LOOKED_INTO.value)):
             return None
         table = table.take(np.flatnonzero(fates == Fate.PASSED_ON.value))
-        return FilePassage(table, self.store, self.path, split.version) if len(table) and says_all(table) else None
+        return FileRun(table, self.store, self.path, split.version) if len(table) and says_all(table) else None
 
-    def pieces(self, split: RrdSplit, fate: Callable[[Outline], Fate]) -> Iterator[PassedRun | Iterator[Chunk]]:
+    def pieces(self, split: RrdSplit, fate: Callable[[Outline], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
         """A split in runs: messages that are passed on as they lie in the file, and chunks that are looked into."""
         table = split.listed
         if not isinstance(table, ManifestTable) or is_url(self.path):
@@ -136,8 +134,8 @@ class RrdSource:
         fates = _fates(table, fate)
         rows = np.flatnonzero(fates != Fate.LEFT_OUT.value)
         is_passed = fates[rows] == Fate.PASSED_ON.value
-        passage = FilePassage(table.take(rows[is_passed]), self.store, self.path, split.version)
-        if not (len(passage.table) and says_all(passage.table) and passage.lies_as_listed()):
+        run = FileRun(table.take(rows[is_passed]), self.store, self.path, split.version)
+        if not (len(run.table) and says_all(run.table) and run.lies_as_listed()):
             yield self.read(split)
             return
         entries = table.take(rows[~is_passed]).entries()
@@ -146,7 +144,7 @@ class RrdSource:
         before = np.concatenate([[0], np.cumsum(is_passed)]).tolist()
         for start, stop in itertools.pairwise(bounds):
             if is_passed[start]:
-                yield PassedRun(passage, before[start], before[stop])
+                yield RunRows(run, before[start], before[stop])
             else:
                 yield file.chunks(self.store, entries[start - before[start] : stop - before[stop]])
 
@@ -157,10 +155,10 @@ class RrdSource:
             if self.wanted is None or self.wanted(chunk.entity_path):
                 yield chunk
 
-    def _of_tables(self, tables: Sequence[ManifestTable], file: RrdFile) -> list[RrdSplit]:
+    def _of_tables(self, tables: Sequence[ManifestTable], file: RrdFile, *, is_run: bool = False) -> list[RrdSplit]:
         labels = self._labels(len(tables))
         return [
-            RrdSplit(label, int(table.sizes.sum()), table, file.content_version, file.held)
+            RrdSplit(label, int(table.sizes.sum()), table, file.content_version, file.held, is_run)
             for label, table in zip(labels, tables, strict=True)
         ]
 

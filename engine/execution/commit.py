@@ -10,11 +10,10 @@ from ..failing import writing
 from ..faults import reach
 from ..locations import Location
 from ..objects import ObjectUrl
-from ..rrd import FilePassage, RrdWriter, StoreEntry
+from ..rrd import FileRun, RrdWriter, StoreEntry
 from .chunk_rows import PartChunk
+from .extents import Extent, Regions, lying_in_place
 from .folders import OPEN_SUFFIX, Folder, NewFile, replace_file, sync_folder
-from .passing import PassedPart, Regions
-from .placed import PlacedPart, lying_in_place, placed_parts
 from .shards import Shard, numbered_names, write_shards
 from .staging import Staging
 from .stitching import Stitcher
@@ -43,39 +42,40 @@ class RrdCommit:
         writer = self._begin()
         return None if writer is None else Regions.of(_BEGUN, writer.position, sizes)
 
-    def follow(self, passages: Sequence[tuple[FilePassage | None, StoreEntry]]) -> bool:
+    def follow(self, runs: Sequence[tuple[FileRun | None, StoreEntry]]) -> bool:
         """Begin the file now, and bring parts into it while other tasks run. False in an object store: nothing is done.
 
-        For each task, what it passes on from where it lies, if it does just that, and the store of its chunks.
+        For each task, all that it gives, if nothing looks into it, and the store of its chunks.
         """
         writer = self._begin()
         if writer is None:
             return False
         folder = self._staging.local
-        self._stitcher = Stitcher(folder, folder / _BEGUN, writer.position, passages)
+        self._stitcher = Stitcher(folder, folder / _BEGUN, writer.position, runs)
         return True
 
-    def finish(
-        self, store_of_task: Sequence[StoreEntry], chunks: Sequence[PartChunk], passed: Sequence[PassedPart]
-    ) -> int:
-        """Bring everything together, in order; the file then appears. Gives its size in bytes.
+    def finish(self, stores: Sequence[StoreEntry], extents: Sequence[Extent]) -> int:
+        """Bring extents together, in their order; the file then appears. Gives its size in bytes.
+
+        ``stores`` are those of the tasks.
 
         What lies in the file already stays there if it is in order: tasks wrote into their regions, or their parts were
         brought there meanwhile. Where it is not (a task was tried twice, and the part that counts is not the one that
         was taken), all is stitched into another file. Bytes are copied by the kernel, or inside the store. The footer
-        is made from chunk rows, and from the footers of what was passed on.
+        is made from what is known of their chunks.
         """
         stitched = self._stitcher.stop() if self._stitcher is not None else []
-        parts = placed_parts(store_of_task, chunks, passed, {part.part: part for part in stitched}, _BEGUN)
+        there = {part: (start, size) for part, start, size in stitched}
+        parts = [part.at(_BEGUN, *there[part.file]) if part.file in there else part for part in extents]
         with writing(str(self._destination)):
             whole, writer, name, in_place = self._continued(parts) or self._anew()
             try:
                 if not isinstance(self._destination, ObjectUrl):
-                    parts, in_place = self._brought(parts, in_place, name, writer.position), len(parts)
+                    parts, in_place = self._brought(stores, parts, in_place, name, writer.position), len(parts)
                 for part in parts[:in_place]:
-                    part.adopt(writer)
+                    part.adopt(writer, stores[part.task])
                 for part in parts[in_place:]:
-                    part.append(writer, self._staging.folder)
+                    part.append(writer, stores[part.task], self._staging.folder)
                 writer.finish()
                 reach("rrd.write", getattr(whole.file, "name", None))
                 whole.finish()
@@ -94,7 +94,9 @@ class RrdCommit:
             replace_file(self._staging.local / part, self._destination)
             reach("rrd.rename")
 
-    def _brought(self, parts: Sequence[PlacedPart], in_place: int, name: str, start: int) -> list[PlacedPart]:
+    def _brought(
+        self, stores: Sequence[StoreEntry], parts: Sequence[Extent], in_place: int, name: str, start: int
+    ) -> list[Extent]:
         """The parts as they lie in the file ``name``: those not in place are copied there.
 
         One after the other: file systems let one write at a time into a file.
@@ -103,7 +105,7 @@ class RrdCommit:
         there = list(parts[:in_place])
         end = start + sum(part.size or 0 for part in there)
         for part in parts[in_place:]:
-            there.append(part.brought(folder, file, end, str(self._destination)))
+            there.append(part.copied(stores[part.task], folder, file, end, str(self._destination)))
             end += there[-1].size or 0
         return there
 
@@ -124,7 +126,7 @@ class RrdCommit:
         self._begun = whole, writer
         return writer
 
-    def _continued(self, parts: Sequence[PlacedPart]) -> _Target | None:
+    def _continued(self, parts: Sequence[Extent]) -> _Target | None:
         """The file that was begun, if what lies in it may stay; nothing lies behind that then."""
         if self._begun is None:
             return None

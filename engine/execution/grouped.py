@@ -10,9 +10,9 @@ from ..errors import PipelineError, SessionError, SessionStartError
 from ..locations import Location
 from ..rrd import StoreEntry
 from .chunk_rows import PartChunk
+from .extents import RunPlaces
 from .joined import JoinedWork
 from .part import RrdParts
-from .passing import Passing
 from .quarantine import settle
 from .reporting import Ran
 from .rrd_sink import whole_name
@@ -45,7 +45,7 @@ class GroupedStage:
         destination: str,
         *,
         digests: bool = False,
-        passing: Passing | None = None,
+        runs: RunPlaces | None = None,
         destinations: Sequence[Location] = (),
     ) -> None:
         self._groups = len(groups)
@@ -61,7 +61,7 @@ class GroupedStage:
             self.stores,
             destination,
             digests,
-            passing=passing,
+            runs=runs,
             whole=tuple(names[owner] for owner in self._owners) if names else (),
         )
 
@@ -84,7 +84,7 @@ class GroupedStage:
         groups = [Ran([], [], [], []) for _ in range(self._groups)]
         for task in ran.tasks:
             groups[self._owners[task.index]].tasks.append(task)
-        for name in ("chunks", "notes", "passed"):
+        for name in ("chunks", "notes", "listed"):
             for item in getattr(ran, name):
                 getattr(groups[self._owners[item.task]], name).append(item)
         return groups

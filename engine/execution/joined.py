@@ -8,10 +8,9 @@ from itertools import accumulate, chain
 
 from ..chunk import Chunk
 from ..chunk.tuid import Minter, RunIds
-from ..rrd import Passage, PassedRun
+from ..rrd import Run
 from .packed import Packed
-from .passing import passage_of, pieces_of
-from .work import Task, Work
+from .work import Piece, Task, Work, pieces_of, whole_run_of
 
 
 class JoinedWork:
@@ -46,13 +45,13 @@ class JoinedWork:
         """The ids of what is made of the chunks."""
         return self._works[-1].later
 
-    def passage(self, index: int) -> Passage | None:
-        """What one task passes on, where that is all that it does."""
+    def whole_run(self, index: int) -> Run | None:
+        """All that one task gives, where nothing looks into it."""
         at = self.work_of(index)
-        return passage_of(self._works[at], index - (self._ends[at - 1] if at else 0))
+        return whole_run_of(self._works[at], index - (self._ends[at - 1] if at else 0))
 
-    def pieces(self, index: int) -> Iterator[Chunk | PassedRun]:
-        """What comes of one task, in order, with what it only passes on in runs."""
+    def pieces(self, index: int) -> Iterator[Piece]:
+        """What comes of one task, in order."""
         at = self.work_of(index)
         return pieces_of(self._works[at], index - (self._ends[at - 1] if at else 0))
 

@@ -13,10 +13,10 @@ from ..reports import RunReport
 from ..rrd import StoreEntry
 from .choice import executor_name
 from .commit import RrdCommit
+from .extents import RunPlaces
 from .folders import Folder
 from .grouped import STAGE_BYTES, STAGE_TASKS, GroupedStage
 from .joined import JoinedWork
-from .passing import Passing
 from .reporting import Ran, RunStart
 from .rrd_sink import check_destination, commit_ran
 from .sink import finished_report
@@ -104,7 +104,7 @@ def _run(stage: Sequence[tuple[int, Recording]], folder: Location, options: RunO
             [r.outputs for _, r in stage],
             staging,
             str(folder),
-            passing=Passing(),
+            runs=RunPlaces(),
             destinations=[r.destination for _, r in stage],
         )
         failures: list[tuple[tuple[int, Recording], SessionError]] = []

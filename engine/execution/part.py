@@ -8,28 +8,27 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ..chunk import Chunk
 from ..failing import writing
 from ..faults import reach
 from ..phases import ENCODE, WRITE, Clock, phase
 from ..rrd import (
     ChunkEntry,
     MessageWriter,
-    Passage,
-    PassedRun,
     RrdWriter,
+    Run,
+    RunRows,
     StoreEntry,
     WrittenChunks,
     WrittenListing,
 )
 from ..task_context import current
+from .extents import RunPlaces
 from .folders import NewFile
-from .passing import Passing, passage_of, task_counts
 from .sink import Part, Parts
 from .small_chunks import SMALL_RESULT, SmallChunkWriter
 from .stage import TaskRun
 from .staging import PART_SUFFIX
-from .work import Work
+from .work import Piece, Work, whole_run_of
 
 _MOST_LISTED: Final = 1 << 16
 _MOST_QUICK: Final = 1 << 15
@@ -40,10 +39,10 @@ _MOST_QUICK: Final = 1 << 15
 class RrdParts(Parts):
     """Parts of RRDs: messages that a commit brings together with others, or whole files.
 
-    ``stores`` has one entry for each task of the work. With ``digests`` every chunk is given
-    one, though it be read for it, and a row of its own.
-    With ``passing``, tasks that only pass messages on copy them as a whole, and where a footer can say all there is to
-    say of the chunks of a task, one row does it for all of them.
+    ``stores`` has one entry for each task of the work. With ``digests`` every chunk is given one, though it be read
+    for it, and a row of its own.
+    With ``runs``, tasks that give nothing but untouched messages copy them as a whole, and where a footer can say all
+    there is to say of the chunks of a task, one row does it for all of them.
     With ``small``, chunks that are hardly more than a header go into the part many in one batch, not as messages.
     ``whole``, one for each task, names the file that is to be the part of a task alone, which is a whole RRD then.
     """
@@ -51,7 +50,7 @@ class RrdParts(Parts):
     stores: tuple[StoreEntry, ...]
     destination: str
     digests: bool = False
-    passing: Passing | None = None
+    runs: RunPlaces | None = None
     whole: tuple[str, ...] = ()
     small: bool = False
 
@@ -65,27 +64,27 @@ class RrdParts(Parts):
             new.discard()
             raise
 
-    def adopt(self, task: TaskRun, passage: Passage) -> dict[str, Any] | None:
-        """Pass messages on as a whole."""
-        if self.passing is None:
+    def adopt(self, task: TaskRun, run: Run) -> dict[str, Any] | None:
+        """Bring the messages to their place."""
+        if self.runs is None:
             return None
         store = self.stores[task.index]
-        place = self.passing.run(task.index, passage, store, task.folder, task.name + PART_SUFFIX, self.destination)
+        place = self.runs.bring(task.index, run, store, task.folder, task.name + PART_SUFFIX, self.destination)
         if place is None:
             return None
-        current().own(Clock).sizes_in = passage.table.sizes.tolist()
-        return {**task_counts(passage, store), "passed_to": place}
+        current().own(Clock).sizes_in = run.table.sizes.tolist()
+        return {"chunks": run.chunks, "rows": run.rows, "bytes": place["size"], "extent": place}
 
     def quick_tasks(self, work: Work) -> Sequence[int]:
-        """The tasks whose messages stay at their source, or are copied by the kernel into their region.
+        """The tasks whose messages stay at their source, or are copied into their region by the kernel.
 
         A worker that is asked for it takes 10 to 20 ms, and the first of them 0.1 to 0.2 s, as long as to copy 400 MB
         (``benchmarks/bench_rrd.py``).
         """
-        if self.passing is None or not self.passing.is_done_by_driver:
+        if self.runs is None or not self.runs.is_quick:
             return ()
-        passages = {i: p for i in range(len(self.stores)) if (p := passage_of(work, i)) is not None}
-        return () if sum(p.chunks for p in passages.values()) > _MOST_QUICK else list(passages)
+        runs = {i: run for i in range(len(self.stores)) if (run := whole_run_of(work, i)) is not None}
+        return () if sum(run.chunks for run in runs.values()) > _MOST_QUICK else list(runs)
 
 
 class _RrdPart(Part):
@@ -109,11 +108,11 @@ class _RrdPart(Part):
         self._written = WrittenChunks(store)
         self._small = SmallChunkWriter(SMALL_RESULT if parts.small else 0)
         self._described = False
-        self.takes_runs = parts.passing is not None and self._writer.takes_runs and not parts.digests
+        self.takes_runs = parts.runs is not None and self._writer.takes_runs and not parts.digests
 
-    def write(self, piece: Chunk | PassedRun) -> Iterator[pa.RecordBatch] | None:
+    def write(self, piece: Piece) -> Iterator[pa.RecordBatch] | None:
         written = self._written
-        if isinstance(piece, PassedRun):
+        if isinstance(piece, RunRows):
             current().own(Clock).sizes_in += piece.sizes.tolist()
             written.add_run(piece, self._writer.append_run(piece))
             return None
@@ -125,7 +124,7 @@ class _RrdPart(Part):
                     self._write_small()
                 return None
             written.add(self._writer.append(piece))
-        if not self._parts.digests and len(written.entries) >= (_MOST_LISTED if self._parts.passing else 1):
+        if not self._parts.digests and len(written.entries) >= (_MOST_LISTED if self._parts.runs else 1):
             self._described = True
             return self._describe(written.take())
         return None

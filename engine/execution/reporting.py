@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import PipelineError, SessionError
 from ..phases import PHASES
 from ..reports import EntityReport, RunReport, SizeHistogram, TaskReport
 from .chunk_rows import Note, PartChunk
+from .extents import Extent
 from .failures import failure_from_dict
-from .passing import PassedPart
 from .work import Task
 
 
@@ -32,13 +32,6 @@ class RunStart:
         return RunStart(self.wall, self.clock, time.perf_counter() - self.clock, plan)
 
 
-class WholePart(NamedTuple):
-    """The name of a part, and its size in bytes."""
-
-    part: str
-    size: int
-
-
 @dataclass(frozen=True, slots=True)
 class Ran:
     """What came of a run's tasks."""
@@ -46,7 +39,7 @@ class Ran:
     tasks: list[Task]
     chunks: list[PartChunk]
     notes: list[Note]
-    passed: list[PassedPart] = field(default_factory=list)
+    listed: list[Extent] = field(default_factory=list)
 
     def outcomes(self) -> list[dict[str, Any] | Exception]:
         """Of each task what it said at its end, or what it raised. Raises ``SessionError`` where one said neither."""
@@ -59,9 +52,13 @@ class Ran:
             )
         return [told[task.index] for task in self.tasks]
 
-    def whole(self) -> WholePart | None:
-        """The part that is a whole RRD already; None where parts are yet to be put together."""
-        found = [WholePart(**n.data["whole"]) for n in self.notes if n.kind == "task" and "whole" in n.data]
+    def whole(self) -> tuple[str, int] | None:
+        """Name and size of the part that is a whole RRD already; None where parts are yet to be put together."""
+        found = [
+            (n.data["whole"]["part"], n.data["whole"]["size"])
+            for n in self.notes
+            if n.kind == "task" and "whole" in n.data
+        ]
         return found[0] if len(found) == len(self.tasks) == 1 else None
 
     def report(
@@ -92,12 +89,12 @@ class Ran:
             plan=start.plan,
             phases=phases,
             tasks=tasks,
-            entities=_entities(self.chunks, self.passed),
+            entities=_entities(self.chunks, self.listed),
             sizes_in=SizeHistogram.sum(_histogram(n.data["sizes_in"]) for n in closed.values()),
             sizes_out=SizeHistogram.of(
                 chain(
                     (c.entry.uncompressed_size for c in self.chunks),
-                    *(p.passage.table.uncompressed_sizes.tolist() for p in self.passed),
+                    *(e.listed.table.uncompressed_sizes.tolist() for e in self.listed),
                 )
             ),
         )
@@ -127,7 +124,7 @@ def _task(task: Task, note: Note, start: RunStart) -> TaskReport:
     )
 
 
-def _entities(chunks: Sequence[PartChunk], passed: Sequence[PassedPart]) -> list[EntityReport]:
+def _entities(chunks: Sequence[PartChunk], extents: Sequence[Extent]) -> list[EntityReport]:
     """By entity, the largest first."""
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for chunk in chunks:
@@ -135,8 +132,8 @@ def _entities(chunks: Sequence[PartChunk], passed: Sequence[PassedPart]) -> list
         counts[0] += 1
         counts[1] += chunk.entry.header.num_rows
         counts[2] += chunk.entry.size
-    for part in passed:
-        for path, *more in part.passage.entities(part.size):
+    for extent in extents:
+        for path, *more in extent.listed.entities(extent.size or 0):
             found[path] = [known + n for known, n in zip(found[path], more, strict=True)]
     reports = [EntityReport(path, *counts) for path, counts in found.items()]
     return sorted(reports, key=lambda e: (-e.bytes, e.entity_path))

@@ -9,17 +9,17 @@ from ..errors import WriteError
 from ..locations import Location
 from ..objects import ObjectUrl
 from ..reports import RunReport
-from ..rrd import FilePassage, StoreEntry
+from ..rrd import FileRun, StoreEntry
 from .commit import RrdCommit, commit_shards
+from .extents import RunPlaces, all_extents
 from .folders import Folder
 from .joined import JoinedWork
 from .part import RrdParts
-from .passing import Passing, passage_of
 from .reporting import Ran
 from .sink import Sink, write_to
 from .stage import RunOptions
 from .staging import Staging
-from .work import Work
+from .work import Work, whole_run_of
 
 
 class RrdSink(Sink):
@@ -38,8 +38,8 @@ class RrdSink(Sink):
         """Begin the file, where parts can be brought into it while tasks run."""
         self._commit = RrdCommit(staging, self.destination, [store for store, _ in self._outputs])
         whole = whole_name(self.destination, self._outputs)
-        passing = Passing() if whole and passage_of(work, 0) is None else self._passing(work, self._commit)
-        return RrdParts(self._stores, str(self.destination), passing=passing, whole=(whole,) if whole else ())
+        runs = RunPlaces() if whole and whole_run_of(work, 0) is None else self._places(work, self._commit)
+        return RrdParts(self._stores, str(self.destination), runs=runs, whole=(whole,) if whole else ())
 
     def commit(self, ran: Ran, staging: Staging) -> int:  # noqa: ARG002 (it was begun there)
         """Name the one part that is a whole RRD, or bring parts together."""
@@ -51,16 +51,13 @@ class RrdSink(Sink):
         if self._commit is not None:
             self._commit.close()
 
-    def _passing(self, work: Work, commit: RrdCommit) -> Passing:
-        """How tasks pass messages on: into regions of the one file, where that is all that any of them does.
-
-        Else those that do nothing else leave them where they lie, and the commit copies them.
-        """
-        passages = [(passage_of(work, i), store) for i, store in enumerate(self._stores)]
-        sizes = [p.size_in(s) for p, s in passages if p is not None]
+    def _places(self, work: Work, commit: RrdCommit) -> RunPlaces:
+        runs = [(whole_run_of(work, i), store) for i, store in enumerate(self._stores)]
+        sizes = [run.size_in(store) for run, store in runs if run is not None]
         if sizes and len(sizes) == len(self._stores):
-            return Passing(commit.reserve(sizes))
-        return Passing(later=commit.follow([(p if isinstance(p, FilePassage) else None, s) for p, s in passages]))
+            return RunPlaces(commit.reserve(sizes))
+        files = [(run if isinstance(run, FileRun) else None, store) for run, store in runs]
+        return RunPlaces(at_source=commit.follow(files))
 
 
 class ShardSink(Sink):
@@ -103,9 +100,10 @@ def commit_ran(commit: RrdCommit, ran: Ran, stores: Sequence[StoreEntry]) -> int
     """Let what tasks wrote appear as one RRD, ``stores`` being those of the tasks; gives its size in bytes."""
     whole = ran.whole()
     if whole is None:
-        return commit.finish(stores, ran.chunks, ran.passed)
-    commit.take(whole.part)
-    return whole.size
+        return commit.finish(stores, all_extents(ran.chunks, ran.listed))
+    name, size = whole
+    commit.take(name)
+    return size
 
 
 def whole_name(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]]) -> str:

@@ -23,25 +23,25 @@ from ..chunk import Chunk
 from ..chunk.tuid import minting
 from ..locations import Location
 from ..reports import RunReport
-from ..rrd import Passage
+from ..rrd import Run
 from ..task_context import TaskContext
 from .choice import executor_name
-from .passing import passage_of, passed_parts, pieces_of
+from .extents import listed_extents
 from .quarantine import Quarantined, append_rows
 from .reporting import Ran
 from .stage import RunOptions, Stage, TaskRun, check
 from .staging import Staging
-from .work import Work
+from .work import Piece, Work, pieces_of, whole_run_of
 
 
 class Part(ABC):
     """What one try at a task writes."""
 
     takes_runs = False
-    """Whether it takes messages of RRDs that are passed on, in runs, beside chunks."""
+    """Whether it takes runs of untouched messages beside chunks."""
 
     @abstractmethod
-    def write(self, piece: Any) -> Iterable[pa.RecordBatch] | None:
+    def write(self, piece: Piece) -> Iterable[pa.RecordBatch] | None:
         """Take the next chunk. Gives rows that are to go to the driver now, if there are any."""
 
     @abstractmethod
@@ -67,12 +67,12 @@ class Parts(ABC):
     def open(self, task: TaskRun) -> Part:
         """Begin a part: files of ``task.folder`` whose names begin with ``task.name``."""
 
-    def adopt(self, task: TaskRun, passage: Passage) -> dict[str, Any] | None:  # noqa: ARG002
-        """Take all that a task only passes on, without a chunk object; None where that cannot be done."""
+    def adopt(self, task: TaskRun, run: Run) -> dict[str, Any] | None:  # noqa: ARG002
+        """Take all that a task gives, untouched, without a chunk object; None where that can't be done."""
         return None
 
     def quick_tasks(self, work: Work) -> Sequence[int]:  # noqa: ARG002
-        """The tasks that only pass on, where the driver can do that as fast as a worker."""
+        """The tasks that the driver can do as fast as a worker, as nothing looks into what they give."""
         return ()
 
 
@@ -112,15 +112,15 @@ class WriteBody:
         return told
 
     def quick_tasks(self) -> Sequence[int]:
-        """The tasks that only pass messages on, where the parts can do that on the driver."""
+        """The tasks that the driver may do."""
         return self.parts.quick_tasks(self.work)
 
     def quick(self, task: TaskRun) -> dict[str, Any] | None:
-        """Pass on what a task passes on, if that is all it does and it can be done without looking at chunks."""
+        """Write all that a task gives, if nothing looks into it and its footer's word suffices."""
         if type(self.parts).adopt is Parts.adopt:
             return None
-        passage = passage_of(self.work, task.index)
-        return None if passage is None else self.parts.adopt(task, passage)
+        run = whole_run_of(self.work, task.index)
+        return None if run is None else self.parts.adopt(task, run)
 
     def _write(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         part = self.parts.open(task)
@@ -172,7 +172,7 @@ def run_tasks(
 ) -> Ran:
     """Run all tasks of a work into parts, and give what they told, failures among it."""
     ran = Stage(WriteBody(work, parts), work.tasks, staging, groups, destination).run(options)
-    return replace(ran, passed=passed_parts(work, ran.notes))
+    return replace(ran, listed=listed_extents(work, ran.notes))
 
 
 def inline_chunks(work: Work) -> Iterator[Chunk]:

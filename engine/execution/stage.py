@@ -295,9 +295,7 @@ def check_closed(ran: Ran) -> None:
     closed = {n.task: n.data["chunks"] for n in ran.notes if n.kind == "task"}
     came: dict[int, int] = dict.fromkeys(closed, 0)
     came.update(
-        (n.task, n.data["chunks"])
-        for n in ran.notes
-        if n.kind == "task" and not {"passed_to", "part"}.isdisjoint(n.data)
+        (n.task, n.data["chunks"]) for n in ran.notes if n.kind == "task" and not {"extent", "part"}.isdisjoint(n.data)
     )
     came.update((n.task, len(n.data["table"])) for n in ran.notes if n.kind == "listing")
     for task, count in [(c.task, 1) for c in ran.chunks] + [

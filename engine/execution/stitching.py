@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
 
 from ..errors import ReadError, WriteError
-from ..rrd import FilePassage, StoreEntry
+from ..rrd import FileRun, StoreEntry
 from ..rrd.copying import copy_range, start_writing_back
 from ..rrd.positional import PositionalFile
 from .staging import DONE_SUFFIX, PART_SUFFIX
@@ -18,14 +18,6 @@ from .staging import DONE_SUFFIX, PART_SUFFIX
 _PERIOD: Final = 0.01
 _PATIENCE: Final = 20
 """How many times as long as a look at the folder took the next one waits."""
-
-
-class Stitched(NamedTuple):
-    """A part that was copied to ``size`` bytes of the file from ``start``, and is no longer where it was."""
-
-    part: str
-    start: int
-    size: int
 
 
 class Stitcher:
@@ -41,23 +33,26 @@ class Stitcher:
     file
         The file; what lies in it before ``start`` stays.
     tasks
-        For each task, what it passes on and leaves where it lies, if it does just that, and the store of its chunks.
+        For each task, all that it gives, if that is left where it lies, and the store of its chunks.
     """
 
     def __init__(
-        self, folder: Path, file: Path, start: int, tasks: Sequence[tuple[FilePassage | None, StoreEntry]]
+        self, folder: Path, file: Path, start: int, tasks: Sequence[tuple[FileRun | None, StoreEntry]]
     ) -> None:
         self._folder = folder
         self._file = file
         self._end = start
         self._tasks = tasks
-        self._stitched: list[Stitched] = []
+        self._stitched: list[tuple[str, int, int]] = []
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="chunkmill-stitching", daemon=True)
         self._thread.start()
 
-    def stop(self) -> list[Stitched]:
-        """Finish the part that is being copied and take no other; gives all that were, one for each task."""
+    def stop(self) -> list[tuple[str, int, int]]:
+        """Finish the part that is being copied and take no other.
+
+        Gives the name of each that was, one for each task, with where it begins now, and its size.
+        """
         self._stopped.set()
         self._thread.join()
         return self._stitched
@@ -72,10 +67,10 @@ class Stitcher:
                 done = self._done()
                 wait = max(_PERIOD, _PATIENCE * (time.perf_counter() - began))
                 while not self._stopped.is_set() and (name := done.get(len(self._stitched))) is not None:
-                    passage, store = self._tasks[len(self._stitched)]
-                    if passage is None or (self._folder / (name + PART_SUFFIX)).exists():
+                    run, store = self._tasks[len(self._stitched)]
+                    if run is None or (self._folder / (name + PART_SUFFIX)).exists():
                         self._take(name + PART_SUFFIX, file)
-                    elif not self._pass(name + PART_SUFFIX, passage, store, file):
+                    elif not self._pass(name + PART_SUFFIX, run, store, file):
                         return
 
     def _done(self) -> dict[int, str]:
@@ -83,12 +78,12 @@ class Stitcher:
         names = (path.name.removesuffix(DONE_SUFFIX) for path in self._folder.glob(f"*{DONE_SUFFIX}"))
         return {int(name.partition("-")[0]): name for name in names}
 
-    def _pass(self, name: str, passage: FilePassage, store: StoreEntry, file: BinaryIO) -> bool:
+    def _pass(self, name: str, run: FileRun, store: StoreEntry, file: BinaryIO) -> bool:
         """Copy what a task left where it lies. False where it lies there no more."""
-        size = passage.size_in(store)
-        if not passage.copy(file.fileno(), self._end, store, destination=str(self._file)):
+        size = run.size_in(store)
+        if not run.copy(file.fileno(), self._end, store, destination=str(self._file)):
             return False
-        self._stitched.append(Stitched(name, self._end, size))
+        self._stitched.append((name, self._end, size))
         self._end += size
         return True
 
@@ -97,6 +92,6 @@ class Stitcher:
         with PositionalFile(str(path)) as part:
             copy_range(part, 0, part.size, file.fileno())
             start_writing_back(file.fileno(), self._end, part.size)
-            self._stitched.append(Stitched(name, self._end, part.size))
+            self._stitched.append((name, self._end, part.size))
             self._end += part.size
         path.unlink()

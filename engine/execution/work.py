@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..chunk import Chunk
 from ..chunk.tuid import Minter, RunIds
+from ..rrd import Run, RunRows
+
+Piece = Chunk | RunRows
+"""What comes of a task: a chunk, or messages of RRDs that nothing looks into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +51,26 @@ class Work(Protocol):
     def source_paths(self) -> set[str]:
         """The files that are read, as far as known; nothing may be written onto them."""
         ...
+
+
+@runtime_checkable
+class WorkWithRuns(Protocol):
+    """Work of which some tasks give messages that nothing looks into."""
+
+    def whole_run(self, index: int) -> Run | None:
+        """All that a task gives, where it gives nothing but messages that nothing looks into."""
+        ...
+
+    def pieces(self, index: int) -> Iterator[Piece]:
+        """What comes of a task, in order."""
+        ...
+
+
+def pieces_of(work: Work, index: int) -> Iterator[Piece]:
+    """What comes of task ``index`` of any work."""
+    return work.pieces(index) if isinstance(work, WorkWithRuns) else work.run(index)
+
+
+def whole_run_of(work: Work, index: int) -> Run | None:
+    """All that task ``index`` of any work gives, where that is nothing but messages that nothing looks into."""
+    return work.whole_run(index) if isinstance(work, WorkWithRuns) else None

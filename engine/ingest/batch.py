@@ -12,6 +12,7 @@ from typing import Final
 
 from ..errors import ChunkmillError, ReadWarning, SameRecordingError, SessionError, WriteError
 from ..execution.commit import RrdCommit
+from ..execution.extents import all_extents
 from ..execution.folders import Folder
 from ..execution.grouped import Group, Outputs
 from ..execution.stage import RunOptions
@@ -318,7 +319,7 @@ class BatchRunner:
                 replace(c, task=i, part=place(c.part)) for i, (_, found) in enumerate(group.chunks) for c in found
             ]
             stores = [store for store, _ in group.chunks]
-            RrdCommit(beside, target, stores).finish(stores, chunks, ())
+            RrdCommit(beside, target, stores).finish(stores, all_extents(chunks, ()))
 
     def _result(self, one: _File) -> FileResult:
         if one.result is not None:

@@ -15,15 +15,15 @@ from itertools import chain, groupby
 from ..chunk import Chunk
 from ..chunk.tuid import Minter, RunIds, minting
 from ..execution.chunk_rows import PartChunk
+from ..execution.extents import RunPlaces
 from ..execution.part import RrdParts
-from ..execution.passing import Passing, passage_of
 from ..execution.reporting import Ran
 from ..execution.sink import run_work
 from ..execution.stage import RunOptions
 from ..execution.staging import Staging
-from ..execution.work import Task, Work
+from ..execution.work import Task, Work, whole_run_of
 from ..limits import SPLIT_BYTES
-from ..rrd import FilePassage, Passage, StoreEntry, VerifiedPassage
+from ..rrd import FileRun, Run, StoreEntry, VerifiedRun
 from ..rrd.open_files import NEVER_CHANGES
 from .entities import EntityWork, FoundChunks, InFile, InStore
 from .passes import optimised
@@ -96,9 +96,9 @@ class SomeWork:
 def is_small(work: Work) -> bool:
     """Whether a work fits into one task."""
     tasks = work.tasks
-    passages = [p for t in tasks if (p := passage_of(work, t.index)) is not None]
-    if len(passages) == len(tasks):
-        return sum(int(p.table.uncompressed_sizes.sum()) for p in passages) <= SPLIT_BYTES
+    runs = [run for t in tasks if (run := whole_run_of(work, t.index)) is not None]
+    if len(runs) == len(tasks):
+        return sum(int(run.table.uncompressed_sizes.sum()) for run in runs) <= SPLIT_BYTES
     return len(tasks) <= 1 and sum(t.size for t in tasks) <= SPLIT_BYTES
 
 
@@ -126,29 +126,29 @@ def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOp
     found: dict[int, list[FoundChunks]] = defaultdict(list)
     rest: list[int] = []
     for task in work.tasks:
-        there = _at_source(passage_of(work, task.index))
+        there = _at_source(whole_run_of(work, task.index))
         if there is None:
             rest.append(task.index)
         else:
             found[task.index].append(there)
     if rest:
         some = SomeWork(work, tuple(rest))
-        parts = RrdParts((store,) * len(rest), staging.location, passing=Passing())
+        parts = RrdParts((store,) * len(rest), staging.location, runs=RunPlaces())
         for index, part in _in_parts(run_work(some, parts, staging, options), staging):
             found[rest[index]].append(part)
     return [part for index in sorted(found) for part in found[index]]
 
 
-def _at_source(passage: Passage | None) -> FoundChunks | None:
-    """What a task passes on, where it lies."""
-    if isinstance(passage, VerifiedPassage):
-        return InStore(passage)
-    return InFile(passage.path, passage.version, passage.table) if isinstance(passage, FilePassage) else None
+def _at_source(run: Run | None) -> FoundChunks | None:
+    """What a task gives untouched, where it lies."""
+    if isinstance(run, VerifiedRun):
+        return InStore(run)
+    return InFile(run.path, run.version, run.table) if isinstance(run, FileRun) else None
 
 
 def _in_parts(ran: Ran, staging: Staging) -> Iterator[tuple[int, InFile]]:
     """What lies in the parts of each task."""
-    for passed in ran.passed:
-        yield passed.task, InFile(staging.folder.place(passed.file), NEVER_CHANGES, passed.passage.table)
+    for extent in ran.listed:
+        yield extent.task, InFile(staging.folder.place(extent.file), NEVER_CHANGES, extent.listed.table)
     for (task, part), listed in groupby(ran.chunks, key=lambda c: (c.task, c.part)):
         yield task, InFile(staging.folder.place(part), NEVER_CHANGES, tuple(c.entry for c in listed))

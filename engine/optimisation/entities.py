@@ -15,7 +15,7 @@ from ..chunk import Chunk
 from ..chunk.tuid import Minter, RunIds
 from ..execution.work import Task
 from ..limits import MIB
-from ..rrd import ChunkEntry, ManifestTable, VerifiedPassage, VerifiedPayload
+from ..rrd import ChunkEntry, ManifestTable, VerifiedPayload, VerifiedRun
 from .passes import Compactor, optimised
 from .profile import OptimizationProfile, Settings
 from .video import rebatch_video, video_groups
@@ -68,35 +68,35 @@ class FoundChunks(Protocol):
 class InStore:
     """Chunks of another store, with their digests."""
 
-    passage: VerifiedPassage
+    run: VerifiedRun
 
     @property
     def entity_codes(self) -> tuple[Integers, list[str]]:
         """For each chunk a number, and for each number its entity path."""
-        return self.passage.table.entity_codes
+        return self.run.table.entity_codes
 
     @property
     def sizes(self) -> Integers:
         """The messages' lengths in bytes."""
-        return self.passage.table.sizes.astype(np.int64)
+        return self.run.table.sizes.astype(np.int64)
 
     @property
     def expanded(self) -> Integers:
         """What they expand to, in bytes."""
-        return self.passage.table.uncompressed_sizes.astype(np.int64)
+        return self.run.table.uncompressed_sizes.astype(np.int64)
 
     @property
     def paths(self) -> Sequence[str]:
         """The files that they lie in."""
-        return self.passage.paths
+        return self.run.paths
 
     def take(self, rows: Integers) -> InStore:
         """Some of the chunks, in that order."""
-        return InStore(self.passage.take(rows))
+        return InStore(self.run.take(rows))
 
     def chunks(self) -> Iterator[Chunk]:
         """The chunks, undecoded."""
-        return self.passage.chunks_there()
+        return self.run.chunks_there()
 
 
 @dataclass(frozen=True)

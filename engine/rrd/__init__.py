@@ -10,10 +10,9 @@ from .manifest_build import build_manifest
 from .manifest_table import ManifestTable
 from .message_writer import MessageWriter
 from .open_files import OpenFiles, keeping_open
-from .passage import FilePassage, Passage, PassedRun, divided, says_all
 from .recovery import RecoveringFile, RecoveryReport
+from .runs import FileRun, Run, RunRows, VerifiedRun, divided, says_all
 from .store_entry import StoreEntry
-from .verified_passage import VerifiedPassage
 from .writer import RrdWriter
 from .written import WrittenChunks, WrittenListing
 
@@ -21,20 +20,20 @@ __all__ = [
     "ChunkEntry",
     "Compression",
     "EncodedPayload",
-    "FilePassage",
+    "FileRun",
     "FramedPayload",
     "Listed",
     "ManifestTable",
     "MessageWriter",
     "OpenFiles",
-    "Passage",
-    "PassedRun",
+    "Run",
+    "RunRows",
     "RecoveringFile",
     "RecoveryReport",
     "RrdFile",
     "RrdWriter",
     "StoreEntry",
-    "VerifiedPassage",
+    "VerifiedRun",
     "VerifiedPayload",
     "WrittenChunks",
     "WrittenListing",

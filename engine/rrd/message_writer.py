@@ -34,7 +34,7 @@ _JOINED: Final = 1 << 16
 if TYPE_CHECKING:
     from ..chunk.chunk import Chunk
     from ..chunk.header import ChunkHeader
-    from .passage import Passage, PassedRun
+    from .runs import Run, RunRows
 
 
 class MessageWriter:
@@ -64,7 +64,7 @@ class MessageWriter:
         self._source: PositionalFile | None = None
         self._of: tuple[str, str | None] = "", None
         self._copier: MessageCopier | None = None
-        self._fields: tuple[Passage, bytes, bytes] | None = None
+        self._fields: tuple[Run, bytes, bytes] | None = None
 
     def append(self, chunk: Chunk) -> ChunkEntry:
         """Write one chunk; gives its header and where it lies, counted from where this writer began."""
@@ -93,14 +93,14 @@ class MessageWriter:
         """Whether :meth:`append_run` can be used: it needs a file with a descriptor."""
         return self._out.handle is not None
 
-    def append_run(self, run: PassedRun) -> int:
+    def append_run(self, run: RunRows) -> int:
         """Copy messages as they are, but for the store they name; gives where they begin now, frame header and all."""
-        table, start = run.passage.table, self._out.position
-        before, after = self._passed_fields(run.passage)
+        table, start = run.run.table, self._out.position
+        before, after = self._fields_of(run.run)
         rows = slice(run.start, run.stop)
         with phase(WRITE):
             self._out.flush()
-            source = self._opened(run.passage.path, run.passage.version)
+            source = self._opened(run.run.path, run.run.version)
             copier = self._copier_here()
             with writing(self._out.path):
                 offsets, sizes, digests = table.offsets[rows], table.sizes[rows], table.digests[rows]
@@ -186,7 +186,7 @@ class MessageWriter:
             self._copier = MessageCopier(self._out.handle, self._out.position, write_back=False)
         return self._copier
 
-    def _passed_fields(self, passage: Passage) -> tuple[bytes, bytes]:
-        if self._fields is None or self._fields[0] is not passage:
-            self._fields = passage, *passage.fields(self._store)
+    def _fields_of(self, run: Run) -> tuple[bytes, bytes]:
+        if self._fields is None or self._fields[0] is not run:
+            self._fields = run, *run.fields(self._store)
         return self._fields[1:]

@@ -14,13 +14,13 @@ from .entry import ChunkEntry
 from .framing import MESSAGE_HEADER_SIZE
 from .listing import listing_of_columns
 from .manifest_table import ManifestTable, Numbers
-from .passage import Passage, PassedRun
+from .runs import Run, RunRows
 from .store_entry import StoreEntry
 from .taken_columns import columns_of_table
 
 
 class _Passed(NamedTuple):
-    """Rows of a passage, with where and how long they are now."""
+    """Rows of a run, with where and how long they are now."""
 
     table: ManifestTable
     offsets: Numbers
@@ -50,8 +50,8 @@ class WrittenChunks:
 
         self.chunks = self.rows = 0
         self._store = store
-        self._passage: Passage | None = None
-        self._runs: list[tuple[PassedRun, int]] = []
+        self._run: Run | None = None
+        self._runs: list[tuple[RunRows, int]] = []
 
     def add(self, entry: ChunkEntry) -> None:
         """One more chunk."""
@@ -63,13 +63,13 @@ class WrittenChunks:
         self.chunks += 1
         self.rows += rows
 
-    def add_run(self, run: PassedRun, position: int) -> None:
-        """Messages that begin at ``position``. All runs of a part are of one passage."""
-        assert self._passage in (None, run.passage)
-        self._passage = run.passage
+    def add_run(self, run: RunRows, position: int) -> None:
+        """Messages that begin at ``position``. All of a part are of one run."""
+        assert self._run in (None, run.run)
+        self._run = run.run
         self._runs.append((run, position))
         self.chunks += run.stop - run.start
-        self.rows += int(run.passage.table.num_rows[run.start : run.stop].sum())
+        self.rows += int(run.run.table.num_rows[run.start : run.stop].sum())
 
     def listing(self) -> WrittenListing | None:
         """Rows of a manifest that say of all of them what a footer would; None where one can't.
@@ -103,16 +103,16 @@ class WrittenChunks:
         return entries
 
     def _passed(self) -> _Passed | None:
-        if self._passage is None or not self._runs:
+        if self._run is None or not self._runs:
             return None
         rows = np.concatenate([np.arange(run.start, run.stop) for run, _ in self._runs])
         counts = [run.stop - run.start for run, _ in self._runs]
-        sizes = self._passage.sizes_in(self._store)[rows]
+        sizes = self._run.sizes_in(self._store)[rows]
         ends = np.cumsum(sizes + np.uint64(MESSAGE_HEADER_SIZE), dtype=np.uint64)
         firsts = np.cumsum([0, *counts[:-1]])
         before = np.append(np.zeros(1, np.uint64), ends)[firsts]  # of all runs, one behind the other
         shifts = np.array([position for _, position in self._runs], dtype=np.uint64) - before
-        return _Passed(self._passage.table.take(rows), ends - sizes + np.repeat(shifts, counts), sizes)
+        return _Passed(self._run.table.take(rows), ends - sizes + np.repeat(shifts, counts), sizes)
 
 
 def _together(own: ChunkColumns | None, passed: _Passed) -> ChunkColumns | None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ..chunk import Chunk
 from ..limits import MIB, SPLIT_BYTES
 from ..optimisation import stored_size
-from ..rrd import PassedRun, VerifiedPassage
+from ..rrd import RunRows, VerifiedRun
 from ..stream import Fate, Outline, Source, Split
 from ..stream.iterated import IteratedSource
 
@@ -22,7 +22,7 @@ class ChunkSplit(Split):
     """A run of a store's chunks; one of those that are passed on does not hold them."""
 
     chunks: tuple[Chunk, ...]
-    passed: VerifiedPassage | None = None
+    run: VerifiedRun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class ChunkListSource:
 
     def read(self, split: ChunkSplit) -> Iterator[Chunk]:
         """The chunks of one run."""
-        return iter(split.chunks) if split.passed is None else split.passed.chunks_there()
+        return iter(split.chunks) if split.run is None else split.run.chunks_there()
 
-    def passing(self, fate: Callable[[Outline], Fate]) -> Sequence[ChunkSplit] | None:
+    def run_splits(self, fate: Callable[[Outline], Fate]) -> Sequence[ChunkSplit] | None:
         """Splits of the chunks that are passed on; None where one is looked into, or lies elsewhere than in local files
         of the store's own.
         """
@@ -60,21 +60,19 @@ class ChunkListSource:
         if Fate.LOOKED_INTO in fates:
             return None
         kept = [c for c, its in zip(self.chunks, fates, strict=True) if its is Fate.PASSED_ON]
-        passage = VerifiedPassage.of(kept)
-        if passage is None:
+        run = VerifiedRun.of(kept)
+        if run is None:
             return None
-        runs = passage.divided(_PASSED_BYTES)
+        runs = run.divided(_PASSED_BYTES)
         labels = [f"{self.name} [{i + 1}/{len(runs)}]" for i in range(len(runs))]
         return [ChunkSplit(label, run.source_size, (), run) for label, run in zip(labels, runs, strict=True)]
 
-    def passage(self, split: ChunkSplit) -> VerifiedPassage | None:
-        """The messages of a split that :meth:`passing` gave."""
-        return split.passed
+    def whole_run(self, split: ChunkSplit, fate: Callable[[Outline], Fate]) -> VerifiedRun | None:
+        """The messages of a split that :meth:`run_splits` gave; beside chunks that are looked into, there is none."""
+        del fate
+        return split.run
 
-    def passed_whole(self, split: ChunkSplit, fate: Callable[[Outline], Fate]) -> None:
-        """Beside splits of chunks that are looked into, none is passed on unseen."""
-
-    def pieces(self, split: ChunkSplit, fate: Callable[[Outline], Fate]) -> Iterator[PassedRun | Iterator[Chunk]]:
+    def pieces(self, split: ChunkSplit, fate: Callable[[Outline], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
         """A split chunk by chunk: beside chunks that are looked into, none is passed on unseen."""
         del fate
         yield self.read(split)

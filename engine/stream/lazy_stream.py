@@ -276,7 +276,7 @@ class LazyChunkStream:
         """
         if optimize is not None:
             optimize.max_bytes  # noqa: B018 (what is no profile fails here, before anything runs)
-        plan, options = self._ready(executor, master, progress, passing=True)
+        plan, options = self._ready(executor, master, progress, runs=True)
         into_store = extension("collect")
         return cast("ChunkStore", into_store(plan, options, optimize, into, application_id, recording_id, shard_bytes))
 
@@ -331,15 +331,15 @@ class LazyChunkStream:
             raise ValueError(_CONSUMED)
         return self._node
 
-    def _plan(self, executor: str | None, *, passing: bool = False) -> Plan:
+    def _plan(self, executor: str | None, *, runs: bool = False) -> Plan:
         node = self._live_node()
-        return compile_plan(node, None if executor_name(executor) == "inline" else travelling, passing=passing)
+        return compile_plan(node, None if executor_name(executor) == "inline" else travelling, runs=runs)
 
     def _ready(
-        self, executor: str | None, master: str | None, progress: ProgressListener | None, *, passing: bool = False
+        self, executor: str | None, master: str | None, progress: ProgressListener | None, *, runs: bool = False
     ) -> tuple[Plan, RunOptions]:
         start = RunStart()
-        plan = self._plan(executor, passing=passing)
+        plan = self._plan(executor, runs=runs)
         return plan, RunOptions(executor, master, None, progress, start.planned(explain_plan(self._node, plan)))
 
     def __repr__(self) -> str:
@@ -372,8 +372,8 @@ def plan_recording(path: str | os.PathLike[str], streams: Streams, *, executor: 
         stream._live_node()  # noqa: SLF001 (same module)
     destination = located(path)
     start = RunStart()
-    passing = not isinstance(destination, ObjectUrl)
-    plans = [(store, stream._plan(executor, passing=passing)) for store, stream in pairs]  # noqa: SLF001 (same module)
+    runs = not isinstance(destination, ObjectUrl)
+    plans = [(store, stream._plan(executor, runs=runs)) for store, stream in pairs]  # noqa: SLF001 (same module)
     texts = [explain_plan(stream._node, plan) for (_, stream), (_, plan) in zip(pairs, plans, strict=True)]  # noqa: SLF001
     return Recording(destination, plans, start.planned("\n".join(texts)))
 

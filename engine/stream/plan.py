@@ -14,9 +14,9 @@ from ..chunk import Chunk
 from ..chunk.outline import Fate, Outline
 from ..chunk.tuid import Minter, RunIds, minted_by, minting
 from ..execution.packed import Packed
-from ..execution.work import Task
+from ..execution.work import Piece, Task
 from ..phases import OPERATE, READ, came_in, is_measuring, timed
-from ..rrd import Passage, PassedRun
+from ..rrd import Run, RunRows
 from .chain import Chain, Step
 from .iterated import IteratedSource
 from .operators import Drop, Filter, Operator, Selection
@@ -35,22 +35,18 @@ class NarrowingSource(Protocol):
 
 
 @runtime_checkable
-class PassingSource(Protocol):
+class SourceWithRuns(Protocol):
     """A source whose chunks, where nothing looks into them, can go on as the messages that they are."""
 
-    def passing(self, fate: Callable[[Outline], Fate]) -> Sequence[Split] | None:
+    def run_splits(self, fate: Callable[[Outline], Fate]) -> Sequence[Split] | None:
         """Splits of only those chunks that are passed on, in order; None where it can't be told of all."""
         ...
 
-    def passage(self, split: Any) -> Passage | None:
-        """The messages of a split that :meth:`passing` gave."""
-        ...
-
-    def passed_whole(self, split: Any, fate: Callable[[Outline], Fate]) -> Passage | None:
+    def whole_run(self, split: Any, fate: Callable[[Outline], Fate]) -> Run | None:
         """The messages of any split, of which nothing is looked into; None where something is, or can't be told."""
         ...
 
-    def pieces(self, split: Any, fate: Callable[[Outline], Fate]) -> Iterator[PassedRun | Iterator[Chunk]]:
+    def pieces(self, split: Any, fate: Callable[[Outline], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
         """A split, in order: runs of messages that are passed on, and between them the chunks that are looked into.
 
         Where runs can't be told, all chunks, whatever becomes of them.
@@ -132,14 +128,12 @@ class Plan:
     """A pipeline ready to run: its tasks, and the function that each runs.
 
     ``sources`` are in the order of the output; ``consumers`` maps the index of a node to those fed by it, the sink
-    being the node without consumers. ``passing`` are the indexes of sources whose splits only pass on what lies in
-    them. A plan pickles, and is what a Spark task gets.
+    being the node without consumers. A plan pickles, and is what a Spark task gets.
     """
 
     sources: tuple[Source[Any], ...]
     chains: tuple[Chain, ...]
     splits: Sequence[tuple[int, Split]] = field(default=())
-    passing: frozenset[int] = frozenset()
     ids: RunIds = field(default_factory=RunIds.begin)
 
     @property
@@ -164,15 +158,15 @@ class Plan:
             else:
                 yield from timed(chain(chunk), OPERATE)
 
-    def pieces(self, index: int) -> Iterator[Chunk | PassedRun]:
-        """What comes of task ``index``, in order: chunks, and between them runs of messages that it only passes on."""
+    def pieces(self, index: int) -> Iterator[Piece]:
+        """What comes of task ``index``, in order: chunks, and between them runs of messages that nothing looks into."""
         at, split = self.splits[index]
         source, chain = self.sources[at], self.chains[at]
-        if not isinstance(source, PassingSource) or not chain.may_pass_on:
+        if not isinstance(source, SourceWithRuns) or not chain.may_pass_on:
             yield from self.run(index)
             return
         for piece in timed(source.pieces(split, chain.fate), READ):
-            if isinstance(piece, PassedRun):
+            if isinstance(piece, RunRows):
                 yield piece
             else:
                 yield from self._fused(at, piece)
@@ -190,15 +184,13 @@ class Plan:
         """The ids of what is made of the chunks."""
         return self.ids.after(len(self.splits))
 
-    def passage(self, index: int) -> Passage | None:
-        """What task ``index`` passes on, where that is all that it does."""
+    def whole_run(self, index: int) -> Run | None:
+        """All that task ``index`` gives, where nothing looks into it."""
         at, split = self.splits[index]
         source, chain = self.sources[at], self.chains[at]
-        if not isinstance(source, PassingSource):
+        if not isinstance(source, SourceWithRuns) or not chain.may_pass_on:
             return None
-        if at in self.passing:
-            return source.passage(split)
-        return source.passed_whole(split, chain.fate) if chain.may_pass_on else None
+        return source.whole_run(split, chain.fate)
 
     def source_paths(self) -> set[str]:
         """The files that the sources read, where they say so."""
@@ -206,11 +198,11 @@ class Plan:
 
 
 def compile_plan(
-    sink: Node, replace_source: Callable[[Source[Any]], Source[Any]] | None = None, *, passing: bool = False
+    sink: Node, replace_source: Callable[[Source[Any]], Source[Any]] | None = None, *, runs: bool = False
 ) -> Plan:
     """Fuse everything between the sources and ``sink``, and divide the sources into splits.
 
-    With ``passing``, sources of which nothing but whole chunks is selected pass them on where they can.
+    With ``runs``, sources of which nothing but whole chunks is selected pass them on where they can.
     """
     consumers: dict[Node, list[Node]] = defaultdict(list)
     sources: list[SourceNode] = []
@@ -223,7 +215,6 @@ def compile_plan(
     read: list[Source[Any]] = []
     splits: list[tuple[int, Split]] = []
     ids = RunIds.begin()
-    passed: set[int] = set()
     chains = tuple(Chain(_number(node, consumers, sink)) for node in sources)
     for i, (node, fused) in enumerate(zip(sources, chains, strict=True)):
         with minted_by(ids.task(len(splits))):
@@ -232,11 +223,9 @@ def compile_plan(
         if head and isinstance(source, NarrowingSource):
             source = source.narrowed(_Kept(head))
         read.append(source)
-        found = _passed_splits(source, fused) if passing else None
-        if found is not None:
-            passed.add(i)
+        found = _run_splits(source, fused) if runs else None
         splits += [(i, split) for split in (source.splits() if found is None else found)]
-    return Plan(tuple(read), chains, Packed(splits), frozenset(passed), ids)
+    return Plan(tuple(read), chains, Packed(splits), ids)
 
 
 def unrolled(plan: Plan) -> tuple[Plan, Iterator[tuple[int, Split]]]:
@@ -262,11 +251,11 @@ def _taken(ids: RunIds, splits: Iterable[Iterable[tuple[int, Split]]]) -> Iterat
             yield split
 
 
-def _passed_splits(source: Source[Any], chain: Chain) -> Sequence[Split] | None:
+def _run_splits(source: Source[Any], chain: Chain) -> Sequence[Split] | None:
     """The splits of a source whose chunks only pass through ``chain``; None where more is done to them."""
-    if not isinstance(source, PassingSource) or not chain.may_pass_on:
+    if not isinstance(source, SourceWithRuns) or not chain.may_pass_on:
         return None
-    return source.passing(chain.fate)
+    return source.run_splits(chain.fate)
 
 
 def _collect(node: Node, consumers: dict[Node, list[Node]], sources: list[SourceNode], seen: set[Node]) -> None:

@@ -13,8 +13,8 @@ from chunkmill.engine.chunk.tuid import Minter, RunIds
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.execution.chunk_rows import parse_rows
 from chunkmill.engine.execution.commit import RrdCommit
+from chunkmill.engine.execution.extents import RunPlaces, all_extents, listed_extents
 from chunkmill.engine.execution.part import RrdParts
-from chunkmill.engine.execution.passing import Passing, passed_parts
 from chunkmill.engine.execution.sink import WriteBody
 from chunkmill.engine.execution.stage import TaskRunner
 from chunkmill.engine.execution.staging import Staging
@@ -88,14 +88,14 @@ def test_what_cannot_be_taken_is_left_to_the_commit(tmp_path):
 
 
 @pytest.mark.parametrize("twice", [None, 1, 2, 3])
-@pytest.mark.parametrize("passing", [None, Passing()])
-def test_the_part_that_counts_is_committed_whichever_was_taken(tmp_path, twice, passing):
+@pytest.mark.parametrize("runs", [None, RunPlaces()])
+def test_the_part_that_counts_is_committed_whichever_was_taken(tmp_path, twice, runs):
     """Tasks are done once, but for one that is tried again: its first part is taken, its second one counts."""
     out, work = tmp_path / "out.rrd", Made()
     batches = []
     with Staging.beside(out) as staging, contextlib.closing(RrdCommit(staging, out, [STORE])) as commit:
         assert commit.follow([(None, STORE)] * 4)
-        body = WriteBody(work, RrdParts((STORE,) * 4, str(out), passing=passing))
+        body = WriteBody(work, RrdParts((STORE,) * 4, str(out), runs=runs))
         job = TaskRunner(body, staging.location)
         for index in range(4):
             found = list(job.run(index))
@@ -106,7 +106,7 @@ def test_the_part_that_counts_is_committed_whichever_was_taken(tmp_path, twice, 
                 work.rows = 1
             batches += found
         chunks, notes = parse_rows(batches)
-        size = commit.finish((STORE,) * 4, chunks, passed_parts(work, notes))
+        size = commit.finish((STORE,) * 4, all_extents(chunks, listed_extents(work, notes)))
     assert out.stat().st_size == size
     assert [p.name for p in tmp_path.iterdir()] == ["out.rrd"]
     expected = [chunk(10 * i + j, 3 if i == twice else 1) for i in range(4) for j in range(i)]

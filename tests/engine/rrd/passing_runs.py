@@ -22,8 +22,8 @@ Streams = Callable[[], list[tuple[StoreEntry, LazyChunkStream]]]
 def chunk_by_chunk() -> Iterator[None]:
     """No source passes messages on."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rrd_source.RrdSource, "passing", lambda *_: None)
-        patch.setattr(rrd_source.RrdSource, "passed_whole", lambda *_: None)
+        patch.setattr(rrd_source.RrdSource, "run_splits", lambda *_: None)
+        patch.setattr(rrd_source.RrdSource, "whole_run", lambda *_: None)
         patch.setattr(rrd_source.RrdSource, "pieces", lambda self, split, _: iter([self.read(split)]))
         yield
 

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.execution import passing
-from chunkmill.engine.execution.placed import PlacedPart
+from chunkmill.engine.execution.extents import Extent, RunPlaces
 from chunkmill.engine.execution.stitching import Stitcher
-from chunkmill.engine.rrd import FilePassage, StoreEntry
+from chunkmill.engine.rrd import FileRun, StoreEntry
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.lenses import MutateLens, Selector
 from chunkmill.readers import RrdReader, rrd_source
@@ -35,15 +34,15 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def left(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What tasks left where it lay."""
     found: list[dict[str, Any]] = []
-    run = passing.Passing.run
+    run = RunPlaces.bring
 
-    def noted(self: passing.Passing, *given: Any) -> dict[str, Any] | None:
+    def noted(self: RunPlaces, *given: Any) -> dict[str, Any] | None:
         place = run(self, *given)
         if place is not None and place.get("at_source"):
             found.append(place)
         return place
 
-    monkeypatch.setattr(passing.Passing, "run", noted)
+    monkeypatch.setattr(RunPlaces, "bring", noted)
     return found
 
 
@@ -86,14 +85,14 @@ def test_through_spark(source, tmp_path):
 
 def test_no_part_is_made_of_them(source, tmp_path, monkeypatch):
     copied = []
-    brought = PlacedPart.brought
+    brought = Extent.copied
     monkeypatch.setattr(Stitcher, "_run", lambda _: None)
 
-    def noted(self, folder, *given):
+    def noted(self, store, folder, *given):
         copied.append((self.at_source, folder.exists(self.file)))
-        return brought(self, folder, *given)
+        return brought(self, store, folder, *given)
 
-    monkeypatch.setattr(PlacedPart, "brought", noted)
+    monkeypatch.setattr(Extent, "copied", noted)
     write(source, tmp_path / "out.rrd")
     assert set(copied) == {(True, False), (False, True)}
 
@@ -105,7 +104,7 @@ def test_a_source_that_is_gone_by_then(source, tmp_path, monkeypatch, early):
         monkeypatch.setattr(Stitcher, "_run", lambda _: None)
     out = tmp_path / "out.rrd"
     out.write_bytes(b"before")
-    monkeypatch.setattr(FilePassage, "copy", lambda *_, **__: False)
+    monkeypatch.setattr(FileRun, "copy", lambda *_, **__: False)
     with pytest.raises(ReadError, match="do not lie where they lay") as caught:
         write(source, out)
     assert caught.value.path == str(source)

@@ -10,10 +10,10 @@ import pytest
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.errors import WriteError
 from chunkmill.engine.execution import spark_stage as spark_module
-from chunkmill.engine.execution.passing import Regions
+from chunkmill.engine.execution.extents import Regions
 from chunkmill.engine.execution.progress import ProgressState
 from chunkmill.engine.reports import RunReport
-from chunkmill.engine.rrd import FilePassage, MessageWriter, RrdFile, StoreEntry
+from chunkmill.engine.rrd import FileRun, MessageWriter, RrdFile, StoreEntry
 from chunkmill.engine.stream import LazyChunkStream, write_stores
 from chunkmill.lenses import MutateLens, Selector
 from chunkmill.readers import RrdReader, rrd_source
@@ -45,13 +45,13 @@ def source(tmp_path: Path) -> Path:
 def passed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of each passage that was tried, whether it could be made."""
     found: list[bool] = []
-    copy = FilePassage.copy
+    copy = FileRun.copy
 
-    def noted(self: FilePassage, *given: Any, **named: Any) -> bool:
+    def noted(self: FileRun, *given: Any, **named: Any) -> bool:
         found.append(copy(self, *given, **named))
         return found[-1]
 
-    monkeypatch.setattr(FilePassage, "copy", noted)
+    monkeypatch.setattr(FileRun, "copy", noted)
     return found
 
 
@@ -156,14 +156,14 @@ def test_a_task_that_can_pass_nothing_on_does_it_chunk_by_chunk(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rrd_source, "_PASSED_BYTES", 300_000)
-    copy = FilePassage.copy
+    copy = FileRun.copy
     calls: list[int] = []
 
-    def refused(self: FilePassage, *given: Any, **named: Any) -> bool:
+    def refused(self: FileRun, *given: Any, **named: Any) -> bool:
         calls.append(len(calls))
         return len(calls) != 2 and copy(self, *given, **named)
 
-    monkeypatch.setattr(FilePassage, "copy", refused)
+    monkeypatch.setattr(FileRun, "copy", refused)
     ours, expected = both_ways(tmp_path, lambda: [(TARGET, RrdReader(source).stream())])
     assert ours == expected
     assert len(calls) > 2

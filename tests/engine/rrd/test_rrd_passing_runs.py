@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn, tuid
-from chunkmill.engine.rrd import MessageWriter, PassedRun, RrdFile, StoreEntry, written
+from chunkmill.engine.rrd import MessageWriter, RrdFile, RunRows, StoreEntry, written
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.lenses import DeriveLens, MutateLens, Selector
 from chunkmill.readers import RrdReader
@@ -66,7 +66,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     append_run = MessageWriter.append_run
 
-    def noted(self: MessageWriter, run: PassedRun) -> int:
+    def noted(self: MessageWriter, run: RunRows) -> int:
         found.append(run.stop - run.start)
         return append_run(self, run)
 

@@ -14,7 +14,7 @@ from chunk_making import content
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.optimisation import collect, entities
-from chunkmill.engine.rrd import VerifiedPassage
+from chunkmill.engine.rrd import VerifiedRun
 from chunkmill.engine.store import ChunkStore, OptimizationProfile
 from chunkmill.engine.store.reference import ChunkListSource
 from chunkmill.engine.stream import LazyChunkStream
@@ -171,13 +171,13 @@ class TestPassing:
     def copies(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
         """Whether each passage could be made."""
         seen: list[bool] = []
-        real = VerifiedPassage.copy
+        real = VerifiedRun.copy
 
-        def spy(self: VerifiedPassage, *given: Any, **named: Any) -> bool:
+        def spy(self: VerifiedRun, *given: Any, **named: Any) -> bool:
             seen.append(real(self, *given, **named))
             return seen[-1]
 
-        monkeypatch.setattr(VerifiedPassage, "copy", spy)
+        monkeypatch.setattr(VerifiedRun, "copy", spy)
         return iter([seen])
 
     @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ class TestPassing:
             return messages(tmp_path / name)
 
         passed = written("passed.rrd")
-        monkeypatch.setattr(ChunkListSource, "passing", lambda *_: None)
+        monkeypatch.setattr(ChunkListSource, "run_splits", lambda *_: None)
         assert written("by_chunk.rrd") == passed
         assert next(copies) == [True]
         rerun_verify(tmp_path / "passed.rrd")
