@@ -33,7 +33,7 @@ class ColumnExtent(NamedTuple):
     spans: tuple[Span | None, ...]
 
 
-class Extent(NamedTuple):
+class MergeCandidate(NamedTuple):
     """A temporal chunk that has rows and components, each of another name, as the merging of chunks sees it.
 
     ``size`` is in bytes; ``ascending`` says whether all timelines ascend.
@@ -48,7 +48,7 @@ class Extent(NamedTuple):
     size: int
     ascending: bool
 
-    def concatenable(self, other: Extent) -> bool:
+    def concatenable(self, other: MergeCandidate) -> bool:
         """Whether the rows of both can stand in one chunk: same entity, timelines and datatypes."""
         if self.entity_path != other.entity_path or len(self.timelines) != len(other.timelines):
             return False
@@ -58,12 +58,12 @@ class Extent(NamedTuple):
         columns = other.columns
         return all(c.datatype == columns[name].datatype for name, c in self.columns.items() if name in columns)
 
-    def is_before(self, other: Extent) -> bool:
+    def is_before(self, other: MergeCandidate) -> bool:
         """Whether all its rows come before those of the other, by row ids and on every timeline; both ascend."""
         pairs = zip(self.timelines, other.timelines, strict=True)
         return self.last_row <= other.first_row and all(a.end <= b.start for a, b in pairs)
 
-    def is_continued_by(self, run: Extent) -> bool:
+    def is_continued_by(self, run: MergeCandidate) -> bool:
         """Whether a run, in time order, has the same columns and comes behind all of this."""
         return (
             run.ascending
@@ -78,7 +78,7 @@ class Extent(NamedTuple):
         bitmaps = sum(len(c.size.bitmaps) for c in self.columns.values())
         return chunk_bytes(0, len(self.timelines), [ColumnSize(0, ())] * len(self.columns)) + bitmaps
 
-    def joined(self, later: Extent) -> Extent:
+    def joined(self, later: MergeCandidate) -> MergeCandidate:
         """The extent of the rows of both; ``later`` has the larger first row id."""
         follows = self.last_row <= later.first_row
         timelines = tuple(_joined_timeline(a, b, follows) for a, b in zip(self.timelines, later.timelines, strict=True))
@@ -90,7 +90,7 @@ class Extent(NamedTuple):
             if name not in columns:
                 columns[name] = _padded(column, self.num_rows)
         rows = self.num_rows + later.num_rows
-        return Extent(
+        return MergeCandidate(
             self.entity_path,
             rows,
             self.first_row,
@@ -102,7 +102,7 @@ class Extent(NamedTuple):
         )
 
 
-def extent_of(data: ChunkData, sizes: list[ColumnSize] | None = None) -> Extent:
+def extent_of(data: ChunkData, sizes: list[ColumnSize] | None = None) -> MergeCandidate:
     """The extent of a chunk with at least one row, one timeline and one component, whose row ids ascend.
 
     ``sizes`` are those of its columns, where they are known.
@@ -117,7 +117,7 @@ def extent_of(data: ChunkData, sizes: list[ColumnSize] | None = None) -> Extent:
     for c, size in zip(data.components, sizes, strict=True):
         spans = full if not c.values.null_count else _spans_of_values(c.values, data.timelines)
         columns[c.descriptor.component] = ColumnExtent(c.values.type, size, spans)
-    return Extent(
+    return MergeCandidate(
         data.entity_path,
         data.num_rows,
         *_row_id_bounds(data.row_ids),

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ..chunk import Chunk, ChunkData
 from ..chunk.arrow_types import alike, is_plain
 from ..errors import ReadError
-from .extent import Extent, extent_of
+from .extent import MergeCandidate, extent_of
 from .neighbours import Neighbours
 from .pending import Pending
 from .profile import INERT, Settings
@@ -142,7 +142,7 @@ class ChunkInserter:
             self._insert_run(run[1:half])
             self._insert_run(run[half:])
 
-    def _has_room(self, extent: Extent, run: Extent) -> bool:
+    def _has_room(self, extent: MergeCandidate, run: MergeCandidate) -> bool:
         """Whether a chunk stays below the thresholds when those of a run are merged into it one by one."""
         whole, settings = extent.joined(run), self.settings
         rows = min(settings.max_rows, settings.row_limit(extent.ascending))

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 
 from ..chunk import TimelineKind
-from .extent import Extent
+from .extent import MergeCandidate
 from .pending import Pending
 
 Key = tuple[str, str, TimelineKind, str]
@@ -54,7 +54,7 @@ class Neighbours:
         for key, (start, _) in _spans(chunk.extent):
             self._indexes[key].remove(start, chunk)
 
-    def moved(self, chunk: Pending, before: Extent) -> None:
+    def moved(self, chunk: Pending, before: MergeCandidate) -> None:
         """``chunk``, which had the extent ``before``, has grown: indexes change where it begins elsewhere."""
         known = {key: start for key, (start, _) in _spans(before)}
         for key, (start, _) in _spans(chunk.extent):
@@ -66,7 +66,7 @@ class Neighbours:
                 index.remove(old, chunk)
             index.add(start, chunk)
 
-    def of(self, extent: Extent) -> Iterator[tuple[Pending, int]]:
+    def of(self, extent: MergeCandidate) -> Iterator[tuple[Pending, int]]:
         """The nearest chunks on each timeline and component, each with how much it counts (2 for an equal start)."""
         for key, (start, end) in _spans(extent):
             index = self._indexes.get(key)
@@ -84,7 +84,7 @@ class Neighbours:
             for chunk in buckets.get(start, ()):
                 yield chunk, 2
 
-    def last_before(self, extent: Extent) -> Pending | None:
+    def last_before(self, extent: MergeCandidate) -> Pending | None:
         """The chunk that begins last of all on each timeline and component, before ``extent`` does, if it is one."""
         last: Pending | None = None
         for key, (start, _) in _spans(extent):
@@ -104,7 +104,7 @@ class Neighbours:
         return index
 
 
-def _spans(extent: Extent) -> Iterator[tuple[Key, tuple[int, int]]]:
+def _spans(extent: MergeCandidate) -> Iterator[tuple[Key, tuple[int, int]]]:
     path = extent.entity_path
     for name, column in extent.columns.items():
         for timeline, span in zip(extent.timelines, column.spans, strict=True):

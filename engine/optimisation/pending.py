@@ -6,7 +6,7 @@ from collections import deque
 from itertools import count
 
 from ..chunk import Chunk, tuid
-from .extent import Extent, extent_of
+from .extent import MergeCandidate, extent_of
 from .merging import merge_chunks
 from .size import RowSizes
 
@@ -23,7 +23,7 @@ class Pending:
 
     __slots__ = ("_extent", "chunk_id", "is_ambiguous", "parts", "piece", "touched")
 
-    def __init__(self, chunk: Chunk, extent: Extent | None = None, *, piece: bool = False) -> None:
+    def __init__(self, chunk: Chunk, extent: MergeCandidate | None = None, *, piece: bool = False) -> None:
         names = [c.descriptor.component for c in chunk.data.components]
         self.chunk_id = chunk.data.chunk_id
         self.parts = deque((chunk,))
@@ -33,7 +33,7 @@ class Pending:
         self.is_ambiguous = len(set(names)) < len(names)
 
     @property
-    def extent(self) -> Extent:
+    def extent(self) -> MergeCandidate:
         """Ranges and size; measured when it is first asked for."""
         if self._extent is None:
             self._extent = extent_of(self.parts[0].data)

@@ -42,7 +42,7 @@ _LATEST: Final = 2**63 - 1
 Times = npt.NDArray[np.uint64]
 
 
-class Run(NamedTuple):
+class ChannelRun(NamedTuple):
     """Messages of one channel in the arena: where their data begins and ends, and their times (ns)."""
 
     channel_id: int
@@ -51,12 +51,14 @@ class Run(NamedTuple):
     log_times: Times
     publish_times: Times
 
-    def take(self, rows: slice | Ints) -> Run:
+    def take(self, rows: slice | Ints) -> ChannelRun:
         """The run with only these rows."""
-        return Run(self.channel_id, self.starts[rows], self.ends[rows], self.log_times[rows], self.publish_times[rows])
+        return ChannelRun(
+            self.channel_id, self.starts[rows], self.ends[rows], self.log_times[rows], self.publish_times[rows]
+        )
 
 
-def runs(found: Found) -> Iterator[Run]:
+def runs(found: Found) -> Iterator[ChannelRun]:
     """The messages by channel (ascending ids), each sorted by log time, publish time and place in the file."""
     heads = found.heads
     if not len(heads):
@@ -67,13 +69,13 @@ def runs(found: Found) -> Iterator[Run]:
     starts = found.offsets + HEAD.size + MESSAGE_FIXED
     ends = found.offsets + HEAD.size + heads["length"].astype(np.int64)
     for rows in np.split(order, borders):
-        run = Run(
+        run = ChannelRun(
             int(channels[rows[0]]), starts[rows], ends[rows], heads["log_time"][rows], heads["publish_time"][rows]
         )
         yield _sorted(run)
 
 
-def pieces(run: Run, size: int = CHUNK_BYTES) -> Iterator[Run]:
+def pieces(run: ChannelRun, size: int = CHUNK_BYTES) -> Iterator[ChannelRun]:
     """Cut a run into the fewest equal pieces that keep to ``CHUNK_ROWS`` and about to ``size`` bytes."""
     if int((run.ends - run.starts).sum()) / size + len(run.starts) / CHUNK_ROWS < 1:
         yield run
@@ -105,7 +107,7 @@ class ChannelOutput:
         self._first_reason = ""
         self._piece_bytes: int | None = None
 
-    def chunks(self, arena: Bytes, run: Run) -> Iterator[Chunk]:
+    def chunks(self, arena: Bytes, run: ChannelRun) -> Iterator[Chunk]:
         """The chunks of ``run``, whose messages lie in ``arena``."""
         if self._piece_bytes is None:
             first = next(pieces(run))
@@ -117,7 +119,7 @@ class ChannelOutput:
             for piece in others:
                 yield from self._piece(arena, piece)
 
-    def _measured(self, arena: Bytes, piece: Run) -> Iterator[Chunk]:
+    def _measured(self, arena: Bytes, piece: ChannelRun) -> Iterator[Chunk]:
         """The chunks of a piece, by which the next run is cut so that the largest of them hold ``CHUNK_BYTES``."""
         largest = 0
         for chunk in self._piece(arena, piece):
@@ -127,7 +129,7 @@ class ChannelOutput:
         shrunk = min(max(largest / size, _MOST_SHRUNK), 1) if largest and size else 1
         self._piece_bytes = int(CHUNK_BYTES / shrunk)
 
-    def _piece(self, arena: Bytes, piece: Run) -> Iterator[Chunk]:
+    def _piece(self, arena: Bytes, piece: ChannelRun) -> Iterator[Chunk]:
         data, piece = _released(arena, piece)
         with phase(DECODE):
             decoded = self._decoder.decode(data, piece.starts, piece.ends)
@@ -158,7 +160,7 @@ class ChannelOutput:
     def _mapped(self, chunk: Chunk) -> Iterator[Chunk]:
         return iter((chunk,)) if self._mapping is None else timed(self._mapping.chunks(chunk), DECODE)
 
-    def _parted(self, data: Bytes, piece: Run, decoded: Decoded) -> Iterator[Chunk]:
+    def _parted(self, data: Bytes, piece: ChannelRun, decoded: Decoded) -> Iterator[Chunk]:
         self._first_reason = self._first_reason or decoded.reasons[0]
         self._bad += len(decoded.bad)
         good = np.delete(np.arange(len(piece.starts)), decoded.bad)
@@ -168,7 +170,7 @@ class ChannelOutput:
         raw = RawDecoder()
         yield self._chunk(raw, raw.decode(data, bad.starts, bad.ends).values, bad)
 
-    def _chunk(self, decoder: MessageDecoder, values: pa.Array, run: Run) -> Chunk:
+    def _chunk(self, decoder: MessageDecoder, values: pa.Array, run: ChannelRun) -> Chunk:
         timelines = {
             LOG_TIME: _times(run.log_times, self._options),
             PUBLISH_TIME: _times(run.publish_times, self._options),
@@ -176,7 +178,7 @@ class ChannelOutput:
         return Chunk.build(self._entity_path, timelines, [(decoder.descriptor, _one_each(decoder, values))])
 
 
-def _sorted(run: Run) -> Run:
+def _sorted(run: ChannelRun) -> ChannelRun:
     log, publish = run.log_times, run.publish_times
     later = log[1:] > log[:-1]
     if (later | ((log[1:] == log[:-1]) & (publish[1:] >= publish[:-1]))).all():
@@ -184,7 +186,7 @@ def _sorted(run: Run) -> Run:
     return run.take(np.lexsort((publish, log)))
 
 
-def _released(arena: Bytes, piece: Run) -> tuple[Bytes, Run]:
+def _released(arena: Bytes, piece: ChannelRun) -> tuple[Bytes, ChannelRun]:
     """A single message on its own, so that a chunk that refers to it does not keep the whole arena in memory."""
     if len(piece.starts) != 1:
         return arena, piece

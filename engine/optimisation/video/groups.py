@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...chunk import Chunk, ChunkData
-from ..extent import Extent, extent_of
+from ..extent import MergeCandidate, extent_of
 from ..merging import merge_chunks
 from ..size import FIXED_BYTES
 from .survey import IS_KEYFRAME, ChunkSurvey, untouched_data
@@ -101,7 +101,7 @@ class GroupBatcher:
         return merge_chunks([Chunk.from_data(s) for s in slices])
 
     def _bytes(self, group: list[Run]) -> int:
-        total: Extent | None = None
+        total: MergeCandidate | None = None
         for index, first, end in group:
             extent = extent_of(self._data(index).slice(first, end - first))
             if total is None:
