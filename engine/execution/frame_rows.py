@@ -17,16 +17,17 @@ from ..chunk.tuid import to_text
 from ..errors import UsageError
 from ..limits import MIB
 from ..rrd import Compression, FramedPayload, VerifiedPayload, encode_batch
-from ..rrd.digest import digest_of
-from .chunk_rows import (
+from ..rrd.chunk_table import (
     COMPONENT_TYPE,
     TIMELINE_TYPE,
+    batch_of,
     component_row,
     header_of_row,
-    spark_type,
     types_from_bytes,
     types_to_bytes,
 )
+from ..rrd.digest import digest_of
+from .chunk_rows import spark_type
 
 PAYLOAD_LIMIT: Final = 64 * MIB
 """A payload in a row stays below this many bytes: beyond it, Spark's way through the JVM is slow and frail."""
@@ -92,8 +93,7 @@ def ddl_of(columns: Sequence[str]) -> str:
 
 def frame_batch(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pa.RecordBatch:
     """Rows as a record batch of ``columns``; what a row lacks is null."""
-    schema = pa.schema([(name, COLUMNS[name].arrow) for name in columns])
-    return pa.RecordBatch.from_arrays([pa.array([r.get(f.name) for r in rows], f.type) for f in schema], schema=schema)
+    return batch_of(rows, pa.schema([(name, COLUMNS[name].arrow) for name in columns]))
 
 
 def frame_row(header: ChunkHeader, place: Place | None, uncompressed_size: int | None) -> dict[str, Any]:

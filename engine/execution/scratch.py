@@ -14,12 +14,14 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+
 from ..chunk import Chunk
 from ..failing import writing
 from ..limits import SPLIT_BYTES
 from ..rrd import ChunkEntry, MessageWriter, StoreEntry, VerifiedPayload
+from ..rrd.chunk_table import CHUNK_TABLE, entries_of_table, table_of_entries
 from ..rrd.open_files import open_positional
-from .chunk_rows import entries_from_stream, entries_to_stream
 from .part import RrdParts
 from .sink import run_work
 from .small_chunks import SmallChunks, SmallChunkWriter
@@ -62,7 +64,7 @@ class ScratchPart:
     """A part in a scratch folder: chunks one after the other. Pickles; the folder belongs to who made it.
 
     ``entries`` are those of messages, ``small`` the batches beside them; ``entries`` travel as
-    :func:`entries_to_stream` makes them. Of one whose chunks ``came_slowly`` no more were waited for.
+    a chunk table does. Of one whose chunks ``came_slowly`` no more were waited for.
     """
 
     path: str
@@ -74,7 +76,7 @@ class ScratchPart:
 
     def chunks(self) -> Iterator[Chunk]:
         """The chunks, in order; messages undecoded."""
-        entries = entries_from_stream(self.entries) if isinstance(self.entries, bytes) else self.entries
+        entries = _entries_of(self.entries) if isinstance(self.entries, bytes) else self.entries
         if not self.small:
             yield from (lazy_chunk(self.path, entry, self.folder) for entry in entries)
             return
@@ -88,8 +90,19 @@ class ScratchPart:
                 yield lazy_chunk(self.path, next(messages), self.folder) if chunk is None else chunk
 
     def __reduce__(self) -> tuple[Any, ...]:
-        entries = self.entries if isinstance(self.entries, bytes) else entries_to_stream(self.entries)
+        entries = self.entries if isinstance(self.entries, bytes) else _as_stream(self.entries)
         return ScratchPart, (self.path, self.size, entries, self.small)
+
+
+def _as_stream(entries: Iterable[ChunkEntry]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, CHUNK_TABLE) as stream:
+        stream.write_table(table_of_entries(("", entry) for entry in entries))
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _entries_of(stream: bytes) -> tuple[ChunkEntry, ...]:
+    return tuple(entry for _, entry in entries_of_table(pa.ipc.open_stream(pa.py_buffer(stream))))
 
 
 def lazy_chunk(path: str, entry: ChunkEntry, folder: ScratchFolder | None, store: StoreEntry | None = None) -> Chunk:

@@ -1,4 +1,4 @@
-"""Manifests of kept chunks: their rows (header, shard, place, digest) as an Arrow file."""
+"""Manifests of kept chunks: their chunk table, whose files are shards, as an Arrow file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from ..chunk import Chunk
-from ..execution.chunk_rows import SCHEMA, PartChunk, RowWriter, parse_rows
+from ..execution.chunk_rows import PartChunk
 from ..execution.folders import Folder
 from ..rrd import StoreEntry
+from ..rrd.chunk_table import CHUNK_TABLE, entries_of_table, table_of_entries
 from ..rrd.digest import VerifiedPayload, check_digest
 from ..rrd.open_files import NEVER_CHANGES
 
@@ -19,13 +20,9 @@ MANIFEST_ERRORS = (OSError, pa.ArrowException, ValueError, TypeError, KeyError)
 
 def manifest_bytes(chunks: Sequence[PartChunk]) -> bytes:
     """A manifest."""
-    rows = RowWriter(0)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, SCHEMA) as out:
-        for chunk in chunks:
-            for batch in rows.add(chunk.entry, chunk.part):
-                out.write_batch(batch)
-        out.write_batch(rows.batch())
+    with pa.ipc.new_file(sink, CHUNK_TABLE) as out:
+        out.write_table(table_of_entries((chunk.part, chunk.entry) for chunk in chunks))
     return bytes(sink.getvalue().to_pybytes())
 
 
@@ -35,7 +32,7 @@ def parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
     batches = pa.ipc.open_file(pa.py_buffer(data)).read_all().to_batches()
     for batch in batches:
         batch.validate(full=True)
-    return parse_rows(batches)[0]
+    return [PartChunk(0, number, *place) for number, place in enumerate(entries_of_table(batches))]
 
 
 def bytes_by_part(data: bytes, digest: str) -> dict[str, tuple[int, int]]:
