@@ -1,4 +1,4 @@
-"""What decisions about a chunk are made from: its ranges and its size, without its rows."""
+"""Ranges and sizes of chunks, without their rows: all that decisions about them are made from."""
 
 from __future__ import annotations
 

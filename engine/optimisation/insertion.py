@@ -98,7 +98,7 @@ class ChunkInserter:
             self._add(chunk)
 
     def in_order(self) -> list[Pending]:
-        """What is in the store, by ascending chunk id."""
+        """The chunks in the store, by ascending id."""
         return [self.pending[chunk_id] for chunk_id in sorted(self.pending)]
 
     def chunks(self) -> list[Chunk]:

@@ -1,4 +1,4 @@
-"""Which open chunks begin before, at and after a time: one sorted index for each entity, timeline and component."""
+"""Neighbours in time among open chunks: one sorted index for each entity, timeline and component."""
 
 from __future__ import annotations
 

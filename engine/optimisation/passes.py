@@ -1,4 +1,4 @@
-"""What a profile asks for after the first pass: columns apart by size, more passes, video by groups of pictures.
+"""The passes that a profile asks for after the first: columns apart by size, more rounds, video by groups of pictures.
 
 Over a whole recording at once, or, by the :class:`Compactor`, as chunks pass through a task in bounded memory.
 """

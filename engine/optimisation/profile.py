@@ -1,4 +1,4 @@
-"""What a store is optimised for: thresholds that users name, and the settings that the algorithms work with."""
+"""Profiles: thresholds that users name, and the settings that the algorithms work with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OBJECT_STORE = (2 * 1024 * 1024, 65_536, 8192)
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizationProfile:
-    """How ``collect(optimize=…)`` lays out chunks.
+    """The choices of ``collect(optimize=…)`` on laying out chunks.
 
     Two presets: ``LIVE``, small chunks for a viewer, and ``OBJECT_STORE``, large ones for queries over a network.
     Values are checked when the profile is used.

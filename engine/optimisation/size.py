@@ -1,4 +1,4 @@
-"""How many bytes a chunk takes in memory: the formula that Rerun's thresholds are compared with.
+"""The bytes that a chunk takes in memory, by the formula that Rerun's thresholds are compared with.
 
 It counts what the rows of the chunk refer to, not what the buffers behind them hold. See :func:`chunk_bytes`.
 """
@@ -24,7 +24,7 @@ _Buffers = Iterator[Any]
 
 
 def array_size(array: pa.Array) -> Measure:
-    """How to measure ranges of ``array``.
+    """A measure of ranges of ``array``.
 
     Views, unions and run-end encoded arrays count as Arrow counts them, wherever they stand.
     """

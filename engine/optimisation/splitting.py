@@ -11,7 +11,7 @@ from .size import ColumnSize, RowSizes, column_size
 
 
 def rows_per_piece(rows: int, size: int, ascending: bool, settings: Settings) -> int | None:
-    """How many rows the pieces of a chunk should have; None where it need not be split."""
+    """The number of rows that the pieces of a chunk should have; None where it need not be split."""
     if rows < 2:
         return None
     too_large = 0 < settings.max_bytes < size

@@ -17,7 +17,7 @@ _KEPT = frozenset(("Transform3D", "Pinhole"))
 
 
 class StaticFacts(NamedTuple):
-    """What a static chunk provides: for each component with a value, the largest row id of a row that has one.
+    """The components that a static chunk provides: for each with a value, the largest row id of a row that has one.
 
     ``replaceable`` is False for a chunk that stays whatever comes after it.
     """

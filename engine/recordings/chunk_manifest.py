@@ -36,7 +36,7 @@ def parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
 
 
 def bytes_by_part(data: bytes, digest: str) -> dict[str, tuple[int, int]]:
-    """How many bytes, in how many chunks, a manifest names in each part; verified as by :func:`parse_manifest`."""
+    """Count the bytes and chunks that a manifest names in each part; verified as by :func:`parse_manifest`."""
     check_digest(data, digest)
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all().select(["part", "size"])
     table.validate(full=True)

@@ -27,7 +27,7 @@ BUDGET: Final = 4 << 30
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What a compaction did.
+    """The report of a compaction.
 
     ``versions``: the numbers of those it published. Counts of files and their ``bytes`` are of those that the newest
     version needs. ``moved``: how many recordings were written anew, ``laid_out`` of them in new chunks; ``written``:
@@ -166,7 +166,7 @@ class _Compaction:
         return True
 
     def _note_damaged(self, rewriting: Rewriting) -> None:
-        """What lies in a file with a damaged recording stays there: the file cannot go."""
+        """Leave what lies in a file with a damaged recording where it is: the file cannot go."""
         self._damaged.update(rewriting.damaged)
         self._skip |= files_of(rewriting.damaged)
 

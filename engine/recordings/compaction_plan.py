@@ -1,4 +1,4 @@
-"""What of a store is worth writing anew: what lies where, and which files are small or mostly dead."""
+"""The plan of a compaction: what of a store is worth writing anew, as its file is small or mostly dead."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL_MANIFEST: Final = 4 << 20
 
 @dataclass
 class Use:
-    """What recordings need of one file: ``live`` of its ``size`` bytes, in ``chunks`` chunks."""
+    """The part of one file that recordings need: ``live`` of its ``size`` bytes, in ``chunks`` chunks."""
 
     size: int
     live: int = 0

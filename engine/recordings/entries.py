@@ -22,7 +22,7 @@ Key = tuple[str, str, str]
 
 
 def key_of(store: StoreEntry | RecordingEntry) -> Key:
-    """What a recording is known by in a store: its id; a blueprint, by that of its application too."""
+    """The key of a recording in a store: its id; of a blueprint, with that of its application."""
     return store.kind, store.application_id if store.kind == "blueprint" else "", store.recording_id
 
 
@@ -67,7 +67,7 @@ class RecordingEntry:
 
     @property
     def key(self) -> Key:
-        """What it is known by."""
+        """The key that it is known by."""
         return key_of(self)
 
     def takes_place_of(self, other: RecordingEntry) -> bool:
@@ -186,15 +186,15 @@ class LiveEntries:
         return self._by_key.get(key)
 
     def of_source(self, source: str) -> list[RecordingEntry]:
-        """What came from the file that is at this path, if it stays there."""
+        """The recordings of the file that is at this path, if it stays there."""
         return list(self._of_source.get(source, {}).values())
 
     def of_digest(self, digest: str) -> list[RecordingEntry]:
-        """What came from a file of this content."""
+        """The recordings of a file of this content."""
         return list(self._of_digest.get(digest, {}).values())
 
     def of_rrd(self, rrd: str) -> RecordingEntry | None:
-        """What was written to an RRD of this name."""
+        """The recordings that were written to an RRD of this name."""
         return self._of_rrd.get(rrd)
 
     def add(self, entry: RecordingEntry) -> None:

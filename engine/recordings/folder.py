@@ -100,7 +100,7 @@ class RecordingsFolder:
             ) from error
 
     def entries(self, tables: Iterable[TableRef]) -> list[RecordingEntry]:
-        """What tables say, oldest first. Raises ``ReadError``."""
+        """The entries of tables, oldest first. Raises ``ReadError``."""
         return [entry for ref in tables for entry in entries_in(self.rows(ref))]
 
     def live(self, version: RecordingsVersion) -> LiveEntries:

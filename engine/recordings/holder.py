@@ -55,7 +55,7 @@ class Holder:
 
     @classmethod
     def parse(cls, data: bytes) -> Holder:
-        """What a lease's file holds. Raises ``ValueError`` or ``TypeError`` where that is nothing of the kind."""
+        """The holder that a lease's file names. Raises ``ValueError`` or ``TypeError`` where it names none."""
         fields = json.loads(data)
         if not isinstance(fields, dict) or fields.pop("format", None) != FORMAT:
             raise ValueError("not a lease of a known format")

@@ -133,7 +133,7 @@ class VersionFiles:
         raise SourceMissingError(f"there is no version {number}", path=self._store, hint=f"There are: {have}.")
 
     def read(self, number: int) -> dict[str, Any]:
-        """What a version file says. Raises ``ReadError`` where it is not what was written."""
+        """Parse a version file. Raises ``ReadError`` where it is not what was written."""
         name = name_of(number)
         place = self.folder.place(name)
         try:
@@ -183,7 +183,7 @@ class VersionFiles:
             )
 
     def taken(self, number: int) -> WriteError:
-        """What to say where another writer was faster."""
+        """The error of a commit where another writer was faster."""
         return WriteError(
             f"version {number} was committed by another writer in the meantime",
             path=self._store,
@@ -219,7 +219,7 @@ class VersionFiles:
 
 
 def unreadable(error: Exception, place: str) -> ReadError:
-    """What to say of a version file that cannot be understood."""
+    """The error of a version file that cannot be understood."""
     return ReadError(f"this version cannot be read: {error}", path=place, hint=RESTORE)
 
 

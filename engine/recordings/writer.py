@@ -56,7 +56,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What is committed beside recordings: whose batch it is, and the figures of the version."""
+    """The facts of a commit beside its recordings: whose batch it is, and the figures of the version."""
 
     operation: str = "ingest"
     query_id: str = ""
@@ -104,7 +104,7 @@ class StoreWriter:
 
     @property
     def shard_bytes(self) -> int:
-        """How large a shard becomes, about."""
+        """The size that shards get, about."""
         return self._shard_bytes
 
     def commit(

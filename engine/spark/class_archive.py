@@ -36,7 +36,7 @@ _TRAINING = "chunkmill.engine.spark.archive_training"
 
 
 def cache_folder() -> Path:
-    """Where chunkmill keeps what can be made again; not necessarily there yet."""
+    """The folder for what can be made again; not necessarily there yet."""
     chosen = os.environ.get("CHUNKMILL_CACHE")
     if chosen:
         return Path(chosen)

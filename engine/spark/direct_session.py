@@ -149,7 +149,7 @@ class DirectSession:
         self._jvm = start_jvm(java, [*mapped, *options], jars, self.settings, self._folder, worker_path())
 
     def _connection(self) -> Connection:
-        """How to reach the JVM; one that cannot start with its archive is started again without it."""
+        """The connection to the JVM; one that cannot start with its archive is started again without it."""
         assert self._jvm is not None
         _import_in_the_meantime()
         try:

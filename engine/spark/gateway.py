@@ -1,4 +1,4 @@
-"""What pyspark remembers of a JVM, process-wide: found, attached, and forgotten again.
+"""The gateway to a JVM that pyspark remembers process-wide: found, attached, and forgotten again.
 
 All that chunkmill touches of pyspark's private state is here.
 """

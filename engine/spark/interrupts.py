@@ -111,7 +111,7 @@ def note_signal() -> None:
 
 
 def signal_since(moment: float) -> BaseException | None:
-    """What the last signal raised, if it came after a moment of ``time.monotonic()``.
+    """The exception that the last signal raised, if it came after a moment of ``time.monotonic()``.
 
     That may have been lost: an import that is broken by it raises ``ImportError``.
     """

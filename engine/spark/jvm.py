@@ -94,7 +94,7 @@ _TRACE_LINES = 200
 
 
 class Connection(NamedTuple):
-    """Where the JVM's gateway listens (TCP port on the loopback address), and the secret that it asks for."""
+    """The TCP port (of the loopback address) at which the JVM's gateway listens, and the secret that it asks for."""
 
     port: int
     secret: str

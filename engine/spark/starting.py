@@ -1,4 +1,4 @@
-"""What keeps Spark from starting: looked at before, and told in Spark's own words after."""
+"""Reasons why Spark does not start: looked for before, and told in Spark's own words after."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_environment() -> None:
 
 
 def start_error(master: str, asked: Mapping[str, str], error: Exception) -> SessionStartError:
-    """What Spark said when it did not start, with the settings that it speaks of."""
+    """The error of a start that failed: Spark's words, with the settings that it speaks of."""
     said = reason_of(error)
     settings = {**asked, "spark.master": master}
     named = [f"{key}={value}" for key, value in settings.items() if key in said or (value and value in said)]
@@ -49,7 +49,7 @@ def start_error(master: str, asked: Mapping[str, str], error: Exception) -> Sess
 
 
 def reason_of(error: Exception) -> str:
-    """What Java said, and its innermost cause, out of the long text of a Py4J error, in one line.
+    """Java's words, and its innermost cause, out of the long text of a Py4J error, in one line.
 
     It is asked of Java, which must be alive.
     """

@@ -1,4 +1,4 @@
-"""What Spark says of the task that runs in this process; pyspark is not imported to find out."""
+"""The task that Spark runs in this process; pyspark is not imported to find out."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def in_task() -> bool:
 
 
 def tries_before() -> int:
-    """How often the Spark task that this worker runs was tried before."""
+    """The number of earlier tries at the Spark task that this worker runs."""
     context = _task_context()
     return 0 if context is None else int(context.attemptNumber())
 
 
 def _task_context() -> TaskContext | None:
-    """What Spark says of the task that runs here, if one does; pyspark is not imported to find out."""
+    """Spark's context of the task that runs here, if one does; pyspark is not imported to find out."""
     module = sys.modules.get("pyspark.taskcontext")
     return None if module is None else module.TaskContext.get()
 

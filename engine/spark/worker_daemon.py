@@ -61,7 +61,7 @@ def keep_freed_memory() -> None:
 
 
 class Worker(Protocol):
-    """What serves tasks that come through a socket, until it is told to end."""
+    """The function that serves tasks that come through a socket, until it is told to end."""
 
     def __call__(self, sock: socket, authenticated: bool) -> int:
         """Its exit code."""

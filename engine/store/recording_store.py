@@ -56,15 +56,15 @@ class RecordingStore:
         return self._folder.versions()
 
     def recordings(self) -> list[RecordingEntry]:
-        """What is known of each recording, in the order of their arrival. Blueprints are left out."""
+        """The entries of all recordings, in the order of their arrival. Blueprints are left out."""
         return [entry for entry in self._entries() if entry.kind != "blueprint"]
 
     def blueprints(self) -> list[RecordingEntry]:
-        """What is known of each blueprint that came with an RRD."""
+        """The entries of all blueprints that came with RRDs."""
         return [entry for entry in self._entries() if entry.kind == "blueprint"]
 
     def entry(self, recording_id: str) -> RecordingEntry:
-        """What is known of a recording. Raises ``SourceMissingError`` where there is none of this id."""
+        """The entry of a recording. Raises ``SourceMissingError`` where there is none of this id."""
         found = self._entries().get(("recording", "", recording_id))
         if found is None:
             raise SourceMissingError(

@@ -1,4 +1,4 @@
-"""What every store can do, and ``LazyStore``: a recording known by its manifest, whose chunks are read when touched."""
+"""All that every store can do, and ``LazyStore``: known by its manifest, with chunks that are read when touched."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Step:
     is_sink: bool
 
     def fate(self, outline: Outline) -> tuple[Fate, tuple[int, ...]]:
-        """What becomes of a chunk here, and which steps it then goes to."""
+        """The step of a chain: what becomes of a chunk in it, and which steps it then goes to."""
         if self.selection is not None:
             selected, rest = self.selection.fates(outline)
             if Fate.LOOKED_INTO in (selected, rest):
@@ -57,12 +57,12 @@ class Chain:
         return all(step.operator is None or isinstance(step.operator, FatefulOperator) for step in first)
 
     def fate(self, outline: Outline) -> Fate:
-        """What becomes of a chunk. One that comes out more than once counts as looked into."""
+        """The fate of a chunk. One that comes out more than once counts as looked into."""
         times = self._times(0, outline)
         return Fate.LOOKED_INTO if times is None or times > 1 else Fate(times)
 
     def _times(self, at: int, outline: Outline) -> int | None:
-        """How often a chunk comes out as it came in; None where something looks into it."""
+        """Count how often a chunk comes out as it came in; None where something looks into it."""
         step = self.steps[at]
         fate, fed = step.fate(outline)
         if fate is Fate.LOOKED_INTO:

@@ -1,4 +1,4 @@
-"""Which entities an expression like ``/world/** - /world/car/**`` means."""
+"""Expressions like ``/world/** - /world/car/**``, and the entities that they mean."""
 
 from __future__ import annotations
 

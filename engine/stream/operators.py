@@ -36,13 +36,13 @@ class FatefulOperator(Operator, Protocol):
     """A step that can tell of some chunks what becomes of them without having them."""
 
     def fate(self, outline: Outline) -> Fate:
-        """What becomes of a chunk: never more than the chunk itself, unless it is looked into."""
+        """The fate of a chunk: never more than the chunk itself, unless it is looked into."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What ``filter``, ``drop`` and ``split`` select: chunks by predicates (all must hold), columns by component.
+    """The selection of ``filter``, ``drop`` and ``split``: chunks by predicates (all must hold), columns by component.
 
     ``components`` None selects whole chunks. Only headers are looked at, so selecting chunks decodes nothing.
     """
@@ -94,7 +94,7 @@ class Selection:
         return _sliced(chunk, taken), _sliced(chunk, kept) if kept else None
 
     def fates(self, outline: Outline) -> tuple[Fate, Fate]:
-        """What becomes of a chunk among what is selected, and among the rest."""
+        """The fates of a chunk among what is selected, and among the rest."""
         if not self.matches(outline):
             return Fate.LEFT_OUT, Fate.PASSED_ON
         if self.components is None:
@@ -140,7 +140,7 @@ class Filter:
             yield selected
 
     def fate(self, outline: Outline) -> Fate:
-        """What becomes of a chunk."""
+        """The fate of a chunk."""
         return self.selection.fates(outline)[0]
 
     def describe(self) -> str:
@@ -161,7 +161,7 @@ class Drop:
             yield rest
 
     def fate(self, outline: Outline) -> Fate:
-        """What becomes of a chunk."""
+        """The fate of a chunk."""
         return self.selection.fates(outline)[1]
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""What a pipeline reads from: a source that divides itself into splits."""
+"""Sources of pipelines, which divide themselves into splits."""
 
 from __future__ import annotations
 
