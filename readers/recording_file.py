@@ -140,7 +140,7 @@ class RecordingFile(ABC):
 
     def report(self) -> FileReport:
         """What ``chunkmill inspect`` shows: here, of all its chunks, which are read for it. Raises ``ReadError``."""
-        from ..engine.stream.lazy_stream import single_tasks
+        from ..engine.stream import single_tasks
         from .inspection import FileReport, summarise_store
 
         chunks = (chunk for task in single_tasks(self.stream()) for chunk in task.run(0))

@@ -19,10 +19,10 @@ from ..execution.staging import scratch_folder
 from ..failing import writing
 from ..ingest import LandedFile, file_at
 from ..locations import Location, exists
-from ..recordings.lease import Lease
+from ..recordings import Lease
 from ..reports import RunReport
 from ..spark import Terminated
-from ..stream.lazy_stream import plan_recording
+from ..stream import plan_recording
 from .complaints import complain, warnings_as_lines
 from .jobs import Job, executor_of, output_folder, stores_of
 from .options import ConvertOptions

@@ -22,9 +22,8 @@ from ..faults import reach
 from ..inputs import SourceOptions, stores_of
 from ..locations import Location, located
 from ..optimisation import OptimizationProfile
-from ..recordings import Arrived, Commit, RecordingEntry, Source, StoreWriter
-from ..recordings.entries import Key, key_of
-from ..stream.lazy_stream import plan_outputs
+from ..recordings import Arrived, Commit, Key, RecordingEntry, Source, StoreWriter, key_of
+from ..stream import plan_outputs
 from .contents import Displaced, LandingFolder, digest_files, displaced_by, file_at
 from .disposal import Disposal
 from .files import BatchResult, FileResult, LandedFile, Outcome

@@ -17,8 +17,7 @@ from ..execution.work import Task
 from ..limits import MIB
 from ..locations import located
 from ..objects import ObjectUrl, bucket_of
-from ..recordings import RecordingEntry
-from ..recordings.entries import Key, LiveEntries
+from ..recordings import Key, LiveEntries, RecordingEntry
 from ..rrd.open_files import open_positional
 from .files import LandedFile
 

@@ -17,11 +17,8 @@ from ..locations import Location, located
 from ..objects import ObjectUrl
 from ..optimisation import OptimizationProfile
 from ..pipelines import Pipeline, load_pipeline
-from ..recordings import StoreWriter
-from ..recordings.folder import RecordingsFolder
-from ..recordings.lease import Lease
-from ..stream import LazyChunkStream
-from ..stream.placeholder import PlaceholderSource
+from ..recordings import Lease, RecordingsFolder, StoreWriter
+from ..stream import LazyChunkStream, PlaceholderSource
 from ..units import seconds_of
 from .batch import BatchOptions, BatchRunner
 from .checkpoint import HIDDEN_HOME, Checkpoint

@@ -16,8 +16,7 @@ from ..execution.stage import RunOptions
 from ..execution.staging import Staging
 from ..locations import Location, exists
 from ..optimisation import EntityWork, FoundChunks, InFile, OptimizationProfile, WholeWork, is_small
-from ..recordings import RecordingEntry
-from ..recordings.entries import LiveEntries
+from ..recordings import LiveEntries, RecordingEntry
 from ..rrd import RrdFile, StoreEntry
 from ..rrd.open_files import NEVER_CHANGES
 from .files import LandedFile

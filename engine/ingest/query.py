@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ..errors import SessionError, SourceMissingError
 from ..execution.stage import RunOptions
 from ..locations import Location
-from ..recordings import StoreWriter
-from ..recordings.lease import Lease
+from ..recordings import Lease, StoreWriter
 from ..spark import Terminated, give_up_start, interruptible, raise_in_thread
 from .batch import BatchRunner
 from .checkpoint import Checkpoint

@@ -19,10 +19,7 @@ from ...readers import all_suffixes
 from ..errors import ChunkmillError, ReadError, ReadWarning, SourceMissingError
 from ..locations import Location
 from ..objects import ObjectUrl, is_url
-from ..recordings.folder import RecordingsFolder
-from ..recordings.holder import Holder
-from ..recordings.lease import lease_holder
-from ..recordings.versions import RecordingsVersion
+from ..recordings import Holder, RecordingsFolder, RecordingsVersion, lease_holder
 from .checkpoint import Checkpoint, IngestIdentity, home_of
 from .files import LandedFile
 from .landing_log import LandingLog

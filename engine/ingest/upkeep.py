@@ -8,8 +8,7 @@ import warnings
 from typing import Final
 
 from ..errors import ReadError, ReadWarning
-from ..recordings import StoreWriter
-from ..recordings.compaction import compact_store
+from ..recordings import StoreWriter, compact_store
 from ..units import size as shown_size
 
 logger = logging.getLogger("chunkmill.ingest")

@@ -40,8 +40,7 @@ from ..locations import located, reading_location
 from ..objects import find_objects, is_one_object
 from ..rrd import EncodedPayload, FramedPayload, VerifiedPayload
 from ..spark import session_for_user
-from ..stream import ContentFilter
-from ..stream.lazy_stream import single_tasks
+from ..stream import ContentFilter, single_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,9 +18,7 @@ from ..errors import (
     WriteError,
 )
 from ..execution.by_value import check_travels
-from ..stream import LazyChunkStream
-from ..stream.lazy_stream import sink_of
-from ..stream.plan import OperatorNode, nodes_of
+from ..stream import LazyChunkStream, OperatorNode, nodes_of, sink_of
 
 _NOT_ITS_OWN = (ReadError, WriteError, SessionError, MemoryError)
 """Errors of data and machine: a function of the pipeline that was being called is not to blame for them."""

@@ -3,23 +3,68 @@
 The names below are loaded when they are first used: who reads an RRD needs none of them.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .compaction import CompactionReport
-    from .entries import RecordingEntry
+    from .compaction import MIN_SHARD, CompactionReport, compact_store
+    from .entries import Key, LiveEntries, RecordingEntry, key_of
+    from .folder import RecordingsFolder
+    from .holder import Holder
+    from .lease import Lease, lease_holder
+    from .vacuum import vacuum_store
     from .versions import RecordingsVersion
     from .writer import Arrived, Commit, Source, StoreWriter
 
 _HOMES = {
-    ".compaction": ("CompactionReport",),
-    ".entries": ("RecordingEntry",),
+    ".compaction": (
+        "CompactionReport",
+        "MIN_SHARD",
+        "compact_store",
+    ),
+    ".entries": (
+        "Key",
+        "LiveEntries",
+        "RecordingEntry",
+        "key_of",
+    ),
+    ".folder": ("RecordingsFolder",),
+    ".holder": ("Holder",),
+    ".lease": (
+        "Lease",
+        "lease_holder",
+    ),
+    ".vacuum": ("vacuum_store",),
     ".versions": ("RecordingsVersion",),
-    ".writer": ("Arrived", "Commit", "Source", "StoreWriter"),
+    ".writer": (
+        "Arrived",
+        "Commit",
+        "Source",
+        "StoreWriter",
+    ),
 }
 
-__all__ = ["Arrived", "Commit", "CompactionReport", "RecordingEntry", "RecordingsVersion", "Source", "StoreWriter"]
+__all__ = [
+    "Arrived",
+    "Commit",
+    "CompactionReport",
+    "Holder",
+    "Key",
+    "Lease",
+    "LiveEntries",
+    "MIN_SHARD",
+    "RecordingEntry",
+    "RecordingsFolder",
+    "RecordingsVersion",
+    "Source",
+    "StoreWriter",
+    "compact_store",
+    "key_of",
+    "lease_holder",
+    "vacuum_store",
+]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -13,11 +13,9 @@ from ..execution.stage import RunOptions
 from ..execution.staging import Staging
 from ..execution.work import Work
 from ..optimisation import OptimizationProfile, collect_parts, optimised
-from ..recordings import Arrived, Commit, Source, StoreWriter
-from ..recordings.folder import RecordingsFolder
-from ..recordings.lease import Lease
+from ..recordings import Arrived, Commit, Lease, RecordingsFolder, Source, StoreWriter
 from ..rrd import StoreEntry
-from ..stream.operators import as_chunk
+from ..stream import as_chunk
 from .reference import by_chunk_id
 from .stored import KeptRecording, LazyStore, StoredChunks
 

@@ -8,13 +8,18 @@ from collections.abc import Iterator, Mapping
 from ..errors import SourceMissingError
 from ..execution.stage import RunOptions
 from ..optimisation import OptimizationProfile
-from ..recordings.compaction import MIN_SHARD, CompactionReport, compact_store
-from ..recordings.entries import LiveEntries, RecordingEntry
-from ..recordings.folder import RecordingsFolder
-from ..recordings.lease import Lease
-from ..recordings.vacuum import vacuum_store
-from ..recordings.versions import RecordingsVersion
-from ..recordings.writer import StoreWriter
+from ..recordings import (
+    MIN_SHARD,
+    CompactionReport,
+    Lease,
+    LiveEntries,
+    RecordingEntry,
+    RecordingsFolder,
+    RecordingsVersion,
+    StoreWriter,
+    compact_store,
+    vacuum_store,
+)
 from .stored import LazyStore
 
 

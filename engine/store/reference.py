@@ -10,8 +10,7 @@ from ..chunk import Chunk
 from ..limits import MIB, SPLIT_BYTES
 from ..optimisation import stored_size
 from ..rrd import RunRows, VerifiedRun
-from ..stream import Fate, Outline, Source, Split
-from ..stream.iterated import IteratedSource
+from ..stream import Fate, IteratedSource, Outline, Source, Split
 
 _PASSED_BYTES: Final = 256 * MIB
 """How much a task passes on."""

@@ -19,8 +19,7 @@ from ..stream import LazyChunkStream
 from .reference import ChunkListSource
 
 if TYPE_CHECKING:
-    from ..recordings import RecordingEntry, RecordingsVersion
-    from ..recordings.folder import RecordingsFolder
+    from ..recordings import RecordingEntry, RecordingsFolder, RecordingsVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ class StoredChunks:
         """
         if self._kept is None:
             return 0
-        from ..recordings.vacuum import vacuum_store
+        from ..recordings import vacuum_store
 
         return vacuum_store(self._kept.folder, keep=keep)
 

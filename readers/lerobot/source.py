@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ...engine.chunk import Chunk, ComponentDescriptor, parse_entity_path
 from ...engine.errors import ReadError, ReadWarning
-from ...engine.stream.source import Split
+from ...engine.stream import Split
 from ..parquet.expressions import one_each
 from ..parquet.file import ParquetFile
 from ..parquet.reading import read_columns

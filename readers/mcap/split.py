@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...engine.stream.source import Split
+from ...engine.stream import Split
 from .times import TimeRange
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from ...engine.limits import SPLIT_BYTES
-from ...engine.stream.source import Split
+from ...engine.stream import Split
 from .file import ParquetFile
 from .layout import Output
 
