@@ -181,8 +181,9 @@ class VerifiedRun(Run):
     def chunks_there(self) -> Iterator[Chunk]:
         """The chunks, undecoded."""
         for entry, at in zip(self.table.entries(), self.file_of, strict=True):
-            place = (self.paths[at], entry.offset, entry.size, entry.header.chunk_id, entry.digest or b"")
-            yield Chunk.lazy(entry.header, VerifiedPayload(*place, entry.uncompressed_size, self.store))
+            size, store = entry.uncompressed_size, self.store
+            payload = VerifiedPayload.of(self.paths[at], entry, uncompressed_size=size, store=store)
+            yield Chunk.lazy(entry.header, payload)
 
     def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
         """As :meth:`Run.copy`; False where a file is missing.
