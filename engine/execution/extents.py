@@ -2,9 +2,10 @@
 
 A commit takes extents in the order of the tasks. One that lies where the file goes on is adopted; others are copied
 there, by the kernel or inside a store. Three things keep bytes from being copied twice, each behind this one shape
-(``benchmarks/bench_rrd.py``, keep and drop of 400 MB; 2 cores): tasks that give nothing but untouched messages write
-them into regions of the one file, whose sizes are known beforehand; beside other tasks they leave them at their source,
-and the commit copies them from there; and :mod:`.stitching` copies parts while other tasks still run.
+(figures: 200 MB, 2 cores; ``benchmarks/bench_rrd.py`` guards them). Tasks that give nothing but untouched messages
+write them into regions of the one file, whose sizes are known beforehand: 0.14 s instead of 0.34. Beside other tasks
+they leave them at their source, and the commit copies them from there: 0.25 s instead of 0.4. And a thread of the
+commit copies parts while other tasks still run.
 """
 
 from __future__ import annotations

@@ -12,13 +12,12 @@ from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.chunk.tuid import Minter, RunIds
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.execution.chunk_rows import parse_rows
-from chunkmill.engine.execution.commit import RrdCommit
+from chunkmill.engine.execution.commit import RrdCommit, Stitcher
 from chunkmill.engine.execution.extents import RunPlaces, all_extents, listed_extents
 from chunkmill.engine.execution.part import RrdParts
 from chunkmill.engine.execution.sink import WriteBody
 from chunkmill.engine.execution.stage import TaskRunner
 from chunkmill.engine.execution.staging import Staging
-from chunkmill.engine.execution.stitching import Stitcher
 from chunkmill.engine.execution.work import Task
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.stream import LazyChunkStream

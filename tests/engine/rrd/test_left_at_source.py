@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from chunkmill.engine.errors import ReadError
+from chunkmill.engine.execution.commit import Stitcher
 from chunkmill.engine.execution.extents import Extent, RunPlaces
-from chunkmill.engine.execution.stitching import Stitcher
 from chunkmill.engine.rrd import FileRun, StoreEntry
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.lenses import MutateLens, Selector
