@@ -303,5 +303,5 @@ def make_store(folder: Path) -> None:
 
 
 def store_files(folder: Path) -> list[Path]:
-    """Its files, in an order that does not depend on the file system."""
-    return sorted(p for p in folder.rglob("*") if p.is_file())
+    """The files of its readers, without the lease, in an order that does not depend on the file system."""
+    return sorted(p for p in folder.rglob("*") if p.is_file() and p.parent.name != "lease")
