@@ -8,6 +8,7 @@ import re
 import resource
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -127,19 +128,20 @@ def test_of_a_run_whose_worker_is_killed_nothing_is_left(kind: str, path: Path) 
     assert list(path.parent.iterdir()) == []
 
 
-@pytest.fixture
-def _small_files() -> Iterator[None]:
-    """No file of this process may become larger than 400 bytes."""
+@contextmanager
+def small_files() -> Iterator[None]:
+    """No file of this process may become larger than 400 bytes; pytest's own output among them, so not in a fixture."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (400, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("_small_files")
 def test_where_there_is_no_room_nothing_is_left(kind: str, path: Path) -> None:
     many = LazyChunkStream.merge(stream(), stream())
-    with pytest.raises(NoSpaceError) as raised:
+    with small_files(), pytest.raises(NoSpaceError) as raised:
         write(kind, many, path, "inline")
     assert str(path) in str(raised.value)
     assert list(path.parent.iterdir()) == []
