@@ -54,6 +54,11 @@ class RrdParts(Parts):
     whole: tuple[str, ...] = ()
     small: bool = False
 
+    @property
+    def adopts(self) -> bool:
+        """Where untouched messages may be copied as a whole."""
+        return self.runs is not None
+
     def open(self, task: TaskRun) -> Part:
         """Begin the part of a task."""
         with writing(self.destination):

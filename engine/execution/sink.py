@@ -63,6 +63,11 @@ class Part(ABC):
 class Parts(ABC):
     """How tasks write parts. It pickles."""
 
+    @property
+    def adopts(self) -> bool:
+        """Whether :meth:`adopt` is to be tried."""
+        return False
+
     @abstractmethod
     def open(self, task: TaskRun) -> Part:
         """Begin a part: files of ``task.folder`` whose names begin with ``task.name``."""
@@ -117,9 +122,7 @@ class WriteBody:
 
     def quick(self, task: TaskRun) -> dict[str, Any] | None:
         """Write all that a task gives, if nothing looks into it and its footer's word suffices."""
-        if type(self.parts).adopt is Parts.adopt:
-            return None
-        run = whole_run_of(self.work, task.index)
+        run = whole_run_of(self.work, task.index) if self.parts.adopts else None
         return None if run is None else self.parts.adopt(task, run)
 
     def _write(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
