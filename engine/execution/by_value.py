@@ -1,4 +1,4 @@
-"""What travels to tasks whole: the code of modules that workers cannot import."""
+"""Code that travels to tasks whole: the code of modules that workers cannot import."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_travels(thing: Any, name: str) -> None:
 
 @contextmanager
 def sending(thing: Any) -> Iterator[None]:
-    """Where Spark cannot pack ``thing`` in the block, say what in it is to blame, in a ``PipelineError``."""
+    """Say in a ``PipelineError`` what is to blame where Spark cannot pack ``thing`` in the block."""
     try:
         yield
     except Exception as error:
@@ -104,7 +104,7 @@ def _stays(thing: Any, name: str, error: Exception) -> PipelineError:
 
 
 def _parts(thing: Any) -> Iterator[tuple[str, Any]]:
-    """What is packed with ``thing``, each with how it is reached from there."""
+    """The things that are packed with ``thing``, each with how it is reached from there."""
     if isinstance(thing, FunctionType):
         cells = inspect.getclosurevars(thing)
         for name, value in {**cells.globals, **cells.nonlocals}.items():

@@ -1,4 +1,4 @@
-"""Which executor runs a pipeline."""
+"""The choice of the executor that runs a pipeline."""
 
 from __future__ import annotations
 

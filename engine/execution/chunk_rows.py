@@ -113,7 +113,7 @@ class RowWriter:
         self._rows.append({"kind": kind, "task": self.task, "note": json.dumps(data)})
 
     def batch(self) -> pa.RecordBatch:
-        """What was added since the last batch."""
+        """The rows that were added since the last batch."""
         rows, self._rows = self._rows, []
         return batch_of(rows, SCHEMA)
 

@@ -120,7 +120,7 @@ class Regions:
 
 @dataclass(frozen=True, slots=True)
 class RunPlaces:
-    """Where tasks bring the runs that they give: into ``regions`` where all of them give nothing else, or into parts.
+    """The places of the runs that tasks give: in ``regions`` where all of them give nothing else, or in parts.
 
     With ``at_source``, they leave them where they lie, and who commits copies them: once instead of twice.
     """
@@ -170,7 +170,7 @@ class RunPlaces:
 
 
 def listed_extents(work: Work, notes: Sequence[Note]) -> list[Extent]:
-    """What tasks wrote and did not give a row for each chunk of, by their notes."""
+    """The extents that tasks wrote without a row for each chunk, by their notes."""
     return list(_listed_extents(work, notes))
 
 
@@ -194,7 +194,7 @@ def all_extents(chunks: Sequence[PartChunk], listed: Sequence[Extent]) -> list[E
 
 
 def lying_in_place(extents: Sequence[Extent], file: str, start: int) -> tuple[int, int] | None:
-    """How many lie in ``file`` one behind the other from ``start`` on, and where the last of them ends.
+    """Count those that lie in ``file`` one behind the other from ``start`` on; gives the end of the last, too.
 
     None where others lie in it too, further on.
     """

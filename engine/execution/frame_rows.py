@@ -74,7 +74,7 @@ _CHECKSUM = b"chunkmill.header"
 
 
 class Place(NamedTuple):
-    """Where a chunk lies: ``size`` bytes of a message at ``offset`` of ``path``; without these, where it comes from."""
+    """The place of a chunk: ``size`` bytes of a message at ``offset`` of ``path``; without these, its source."""
 
     path: str
     offset: int | None = None

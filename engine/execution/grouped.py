@@ -66,7 +66,7 @@ class GroupedStage:
         )
 
     def run(self, options: RunOptions) -> list[Ran]:
-        """What came of each recording's tasks, failures among it; see :func:`check`."""
+        """The results of each recording's tasks, failures among it; see :func:`check`."""
         return self._by_group(
             run_tasks(self._work, self._parts, self._staging, options, self._destination, self._owners)
         )

@@ -210,7 +210,7 @@ def iterated_chunks(
 
 
 class _PieceReader:
-    """What the tries at one task have told. The first that tells of a chunk is believed."""
+    """The chunks of which tries at one task have told. The first that tells of a chunk is believed."""
 
     def __init__(self, scratch: ScratchFolder, number: int) -> None:
         self.is_closed = False

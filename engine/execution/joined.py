@@ -36,7 +36,7 @@ class JoinedWork:
         return self._works[at].run(index - (self._ends[at - 1] if at else 0))
 
     def minter(self, index: int) -> Minter:
-        """What gives ids to the chunks of one task: as in its own work."""
+        """The source of ids for the chunks of one task: as in its own work."""
         at = self.work_of(index)
         return self._works[at].minter(index - (self._ends[at - 1] if at else 0))
 
@@ -51,7 +51,7 @@ class JoinedWork:
         return whole_run_of(self._works[at], index - (self._ends[at - 1] if at else 0))
 
     def pieces(self, index: int) -> Iterator[Piece]:
-        """What comes of one task, in order."""
+        """The pieces that come of one task, in order."""
         at = self.work_of(index)
         return pieces_of(self._works[at], index - (self._ends[at - 1] if at else 0))
 

@@ -46,7 +46,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the recording ``index``: a report, or the error for which nothing was written."""
+    """The end of the recording ``index``: a report, or the error for which nothing was written."""
 
     index: int
     report: RunReport | None = None
@@ -84,7 +84,7 @@ def _is_full(tasks: int, size: int, times: int) -> bool:
 
 
 def stages_at_once(options: RunOptions) -> int:
-    """How many times as large a stage has to be so that every core of the cluster has some four tasks of it."""
+    """The factor by which a stage has to be larger so that every core of the cluster has some four tasks of it."""
     if executor_name(options.executor) == "inline":
         return 1
     from ..spark import running_session

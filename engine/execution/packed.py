@@ -59,7 +59,7 @@ class Packed(Sequence[T]):
 
 
 def spark_serializer() -> Any:
-    """What Spark packs the functions of its own stages with."""
+    """The pickler with which Spark packs the functions of its own stages."""
     from pyspark.serializers import CloudPickleSerializer
 
     return CloudPickleSerializer()  # type: ignore[no-untyped-call]

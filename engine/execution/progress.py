@@ -1,4 +1,4 @@
-"""What a run tells while it goes on, seen from its staging folder: the same for every executor."""
+"""The progress of a run while it goes on, seen from its staging folder: the same for every executor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .work import Task
 
 @dataclass(frozen=True, slots=True)
 class ProgressState:
-    """How far a run is. Bytes done are source bytes of finished splits; bytes written are those in parts."""
+    """The state of a run. Bytes done are source bytes of finished splits; bytes written are those in parts."""
 
     splits_done: int
     splits_total: int

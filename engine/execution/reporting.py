@@ -34,7 +34,7 @@ class RunStart:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of a run's tasks."""
+    """The results of a run's tasks."""
 
     tasks: list[Task]
     chunks: list[PartChunk]

@@ -35,7 +35,7 @@ from .work import Piece, Work, pieces_of, whole_run_of
 
 
 class Part(ABC):
-    """What one try at a task writes."""
+    """The file that one try at a task writes."""
 
     takes_runs = False
     """Whether it takes runs of untouched messages beside chunks."""
@@ -61,7 +61,7 @@ class Part(ABC):
 
 
 class Parts(ABC):
-    """How tasks write parts. It pickles."""
+    """The way in which tasks write parts. It pickles."""
 
     @property
     def adopts(self) -> bool:
@@ -82,7 +82,7 @@ class Parts(ABC):
 
 
 class Sink(ABC):
-    """Where chunks go. Guarantee: until :meth:`commit` returns, what stood at ``destination`` is untouched."""
+    """The end of a pipeline. Guarantee: until :meth:`commit` returns, what stood at ``destination`` is untouched."""
 
     destination: Location
 

@@ -39,7 +39,7 @@ _spared = 0
 
 
 class Job(Protocol):
-    """What a stage does for the number of a task. It pickles."""
+    """The function of a stage for the number of a task. It pickles."""
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
         """The rows of task ``index``."""
@@ -93,7 +93,7 @@ def stage_of(
 
 
 def tries_of(spark: SparkSession) -> int:
-    """How often Spark tries a task."""
+    """The number of tries that Spark makes at a task."""
     master = spark.conf.get("spark.master", None) or ""
     if is_local(master):
         found = re.search(r",\s*(\d+)\s*\]", master)
@@ -109,7 +109,7 @@ def _labels(job: TaskJob, tasks: Sequence[Task], starts: Sequence[int], share: i
 
 
 def cores_of(spark: SparkSession) -> int | None:
-    """How many tasks Spark says it runs at once; None in Spark Connect, which does not tell."""
+    """The number of tasks that Spark says it runs at once; None in Spark Connect, which does not tell."""
     from pyspark.errors import PySparkException
 
     try:
@@ -119,7 +119,7 @@ def cores_of(spark: SparkSession) -> int | None:
 
 
 def slots_of(spark: SparkSession) -> int | None:
-    """How many tasks run at once, where that is known for good: in a session with its workers on this machine."""
+    """The number of tasks that run at once, known for good in a session with its workers on this machine."""
     cores = cores_of(spark)
     return cores if cores is not None and is_local(spark.sparkContext.master or "") else None
 
@@ -200,7 +200,7 @@ def _session_error(error: Exception) -> SessionError:
 
 
 def _missing_hint(module: str) -> str:
-    """What to do about a module that workers cannot import."""
+    """The hint on a module that workers cannot import."""
     here = sys.modules.get(module.partition(".")[0])
     places = list(getattr(here, "__path__", ())) or [getattr(here, "__file__", None) or ""]
     folder = next((str(Path(place).parent) for place in places if place), None)
@@ -226,7 +226,7 @@ long ones must not be waited for."""
 
 
 def shares(sizes: Sequence[int], slots: int) -> list[int]:
-    """Where the shares of neighbouring tasks begin, and where the last ends, for ``slots`` that run at once.
+    """The bounds of the shares of neighbouring tasks, for ``slots`` that run at once.
 
     ``sizes`` are those of the tasks, in source bytes.
 

@@ -43,7 +43,7 @@ _QUARANTINE_SUFFIX = ".quarantine"
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to run: executor (None: the default), Spark master and settings, who is told of progress, and the start."""
+    """The choices of a run: executor (None: the default), Spark's master and settings, a listener, the start."""
 
     executor: str | None = None
     master: str | None = None
@@ -63,12 +63,12 @@ class TaskRun:
 
     @property
     def folder(self) -> Folder:
-        """Where the files go."""
+        """The folder for the files."""
         return Folder.at(self.location)
 
 
 class Body(Protocol):
-    """What a stage does for each task. It pickles."""
+    """The work of a stage for each task. It pickles."""
 
     def label(self, index: int) -> str:
         """The name of a task's input, for errors."""
@@ -97,7 +97,7 @@ class QuickBody(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TaskRunner:
-    """What an executor runs for the number of a task. It pickles.
+    """The function that an executor runs for the number of a task. It pickles.
 
     ``groups``, one for each task, says which tasks need each other: when one fails, the others of its group need not
     begin. Without, all do. ``tries`` is how often the executor tries a task, 0 where that is not known: the last try
@@ -197,7 +197,7 @@ class TaskRunner:
 
 
 class _Measured:
-    """What a task tells of itself for the report of the run."""
+    """The facts that a task tells of itself for the report of the run."""
 
     def __init__(self) -> None:
         self.clock = Clock()

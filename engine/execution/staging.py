@@ -40,7 +40,7 @@ _GRACE_SECONDS = 60.0
 
 
 def scratch_folder() -> Path:
-    """Where results that stay lie: ``CHUNKMILL_SCRATCH``, else this user's folder in the system's temporary one."""
+    """The folder for results that stay: ``CHUNKMILL_SCRATCH``, else a folder of this user's in the temporary one."""
     given = os.environ.get("CHUNKMILL_SCRATCH")
     return local_path(given) if given else Path(tempfile.gettempdir()) / f"chunkmill-{os.getuid()}"
 

@@ -1,4 +1,4 @@
-"""What an executor runs: tasks that each give chunks in order."""
+"""The work of an executor: tasks that each give chunks in order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Work(Protocol):
         ...
 
     def minter(self, index: int) -> Minter:
-        """What gives ids to the chunks that a task makes."""
+        """The source of ids for the chunks that a task makes."""
         ...
 
     @property
@@ -62,12 +62,12 @@ class WorkWithRuns(Protocol):
         ...
 
     def pieces(self, index: int) -> Iterator[Piece]:
-        """What comes of a task, in order."""
+        """The pieces that come of a task, in order."""
         ...
 
 
 def pieces_of(work: Work, index: int) -> Iterator[Piece]:
-    """What comes of task ``index`` of any work."""
+    """The pieces that come of task ``index`` of any work."""
     return work.pieces(index) if isinstance(work, WorkWithRuns) else work.run(index)
 
 

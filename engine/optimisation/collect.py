@@ -49,7 +49,7 @@ class WholeWork:
         return iter(optimised(chain.from_iterable(tasks), self.profile))
 
     def minter(self, index: int) -> Minter:
-        """What gives ids to the chunks that are laid out anew; those of the tasks have their own."""
+        """The source of ids for the chunks that are laid out anew; those of the tasks have their own."""
         return self.work.later.task(index)
 
     @property
@@ -80,7 +80,7 @@ class SomeWork:
         return self.work.run(self.chosen[index])
 
     def minter(self, index: int) -> Minter:
-        """What gives ids to the chunks of a task."""
+        """The source of ids for the chunks of a task."""
         return self.work.minter(self.chosen[index])
 
     @property
@@ -119,7 +119,7 @@ def collect_parts(
 
 
 def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOptions) -> list[FoundChunks]:
-    """Where the chunks of ``work`` lie, in its order: at their source if they only pass through, else in parts.
+    """Find the chunks of ``work``, in its order: at their source if they only pass through, else in parts.
 
     The parts are made now, in ``staging``.
     """
@@ -140,14 +140,14 @@ def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOp
 
 
 def _at_source(run: Run | None) -> FoundChunks | None:
-    """What a task gives untouched, where it lies."""
+    """The run that a task gives untouched, where it lies."""
     if isinstance(run, VerifiedRun):
         return InStore(run)
     return InFile(run.path, run.version, run.table) if isinstance(run, FileRun) else None
 
 
 def _in_parts(ran: Ran, staging: Staging) -> Iterator[tuple[int, InFile]]:
-    """What lies in the parts of each task."""
+    """The chunks in the parts of each task."""
     for extent in ran.listed:
         yield extent.task, InFile(staging.folder.place(extent.file), NEVER_CHANGES, extent.listed.table)
     for (task, part), listed in groupby(ran.chunks, key=lambda c: (c.task, c.part)):

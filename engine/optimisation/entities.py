@@ -47,7 +47,7 @@ class FoundChunks(Protocol):
 
     @property
     def expanded(self) -> Integers:
-        """What they expand to, in bytes."""
+        """The bytes that they expand to."""
         ...
 
     @property
@@ -82,7 +82,7 @@ class InStore:
 
     @property
     def expanded(self) -> Integers:
-        """What they expand to, in bytes."""
+        """The bytes that they expand to."""
         return self.run.table.uncompressed_sizes.astype(np.int64)
 
     @property
@@ -123,7 +123,7 @@ class InFile:
 
     @property
     def expanded(self) -> Integers:
-        """What they expand to, in bytes."""
+        """The bytes that they expand to."""
         if isinstance(self.listed, ManifestTable):
             return self.listed.uncompressed_sizes.astype(np.int64)
         return np.array([e.uncompressed_size for e in self.listed], dtype=np.int64)
@@ -237,7 +237,7 @@ class EntityWork:
             yield from laid_out(entities.pop(path), self.profile)
 
     def minter(self, index: int) -> Minter:
-        """What gives ids to the chunks that a group makes."""
+        """The source of ids for the chunks that a group makes."""
         return self.ids.task(index)
 
     @property
@@ -251,7 +251,7 @@ class EntityWork:
 
 
 def _costs(found: Iterable[FoundChunks]) -> dict[str, int]:
-    """What it costs to lay out each entity, in bytes; those that cost most first."""
+    """The costs of laying out each entity, in bytes; those that cost most first."""
     costs: dict[str, int] = {}
     for some in found:
         codes, paths = some.entity_codes

@@ -117,7 +117,7 @@ ARROW_ERRORS: Final = (
 
 
 class Compression(IntEnum):
-    """How the payload of one message is compressed."""
+    """The compression of the payload of one message."""
 
     UNSPECIFIED = 0
     NONE = 1
@@ -150,7 +150,7 @@ def stream_pieces(batch: pa.RecordBatch, *, after: int = 0) -> list[pa.Buffer]:
 
 
 class _Pieces:
-    """What Arrow takes for a file; keeps what is written."""
+    """A file to Arrow; keeps what is written."""
 
     closed = False
 
@@ -260,7 +260,7 @@ def decode_schema(data: bytes, *, path: str, offset: int | None, what: str) -> p
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without what follows: pyarrow-hotfix shows the whole pickle."""
+    """The message of an error, without what follows: pyarrow-hotfix shows the whole pickle."""
     return str(error).partition("\n")[0].rstrip(":") or repr(error)
 
 

@@ -1,4 +1,4 @@
-"""What a footer says of chunks, as columns: gathered from headers, or taken over from another footer.
+"""Columns of a footer on its chunks: gathered from headers, or taken over from another footer.
 
 Timelines that one recording can't hold together are found before it is written.
 """
@@ -117,7 +117,7 @@ class ChunkColumns:
 
     @property
     def manifest_columns(self) -> int:
-        """How many columns of a manifest say this, but for those that every manifest has."""
+        """Count the columns of a manifest that say this, but for those that every manifest has."""
         return len(self.statics) + 2 * len(self.timelines) + 3 * len(self.components)
 
 
@@ -237,7 +237,7 @@ def _cells(cells: list[tuple[int, ...]]) -> Cells:
 
 
 def _union(headers: Iterable[ChunkHeader]) -> dict[tuple[str, str], UnionComponent]:
-    """Where chunks disagree about the type or descriptor of a component, the first one has its way."""
+    """Let the first chunk have its way where chunks disagree about the type or descriptor of a component."""
     components: dict[tuple[str, str], UnionComponent] = {}
     for header in headers:
         for component in header.components:

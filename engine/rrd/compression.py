@@ -109,7 +109,7 @@ def _count(block: memoryview) -> tuple[int, int]:
 
 
 def _counted(literals: int, match: int) -> bytes:
-    """What begins a sequence of so many literals."""
+    """The beginning of a sequence of so many literals."""
     if literals < _LONG:
         return bytes((literals << 4 | match,))
     full, rest = divmod(literals - _LONG, _FULL)

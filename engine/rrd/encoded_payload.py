@@ -216,7 +216,7 @@ class FramedPayload:
         return data
 
     def located(self, file: PositionalFile) -> EncodedPayload:
-        """Where exactly the compressed bytes lie; reads the message around them only. Raises ``ReadError``."""
+        """The exact place of the compressed bytes; reads the message around them only. Raises ``ReadError``."""
         return self._checked(self._locate(file), file)
 
     def _checked(self, found: LocatedMessage, file: PositionalFile) -> EncodedPayload:
@@ -229,7 +229,7 @@ class FramedPayload:
         return locate(file, self.offset, self.size, whole=whole)
 
     def _sizes(self, found: LocatedMessage) -> tuple[Compression, int]:
-        """How the payload is compressed, and what it expands to."""
+        """The compression of the payload, and the size that it expands to."""
         message = found.message
         if message.encoding != messages.ENCODING_ARROW_IPC:
             raise ReadError(

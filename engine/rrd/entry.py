@@ -1,4 +1,4 @@
-"""Where a chunk lies in a file."""
+"""The place of a chunk in a file."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class RrdFile:
 
     @property
     def content_version(self) -> str | None:
-        """What tells this content from another that may have its name later."""
+        """The mark that tells this content from another that may have its name later."""
         return self._version if self._known else None
 
     @property
@@ -240,7 +240,7 @@ _HINT = "The file was damaged on disk or in transit, or its writer is faulty; re
 
 
 class WholeFile(NamedTuple):
-    """What was found in a file that is as it should be; ``digests`` is how many chunks were verified by theirs."""
+    """The counts of a file that is as it should be; ``digests`` is how many chunks were verified by theirs."""
 
     chunks: int
     rows: int

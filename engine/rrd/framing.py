@@ -67,7 +67,7 @@ OLDEST_VERSION: Final = Version(0, 23, 0, 0)
 
 
 class MessageKind(IntEnum):
-    """What a message of the container is."""
+    """The kinds of messages of the container."""
 
     END = 0
     SET_STORE_INFO = 1
@@ -76,7 +76,7 @@ class MessageKind(IntEnum):
 
 
 class StreamFooter(NamedTuple):
-    """Where the ``RrdFooter`` payload lies, relative to the start of the stream, and its checksum."""
+    """The place of the ``RrdFooter`` payload, relative to the start of the stream, and its checksum."""
 
     start: int
     length: int

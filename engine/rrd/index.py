@@ -1,4 +1,4 @@
-"""What is known of a file before any message is read: version, size, and its footer, found, checked and taken apart."""
+"""The index of a file, before any message is read: version, size, and its footer, found, checked and taken apart."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _FIRST_PAYLOAD = STREAM_HEADER_SIZE + MESSAGE_HEADER_SIZE
 
 
 class Footer(NamedTuple):
-    """Where the footer's payload begins, and its manifests (protobuf ``RrdManifest``)."""
+    """The offset of the footer's payload, and its manifests (protobuf ``RrdManifest``)."""
 
     start: int
     manifests: list[Any]
 
     @property
     def messages_end(self) -> int:
-        """Where the frame header of the end message begins: all messages lie before it."""
+        """The offset of the frame header of the end message: all messages lie before it."""
         return self.start - MESSAGE_HEADER_SIZE
 
 

@@ -1,4 +1,4 @@
-"""What a task tells of the chunks it wrote, in the form in which a footer tells it: columns, not objects."""
+"""Listings of the chunks that a task wrote, in the form in which a footer has them: columns, not objects."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Listed:
         return self.source_size + MESSAGE_HEADER_SIZE * self.chunks
 
     def columns(self, store: StoreEntry, start: int) -> ChunkColumns | None:  # noqa: ARG002 (it is that of the part)
-        """What a footer says of them in a file where they lie one behind the other from byte ``start`` on."""
+        """The columns of a footer on them, in a file where they lie one behind the other from byte ``start`` on."""
         return self._columns(start, self.table.sizes)
 
     def _columns(self, start: int, sizes: Numbers) -> ChunkColumns | None:

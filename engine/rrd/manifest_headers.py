@@ -128,7 +128,7 @@ class HeaderBuilder:
         return tuple(headers)
 
     def _known(self, entity_path: str, descriptor: ComponentDescriptor) -> KnownComponent | None:
-        """What the union schema says of the component; None where it speaks of another one of that name."""
+        """The component as the union schema has it; None where it speaks of another one of that name."""
         known = self._union.components.get((entity_path, descriptor.component))
         if known is None or (known.descriptor is not descriptor and known.descriptor != descriptor):
             return None
@@ -150,7 +150,7 @@ def nulls_as_zero(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def valid(column: pa.Array) -> _Mask:
-    """Where ``column`` is not null."""
+    """The mask of the values of ``column`` that are not null."""
     if not column.null_count:
         return np.ones(len(column), dtype=bool)
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=bool)

@@ -1,4 +1,4 @@
-"""Which columns a manifest must, may and must not have: derived from the recording's union schema."""
+"""The columns that a manifest must, may and must not have: derived from the recording's union schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONTROL_KINDS: Final = ("control", "row_id")
 
 
 class KnownComponent(NamedTuple):
-    """What the union schema says of one component of one entity."""
+    """The columns of the union schema on one component of one entity."""
 
     descriptor: ComponentDescriptor
     datatype: pa.DataType

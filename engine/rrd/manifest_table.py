@@ -59,7 +59,7 @@ class ManifestTable:
 
     @cached_property
     def layout(self) -> Layout:
-        """Which column means what."""
+        """The meaning of each column."""
         columns = self.batch.schema.serialize()
         if columns.size + len(self.schema) <= _LARGEST_KEPT:
             return _kept_layout(columns.to_pybytes(), self.schema)
@@ -70,7 +70,7 @@ class ManifestTable:
 
     @cached_property
     def offsets(self) -> Numbers:
-        """Where the messages lie, in bytes from the start of the stream."""
+        """The places of the messages, in bytes from the start of the stream."""
         return self._numbers(_OFFSET)
 
     @cached_property
@@ -109,7 +109,7 @@ class ManifestTable:
 
     @cached_property
     def is_static(self) -> Mask:
-        """Which chunks are static."""
+        """The mask of chunks that are static."""
         return np.asarray(nulls_as_zero(self.fixed(_STATIC)), dtype=bool)
 
     @cached_property

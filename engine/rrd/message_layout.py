@@ -139,7 +139,7 @@ def _expected_tails(table: ManifestTable) -> _Bytes:
 
 
 def _payload_sizes(table: ManifestTable, store_field_size: int) -> _Sizes | None:
-    """What is left for payloads; None where a message is too small for its other fields."""
+    """The bytes that are left for payloads; None where a message is too small for its other fields."""
     others = 2 + 1 + _varint_lengths(table.uncompressed_sizes) + 2 + 1 + TAIL_SIZE + store_field_size
     left = table.sizes.astype(np.int64) - others
     if not bool(np.all(left > MESSAGE_HEADER_SIZE)):

@@ -112,7 +112,7 @@ class MessageWriter:
 
     @property
     def out(self) -> Output:
-        """What is written to; something else may be written between two chunks."""
+        """The output that is written to; something else may be written between two chunks."""
         return self._out
 
     @property
@@ -163,7 +163,7 @@ class MessageWriter:
     def _frame(
         self, header: ChunkHeader, compression: Compression, uncompressed_size: int, size: int
     ) -> tuple[bytes, bytes, int, int]:
-        """What comes before the next payload and after it, and offset and size of their message."""
+        """The bytes before the next payload and after it, and offset and size of their message."""
         head = message_head(self._store_field, compression, uncompressed_size, size)
         tail = message_tail(header.chunk_id, header.is_static)
         total = len(head) + size + len(tail)

@@ -46,7 +46,7 @@ class HeldFile(PositionalFile):
 
 
 def _not_here() -> None:
-    """What a held file is in another process."""
+    """A held file as another process gets it."""
 
 
 _held: WeakValueDictionary[tuple[str, str], HeldFile] = WeakValueDictionary()

@@ -1,4 +1,4 @@
-"""Where messages are written to: an append-only file with counted offsets."""
+"""Outputs for messages: an append-only file with counted offsets."""
 
 from __future__ import annotations
 

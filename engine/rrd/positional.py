@@ -45,7 +45,7 @@ class PositionalFile:
 
     @property
     def version(self) -> str | None:
-        """What tells this content from another under the same path: size, modification time and inode."""
+        """The mark that tells this content from another under the same path: size, modification time and inode."""
         return self._version
 
     def check(self, version: str | None) -> None:

@@ -1,4 +1,4 @@
-"""What can be had of a cut or damaged RRD: every whole chunk, and a report of what was lost."""
+"""Recovery of a cut or damaged RRD: every whole chunk, and a report of what was lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .store_entry import StoreEntry, StoreKey
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What was recovered of a file and what was lost.
+    """The report of a recovery: what was had of a file, and what was lost.
 
     ``whole_until`` is the byte up to which the file is a sequence of whole messages, ``size`` its size; ``reason`` says
     what is there instead (None when the file ends well). ``damaged`` holds offset and reason of messages that were

@@ -45,7 +45,7 @@ class Run(Listed, ABC):
         return int(self.sizes_in(store).sum()) + MESSAGE_HEADER_SIZE * self.chunks
 
     def columns(self, store: StoreEntry, start: int) -> ChunkColumns | None:
-        """What a footer says of them in a file where they lie from byte ``start`` on and belong to ``store``.
+        """The columns of a footer on them, in a file where they lie from byte ``start`` on and belong to ``store``.
 
         None where the source's footer does not say enough.
         """
@@ -60,7 +60,7 @@ class Run(Listed, ABC):
         """
 
     def fields(self, store: StoreEntry) -> tuple[bytes, bytes]:
-        """What each message begins with, where it lies and in ``store``."""
+        """The first bytes of each message, where it lies and in ``store``."""
         return store_field(self.store.to_message()), store_field(store.to_message())
 
     def sizes_in(self, store: StoreEntry) -> Numbers:

@@ -63,7 +63,7 @@ def message_at(file: PositionalFile, position: int, end: int) -> Message:
 
 
 def _check_rest(file: PositionalFile, end: Message, position: int) -> None:
-    """What follows the end message: nothing, or a stream footer; a second stream is an error."""
+    """Check what follows the end message: nothing, or a stream footer; a second stream is an error."""
     left = file.size - position
     if end.size and 0 < left < STREAM_FOOTER_SIZE:
         raise ReadError(

@@ -1,4 +1,4 @@
-"""Which store of a file: its kind, application id and recording id."""
+"""The name of a store of a file: its kind, application id and recording id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What another footer says of chunks, taken over as it stands: no header is made, nothing costs by the chunk."""
+"""Columns of another footer, taken over as they stand: no header is made, nothing costs by the chunk."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class RrdWriter:
         return entry
 
     def messages(self, store: StoreEntry) -> MessageWriter:
-        """What writes the chunks of a store that was begun; :meth:`adopt` then tells of them, with a size of 0."""
+        """The writer of the chunks of a store that was begun; :meth:`adopt` then tells of them, with a size of 0."""
         return self._opened_store(store).writer
 
     def append_part(

@@ -1,4 +1,4 @@
-"""What a task wrote into its part: chunks one by one, and runs of messages that were passed on."""
+"""The record of what a task wrote into its part: chunks one by one, and runs of messages that were passed on."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class WrittenListing(NamedTuple):
 
     @property
     def columns(self) -> ChunkColumns:
-        """What a footer is made of."""
+        """The columns that a footer is made of."""
         columns = columns_of_table(self.table) if self.known is None else self.known
         assert columns is not None
         return columns
@@ -116,7 +116,7 @@ class WrittenChunks:
 
 
 def _together(own: ChunkColumns | None, passed: _Passed) -> ChunkColumns | None:
-    """What is said of chunks and of those that were passed on; None where that cannot be said in one."""
+    """The columns of chunks and of runs together; None where they do not go into one."""
     columns = columns_of_table(passed.table)
     if columns is None or (own is not None and _disagree(own.union, columns.union)):
         return None

@@ -147,7 +147,7 @@ class Plan:
         yield from self._fused(at, self.sources[at].read(split))
 
     def _fused(self, at: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-        """What the chain behind a source makes of chunks."""
+        """The chain behind a source, applied to chunks."""
         chain = self.chains[at]
         measured, is_empty = is_measuring(), chain.is_empty
         for chunk in timed(chunks, READ):
@@ -159,7 +159,7 @@ class Plan:
                 yield from timed(chain(chunk), OPERATE)
 
     def pieces(self, index: int) -> Iterator[Piece]:
-        """What comes of task ``index``, in order: chunks, and between them runs of messages that nothing looks into."""
+        """The pieces of task ``index``, in order: chunks, and between them runs of messages that nothing looks into."""
         at, split = self.splits[index]
         source, chain = self.sources[at], self.chains[at]
         if not isinstance(source, SourceWithRuns) or not chain.may_pass_on:
@@ -176,7 +176,7 @@ class Plan:
         return replace(self, splits=splits, ids=self.ids.after(first))
 
     def minter(self, index: int) -> Minter:
-        """What gives ids to the chunks that a task makes."""
+        """The source of ids for the chunks that a task makes."""
         return self.ids.task(index)
 
     @property
