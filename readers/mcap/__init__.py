@@ -10,23 +10,22 @@ from typing import TYPE_CHECKING
 from ...engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .info import ChannelInfo, McapInfo
+    from .info import ChannelInfo, ChannelTiming, McapInfo
     from .reader import McapReader
     from .recovering import McapRecoveryReport
     from .source import McapSource
     from .split import McapSplit
-    from .timing import ChannelTiming
 
 _HOMES = {
     ".info": (
         "ChannelInfo",
+        "ChannelTiming",
         "McapInfo",
     ),
     ".reader": ("McapReader",),
     ".recovering": ("McapRecoveryReport",),
     ".source": ("McapSource",),
     ".split": ("McapSplit",),
-    ".timing": ("ChannelTiming",),
 }
 
 __all__ = [

@@ -17,9 +17,9 @@ from ...engine.limits import MIB
 from ...engine.phases import DECODE, phase, timed
 from ...lenses import DeriveLens
 from .decoding.decoded import Decoded, MessageDecoder
+from .decoding.gather import RawDecoder
 from .mapping import LOG_TIME, PUBLISH_TIME, Mapping, shifted
 from .options import McapOptions
-from .raw import RawDecoder
 from .records import HEAD, MESSAGE_FIXED
 from .registry import Channel
 from .scan import Bytes, Found, Ints

@@ -1,19 +1,111 @@
-"""What is in an MCAP file, as far as its summary tells."""
+"""What is in an MCAP file, as far as its summary tells, and when the messages of each channel came."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from ...engine.errors import ReadError
+from ...engine.limits import MAX_INDEXED_TIMES
 from .file import McapFile
 from .file_level import Survey
 from .layout import Layout, Summary, read_layout
 from .options import McapOptions
 from .plan import whole
+from .records import HEAD, MESSAGE_INDEX, ChunkEntry
 from .registry import Channel, Registry, Schema
+from .scan import Found
 from .section import SectionReader
-from .timing import ChannelTiming, TimeCollector, indexed_times
+
+_Times = npt.NDArray[np.uint64]
+
+
+class ChannelTiming(NamedTuple):
+    """Log times in ns: of the first and the last message, and the longest time between two that follow each other,
+    with where that begins (both None for a single message).
+    """
+
+    first: int
+    last: int
+    largest_gap: int | None
+    gap_start: int | None
+
+
+class _TimeCollector:
+    """Collects the times of messages by channel, up to ``MAX_INDEXED_TIMES``; beyond that nothing is known."""
+
+    def __init__(self) -> None:
+        self._times: dict[int, list[_Times]] = {}
+        self._count = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there were too many."""
+        return self._count > MAX_INDEXED_TIMES
+
+    def add(self, channel_id: int, times: _Times) -> None:
+        """Take in the times of some messages of a channel, in any order."""
+        self._count += len(times)
+        if self.is_full:
+            self._times.clear()
+        else:
+            self._times.setdefault(channel_id, []).append(times)
+
+    def add_found(self, found: Found) -> None:
+        """Take in messages that were read."""
+        channels, times = found.heads["channel"], found.heads["log_time"]
+        for id_ in np.unique(channels).tolist():
+            self.add(id_, times[channels == id_])
+
+    def timings(self, counts: Mapping[int, int] | None) -> dict[int, ChannelTiming]:
+        """The timing of each channel; not of one of which there are not as many messages as ``counts`` says."""
+        timings = {}
+        for id_, parts in self._times.items():
+            times = np.sort(np.concatenate(parts))
+            if len(times) and (counts is None or counts.get(id_) == len(times)):
+                timings[id_] = _timing(times)
+        return timings
+
+
+def _indexed_times(file: McapFile, entries: Sequence[ChunkEntry]) -> _TimeCollector:
+    """The times that the MessageIndex records behind these chunks tell. Of the file nothing else is read."""
+    collector = _TimeCollector()
+    if sum(entry.index_length for entry in entries) // 16 > MAX_INDEXED_TIMES:
+        return collector
+    file.peek((entry.end, entry.index_length) for entry in entries)
+    for entry in entries:
+        try:
+            for id_, times in _indexes(file.read_at(entry.end, entry.index_length, what="a message index")):
+                collector.add(id_, times)
+        except ReadError as error:
+            if error.transient:
+                raise
+    return collector
+
+
+def _indexes(data: bytes) -> Iterable[tuple[int, _Times]]:
+    at = 0
+    while at + HEAD.size + 6 <= len(data):
+        opcode, length = HEAD.unpack_from(data, at)
+        body = data[at + HEAD.size : at + HEAD.size + length]
+        size = int.from_bytes(body[2:6], "little")
+        if opcode == MESSAGE_INDEX and size % 16 == 0 and size <= len(body) - 6:
+            yield int.from_bytes(body[:2], "little"), np.frombuffer(body, "<u8", size // 8, 6)[::2]
+        at += HEAD.size + length
+
+
+def _timing(times: _Times) -> ChannelTiming:
+    first, last = int(times[0]), int(times[-1])
+    if len(times) == 1:
+        return ChannelTiming(first, last, None, None)
+    gaps = np.diff(times)
+    at = int(np.argmax(gaps))
+    return ChannelTiming(first, last, int(gaps[at]), int(times[at]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +135,7 @@ class ChannelInfo:
 class McapInfo:
     """What :meth:`McapSource.info` tells.
 
-    Times are ns as the writer wrote them, None when there is no message or the summary does not say. ``bytes`` is the
+    _Times are ns as the writer wrote them, None when there is no message or the summary does not say. ``bytes`` is the
     size of the file, ``uncompressed_bytes`` that of the records in its chunks, ``compressed_bytes`` what these take as
     they are stored; ``compression`` counts chunks by compression (``""`` is none). ``scanned``: there was no summary,
     so the whole file was read for this.
@@ -82,7 +174,7 @@ def describe_file(file: McapFile, *, timing: bool = False) -> McapInfo:
     if statistics is not None and not counts and statistics.message_count:
         counts = None  # the writer left the map empty
     times = _times_of(summary)
-    timings = indexed_times(file, summary.chunks).timings(counts) if timing else {}
+    timings = _indexed_times(file, summary.chunks).timings(counts) if timing else {}
     return McapInfo(
         path=file.path,
         bytes=file.stored_size,
@@ -127,7 +219,7 @@ def _scan(file: McapFile, layout: Layout, *, timing: bool) -> McapInfo:
     """Read the file from front to end, decode nothing."""
     summary = layout.summary
     registry = Registry(file.path, *(summary[:2] if summary is not None else ()))
-    survey, collector = Survey(), TimeCollector()
+    survey, collector = Survey(), _TimeCollector()
     reader = SectionReader(file, whole(file, layout, McapOptions()), registry)
     for group in reader.groups():
         survey.add(group.found)

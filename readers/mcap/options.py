@@ -11,25 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...engine.errors import UsageError
-from .times import TimeRange, checked_range
-
-DECODERS: Final = (
-    "attachments",
-    "foxglove",
-    "metadata",
-    "protobuf",
-    "raw",
-    "recording_info",
-    "ros2_reflection",
-    "ros2msg",
-    "schema",
-    "stats",
-    "urdf",
-)
-"""All decoder identifiers, sorted."""
-
-FILE_DECODERS: Final = frozenset({"attachments", "metadata", "recording_info", "schema", "stats", "urdf"})
-"""The decoders whose chunks tell of the file as a whole; they are not bound by a range of times."""
+from .decoders import DECODERS, FILE_DECODERS
+from .split import TimeRange, checked_range
 
 _RE2_COMPLAINTS: Final = {
     "missing ]": "found unclosed character class",
@@ -102,7 +85,7 @@ class McapOptions:
     @property
     def reads_messages(self) -> bool:
         """Whether any decoder of messages is selected."""
-        return bool(self.decoders - FILE_DECODERS)
+        return bool(self.decoders - FILE_DECODERS.keys())
 
     @property
     def time_type(self) -> pa.DataType:

@@ -1,25 +1,192 @@
-"""How a file is divided into splits, from its heads and its summary."""
+"""How a file is divided into splits: by the index of its summary, where that describes what is there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import PurePath
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from ...engine.errors import ReadError
 from ...engine.limits import SPLIT_BYTES
+from .decoders import file_decoders
 from .file import McapFile
-from .file_level import told_by
-from .file_level.emission import FILE_LEVEL
-from .indexed import Piece, UnusableIndexError, check_channels, describes_robots, indexed_pieces
-from .layout import Layout
+from .layout import Layout, Summary
 from .options import McapOptions
-from .split import McapSplit
-from .times import TimeRange
+from .records import (
+    ATTACHMENT,
+    CHUNK,
+    CHUNK_HEAD_MAX,
+    DAMAGED_HINT,
+    DATA_END,
+    HEAD,
+    MESSAGE,
+    METADATA,
+    ChunkEntry,
+    ChunkHead,
+    parse_chunk_head,
+)
+from .split import McapSplit, TimeRange
 
-URDF = "urdf"
+MAX_GAP_RECORDS: Final = 65_536
+"""A file with more records than this outside of its indexed chunks is read as one split."""
+
+_INDEX_HEAD: Final = HEAD.size + 6
+_INDEX_ENTRY: Final = 16
+
+
+class _Piece(NamedTuple):
+    """A chunk: where it begins, and how many bytes it uncompresses to.
+
+    ``messages`` is the number that the length of its message indexes tells, None where it has none. ``is_wanted``: it
+    may hold messages of the range of times that is read.
+    """
+
+    offset: int
+    uncompressed: int
+    messages: int | None
+    is_wanted: bool
+
+
+class _UnusableIndexError(Exception):
+    """The summary does not describe the data section well enough to start reading in its middle."""
+
+
+def _indexed_pieces(file: McapFile, layout: Layout, options: McapOptions) -> list[_Piece]:
+    """Every chunk of the data section in file order, indexed or not. Only heads are read.
+
+    Raises ``_UnusableIndexError``, and ``ReadError`` when fewer chunks are there than the summary counts.
+    """
+    assert layout.summary is not None
+    return _IndexWalk(file, layout, layout.summary, options).pieces()
+
+
+def _check_channels(summary: Summary) -> None:
+    """Raise unless every channel and schema is repeated in the summary, so that a split needs nothing of the others."""
+    channels = {channel.id for channel in summary.channels}
+    schemas = {schema.id for schema in summary.schemas} | {0}
+    indexed = {int(i) for i in np.unique(np.frombuffer(b"".join(e.channel_ids for e in summary.chunks), "<u2"))}
+    complete = indexed <= channels and all(channel.schema_id in schemas for channel in summary.channels)
+    statistics = summary.statistics
+    if statistics is not None:
+        complete = complete and statistics.channel_count <= len(channels)
+        complete = complete and set(statistics.channel_message_counts) <= channels
+    else:
+        complete = complete and all(entry.channel_ids for entry in summary.chunks)
+    if not complete:
+        raise _UnusableIndexError
+
+
+def looks_at_messages(summary: Summary, options: McapOptions) -> bool:
+    """Whether the summary has a channel whose messages a decoder of the file as a whole looks at."""
+    return any(decoder.has_messages(summary, options.selects) for decoder in file_decoders(options.decoders))
+
+
+class _IndexWalk:
+    def __init__(self, file: McapFile, layout: Layout, summary: Summary, options: McapOptions) -> None:
+        self._file = file
+        self._layout = layout
+        self._summary = summary
+        self._times = options.times
+        self._channels = {channel.id for channel in summary.channels}
+        self._known = {a.offset for a in summary.attachments} | {m.offset for m in summary.metadata}
+        self._looks_at_messages = looks_at_messages(summary, options)
+        self._left = MAX_GAP_RECORDS
+        self._pieces: list[_Piece] = []
+        self._loose = False
+
+    def pieces(self) -> list[_Piece]:
+        layout, statistics = self._layout, self._summary.statistics
+        at = layout.data_start
+        self._file.peek((entry.offset, HEAD.size + CHUNK_HEAD_MAX) for entry in self._summary.chunks)
+        for entry in self._summary.chunks:
+            self._walk_gap(at, entry.offset)
+            self._add(entry.offset, self._check_entry(entry), _messages_of(entry))
+            at = entry.end + entry.index_length
+        self._walk_gap(at, layout.data_end)
+        if statistics is not None and statistics.chunk_count > len(self._pieces):
+            why = f"the summary counts {statistics.chunk_count:,} chunks and {len(self._pieces):,} are there"
+            raise ReadError(why, path=self._file.path, offset=layout.data_end, hint=DAMAGED_HINT)
+        return self._checked()
+
+    def _checked(self) -> list[_Piece]:
+        """The pieces; without their numbers of messages where these can't be compared with the summary's."""
+        statistics, counts = self._summary.statistics, [piece.messages for piece in self._pieces]
+        if self._loose:  # messages outside of chunks: nothing is left out for its time
+            return [piece._replace(messages=None, is_wanted=True) for piece in self._pieces]
+        if statistics is None or None in counts:
+            return [piece._replace(messages=None) for piece in self._pieces]
+        if sum(count for count in counts if count is not None) != statistics.message_count:
+            raise _UnusableIndexError
+        return self._pieces
+
+    def _add(self, offset: int, head: ChunkHead, messages: int | None) -> None:
+        is_wanted = self._times is None or self._times.overlaps(head)
+        if head.uncompressed_size == 0:
+            messages = 0
+        self._pieces.append(_Piece(offset, head.uncompressed_size, messages, is_wanted))
+
+    def _walk_gap(self, at: int, end: int) -> None:
+        """Walk the heads of the records between two indexed chunks, and add the chunks among them."""
+        while at != end:
+            if at > end or self._left == 0:
+                raise _UnusableIndexError
+            opcode, length = self._head(at, end)
+            self._look_at(opcode, length, at, end)
+            at += HEAD.size + length
+            self._left -= 1
+
+    def _look_at(self, opcode: int, length: int, at: int, end: int) -> None:
+        if opcode == CHUNK:
+            self._add(at, self._chunk_head(at, length), None)
+        elif opcode == MESSAGE:
+            self._loose = True
+            channel = int.from_bytes(self._file.read_up_to(at + HEAD.size, 2), "little")
+            if self._layout.data_crc or channel not in self._channels or self._looks_at_messages:
+                # guarded by the CRC of the whole section only, of a channel yet to come, or not found by the index
+                raise _UnusableIndexError
+        elif (opcode in (ATTACHMENT, METADATA) and at not in self._known) or (
+            opcode == DATA_END and at + HEAD.size + length != end
+        ):
+            raise _UnusableIndexError
+
+    def _check_entry(self, entry: ChunkEntry) -> ChunkHead:
+        """The head of the chunk that an entry of the index points at, if they agree."""
+        layout = self._layout
+        if entry.offset < layout.data_start or entry.end + entry.index_length > layout.data_end:
+            raise _UnusableIndexError
+        opcode, length = self._head(entry.offset, layout.data_end)
+        if opcode != CHUNK or HEAD.size + length != entry.length:
+            raise _UnusableIndexError
+        head = self._chunk_head(entry.offset, length)
+        if head.uncompressed_size != entry.uncompressed_size:
+            raise _UnusableIndexError
+        return head
+
+    def _head(self, at: int, end: int) -> tuple[int, int]:
+        try:
+            return self._file.head_at(at, end)
+        except ReadError as error:
+            raise _UnusableIndexError from error
+
+    def _chunk_head(self, at: int, length: int) -> ChunkHead:
+        body = self._file.read_up_to(at + HEAD.size, min(length, CHUNK_HEAD_MAX))
+        try:
+            head = parse_chunk_head(body, length, path=self._file.path, offset=at)
+        except ReadError as error:
+            raise _UnusableIndexError from error
+        if head.crc == 0 and self._layout.data_crc:
+            raise _UnusableIndexError  # guarded by the CRC of the whole section only
+        return head
+
+
+def _messages_of(entry: ChunkEntry) -> int | None:
+    """How many messages the MessageIndex records behind a chunk list, by their length."""
+    records = len(entry.channel_ids) // 2
+    entries, rest = divmod(entry.index_length - records * _INDEX_HEAD, _INDEX_ENTRY)
+    return entries if records and not rest and entries >= 0 else None
 
 
 def plan_splits(file: McapFile, layout: Layout, options: McapOptions) -> list[McapSplit]:
@@ -42,42 +209,39 @@ def plan_splits(file: McapFile, layout: Layout, options: McapOptions) -> list[Mc
     ):
         return [whole(file, layout, options)]
     try:
-        pieces = indexed_pieces(file, layout, options)
-        check_channels(summary)
-    except UnusableIndexError:
+        pieces = _indexed_pieces(file, layout, options)
+        _check_channels(summary)
+    except _UnusableIndexError:
         return [whole(file, layout, options)]
     return _cut(file, layout, options, pieces)
 
 
 def whole(file: McapFile, layout: Layout, options: McapOptions) -> McapSplit:
     """The file as one split."""
-    told = told_by(layout.summary)
-    selected = _selected(FILE_LEVEL, options)
-    late = tuple(d for d in selected if d not in told)
+    summary = layout.summary
+    decoders = file_decoders(options.decoders)
+    early = [d for d in decoders if not d.looks_at_messages and summary is not None and d.is_told_by(summary)]
+    late = [d for d in decoders if d not in early]
+    needs_all = [d for d in late if summary is None or not d.is_told_by(summary)]
     split = McapSplit(
         PurePath(file.path).name,
         layout.data_end - layout.data_start,
         layout.data_start,
         layout.data_end,
         check_data_crc=layout.data_crc != 0,
-        times=_times_to_skip_by(layout, options, late),
-        before=tuple(d for d in selected if d in told),
-        after=(*late, *_selected((URDF,), options)),
+        times=_times_to_skip_by(layout, options, any(not d.looks_at_messages for d in late)),
+        before=tuple(d.name for d in early),
+        after=tuple(d.name for d in late),
         is_whole=True,
     )
-    if options.reads_messages or late or (split.after and _may_describe_robots(layout, options)):
+    if options.reads_messages or needs_all or (summary is not None and looks_at_messages(summary, options)):
         return split
     return replace(split, end=split.start, check_data_crc=False, is_whole=False)
 
 
-def _may_describe_robots(layout: Layout, options: McapOptions) -> bool:
-    summary = layout.summary
-    return summary is None or "schema" not in told_by(summary) or describes_robots(summary, options)
-
-
-def _cut(file: McapFile, layout: Layout, options: McapOptions, pieces: list[Piece]) -> list[McapSplit]:
+def _cut(file: McapFile, layout: Layout, options: McapOptions, pieces: list[_Piece]) -> list[McapSplit]:
     """Runs of equal uncompressed size, as near as chunk borders allow."""
-    before, after = _selected(FILE_LEVEL, options), _selected((URDF,), options)
+    decoders = file_decoders(options.decoders)
     runs = _runs(pieces) if options.reads_messages else []
     if len(runs) == 1 and len(runs[0]) == len(pieces):
         return [whole(file, layout, options)]
@@ -102,12 +266,12 @@ def _cut(file: McapFile, layout: Layout, options: McapOptions, pieces: list[Piec
         )
     if not splits:
         splits = [McapSplit(name, 0, layout.data_start, layout.data_start)]
-    splits[0] = replace(splits[0], before=before)
-    splits[-1] = replace(splits[-1], after=after)
+    splits[0] = replace(splits[0], before=tuple(d.name for d in decoders if not d.looks_at_messages))
+    splits[-1] = replace(splits[-1], after=tuple(d.name for d in decoders if d.looks_at_messages))
     return splits
 
 
-def _runs(pieces: list[Piece]) -> list[list[Piece]]:
+def _runs(pieces: list[_Piece]) -> list[list[_Piece]]:
     """Neighbouring pieces of about ``SPLIT_BYTES`` together, without stretches of which nothing is wanted."""
     total = np.cumsum([piece.uncompressed if piece.is_wanted else 0 for piece in pieces])
     count = max(1, -(-int(total[-1]) // SPLIT_BYTES))
@@ -117,25 +281,21 @@ def _runs(pieces: list[Piece]) -> list[list[Piece]]:
     return [trimmed for run in runs if (trimmed := _trimmed(run))]
 
 
-def _trimmed(run: list[Piece]) -> list[Piece]:
+def _trimmed(run: list[_Piece]) -> list[_Piece]:
     wanted = [i for i, piece in enumerate(run) if piece.is_wanted]
     return run[wanted[0] : wanted[-1] + 1] if wanted else []
 
 
-def _selected(decoders: Sequence[str], options: McapOptions) -> tuple[str, ...]:
-    return tuple(d for d in decoders if d in options.decoders)
-
-
-def _times_to_skip_by(layout: Layout, options: McapOptions, late: Sequence[str]) -> TimeRange | None:
+def _times_to_skip_by(layout: Layout, options: McapOptions, needs_all: bool) -> TimeRange | None:
     """The range of times if nothing is needed of the chunks outside of it.
 
-    The summary repeats every channel then, and tells all that the file level needs but what is in ``late``.
+    The summary repeats every channel then, and tells all that the file level needs, unless ``needs_all``.
     """
     summary = layout.summary
-    if options.times is None or summary is None or late:
+    if options.times is None or summary is None or needs_all:
         return None
     try:
-        check_channels(summary)
-    except UnusableIndexError:
+        _check_channels(summary)
+    except _UnusableIndexError:
         return None
-    return None if describes_robots(summary, options) else options.times
+    return None if looks_at_messages(summary, options) else options.times

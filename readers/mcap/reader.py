@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Literal
 
 from ...engine.errors import SourceMissingError, UsageError
 from ...engine.locations import Location, exists, located, reading_location
+from .decoders import DECODERS
 from .info import McapInfo
-from .options import DECODERS, McapOptions
+from .options import McapOptions
 from .recovering import McapRecoveryReport
 from .source import McapSource
-from .times import checked_range
+from .split import checked_range
 
 if TYPE_CHECKING:
     from ...engine.stream import LazyChunkStream

@@ -16,11 +16,10 @@ from ...engine.bounded import check_limit
 from ...engine.errors import ReadError, ReadWarning
 from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB
 from .arena import take_arena
-from .attachment import read_attachment
 from .compression import check_crc, check_declared, decompress
 from .cursor import Cursor
 from .file import McapFile
-from .finding import find_in_all
+from .file_level import read_attachment
 from .records import (
     ATTACHMENT,
     CHANNEL,
@@ -40,7 +39,7 @@ from .records import (
     record_name,
 )
 from .registry import Registry
-from .scan import Block, Bytes, Found, walk
+from .scan import Block, Bytes, Found, find_in_all, walk
 from .split import McapSplit
 
 GROUP_BYTES: Final = 34 * MIB

@@ -1,4 +1,4 @@
-"""An MCAP file as a source of chunks."""
+"""An MCAP file as a source of chunks: of the file as a whole, and of its messages."""
 
 from __future__ import annotations
 
@@ -7,21 +7,108 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-from ...engine.chunk import Chunk
+from ...engine.chunk import Chunk, parse_entity_path
 from ...engine.errors import ReadError, ReadWarning
+from .decoders import file_decoders, reads_records
+from .emit import ChannelOutput, runs
 from .file import McapFile
-from .file_level import FileFacts, facts_of
-from .file_level.facts import NOTHING
-from .file_level.static import ATTACHMENTS_ENTITY
+from .file_level import NO_FACTS, FileFacts, Survey, facts_of
 from .info import McapInfo, describe_file
 from .layout import Layout, read_layout
+from .mapping import entities_of
 from .options import McapOptions
 from .plan import plan_splits, whole
-from .reading import SplitReading
-from .records import DAMAGED_HINT
+from .records import ATTACHMENT, DAMAGED_HINT
 from .recovering import McapRecoveryReport, plan_salvage, recovery_report
-from .section import SectionReader
+from .registry import Registry
+from .section import Group, SectionReader
+from .selection import decoder_for, kind_for, lenses_for
 from .split import McapSplit
+
+
+class _SplitReading:
+    """Reads one split once, in three steps that follow each other: :meth:`before`, :meth:`messages`, :meth:`after`.
+
+    ``facts`` are what the summary tells, ``wants`` says at which entities somebody will look.
+    """
+
+    def __init__(
+        self,
+        file: McapFile,
+        split: McapSplit,
+        facts: FileFacts,
+        options: McapOptions,
+        wants: Callable[[str], bool],
+    ) -> None:
+        self._file = file
+        self._split = split
+        self._facts = facts
+        self._options = options
+        self._wants = wants
+        self.registry = Registry(file.path, facts.channels.values(), facts.schemas.values())
+        self._survey = Survey()
+        made = [d(self.registry, options.selects) for d in file_decoders(options.decoders)]
+        self._decoders = {decoder.name: decoder for decoder in made}
+        self._outputs: dict[int, ChannelOutput | None] = {}
+
+    def before(self) -> Iterator[Chunk]:
+        """What the summary tells of the file."""
+        yield from self._file_level(self._split.before, self._facts)
+
+    def messages(self, section: SectionReader) -> Iterator[Chunk]:
+        """The messages that ``section`` finds."""
+        split, times = self._split, self._options.times
+        late = [self._decoders[name] for name in split.after]
+        surveys = any(not decoder.looks_at_messages for decoder in late)
+        looking = [decoder for decoder in late if decoder.looks_at_messages and split.is_whole]
+        for group in section.groups():
+            if surveys:
+                self._survey.add(group.found)
+            for decoder in looking:
+                decoder.add(*group)
+            if times is not None:
+                group = Group(group.arena, group.found.at(times.holds(group.found.heads["log_time"])))
+            if len(group.found.heads):
+                yield from self._messages(group)
+            del group  # so that its arena can be taken for the next one
+
+    def after(self, section: SectionReader) -> Iterator[Chunk]:
+        """What reading ``section`` has told of the file, and robots. Warns of what could not be decoded."""
+        for output in self._outputs.values():
+            if output is not None:
+                output.warn(path=self._file.path)
+        tally = section.tally
+        facts = self._survey.facts(self.registry, tally.chunks.total(), tally.attachments, tally.metadata)
+        yield from self._file_level(self._split.after, facts)
+
+    def _file_level(self, names: tuple[str, ...], facts: FileFacts) -> Iterator[Chunk]:
+        for decoder in (self._decoders[name] for name in names):
+            if decoder.entity is None or self._wants(decoder.entity):
+                if not self._split.is_whole:
+                    decoder.look_up(self._file)
+                chunks = decoder.chunks(self._file, facts)
+                yield from (chunk for chunk in chunks if self._wants(chunk.entity_path))
+
+    def _messages(self, group: Group) -> Iterator[Chunk]:
+        for run in runs(group.found):
+            if run.channel_id not in self._outputs:
+                self._outputs[run.channel_id] = self._output(run.channel_id)
+            output = self._outputs[run.channel_id]
+            if output is not None:
+                yield from output.chunks(group.arena, run)
+
+    def _output(self, channel_id: int) -> ChannelOutput | None:
+        channel = self.registry.channel(channel_id, offset=self._split.start)
+        schema = self.registry.schema_of(channel)
+        kind = kind_for(channel, schema, self._options)
+        if kind is None:
+            return None
+        lenses = lenses_for(channel, schema, kind, self._options)
+        entities = entities_of(lenses, parse_entity_path(channel.topic))
+        if not any(self._wants(entity) for entity in entities):
+            return None
+        decoder = decoder_for(channel, schema, kind, self._options, path=self._file.path)
+        return ChannelOutput(channel, decoder, self._options, lenses)
 
 
 class _Shared(NamedTuple):
@@ -91,9 +178,10 @@ class McapSource:
                 shared = _share(layout)
                 split = split if split.is_planned else whole(file, layout, self.options)
             file.expect(split.start, split.end)
-            reading = SplitReading(file, split, shared.facts, self.options, self._wants)
-            emitted = "attachments" in self.options.decoders and self._wants(ATTACHMENTS_ENTITY)
-            section = SectionReader(file, split, reading.registry, check_attachments=not emitted)
+            reading = _SplitReading(file, split, shared.facts, self.options, self._wants)
+            wanted = [d.name for d in file_decoders(self.options.decoders) if d.entity and self._wants(d.entity)]
+            are_read = reads_records(ATTACHMENT, wanted)
+            section = SectionReader(file, split, reading.registry, check_attachments=not are_read)
             yield from reading.before()
             yield from reading.messages(section)
             if split.is_whole:
@@ -116,7 +204,7 @@ class McapSource:
     def _recovered(self, file: McapFile) -> Iterator[Chunk]:
         salvage = plan_salvage(file, self.options)
         file.expect(salvage.split.start, salvage.split.end)
-        reading = SplitReading(file, salvage.split, salvage.facts, self.options, self._wants)
+        reading = _SplitReading(file, salvage.split, salvage.facts, self.options, self._wants)
         section = salvage.section(file, reading.registry)
         yield from reading.before()
         yield from reading.messages(section)
@@ -132,7 +220,7 @@ class McapSource:
 def _share(layout: Layout) -> _Shared:
     summary = layout.summary
     if summary is None:
-        return _Shared(NOTHING, 0, 0)
+        return _Shared(NO_FACTS, 0, 0)
     statistics = summary.statistics
     chunks = len({entry.offset for entry in summary.chunks})
     if statistics is None:

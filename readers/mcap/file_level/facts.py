@@ -27,7 +27,7 @@ class FileFacts(NamedTuple):
     metadata: tuple[Place, ...]
 
 
-NOTHING = FileFacts(None, {}, {}, frozenset(), (), ())
+NO_FACTS = FileFacts(None, {}, {}, frozenset(), (), ())
 
 
 def facts_of(summary: Summary) -> FileFacts:
@@ -40,21 +40,6 @@ def facts_of(summary: Summary) -> FileFacts:
         tuple(Place(a.offset, a.length) for a in summary.attachments),
         tuple(Place(m.offset, m.length) for m in summary.metadata),
     )
-
-
-def told_by(summary: Summary | None) -> frozenset[str]:
-    """The decoders of the file level whose chunks can be made of the summary, nothing missing."""
-    if summary is None:
-        return frozenset()
-    statistics = summary.statistics
-    told = {"recording_info", "stats"}
-    if statistics is not None and statistics.attachment_count == len(summary.attachments):
-        told.add("attachments")
-    if statistics is not None and statistics.metadata_count == len(summary.metadata):
-        told.add("metadata")
-    if _counts_are_known(summary) and _counted(summary) <= {c.id for c in summary.channels}:
-        told.add("schema")
-    return frozenset(told)
 
 
 @dataclass(slots=True)
@@ -101,7 +86,7 @@ def _filled(summary: Summary) -> frozenset[int]:
     return frozenset(_indexed(summary))
 
 
-def _counts_are_known(summary: Summary) -> bool:
+def counts_are_known(summary: Summary) -> bool:
     """Whether the summary says which channels have messages."""
     statistics = summary.statistics
     if statistics is not None and (statistics.channel_message_counts or not statistics.message_count):
@@ -109,7 +94,8 @@ def _counts_are_known(summary: Summary) -> bool:
     return bool(summary.chunks) and all(entry.channel_ids for entry in summary.chunks)
 
 
-def _counted(summary: Summary) -> set[int]:
+def counted_channels(summary: Summary) -> set[int]:
+    """The ids of the channels that the summary counts messages of."""
     counts = summary.statistics.channel_message_counts if summary.statistics is not None else {}
     return set(counts) | _indexed(summary)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -14,16 +14,37 @@ from ....engine.chunk import Chunk, ComponentDescriptor
 from ....engine.errors import ReadWarning
 from ....engine.limits import MAX_METADATA
 from ..file import McapFile
+from ..layout import Summary
 from ..records import HEAD, METADATA, Place, parse_record
-from .places import check_place
-from .static import METADATA_ENTITY, PAIRS, pairs, static_chunk
+from .decoder import PAIRS, FileDecoder, check_place, pairs, static_chunk
+from .facts import FileFacts
 
+_ENTITY: Final = "/__mcap_metadata"
 _WRITTEN_TWICE: Final = ("rosbag2", "serialized_metadata")
 """rosbag2 writes its metadata when it opens a file, empty, and again when it closes it: only the second counts."""
 
 
-def metadata_chunk(file: McapFile, places: Sequence[Place]) -> Chunk | None:
-    """One column for each name, its pairs sorted by key; None when there is no record.
+class MetadataRecords(FileDecoder):
+    """The decoder ``metadata``."""
+
+    name = "metadata"
+    entity = _ENTITY
+    opcode = METADATA
+
+    @classmethod
+    def is_told_by(cls, summary: Summary) -> bool:
+        """Whether the summary says where all records are."""
+        statistics = summary.statistics
+        return statistics is not None and statistics.metadata_count == len(summary.metadata)
+
+    def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:
+        """One chunk, if there are any records."""
+        if facts.metadata:
+            yield _metadata_chunk(file, facts.metadata)
+
+
+def _metadata_chunk(file: McapFile, places: Sequence[Place]) -> Chunk:
+    """One column for each name, its pairs sorted by key.
 
     Records of one name are merged: of two values of a key the later stays, with a ``ReadWarning``.
     """
@@ -37,10 +58,8 @@ def metadata_chunk(file: McapFile, places: Sequence[Place]) -> Chunk | None:
             if known[key] != record.metadata[key] and (record.name, key) != _WRITTEN_TWICE:
                 _warn(file.path, record.name, key, known[key], record.metadata[key])
         known.update(record.metadata)
-    if not merged:
-        return None
     return static_chunk(
-        METADATA_ENTITY,
+        _ENTITY,
         [(_described(name), pa.array([pairs(dict(sorted(values.items())))], PAIRS)) for name, values in merged.items()],
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .report import McapRecoveryReport
 from .salvage import plan_salvage, recovery_report
+from .section import McapRecoveryReport
 
 __all__ = ["McapRecoveryReport", "plan_salvage", "recovery_report"]

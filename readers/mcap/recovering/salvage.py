@@ -1,4 +1,4 @@
-"""How a damaged file is read: with its summary where that is whole, else by its records alone."""
+"""How a cut or damaged file is read: what its summary still tells, and what its sections give."""
 
 from __future__ import annotations
 
@@ -10,21 +10,16 @@ from zlib_ng.zlib_ng import crc32
 
 from ....engine.errors import ReadError
 from ....engine.limits import MIB
-from ..attachment import read_attachment
+from ..decoders import file_decoders
 from ..file import McapFile
-from ..file_level import FileFacts, facts_of
-from ..file_level.emission import FILE_LEVEL
-from ..file_level.facts import NOTHING
-from ..file_level.metadata import read_metadata
-from ..file_level.places import check_place
+from ..file_level import NO_FACTS, FileFacts, check_place, facts_of, read_attachment, read_metadata
 from ..layout import Layout, check_beginning, read_layout
 from ..options import McapOptions
-from ..plan import URDF, whole
+from ..plan import whole
 from ..records import ATTACHMENT, DATA_END_SIZE, HEAD, HEADER, MAGIC, Place
 from ..registry import Registry
 from ..split import McapSplit
-from .report import McapRecoveryReport
-from .section import RecoveringSection
+from .section import McapRecoveryReport, RecoveringSection
 
 
 class Salvage(NamedTuple):
@@ -65,9 +60,9 @@ def plan_salvage(file: McapFile, options: McapOptions) -> Salvage:
         if error.transient:
             raise
         report.reason = error.message
-        return Salvage(_without_summary(file, options, report), NOTHING, None, report)
+        return Salvage(_without_summary(file, options, report), NO_FACTS, None, report)
     summary = layout.summary
-    facts = _sound(file, facts_of(summary), report) if summary is not None else NOTHING
+    facts = _sound(file, facts_of(summary), report) if summary is not None else NO_FACTS
     split = whole(file, layout, options)
     return Salvage(_unchecked(split, layout), facts, layout, report)
 
@@ -97,7 +92,7 @@ def _unchecked(split: McapSplit, layout: Layout) -> McapSplit:
 
 
 def _without_summary(file: McapFile, options: McapOptions, report: McapRecoveryReport) -> McapSplit:
-    after = tuple(d for d in (*FILE_LEVEL, URDF) if d in options.decoders)
+    after = tuple(d.name for d in file_decoders(options.decoders))
     start = len(MAGIC)
     try:
         opcode, length = file.head_at(start, file.size)

@@ -1,29 +1,38 @@
-"""The data section of a damaged file: what can be read, and what was lost."""
+"""The records of a cut or damaged file that can still be read, and the report of what was lost."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import lz4.frame
 import numpy as np
+import pyarrow as pa
 
 from ....engine.bounded import check_expansion
 from ....engine.errors import ReadError
-from ....engine.limits import MAX_CHUNK_UNCOMPRESSED, MIB
+from ....engine.limits import FREE_EXPANSION, MAX_CHUNK_UNCOMPRESSED, MAX_COMPRESSION_RATIO, MIB
 from ..arena import take_arena
+from ..decoders import reads_records
 from ..file import McapFile
-from ..file_level.metadata import read_metadata
-from ..finding import find_messages, joined
+from ..file_level import read_metadata
 from ..records import (
+    ATTACHMENT,
     ATTACHMENT_INDEX,
+    CHANNEL,
     CHUNK,
     CHUNK_HEAD_MAX,
     CHUNK_INDEX,
     DATA_END,
     FOOTER,
     HEAD,
+    MESSAGE,
+    MESSAGE_FIXED,
     METADATA,
     METADATA_INDEX,
+    SCHEMA,
     STATISTICS,
     SUMMARY_OFFSET,
     ChunkHead,
@@ -31,12 +40,145 @@ from ..records import (
     parse_chunk_head,
 )
 from ..registry import Registry
-from ..scan import Block, Found, heads_of
+from ..scan import Block, Found, find_messages, heads_of, joined
 from ..section import GROUP_BYTES, Group, SectionReader
 from ..split import McapSplit
-from .partial import decompress_beginning, whole_records
-from .report import McapRecoveryReport
 from .resync import Resync
+
+_NAMED: Final = 3
+_KEPT: Final = 1000
+
+
+@dataclass(slots=True)
+class McapRecoveryReport:
+    """What was recovered of a file and what was lost.
+
+    ``whole_until`` is the first byte that could not be read as it should be (the size of the file when there is none).
+    ``chunks`` and ``messages`` count what was recovered, ``lost_bytes`` what was passed over, ``lost_messages`` the
+    messages that the summary counts, or that name no known channel, and that are not among them. ``reason`` says why
+    the file does not end as it should, None when it does. ``damaged`` holds offset and reason of what was lost,
+    ``doubtful`` of chunks whose messages were recovered without a checksum that confirms them; both hold the first
+    1,000. ``last_times`` maps ``message_log_time`` to the latest time recovered, in ns.
+    """
+
+    path: str
+    size: int
+    whole_until: int = 0
+    chunks: int = 0
+    messages: int = 0
+    lost_bytes: int = 0
+    lost_messages: int = 0
+    reason: str | None = None
+    damaged: list[tuple[int, str]] = field(default_factory=list)
+    doubtful: list[tuple[int, str]] = field(default_factory=list)
+    last_times: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was lost, and nothing is in doubt."""
+        return self.reason is None and not self.damaged and not self.doubtful and not self.lost_messages
+
+    def lost(self, offset: int, reason: str) -> None:
+        """Note that something at ``offset`` was lost."""
+        self._note(self.damaged, offset, reason)
+
+    def doubted(self, offset: int, reason: str) -> None:
+        """Note that the messages of the chunk at ``offset`` may be wrong."""
+        self._note(self.doubtful, offset, reason)
+
+    def _note(self, notes: list[tuple[int, str]], offset: int, reason: str) -> None:
+        self.whole_until = min(self.whole_until or self.size, offset)
+        if len(notes) < _KEPT and (offset, reason) not in notes[-1:]:
+            notes.append((offset, reason))
+
+    def __str__(self) -> str:
+        until = "".join(f" (last time: {name} {time:,})" for name, time in self.last_times.items())
+        text = f"{self.path}: recovered {self.messages:,} messages in {self.chunks:,} chunks{until}"
+        if not self.is_whole:
+            text += f"; the file of {self.size:,} bytes is whole up to byte {self.whole_until:,}"
+        if self.reason is not None:
+            text += f"; {self.reason}"
+        if self.lost_bytes:
+            text += f"; {self.lost_bytes:,} bytes were passed over"
+        if self.lost_messages:
+            text += f"; {self.lost_messages:,} messages are missing"
+        text += "".join(f"; lost at byte {offset:,}: {reason}" for offset, reason in self.damaged[:_NAMED])
+        text += "".join(f"; in doubt at byte {offset:,}: {reason}" for offset, reason in self.doubtful[:_NAMED])
+        more = sum(max(0, len(notes) - _NAMED) for notes in (self.damaged, self.doubtful))
+        return f"{text}; and {more:,} places more" if more else text
+
+
+_STEP: Final = 64 * 1024
+
+
+def _decompress_beginning(head: ChunkHead, data: bytes) -> bytearray:
+    """The records of a chunk as far as its data decompresses, at most as many bytes as it declares."""
+    most = min(head.uncompressed_size, MAX_CHUNK_UNCOMPRESSED, max(FREE_EXPANSION, len(data) * MAX_COMPRESSION_RATIO))
+    if head.compression == "zstd":
+        return _zstd(data, most)
+    if head.compression == "lz4":
+        return _lz4(data, most)
+    return bytearray(data[:most]) if head.compression == "" else bytearray()
+
+
+class _Saved(NamedTuple):
+    """Whole records: the offsets of the messages among them, where they end, and why they end there, if too early."""
+
+    offsets: list[int]
+    end: int
+    stop: str | None
+
+
+def _whole_records(records: bytearray, registry: Registry, *, offset: int) -> _Saved:
+    """The messages in ``records`` up to the first record that is not whole, or is none.
+
+    Channels and schemas go to ``registry``.
+    """
+    at = 0
+    offsets: list[int] = []
+    while at < len(records):
+        if len(records) - at < HEAD.size:
+            return _Saved(offsets, at, "its last record is cut")
+        opcode, length = HEAD.unpack_from(records, at)
+        body = at + HEAD.size
+        if length > len(records) - body:
+            return _Saved(offsets, at, "a record in it runs past its end")
+        if opcode == MESSAGE and length >= MESSAGE_FIXED:
+            offsets.append(at)
+        elif opcode in (SCHEMA, CHANNEL):
+            try:
+                registry.add(opcode, bytes(records[body : body + length]), offset=offset)
+            except ReadError as error:
+                return _Saved(offsets, at, error.message)
+        elif opcode < 0x80:
+            return _Saved(offsets, at, "what is in it are no records from there on")
+        at = body + length
+    return _Saved(offsets, at, None)
+
+
+def _zstd(data: bytes, most: int) -> bytearray:
+    records = bytearray()
+    with suppress(OSError, RuntimeError), pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+        while len(records) < most and (part := stream.read(min(_STEP, most - len(records)))):
+            records += part
+    return records
+
+
+def _lz4(data: bytes, most: int) -> bytearray:
+    records = bytearray()
+    decompressor = lz4.frame.LZ4FrameDecompressor()
+    with suppress(RuntimeError, EOFError):
+        for begin in range(0, len(data), _STEP):
+            piece: bytes = data[begin : begin + _STEP]
+            while len(records) < most and (
+                part := decompressor.decompress(piece, max_length=min(_STEP, most - len(records)))
+            ):
+                records += part
+                piece = b""
+            if decompressor.eof or len(records) == most:
+                break
+    return records
+
 
 _OF_SUMMARY: Final = frozenset({CHUNK_INDEX, ATTACHMENT_INDEX, STATISTICS, METADATA_INDEX, SUMMARY_OFFSET, FOOTER})
 
@@ -70,7 +212,7 @@ class RecoveringSection(SectionReader):
         *,
         index: Sequence[int] = (),
     ) -> None:
-        super().__init__(file, split, registry, check_attachments="attachments" not in split.before)
+        super().__init__(file, split, registry, check_attachments=not reads_records(ATTACHMENT, split.before))
         self._report = report
         self._resync = Resync(file, registry, split.end, index)
         self._is_over = False
@@ -147,14 +289,14 @@ class RecoveringSection(SectionReader):
             data = self._file.read_at(data_at, size, what="a chunk")
         except ReadError:
             return None
-        records = decompress_beginning(head, data)
+        records = _decompress_beginning(head, data)
         self._effort -= 2 * size + head.uncompressed_size
         return _Broken(head, records, data_at, data_at + size)
 
     def _saved(self, broken: _Broken, at: int, error: ReadError) -> Generator[Group, None, int]:
         """The messages among the first records of a damaged chunk; returns how many bytes of records were whole."""
         head = broken.head
-        saved = whole_records(broken.records, self._registry, offset=at)
+        saved = _whole_records(broken.records, self._registry, offset=at)
         then = f", then {saved.stop}" if saved.stop else ""
         count = len(saved.offsets)
         self._report.doubted(at, f"{error.message}; {count:,} messages of the chunk were kept{then}")
@@ -181,7 +323,7 @@ class RecoveringSection(SectionReader):
             yield from self._known(arena, found, blocks[0].offset)
 
     def _broken(self, arena: np.ndarray, block: Block, error: ReadError) -> Found:
-        saved = whole_records(bytearray(arena[block.begin : block.end]), self._registry, offset=block.offset)
+        saved = _whole_records(bytearray(arena[block.begin : block.end]), self._registry, offset=block.offset)
         self._report.doubted(
             block.offset, f"{saved.stop or error.message}; {len(saved.offsets):,} messages of the chunk were kept"
         )
@@ -209,6 +351,6 @@ class RecoveringSection(SectionReader):
             self._is_over = opcode in (DATA_END, FOOTER)
             self._cursor.skip_record(length)
             return
-        if opcode == METADATA and "metadata" not in self._split.before:
+        if opcode == METADATA and not reads_records(METADATA, self._split.before):
             read_metadata(self._file, Place(self._cursor.at, HEAD.size + length))
         super()._take(opcode, length)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .descriptions import Descriptions, description_channels
+from .robots import Robots
 
-__all__ = ["Descriptions", "description_channels"]
+__all__ = ["Robots"]

@@ -1,22 +1,148 @@
-"""A robot as static chunks: frames, poses and geometry of its links. Joints are not among them."""
+"""A robot as static chunks: frames, poses and geometry of its links, with their meshes. Joints are not among them."""
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ....engine.chunk import Chunk, ComponentDescriptor
 from ....engine.chunk.entity_path import join_parts
 from ....engine.errors import ReadWarning
-from ..file_level.static import BLOB, described, static_chunk
-from .appearance import packed_color, quaternion
-from .meshes import MeshError, load_mesh
+from ....engine.limits import MAX_MESH
+from ..file_level import BLOB, described, static_chunk
 from .model import WHITE, Link, Robot, Shape, Vector
 
-Columns = list[tuple[ComponentDescriptor, pa.Array]]
+_MEDIA_TYPES: Final = {
+    ".dae": "model/vnd.collada+xml",
+    ".glb": "model/gltf-binary",
+    ".gltf": "model/gltf+json",
+    ".obj": "model/obj",
+    ".stl": "model/stl",
+}
+"""The files that are read as meshes, and nothing else: a recording must not get at other files of the machine."""
+
+
+class MeshError(ValueError):
+    """A mesh that cannot be found or is not to be read."""
+
+
+class _Mesh(NamedTuple):
+    """The bytes of a mesh file."""
+
+    data: bytes
+    media_type: str
+
+
+def load_mesh(uri: str) -> _Mesh:
+    """Read the file that ``uri`` names: ``file:///…``, or ``package://name/…`` below ``ROS_PACKAGE_PATH`` or
+    ``AMENT_PREFIX_PATH``. Raises ``MeshError``.
+    """
+    media_type = _MEDIA_TYPES.get(PurePosixPath(uri).suffix.lower())
+    if media_type is None:
+        raise MeshError(f"the mesh {uri!r} is none of {', '.join(_MEDIA_TYPES)}")
+    for path in _places(uri):
+        if path.is_file():
+            return _Mesh(_read(path), media_type)
+    raise MeshError(f"the mesh {uri!r} is not here")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_MESH + 1)
+    except OSError as error:
+        raise MeshError(f"the mesh {str(path)!r} cannot be read: {error.strerror}") from error
+    if len(data) > MAX_MESH:
+        raise MeshError(f"the mesh {str(path)!r} has more than {MAX_MESH:,} bytes")
+    return data
+
+
+def _places(uri: str) -> Iterator[Path]:
+    scheme, separator, rest = uri.partition("://")
+    if not separator or scheme not in ("file", "package"):
+        raise MeshError(f"the mesh {uri!r} is neither a file:// nor a package://")
+    if "\0" in rest:
+        raise MeshError("the name of a mesh holds a NUL")
+    for name in dict.fromkeys((rest, unquote(rest))):
+        if scheme == "file":
+            yield Path(name)
+        else:
+            yield from _in_package(name)
+
+
+def _in_package(name: str) -> Iterator[Path]:
+    package, *inside = PurePosixPath(name).parts
+    if ".." in (package, *inside) or PurePosixPath(name).is_absolute():
+        raise MeshError(f"the mesh 'package://{name}' lies outside of its package")
+    for folder in _folders("ROS_PACKAGE_PATH"):
+        if folder.name == package:
+            yield folder.joinpath(*inside)
+        yield folder.joinpath(package, *inside)
+    for prefix in _folders("AMENT_PREFIX_PATH"):
+        yield prefix.joinpath("share", package, *inside)
+
+
+def _folders(variable: str) -> list[Path]:
+    return [Path(folder) for folder in os.environ.get(variable, "").split(os.pathsep) if folder]
+
+
+_Floats = npt.NDArray[np.float32]
+
+
+def quaternion(rpy: Vector) -> _Floats:
+    """The rotation by roll about x, then pitch about y, then yaw about z (rad), as (x, y, z, w) in single precision.
+
+    The formula is that of Ken Shoemake (Euler Angle Conversion, Graphics Gems IV, 1994).
+
+    >>> quaternion((0.0, 0.0, 0.0)).tolist()
+    [0.0, 0.0, 0.0, 1.0]
+    """
+    half = (np.asarray(rpy, np.float32) * np.float32(0.5)).astype(np.float64)
+    (sx, sy, sz), (cx, cy, cz) = np.sin(half).astype(np.float32), np.cos(half).astype(np.float32)
+    cc, cs, sc, ss = cx * cz, cx * sz, sx * cz, sx * sz
+    return np.array([cy * sc - sy * cs, cy * ss + sy * cc, cy * cs - sy * sc, cy * cc + sy * ss], np.float32)
+
+
+def _packed_color(rgba: Vector) -> int:
+    """A linear colour (0 to 1, not premultiplied) as 0xRRGGBBAA in sRGB.
+
+    As in Rerun, colours are held premultiplied in 8 bits on the way, which costs translucent ones some of their digits.
+
+    >>> hex(_packed_color((1.0, 0.0, 0.0, 1.0))), hex(_packed_color((0.5, 0.25, 0.0, 0.5)))
+    ('0xff0000ff', '0xbb890080')
+    """
+    alpha = _byte(rgba[3] * 255)
+    if rgba[3] <= 0 or alpha == 0:
+        return 0
+    channels = [_gamma(channel) for channel in rgba[:3]]
+    if alpha < 255:
+        channels = [_byte(_byte(channel * alpha / 255) * 255 / alpha) for channel in channels]
+    red, green, blue = channels
+    return red << 24 | green << 16 | blue << 8 | alpha
+
+
+def _gamma(linear: float) -> int:
+    """The sRGB transfer function (IEC 61966-2-1), times 255."""
+    if not linear > 0:
+        return 0
+    if linear <= 0.0031308:
+        return _byte(12.92 * 255 * linear)
+    return _byte(255 * (1.055 * min(linear, 1.0) ** (1 / 2.4) - 0.055))
+
+
+def _byte(value: float) -> int:
+    return int(min(max(value, 0.0), 255.0) + 0.5) if value == value else 0
+
+
+_Columns = list[tuple[ComponentDescriptor, pa.Array]]
 
 
 def robot_chunks(robot: Robot, *, path: str) -> Iterator[Chunk]:
@@ -53,7 +179,7 @@ def _frame(entity: str, frame: str) -> Chunk:
     )
 
 
-def _pose(shape: Shape) -> Columns:
+def _pose(shape: Shape) -> _Columns:
     columns = [
         (described("InstancePoses3D", "translations", "Translation3D"), _vectors(shape.position)),
         (described("InstancePoses3D", "quaternions", "RotationQuat"), _vectors(quaternion(shape.rpy))),
@@ -63,7 +189,7 @@ def _pose(shape: Shape) -> Columns:
     return columns
 
 
-def _geometry(shape: Shape) -> Columns:
+def _geometry(shape: Shape) -> _Columns:
     numbers = shape.numbers
     if shape.kind == "box":
         archetype = "Boxes3D"
@@ -80,7 +206,7 @@ def _geometry(shape: Shape) -> Columns:
     return [*columns, (described(archetype, "colors", "Color"), _colors(shape.color or WHITE))]
 
 
-def _mesh(shape: Shape) -> Columns:
+def _mesh(shape: Shape) -> _Columns:
     mesh = load_mesh(shape.filename)
     values = pa.Array.from_buffers(pa.uint8(), len(mesh.data), [None, pa.py_buffer(mesh.data)])
     blob = pa.ListArray.from_arrays(pa.array([0, len(mesh.data)], pa.int32()), values).cast(BLOB)
@@ -94,7 +220,7 @@ def _mesh(shape: Shape) -> Columns:
 
 
 def _colors(color: Vector) -> pa.Array:
-    return pa.array([packed_color(color)], pa.uint32())
+    return pa.array([_packed_color(color)], pa.uint32())
 
 
 def _vectors(values: object) -> pa.Array:

@@ -1,15 +1,73 @@
-"""A robot description as data: links in order, each with its shapes. Format: https://wiki.ros.org/urdf/XML"""
+"""A robot as its URDF describes it, read by an XML parser to which a document can do nothing: no entities, no files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+from xml.parsers import expat
 
-from .xml import Element, XmlError, parse_xml
+_MAX_DEPTH: Final = 64
+
+
+class _XmlError(ValueError):
+    """A text that is no XML, or that defines entities."""
+
+
+@dataclass(slots=True)
+class _Element:
+    """An element: its name, its attributes and the elements in it. Text between them is not kept."""
+
+    name: str
+    attributes: dict[str, str]
+    children: list[_Element] = field(default_factory=list)
+
+    def all(self, name: str) -> list[_Element]:
+        """The children of one name."""
+        return [child for child in self.children if child.name == name]
+
+    def first(self, name: str) -> _Element | None:
+        """The first child of one name."""
+        return next((child for child in self.children if child.name == name), None)
+
+
+def _parse_xml(text: str) -> _Element:
+    """The root element of a document.
+
+    >>> _parse_xml("<a><b x='1'/></a>").children
+    [_Element(name='b', attributes={'x': '1'}, children=[])]
+    """
+    top = _Element("", {})
+    open_: list[_Element] = [top]
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        if len(open_) > _MAX_DEPTH:
+            raise _XmlError(f"its elements are nested more than {_MAX_DEPTH} deep")
+        element = _Element(name, attributes)
+        open_[-1].children.append(element)
+        open_.append(element)
+
+    def end(_name: str) -> None:
+        open_.pop()
+
+    def doctype(_name: str, _system: str | None, _public: str | None, has_definitions: bool) -> None:
+        if has_definitions:
+            raise _XmlError("it has definitions of its own (DTD), which are not read")
+
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.StartDoctypeDeclHandler = doctype
+    try:
+        parser.Parse(text.lstrip("\ufeff \t\r\n"), True)
+    except (expat.ExpatError, UnicodeError) as error:
+        raise _XmlError(str(error)) from error
+    return top.children[0]
+
 
 Vector = tuple[float, ...]
 
-JOINT_TYPES: Final = frozenset({"revolute", "continuous", "prismatic", "fixed", "floating", "planar", "spherical"})
+_JOINT_TYPES: Final = frozenset({"revolute", "continuous", "prismatic", "fixed", "floating", "planar", "spherical"})
 WHITE: Final = (1.0, 1.0, 1.0, 1.0)
 
 _NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
@@ -61,8 +119,8 @@ class Robot(NamedTuple):
 def parse_urdf(text: str) -> Robot:
     """Parse a robot description. Raises ``UrdfError``."""
     try:
-        root = parse_xml(text)
-    except XmlError as error:
+        root = _parse_xml(text)
+    except _XmlError as error:
         raise UrdfError(str(error)) from error
     if root.name != "robot":
         raise UrdfError(f"its root element is {root.name!r}, not 'robot'")
@@ -71,12 +129,12 @@ def parse_urdf(text: str) -> Robot:
     return Robot(root.attributes.get("name", ""), tuple(_ordered(links, _children(root, links))))
 
 
-def _children(root: Element, links: Mapping[str, Link]) -> dict[str, list[str]]:
+def _children(root: _Element, links: Mapping[str, Link]) -> dict[str, list[str]]:
     """The names of the links below each link."""
     children: dict[str, list[str]] = {name: [] for name in links}
     for joint in root.all("joint"):
         kind = _required(joint, "type")
-        if kind not in JOINT_TYPES:
+        if kind not in _JOINT_TYPES:
             raise UrdfError(f"a joint is of type {kind!r}, which does not exist")
         ends = [_required(_child(joint, end), "link") for end in ("parent", "child")]
         for end in ends:
@@ -100,7 +158,7 @@ def _ordered(links: Mapping[str, Link], children: Mapping[str, list[str]]) -> It
             waiting.extend(reversed(children[name]))
 
 
-def _link(element: Element, materials: Mapping[str, Vector | None]) -> Link:
+def _link(element: _Element, materials: Mapping[str, Vector | None]) -> Link:
     return Link(
         _required(element, "name"),
         tuple(_shape(e, materials) for e in element.all("visual")),
@@ -108,7 +166,7 @@ def _link(element: Element, materials: Mapping[str, Vector | None]) -> Link:
     )
 
 
-def _shape(element: Element, materials: Mapping[str, Vector | None]) -> Shape:
+def _shape(element: _Element, materials: Mapping[str, Vector | None]) -> Shape:
     geometry = _child(element, "geometry").children
     if len(geometry) != 1:
         raise UrdfError(f"a geometry has {len(geometry)} shapes where one is needed")
@@ -131,7 +189,7 @@ def _shape(element: Element, materials: Mapping[str, Vector | None]) -> Shape:
     )
 
 
-def _color_of(element: Element, materials: Mapping[str, Vector | None]) -> Vector | None:
+def _color_of(element: _Element, materials: Mapping[str, Vector | None]) -> Vector | None:
     """The colour that a shape's own material has, else the robot's material of that name."""
     material = element.first("material")
     if material is None:
@@ -139,19 +197,19 @@ def _color_of(element: Element, materials: Mapping[str, Vector | None]) -> Vecto
     return _color(material) or materials.get(material.attributes.get("name", ""))
 
 
-def _color(material: Element) -> Vector | None:
+def _color(material: _Element) -> Vector | None:
     color = material.first("color")
     return None if color is None else _vector(_required(color, "rgba"), 4)
 
 
-def _child(element: Element, name: str) -> Element:
+def _child(element: _Element, name: str) -> _Element:
     child = element.first(name)
     if child is None:
         raise UrdfError(f"a {element.name} has no {name}")
     return child
 
 
-def _required(element: Element, attribute: str) -> str:
+def _required(element: _Element, attribute: str) -> str:
     try:
         return element.attributes[attribute]
     except KeyError:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.errors import ReadWarning
-from chunkmill.readers.mcap.options import FILE_DECODERS
+from chunkmill.readers.mcap.decoders import FILE_DECODERS
 from mcap.records import Attachment, Channel, Message, Metadata
 from mcap.stream_reader import StreamReader
 from places import DATA

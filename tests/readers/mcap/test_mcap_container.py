@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.errors import ReadWarning
-from chunkmill.readers.mcap import McapSource, indexed, plan, section
+from chunkmill.readers.mcap import McapSource, plan, section
 
 from tests.conftest import DATA
 from tests.readers.mcap.mcap_bytes import (
@@ -118,7 +118,7 @@ class TestSplits:
         assert times_of(path) == list(range(30))
 
     def test_many_records_outside_of_chunks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(indexed, "MAX_GAP_RECORDS", 50)
+        monkeypatch.setattr(plan, "MAX_GAP_RECORDS", 50)
         bare = b"".join(message(1, t) for t in range(20, 80))
         path = written(tmp_path, mcap([*DEFINITIONS, run_of(0), run_of(10), bare], DEFINITIONS))
         assert splits_of(path) == 1

@@ -9,9 +9,8 @@ import warnings
 import numpy as np
 import pytest
 from chunkmill.engine.errors import ReadError
-from chunkmill.readers.mcap.finding import find_in_all, find_messages, joined
 from chunkmill.readers.mcap.registry import Registry
-from chunkmill.readers.mcap.scan import Block, Found
+from chunkmill.readers.mcap.scan import Block, Found, find_in_all, find_messages, joined
 
 from tests.readers.mcap.mcap_bytes import channel, message, record, schema
 
@@ -66,7 +65,7 @@ def blocks_of(**how: bool) -> list[Block]:
 
 def test_right_indexes_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = outcome(one_by_one, arena_of(RUNS), blocks_of())
-    monkeypatch.setattr("chunkmill.readers.mcap.finding.find_messages", None)
+    monkeypatch.setattr("chunkmill.readers.mcap.scan.find_messages", None)
     assert outcome(find_in_all, arena_of(RUNS), blocks_of()) == expected
     offsets, heads, warned, channels, schemas = expected
     assert len(offsets) == len(heads) == 9  # type: ignore[arg-type]

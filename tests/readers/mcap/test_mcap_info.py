@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from chunkmill.readers import McapReader
-from chunkmill.readers.mcap import ChannelTiming, timing
+from chunkmill.readers.mcap import ChannelTiming
+from chunkmill.readers.mcap import info as info_module
 
 from tests.conftest import DATA
 from tests.readers.mcap.mcap_bytes import channel, chunk_of, log_times, mcap, message, record, written
@@ -41,7 +42,7 @@ def test_rates_and_gaps(tmp_path: Path, summary: bool) -> None:
 
 
 def test_nothing_is_read_for_them_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "_indexes", lambda _: pytest.fail("read"))
+    monkeypatch.setattr(info_module, "_indexes", lambda _: pytest.fail("read"))
     assert all(c.timing is None for c in McapReader(written(tmp_path, recording(summary=True))).info().channels)
 
 
@@ -58,7 +59,7 @@ def test_an_index_that_tells_less_than_there_is_is_not_believed(tmp_path: Path) 
 
 @pytest.mark.parametrize("summary", [True, False])
 def test_too_many_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, summary: bool) -> None:
-    monkeypatch.setattr(timing, "MAX_INDEXED_TIMES", 5)
+    monkeypatch.setattr(info_module, "MAX_INDEXED_TIMES", 5)
     info = McapReader(written(tmp_path, recording(summary=summary))).info(timing=True)
     assert all(c.timing is None for c in info.channels)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from chunkmill.engine.errors import WriteError
 from chunkmill.readers import McapReader
-from chunkmill.readers.mcap import reading as reading_module
+from chunkmill.readers.mcap import source as reading_module
 
 
 def test_unwanted_topics_are_not_decoded(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ import pytest
 import zstandard
 from chunkmill.engine.errors import NoSpaceError, ReadError, ReadWarning
 from chunkmill.readers import McapReader
-from chunkmill.readers.mcap import McapSource, wrapped
+from chunkmill.readers.mcap import McapSource
+from chunkmill.readers.mcap import file as mcap_file
 
 from tests.conftest import DATA
 from tests.readers.mcap.mcap_bytes import channel, chunk_of, chunks_of, mcap, message, times_of, written
@@ -68,13 +69,13 @@ def test_nothing_is_left_in_the_scratch_folder(tmp_path: Path, monkeypatch: pyte
 
 def test_planning_decompresses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, zstandard.compress(sound()))
-    monkeypatch.setattr(wrapped, "_read", lambda *_: pytest.fail("decompressed"))
+    monkeypatch.setattr(mcap_file, "_read", lambda *_: pytest.fail("decompressed"))
     McapSource(str(path)).splits()
 
 
 @pytest.mark.parametrize("compress", [zstandard.compress, lz4.frame.compress])
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: Any) -> None:
-    monkeypatch.setattr(wrapped, "FREE_EXPANSION", 10_000)
+    monkeypatch.setattr(mcap_file, "FREE_EXPANSION", 10_000)
     path = written(tmp_path, compress(bytes(20_000_000)))
     with pytest.raises(ReadError, match="expands to more than"):
         chunks_of(path)
