@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from .lerobot import LeRobotDataset, LeRobotReader
     from .mcap import McapInfo, McapReader
     from .parquet import ColumnRule, IndexColumn, ParquetReader
-    from .protocols import IndexedReader, StreamingReader
-    from .recording_file import Episode, FileSource, Option, RecordingFile, option
+    from .recording_file import Episode, FileSource, IndexedReader, Option, RecordingFile, StreamingReader, option
     from .rrd import RrdReader
 
 _HOMES = {
@@ -61,15 +60,13 @@ _HOMES = {
         "IndexColumn",
         "ParquetReader",
     ),
-    ".protocols": (
-        "IndexedReader",
-        "StreamingReader",
-    ),
     ".recording_file": (
         "Episode",
         "FileSource",
+        "IndexedReader",
         "Option",
         "RecordingFile",
+        "StreamingReader",
         "option",
     ),
     ".rrd": ("RrdReader",),

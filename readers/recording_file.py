@@ -22,8 +22,10 @@ from ..engine.locations import Location, located
 if TYPE_CHECKING:
     from ..engine.chunk import Chunk
     from ..engine.rrd import StoreEntry
+    from ..engine.store import LazyStore
     from ..engine.stream import LazyChunkStream, Split
     from .inspection import FileReport
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 _METADATA = "chunkmill.option"
 
@@ -207,3 +209,21 @@ def _options(kind: type[RecordingFile]) -> tuple[Option, ...]:
         for f, option in found
         if option is not None and f.default is not MISSING
     )
+
+
+@runtime_checkable
+class StreamingReader(Protocol):
+    """A reader that gives its chunks one after the other."""
+
+    def stream(self) -> LazyChunkStream:
+        """A lazy stream over all chunks of this source; nothing is read before it is pulled."""
+        ...
+
+
+@runtime_checkable
+class IndexedReader(StreamingReader, Protocol):
+    """A reader of a format with an index: besides streaming, it can open single chunks on demand."""
+
+    def store(self) -> LazyStore:
+        """A lazy store over this source: its index is read at once, chunks when they are touched."""
+        ...

@@ -11,7 +11,7 @@ from ...engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .dataset import LeRobotDataset, LeRobotEpisode, LeRobotReader
-    from .detection import is_dataset
+    from .metadata import is_dataset
     from .source import EpisodeSource
 
 _HOMES = {
@@ -20,7 +20,7 @@ _HOMES = {
         "LeRobotEpisode",
         "LeRobotReader",
     ),
-    ".detection": ("is_dataset",),
+    ".metadata": ("is_dataset",),
     ".source": ("EpisodeSource",),
 }
 

@@ -11,8 +11,7 @@ from ...engine.chunk import Chunk, ComponentColumn, parse_entity_path
 from ...engine.chunk.column_descriptors import is_property
 from ...engine.errors import SourceMissingError, UsageError
 from ...engine.stream import LazyChunkStream
-from .detection import INFO, is_dataset
-from .metadata import DatasetInfo, EpisodeInfo, read_metadata
+from .metadata import INFO, DatasetInfo, EpisodeInfo, is_dataset, read_metadata
 from .source import FRAME_INDEX, EpisodeSource
 
 

@@ -6,6 +6,7 @@ Format: https://github.com/huggingface/lerobot, ``codebase_version`` 2.0, 2.1 an
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,8 +17,16 @@ from ...engine.bounded import check_limit
 from ...engine.errors import ReadError, SourceMissingError, UnsupportedError
 from ...engine.limits import MAX_SCHEMA_BYTES
 from ..parquet.file import ParquetFile
-from ..parquet.reading import read_columns
-from .detection import INFO
+from ..parquet.pages import read_columns
+
+INFO: Final = "meta/info.json"
+"""The file that describes a dataset."""
+
+
+def is_dataset(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder is a LeRobot dataset, by its ``meta/info.json``."""
+    return (Path(path) / INFO).is_file()
+
 
 _HINT: Final = "The dataset is damaged or incomplete; copy it again."
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)(?::0?(\d{1,2})d)?\}")
@@ -33,7 +42,7 @@ class Feature(NamedTuple):
     names: tuple[str, ...]
 
 
-class Video(NamedTuple):
+class _Video(NamedTuple):
     """Where the video of one feature lies, below the dataset, and which seconds of it belong to the episode."""
 
     feature: str
@@ -50,7 +59,7 @@ class EpisodeInfo:
     length: int
     tasks: tuple[str, ...]
     data: str
-    videos: tuple[Video, ...]
+    videos: tuple[_Video, ...]
 
 
 class DatasetInfo(NamedTuple):
@@ -99,7 +108,7 @@ def _v2_episodes(root: Path, info: Mapping[str, Any], features: tuple[Feature, .
         index = _number(line, "episode_index", root / "meta/episodes.jsonl")
         place = {"episode_index": index, "episode_chunk": index // size}
         videos = tuple(
-            Video(f.name, _filled(video.replace("{video_key}", f.name), place, path), 0.0, None)
+            _Video(f.name, _filled(video.replace("{video_key}", f.name), place, path), 0.0, None)
             for f in features
             if f.dtype == "video" and video
         )
@@ -123,12 +132,12 @@ def _v3_episodes(root: Path, info: Mapping[str, Any], features: tuple[Feature, .
             )
 
 
-def _v3_video(feature: str, template: str, row: Mapping[str, Any], file: Path) -> Video | None:
+def _v3_video(feature: str, template: str, row: Mapping[str, Any], file: Path) -> _Video | None:
     if row.get(f"videos/{feature}/file_index") is None:
         return None
     place = {k: _number(row, f"videos/{feature}/{k}", file) for k in ("chunk_index", "file_index")}
     start, end = (row.get(f"videos/{feature}/{k}_timestamp") for k in ("from", "to"))
-    return Video(
+    return _Video(
         feature,
         _filled(template.replace("{video_key}", feature), place, file),
         float(start or 0.0),

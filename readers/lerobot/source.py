@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,86 @@ from ...engine.errors import ReadError, ReadWarning
 from ...engine.stream import Split
 from ..parquet.expressions import one_each
 from ..parquet.file import ParquetFile
-from ..parquet.reading import read_columns
-from .features import NAMES, TEXT, entity_of, feature_column
-from .metadata import DatasetInfo, EpisodeInfo
+from ..parquet.pages import read_columns
+from .metadata import DatasetInfo, EpisodeInfo, Feature
+
+_SCALARS: Final = ComponentDescriptor("Scalars:scalars", "rerun.archetypes.Scalars", "rerun.components.Scalar")
+_NAMES: Final = ComponentDescriptor("SeriesLines:names", "rerun.archetypes.SeriesLines", "rerun.components.Name")
+TEXT: Final = ComponentDescriptor("TextDocument:text", "rerun.archetypes.TextDocument", "rerun.components.Text")
+_IMAGE: Final = ComponentDescriptor("EncodedImage:blob", "rerun.archetypes.EncodedImage", "rerun.components.Blob")
+
+
+class _FeatureColumn(NamedTuple):
+    """A feature as a component column of one list a row, and the names of its numbers, where they have some."""
+
+    descriptor: ComponentDescriptor
+    values: pa.ListArray
+    names: tuple[str, ...] = ()
+
+
+def _entity_of(feature: str) -> str:
+    """The entity of a feature: dots part its path.
+
+    >>> _entity_of("observation.images.top")
+    'observation/images/top'
+    """
+    return feature.replace(".", "/")
+
+
+def _feature_column(feature: Feature | None, name: str, values: pa.Array) -> _FeatureColumn:
+    """What the column of a feature becomes: numbers ``Scalars``, images ``EncodedImage``, texts ``TextDocument``.
+
+    Anything else comes as it is, as a component of the feature's last name.
+    """
+    datatype = values.type
+    if pa.types.is_struct(datatype) and {"bytes", "path"} <= {field.name for field in datatype}:
+        return _FeatureColumn(_IMAGE, _blobs(pc.struct_field(values, "bytes")))
+    if pa.types.is_string(datatype) or pa.types.is_large_string(datatype):
+        return _FeatureColumn(TEXT, one_each(values.cast(pa.string()), nullable=True))
+    if _is_number(datatype):
+        return _FeatureColumn(_SCALARS, one_each(values.cast(pa.float64()), nullable=True), _names(feature, 1))
+    if _is_vector(datatype):
+        lists = values.cast(pa.list_(pa.float64()))
+        return _FeatureColumn(_SCALARS, lists, _names(feature, _shared_length(lists)))
+    return _FeatureColumn(ComponentDescriptor(name.rpartition(".")[2] or name), one_each(values, nullable=True))
+
+
+def _is_number(datatype: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(datatype) or pa.types.is_floating(datatype) or pa.types.is_boolean(datatype))
+
+
+def _is_vector(datatype: pa.DataType) -> bool:
+    lists = pa.types.is_list(datatype) or pa.types.is_fixed_size_list(datatype) or pa.types.is_large_list(datatype)
+    return bool(lists) and _is_number(datatype.value_type)
+
+
+def _shared_length(lists: pa.ListArray) -> int:
+    lengths = pc.unique(pc.drop_null(pc.list_value_length(lists))).to_pylist()
+    return lengths[0] if len(lengths) == 1 else -1
+
+
+def _names(feature: Feature | None, length: int) -> tuple[str, ...]:
+    names: Sequence[str] = feature.names if feature is not None else ()
+    return tuple(names) if len(names) == length else ()
+
+
+def _blobs(values: pa.Array) -> pa.ListArray:
+    """Each value as one instance of bytes; null where there is none."""
+    valid = values.cast(pa.large_binary())
+    offsets, data = valid.buffers()[1:]
+    ends = np.frombuffer(offsets, np.int64)[valid.offset : valid.offset + len(valid) + 1]
+    first = int(ends[0]) if len(valid) else 0
+    last = int(ends[-1]) if len(valid) else 0
+    size = last - first
+    numbers = np.frombuffer(data, np.uint8, size, first) if data is not None and size else np.empty(0, np.uint8)
+    blob = pa.list_(pa.field("item", pa.uint8(), nullable=False))
+    inner_offsets = pa.py_buffer((ends - first).astype(np.int32) if len(valid) else np.zeros(1, np.int32))
+    inner = pa.Array.from_buffers(blob, len(valid), [None, inner_offsets], children=[pa.array(numbers)])
+    has = np.asarray(valid.is_valid().to_numpy(zero_copy_only=False))
+    outer = np.concatenate([np.zeros(1, np.int64), np.cumsum(has)]).astype(np.int32)
+    kept = inner.filter(pa.array(has)) if not has.all() else inner
+    return pa.ListArray.from_arrays(pa.array(outer), kept, mask=pa.array(~has) if not has.all() else None)
+
 
 _EPISODE: Final = "episode_index"
 _TASK: Final = "task_index"
@@ -93,7 +170,7 @@ class EpisodeSource:
             )
         for entity, found in names.items():
             values = pa.array([list(found)], pa.list_(pa.field("item", pa.string(), nullable=False)))
-            yield Chunk.build(entity, {}, [(NAMES, values)])
+            yield Chunk.build(entity, {}, [(_NAMES, values)])
 
     def _properties(self) -> Iterator[Chunk]:
         """What ``meta`` says of the episode, and where its videos lie."""
@@ -107,7 +184,7 @@ class EpisodeSource:
         if self._wants("/__properties"):
             yield _static("/__properties", _ARCHETYPE, facts)
         for video in self.episode.videos:
-            entity = parse_entity_path(entity_of(video.feature))
+            entity = parse_entity_path(_entity_of(video.feature))
             if self._wants(entity):
                 place = {"path": video.path, "from_timestamp": video.start, "to_timestamp": video.end}
                 yield _static(entity, "LeRobotVideo", place)
@@ -117,7 +194,7 @@ class EpisodeSource:
         columns = {
             i: name
             for i, name in enumerate(file.schema.names)
-            if name in _PLACES or self._wants(parse_entity_path(entity_of(name)))
+            if name in _PLACES or self._wants(parse_entity_path(_entity_of(name)))
         }
         groups = [g for g in range(len(file.footer.row_groups)) if _may_hold(file, g, self.episode.index)]
         if not groups:
@@ -162,8 +239,8 @@ class EpisodeSource:
         for name, values in columns.items():
             if name in _PLACES:
                 continue
-            column = feature_column(known.get(name), name, values)
-            entity = parse_entity_path(entity_of(name))
+            column = _feature_column(known.get(name), name, values)
+            entity = parse_entity_path(_entity_of(name))
             if column.names:
                 names.setdefault(entity, column.names)
             yield Chunk.build(entity, timelines, [(column.descriptor, column.values)])

@@ -135,7 +135,7 @@ class ChannelInfo:
 class McapInfo:
     """What :meth:`McapSource.info` tells.
 
-    _Times are ns as the writer wrote them, None when there is no message or the summary does not say. ``bytes`` is the
+    Times are ns as the writer wrote them, None when there is no message or the summary does not say. ``bytes`` is the
     size of the file, ``uncompressed_bytes`` that of the records in its chunks, ``compressed_bytes`` what these take as
     they are stored; ``compression`` counts chunks by compression (``""`` is none). ``scanned``: there was no summary,
     so the whole file was read for this.

@@ -57,7 +57,7 @@ class _UnusableIndexError(Exception):
 def _indexed_pieces(file: McapFile, layout: Layout, options: McapOptions) -> list[_Piece]:
     """Every chunk of the data section in file order, indexed or not. Only heads are read.
 
-    Raises ``_UnusableIndexError``, and ``ReadError`` when fewer chunks are there than the summary counts.
+    Raises ``UnusableIndexError``, and ``ReadError`` when fewer chunks are there than the summary counts.
     """
     assert layout.summary is not None
     return _IndexWalk(file, layout, layout.summary, options).pieces()

@@ -66,7 +66,7 @@ class Block(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The messages of a block in file order: arena offset of each record, and its head (``_MESSAGE_HEAD``)."""
+    """The messages of a block in file order: arena offset of each record, and its head (``MESSAGE_HEAD``)."""
 
     offsets: Ints
     heads: np.ndarray

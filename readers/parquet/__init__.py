@@ -10,23 +10,24 @@ from typing import TYPE_CHECKING
 from ...engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .column_rule import ColumnRule
     from .info import ColumnInfo, ParquetInfo
     from .options import IndexColumn
-    from .plan import ParquetSplit
     from .reader import ParquetReader
-    from .source import ParquetSource
+    from .rules import ColumnRule
+    from .source import ParquetSource, ParquetSplit
 
 _HOMES = {
-    ".column_rule": ("ColumnRule",),
+    ".rules": ("ColumnRule",),
     ".info": (
         "ColumnInfo",
         "ParquetInfo",
     ),
     ".options": ("IndexColumn",),
-    ".plan": ("ParquetSplit",),
     ".reader": ("ParquetReader",),
-    ".source": ("ParquetSource",),
+    ".source": (
+        "ParquetSource",
+        "ParquetSplit",
+    ),
 }
 
 __all__ = [

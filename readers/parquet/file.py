@@ -6,6 +6,7 @@ import inspect
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -14,12 +15,33 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...engine.bounded import check_limit
-from ...engine.errors import ReadError, ReadWarning, UnsupportedError
+from ...engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError
 from ...engine.limits import MAX_PARQUET_FOOTER, MIB
-from .column_types import ARROW_SCHEMA, in_type, plain_schema
-from .footer import DAMAGED_HINT, Footer, parse_footer
-from .opening import open_input
-from .schema_elements import MAX_DEPTH
+from ...engine.objects import RemoteFile, is_url
+from .footer import DAMAGED_HINT, MAX_DEPTH, Footer, parse_footer
+from .layout import ARROW_SCHEMA, in_type, plain_schema
+
+
+def _open_input(path: str, version: str | None = None) -> tuple[pa.NativeFile, str | None]:
+    """The bytes of ``path`` as a seekable file of known size, and their version where they are an object in a store.
+
+    Raises ``ReadError``, also where an object has another version than the given one.
+    """
+    if is_url(path):
+        remote = RemoteFile(path, version)
+        return pa.PythonFile(remote, mode="r"), remote.version
+    try:
+        return pa.OSFile(path, "rb"), None
+    except FileNotFoundError as error:
+        raise SourceMissingError(
+            f"Parquet file not found: {path}", path=path, hint="Check the spelling of the path."
+        ) from error
+    except OSError as error:
+        reason = "Is a directory (os error 21)" if Path(path).is_dir() else error.strerror or str(error)
+        raise ReadError(
+            f"Parquet error: External: {reason}", path=path, hint="Check that it is a file that may be read."
+        ) from error
+
 
 _TAIL: Final = 8
 _FEW_ROWS: Final = 1024
@@ -30,7 +52,7 @@ _KNOWN: Final = inspect.signature(pq.ParquetFile.__init__).parameters
 _NESTING: Final = ("Map keys must", "MAP-annotated groups", "Key-value map node", "LIST-annotated groups")
 """How the Parquet library begins where a schema means no Arrow type."""
 
-CUT_HINT: Final = "The file is cut short or damaged; copy it again."
+_CUT_HINT: Final = "The file is cut short or damaged; copy it again."
 
 
 class ParquetFile:
@@ -44,7 +66,7 @@ class ParquetFile:
 
     def __init__(self, path: str, version: str | None = None) -> None:
         self.path = path
-        self._input, self.version = open_input(path, version)
+        self._input, self.version = _open_input(path, version)
         try:
             with self.translated():
                 self.size = int(self._input.size())
@@ -166,7 +188,7 @@ class ParquetFile:
                 f"Parquet error: EOF: Parquet file too small. Size is {self.size} but need {_TAIL}",
                 path=self.path,
                 offset=0,
-                hint=CUT_HINT,
+                hint=_CUT_HINT,
             )
         tail = self._input.read_at(_TAIL, self.size - _TAIL)
         if tail[4:] == b"PARE":
@@ -176,7 +198,7 @@ class ParquetFile:
                 "Parquet error: Parquet error: Invalid Parquet file. Corrupt footer",
                 path=self.path,
                 offset=self.size - 4,
-                hint=CUT_HINT,
+                hint=_CUT_HINT,
             )
         length = int.from_bytes(tail[:4], "little")
         cap = min(MAX_PARQUET_FOOTER, self.size - _TAIL)

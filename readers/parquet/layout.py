@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -13,10 +16,131 @@ from ...engine.chunk.entity_path import split_parts
 from ...engine.chunk.sorbet import rust_type_name
 from ...engine.errors import ReadError, ReadWarning
 from .expressions import Expression, Names, Raw, Struct, Vector, becomes_numbers
-from .grouping import Group, group_columns
 from .options import IndexColumn, ParquetOptions
-from .rules import Entry, Named
+from .rules import Entry, Named, grouped_entries, individual_entries
 from .timelines import is_index_type
+
+ARROW_SCHEMA = "ARROW:schema"
+
+
+def plain_schema(schema: pa.Schema, stored: str | None) -> pa.Schema:
+    """The schema that columns come out in: no extension types, no metadata, and dates as they were written.
+
+    ``stored`` is the file's value for ``ARROW:schema``: of its types the library restores all but ``date64``.
+    """
+    written = _written(stored) if stored is not None else None
+    fields = []
+    for i, field in enumerate(schema):
+        datatype = _storage_type(field.type)
+        if written is not None and len(written) == len(schema) and _is_milliseconds(datatype, written.field(i).type):
+            datatype = pa.date64()
+        fields.append(pa.field(field.name, datatype, field.nullable))
+    return pa.schema(fields)
+
+
+def _storage_type(datatype: pa.DataType) -> pa.DataType:
+    """The type without extension types, at any depth."""
+    if isinstance(datatype, pa.BaseExtensionType):
+        return _storage_type(datatype.storage_type)
+    if pa.types.is_struct(datatype):
+        return pa.struct([_storage_field(f) for f in datatype])
+    if pa.types.is_list(datatype):
+        return pa.list_(_storage_field(datatype.value_field))
+    if pa.types.is_large_list(datatype):
+        return pa.large_list(_storage_field(datatype.value_field))
+    if pa.types.is_fixed_size_list(datatype):
+        return pa.list_(_storage_field(datatype.value_field), datatype.list_size)
+    if pa.types.is_map(datatype):
+        return pa.map_(_storage_field(datatype.key_field), _storage_field(datatype.item_field), datatype.keys_sorted)
+    return datatype
+
+
+def in_type(values: pa.Array, datatype: pa.DataType) -> pa.Array:
+    """The values in the type of :func:`plain_schema`."""
+    if values.type != datatype:
+        return values.cast(datatype)
+    # Maps whose entries are named differently are equal. In a file they may have the name of their column.
+    return values if str(values.type) == str(datatype) else values.view(datatype)
+
+
+def _storage_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_storage_type(field.type))
+
+
+def _is_milliseconds(datatype: pa.DataType, written: pa.DataType) -> bool:
+    return bool(pa.types.is_date32(datatype) and pa.types.is_date64(written))
+
+
+def _written(stored: str) -> pa.Schema | None:
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
+    except (binascii.Error, ValueError, pa.ArrowException, OSError, RuntimeError):
+        return None  # the library, which reads it too, has not refused it
+
+
+class _Group(NamedTuple):
+    """Columns that come out at one entity: ``path`` below the reader's prefix, as text.
+
+    ``flat``: each entry is a component of its own, whatever ``use_structs`` says.
+    """
+
+    path: str
+    entries: tuple[Entry, ...]
+    flat: bool
+
+
+def _group_columns(columns: Sequence[Named], options: ParquetOptions) -> list[_Group]:
+    """All groups, in the order in which their chunks come."""
+    if options.grouping == "individual":
+        return _individual(columns, options)
+    if options.grouping == "prefix":
+        parted: dict[str, list[Named]] = defaultdict(list)
+        for column in columns:
+            prefix, name = _split_name(column.name, options.delimiter)
+            parted[prefix].append(column._replace(name=name))
+        return _sorted_groups(parted, options)
+    return _explicit(columns, options)
+
+
+def _split_name(name: str, delimiter: str) -> tuple[str, str]:
+    """Prefix and rest of a column's name; where it has no such parts, the whole name is both.
+
+    >>> [_split_name(n, "_") for n in ("camera_rgb", "camera", "trail_", "_lead", "a__b")]
+    [('camera', 'rgb'), ('camera', 'camera'), ('trail_', 'trail_'), ('', 'lead'), ('a', '_b')]
+    """
+    prefix, _, rest = name.partition(delimiter)
+    return (prefix, rest) if rest else (name, name)
+
+
+def _explicit(columns: Sequence[Named], options: ParquetOptions) -> list[_Group]:
+    longest_first = sorted(options.prefixes, key=len, reverse=True)
+    parted: dict[str, list[Named]] = defaultdict(list)
+    alone: list[_Group] = []
+    for column in columns:
+        prefix = next((p for p in longest_first if column.name.startswith(p) and column.name != p), None)
+        if prefix is None:
+            alone.append(_Group(column.name, (Entry(column.name, (column.position,)),), flat=True))
+        else:
+            parted[prefix].append(column._replace(name=column.name[len(prefix) :].removeprefix("_")))
+    return _sorted_groups(parted, options) + alone
+
+
+def _sorted_groups(parted: dict[str, list[Named]], options: ParquetOptions) -> list[_Group]:
+    return [
+        _Group(prefix, tuple(grouped_entries(parted[prefix], options.rules)), flat=not options.use_structs)
+        for prefix in sorted(parted, key=lambda p: p.encode("utf-8", "surrogatepass"))
+    ]
+
+
+def _individual(columns: Sequence[Named], options: ParquetOptions) -> list[_Group]:
+    entries = individual_entries(columns, options.rules)
+    matched: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        if entry.rule is not None:
+            matched[entry.sub_prefix].append(entry)
+    groups = [_Group(prefix, tuple(matched[prefix]), flat=True) for prefix in sorted(matched)]
+    return groups + [_Group(e.field_name, (e,), flat=True) for e in entries if e.rule is None]
+
 
 _TRANSFORM: Final = "rerun.archetypes.Transform3D"
 _DESCRIPTORS: Final = {
@@ -75,7 +199,7 @@ def compile_layout(schema: pa.Schema, options: ParquetOptions, *, path: str) -> 
     columns = [_named(i, field) for i, field in enumerate(schema) if i not in removed]
     outputs: list[Output] = []
     series: list[SeriesNames] = []
-    for group in group_columns(columns, options):
+    for group in _group_columns(columns, options):
         made = list(_outputs(group, schema, options.entity_path_prefix))
         outputs += [output for output, _ in made]
         series += [names for _, several in made for names in several]
@@ -116,7 +240,7 @@ def _index_columns(
     return tuple(used.values()), removed
 
 
-def _outputs(group: Group, schema: pa.Schema, prefix: str) -> Iterator[tuple[Output, list[SeriesNames]]]:
+def _outputs(group: _Group, schema: pa.Schema, prefix: str) -> Iterator[tuple[Output, list[SeriesNames]]]:
     """The chunks of one group."""
     base = f"{prefix}/{group.path}"
     entries = group.entries

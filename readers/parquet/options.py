@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from ...engine.chunk import TimelineKind
 from ...engine.errors import ReadWarning, UsageError, check_argument
-from .column_rule import TARGETS, ColumnRule
+from .rules import TARGETS, ColumnRule
 
 NANOSECONDS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """How many nanoseconds each unit has."""

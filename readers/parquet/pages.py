@@ -1,21 +1,107 @@
-"""The pages of a column, by their headers: what they claim is checked before anything is decompressed.
+"""The columns of row groups, read in batches; what their pages claim is checked before anything is decompressed.
 
 Format: https://github.com/apache/parquet-format, ``PageHeader``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
 
 from ...engine.bounded import check_limit
 from ...engine.errors import ReadError
-from ...engine.limits import FREE_PAGE, MAX_CHUNK_UNCOMPRESSED, MAX_COMPRESSION_RATIO, MIB
+from ...engine.limits import (
+    FREE_CELLS,
+    FREE_EXPANSION,
+    FREE_PAGE,
+    MAX_CHUNK_UNCOMPRESSED,
+    MAX_COMPRESSION_RATIO,
+    MAX_VALUES_PER_BYTE,
+    MIB,
+)
 from .file import ParquetFile
 from .footer import DAMAGED_HINT, StoredColumn
 from .thrift import INTEGERS, STRUCT, Cursor, CutThriftError, ThriftError
+
+BATCH_BYTES: Final = 32 * MIB
+"""Values that are read together."""
+
+BATCH_ROWS: Final = 65_536
+"""Most rows that are read together, and most rows of a chunk."""
+
+_MOST_EXPANDED: Final = 4096 * MIB
+"""Most rows of a batch times the bytes of an unusual dictionary, which might be one text that every row has."""
+
+_WIDTH = 8
+
+
+def check_row_groups(file: ParquetFile, row_groups: Sequence[int], leaves: Sequence[int]) -> _Expanded:
+    """Refuse row groups whose footer or page headers claim what cannot be; says what they may become.
+
+    Raises ``ReadError``.
+    """
+    size = dictionary = 0
+    for group in row_groups:
+        rows, columns = file.footer.row_groups[group]
+        for leaf in leaves:
+            column = columns[leaf]
+            what = f"the number of values of column {column.path!r} in row group {group}"
+            if file.stored_schema.column(leaf).max_repetition_level:
+                cap = max(FREE_EXPANSION // _WIDTH, column.compressed * MAX_VALUES_PER_BYTE)
+                check_limit(column.values, cap, path=file.path, offset=file.footer_at, what=what)
+            elif column.values != rows:
+                raise ReadError(
+                    f"Parquet error: {what} is {column.values:,}, and there are {rows:,} rows",
+                    path=file.path,
+                    offset=file.footer_at,
+                    hint=DAMAGED_HINT,
+                )
+            expanded = _check_column(file, group, leaf)
+            size += expanded.size
+            dictionary = max(dictionary, expanded.dictionary)
+    return _Expanded(size, dictionary)
+
+
+def check_cells(file: ParquetFile, rows: int, leaves: Sequence[int], columns: int) -> None:
+    """Refuse more rows than the bytes of a file can be believed to hold. Raises ``ReadError``."""
+    cells = rows * max(len(leaves), columns, 1)
+    cap = max(FREE_CELLS, file.size * MAX_VALUES_PER_BYTE)
+    check_limit(cells, cap, path=file.path, offset=file.footer_at, what="the number of values (rows times columns)")
+
+
+@contextmanager
+def placed(file: ParquetFile, row_groups: Sequence[int], leaves: Sequence[int]) -> Iterator[None]:
+    """Give a ``ReadError`` from within the byte where the damaged page, or else the column that fails, begins."""
+    try:
+        yield
+    except ReadError as error:
+        if error.offset is not None:
+            raise
+        raise _located(error, file, row_groups, leaves) from error
+
+
+def _located(error: ReadError, file: ParquetFile, row_groups: Sequence[int], leaves: Sequence[int]) -> ReadError:
+    for group in row_groups:
+        for leaf in leaves:
+            damage = _damaged_page(file, group, leaf)
+            if damage is not None:
+                return damage
+    for group in row_groups:
+        for leaf in leaves:
+            if not file.can_read(group, leaf):
+                path = file.footer.row_groups[group].columns[leaf].path
+                return type(error)(
+                    f"{error.message} (column {path!r} of row group {group})",
+                    path=error.path,
+                    offset=_column_start(file, group, leaf),
+                    hint=error.hint,
+                )
+    return error
+
 
 _WINDOW: Final = 256
 _MAX_HEADER: Final = 16 * MIB
@@ -29,7 +115,7 @@ _BYTE_ARRAY: Final = 6
 _USUAL_DICTIONARY: Final = 2 * MIB  # writers end them at 1 MiB
 
 
-class Page(NamedTuple):
+class _Page(NamedTuple):
     """One page: where its header and its data begin, its sizes, how many values it says to hold, and its CRC."""
 
     offset: int
@@ -55,14 +141,14 @@ class _Bytes:
         return self._whole[offset - self._begin : offset - self._begin + size]
 
 
-class Expanded(NamedTuple):
+class _Expanded(NamedTuple):
     """What a column may become: about the bytes of its values, and those of a dictionary of texts that is unusual."""
 
     size: int
     dictionary: int
 
 
-def check_column(file: ParquetFile, row_group: int, leaf: int) -> Expanded:
+def _check_column(file: ParquetFile, row_group: int, leaf: int) -> _Expanded:
     """Look at every page header of a stored column. Raises ``ReadError`` where they are not those of honest pages."""
     begin, end, column = _extent(file, row_group, leaf)
     found = dictionary = 0
@@ -81,10 +167,10 @@ def check_column(file: ParquetFile, row_group: int, leaf: int) -> Expanded:
             offset=begin,
             hint=DAMAGED_HINT,
         )
-    return Expanded(size, dictionary)
+    return _Expanded(size, dictionary)
 
 
-def damaged_page(file: ParquetFile, row_group: int, leaf: int) -> ReadError | None:
+def _damaged_page(file: ParquetFile, row_group: int, leaf: int) -> ReadError | None:
     """What is wrong with the first page of a stored column whose header or checksum is; None where they are right."""
     begin, end, column = _extent(file, row_group, leaf)
     try:
@@ -101,7 +187,7 @@ def damaged_page(file: ParquetFile, row_group: int, leaf: int) -> ReadError | No
     return None
 
 
-def column_start(file: ParquetFile, row_group: int, leaf: int) -> int:
+def _column_start(file: ParquetFile, row_group: int, leaf: int) -> int:
     """Where the pages of a stored column begin. Raises ``ReadError``."""
     return _extent(file, row_group, leaf)[0]
 
@@ -116,7 +202,7 @@ def _extent(file: ParquetFile, row_group: int, leaf: int) -> tuple[int, int, Sto
     return begin, begin + size, column
 
 
-def _pages(file: ParquetFile, begin: int, end: int, column: StoredColumn) -> Iterator[Page]:
+def _pages(file: ParquetFile, begin: int, end: int, column: StoredColumn) -> Iterator[_Page]:
     """The pages of a column, each checked; ends where the column does, or has all its values."""
     wanted, got = column.values, 0
     limit = min(end + _PADDING, file.footer_at)
@@ -129,7 +215,7 @@ def _pages(file: ParquetFile, begin: int, end: int, column: StoredColumn) -> Ite
         at = page.data + page.compressed
 
 
-def _page(file: ParquetFile, stored: _Bytes, at: int, limit: int) -> Page:
+def _page(file: ParquetFile, stored: _Bytes, at: int, limit: int) -> _Page:
     size = _WINDOW
     while True:
         size = min(size, limit - at)
@@ -156,7 +242,7 @@ def _malformed(file: ParquetFile, at: int, why: str) -> ReadError:
     )
 
 
-def _parsed(data: bytes, at: int) -> Page:
+def _parsed(data: bytes, at: int) -> _Page:
     cursor = Cursor(data)
     numbers = {_TYPE: -1, _UNCOMPRESSED: -1, _COMPRESSED: -1}
     crc: int | None = None
@@ -171,7 +257,7 @@ def _parsed(data: bytes, at: int) -> Page:
         else:
             cursor.skip(field.type)
     is_dictionary = numbers[_TYPE] == _DICTIONARY_PAGE
-    return Page(at, at + cursor.at, numbers[_COMPRESSED], numbers[_UNCOMPRESSED], values, is_dictionary, crc)
+    return _Page(at, at + cursor.at, numbers[_COMPRESSED], numbers[_UNCOMPRESSED], values, is_dictionary, crc)
 
 
 def _values(cursor: Cursor) -> int:
@@ -186,3 +272,30 @@ def _values(cursor: Cursor) -> int:
 
 def _place(column: StoredColumn, row_group: int) -> str:
     return f"column {column.path!r} of row group {row_group}"
+
+
+def read_columns(
+    file: ParquetFile, row_groups: Sequence[int], columns: Collection[int], *, rows: int | None = None
+) -> Iterator[tuple[int, dict[int, pa.Array]]]:
+    """Batches of the columns at these positions: their numbers of rows, never 0, and the columns by position.
+
+    ``rows`` at most; by default as many as make about ``BATCH_BYTES``. Without columns only the numbers come. Raises
+    ``ReadError`` with the byte of the damage.
+    """
+    leaves = file.leaves(columns)
+    total = sum(file.footer.row_groups[i].rows for i in row_groups)
+    if not columns:
+        yield from ((min(BATCH_ROWS, total - at), {}) for at in range(0, total, BATCH_ROWS))
+        return
+    check_cells(file, total, leaves, 1)
+    size, dictionary = check_row_groups(file, row_groups, leaves)
+    most = rows or max(1, min(BATCH_ROWS, total * BATCH_BYTES // max(size, 1), _MOST_EXPANDED // max(dictionary, 1)))
+    batches = file.batches(row_groups, columns, most)
+    while True:
+        with placed(file, row_groups, leaves):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        length = len(next(iter(batch.values())))
+        if length:
+            yield length, batch

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ...engine.errors import SourceMissingError
 from ...engine.locations import Location, located, reading_location
-from .column_rule import ColumnRule
 from .files import exists
 from .info import ParquetInfo
 from .options import IndexColumn, ParquetOptions
+from .rules import ColumnRule
 from .source import ParquetSource
 
 if TYPE_CHECKING:

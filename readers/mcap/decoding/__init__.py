@@ -8,8 +8,7 @@ from .flatbuffer import FlatBufferDecoder
 from .idl_schema import parse_idl
 from .json_messages import JsonDecoder
 from .protobuf import ProtobufDecoder
-from .ros1 import Ros1Decoder
-from .ros2 import Ros2Decoder
+from .ros import Ros1Decoder, Ros2Decoder
 
 __all__ = [
     "Decoded",

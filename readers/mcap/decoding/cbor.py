@@ -13,9 +13,9 @@ import pyarrow as pa
 from ....engine.chunk.descriptor import ComponentDescriptor
 from ....engine.limits import MAX_NESTING
 from .decoded import Decoded, check_batch, decoded_of
+from .json_messages import Parser, build_column, messages_of
 from .json_schema import parse_json_schema
 from .json_types import MisfitError, as_text
-from .value_columns import Parser, build_column, messages_of
 
 _ARGUMENTS: Final = {24: 1, 25: 2, 26: 4, 27: 8}
 _INDEFINITE: Final = 31

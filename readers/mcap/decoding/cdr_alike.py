@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from .cdr_arrow import numbers, strings
-from .cdr_frame import Batch
+from .cdr_layout import Batch
 from .cdr_still import Memory, Still, first_of, keep
 from .cdr_template import Slot, Template, nul_name, word_name
 from .gather import pick, regular_offsets

@@ -9,13 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from .cdr_alike import Alike
-from .cdr_arrow import assemble
-from .cdr_columns import read
-from .cdr_frame import Batch, Frame
-from .cdr_layout import Program, compile_node
-from .cdr_single import TooManyElementsError
+from .cdr_arrow import assemble, read
+from .cdr_layout import Batch, Frame, Program, compile_node
 from .cdr_still import Memory
 from .cdr_template import MOST_BYTES, NoTemplateError, Template, trace
+from .cdr_walk import TooManyElementsError
 from .message_types import Struct, Wire
 
 _MOST_TEMPLATES: Final = 4

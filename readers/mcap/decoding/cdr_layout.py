@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from .message_types import Node, Primitive, Sequence, Struct, Text, Wire
+from .message_types import CDR, Node, Primitive, Sequence, Struct, Text, Wire
 
 
 @dataclass(frozen=True)
-class Part:
+class _Part:
     """A stretch of fixed width within a block: one number, a fixed array of numbers, or an element count."""
 
     size: int
@@ -27,7 +27,7 @@ class Block:
     With ``counted`` the last part is the element count (or byte length) of what follows the block.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[_Part, ...]
     counted: bool
     _layouts: dict[int, tuple[tuple[int, ...], int]] = field(default_factory=dict, compare=False)
 
@@ -98,14 +98,14 @@ Program = tuple[tuple[Block, Var | None], ...]
 def compile_node(node: Node, path: str, wire: Wire) -> Program:
     """The steps that read one ``node``: blocks, each followed by something variable except perhaps the last."""
     steps: list[tuple[Block, Var | None]] = []
-    parts: list[Part] = []
+    parts: list[_Part] = []
     for piece in _pieces(node, path, wire):
-        if isinstance(piece, Part):
+        if isinstance(piece, _Part):
             parts.append(piece)
             continue
         counted = isinstance(piece, TextVar) or piece.length is None
         if counted:
-            parts.append(Part(4, min(4, wire.max_align), piece.path))
+            parts.append(_Part(4, min(4, wire.max_align), piece.path))
         steps.append((Block(tuple(parts), counted), piece))
         parts = []
     if parts:
@@ -113,18 +113,18 @@ def compile_node(node: Node, path: str, wire: Wire) -> Program:
     return tuple(steps)
 
 
-def _pieces(node: Node, path: str, wire: Wire) -> Iterator[Part | Var]:
+def _pieces(node: Node, path: str, wire: Wire) -> Iterator[_Part | Var]:
     if isinstance(node, Primitive):
-        yield Part(node.size, min(node.size, wire.max_align), path)
+        yield _Part(node.size, min(node.size, wire.max_align), path)
     elif isinstance(node, Text):
         yield TextVar(path)
     elif isinstance(node, Struct):
         if node.has_filler:
-            yield Part(1, 1, path)
+            yield _Part(1, 1, path)
         for name, child in node.fields:
             yield from _pieces(child, f"{path}.{name}" if path else name, wire)
     elif isinstance(node.element, Primitive) and node.length is not None:
-        yield Part(node.element.size * node.length, min(node.element.size, wire.max_align), path)
+        yield _Part(node.element.size * node.length, min(node.element.size, wire.max_align), path)
     else:
         yield _elements(node, path, wire)
 
@@ -136,3 +136,63 @@ def _elements(node: Sequence, path: str, wire: Wire) -> PlainVar | ElementsVar:
         size = block.layout(0)[1]
         return PlainVar(block, size, size + -size % block.align, node.length, path)
     return ElementsVar(program, node.element.least, node.length, path)
+
+
+@dataclass
+class Batch:
+    """The bytes of many messages, and what was found wrong with some: rows of (message indices, text)."""
+
+    data: np.ndarray
+    order: str
+    wire: Wire = CDR
+    faults: list[tuple[np.ndarray, str]] = field(default_factory=list)
+
+
+class Frame:
+    """Places in a batch, all arrays int64 of one length: ``place`` is read next, ``base`` is what alignment counts
+    from, ``end`` is where the message ends, ``owner`` the message's index, ``row`` the row of the frame above.
+    """
+
+    __slots__ = ("base", "batch", "end", "owner", "place", "row")
+
+    def __init__(
+        self, batch: Batch, place: np.ndarray, base: np.ndarray, end: np.ndarray, owner: np.ndarray, row: np.ndarray
+    ) -> None:
+        self.batch = batch
+        self.place = place
+        self.base = base
+        self.end = end
+        self.owner = owner
+        self.row = row
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+    def keep(self, mask: np.ndarray) -> None:
+        """Go on with the rows where ``mask`` holds."""
+        if not mask.all():
+            self.place, self.base, self.end = self.place[mask], self.base[mask], self.end[mask]
+            self.owner, self.row = self.owner[mask], self.row[mask]
+
+    def require(self, good: np.ndarray, what: str) -> bool:
+        """Drop the rows where ``good`` does not hold, as faults of their messages; True when none was dropped."""
+        if good.all():
+            return True
+        self.batch.faults.append((self.owner[~good], what))
+        self.keep(good)
+        return False
+
+    def residues(self, align: int) -> np.ndarray:
+        """How far each place is past a multiple of ``align``."""
+        past: np.ndarray = (self.place - self.base) & (align - 1)
+        return past
+
+    def enter(self, block: Block) -> tuple[np.ndarray, int | None]:
+        """Make sure that ``block`` fits. Returns the residues, and the one residue when all rows share it."""
+        residues = self.residues(block.align)
+        common = int(residues[0]) if len(residues) and bool((residues == residues[0]).all()) else None
+        size = block.sizes[residues] if common is None else block.layout(common)[1]
+        good = self.place + size <= self.end
+        if not self.require(good, f"{block.parts[-1].path if block.parts else ''}: the message ends before it"):
+            residues = residues[good]
+        return residues, common

@@ -1,4 +1,4 @@
-"""Picking bytes out of a buffer for many places at once."""
+"""Picking bytes out of a buffer for many places at once; messages as the bytes they are."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ kinds: 4 MiB.
 """
 
 
-def sliding(data: np.ndarray, size: int) -> np.ndarray:
+def _sliding(data: np.ndarray, size: int) -> np.ndarray:
     """``data`` seen as a piece of ``size`` bytes at every offset; no copy. Empty when ``data`` is shorter."""
     return np.ndarray((max(len(data) - size + 1, 0),), f"V{size}", data, strides=(1,))
 
 
 def pick(data: np.ndarray, size: int, places: np.ndarray) -> np.ndarray:
     """The ``size`` bytes at each of ``places`` (int64 offsets), as an array of void."""
-    picked: np.ndarray = sliding(data, size)[places]
+    picked: np.ndarray = _sliding(data, size)[places]
     return picked
 
 
@@ -133,17 +133,17 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
-RAW_DESCRIPTOR: Final = ComponentDescriptor(
+_RAW_DESCRIPTOR: Final = ComponentDescriptor(
     "McapMessage:data", archetype="rerun.archetypes.McapMessage", component_type="rerun.components.Blob"
 )
-RAW_TYPE: Final = pa.list_(pa.field("item", pa.uint8(), nullable=False))
+_RAW_TYPE: Final = pa.list_(pa.field("item", pa.uint8(), nullable=False))
 
 
 class RawDecoder:
     """Gives each message as one blob, ``list<uint8>``; every message is good."""
 
-    descriptor = RAW_DESCRIPTOR
-    datatype = RAW_TYPE
+    descriptor = _RAW_DESCRIPTOR
+    datatype = _RAW_TYPE
 
     def decode(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
         """Copy messages ``data[starts[i]:ends[i]]`` (at most 2 GiB together) into one column."""
@@ -151,5 +151,5 @@ class RawDecoder:
         payload = gather(data, starts, lengths)
         bytes_ = pa.Array.from_buffers(pa.uint8(), len(payload), [None, pa.py_buffer(payload)])
         offsets = pa.py_buffer(offsets_of(lengths))
-        values = pa.Array.from_buffers(RAW_TYPE, len(starts), [None, offsets], children=[bytes_])
+        values = pa.Array.from_buffers(_RAW_TYPE, len(starts), [None, offsets], children=[bytes_])
         return Decoded(values, np.empty(0, np.int64), [])

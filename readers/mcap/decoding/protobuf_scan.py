@@ -11,9 +11,68 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from ....engine.limits import MAX_ELEMENTS
 from .protobuf_schema import ProtoField
-from .varints import read_varints
 
-VARINT: Final = 0
+_MOST: Final = 10
+"""Bytes that a 64-bit number takes at most."""
+
+
+class _Varints(NamedTuple):
+    """``values`` as uint64, the places ``after`` them, and where ``good`` fails there is none (cut short, too long)."""
+
+    values: np.ndarray
+    after: np.ndarray
+    good: np.ndarray
+
+
+def _read_varints(data: np.ndarray, places: np.ndarray, ends: np.ndarray) -> _Varints:
+    """The number at each of ``places``, which may reach up to ``ends`` (all int64 of one length)."""
+    good = places < ends
+    first = data[places] if good.all() else data[np.where(good, places, 0)]
+    values = (first & 0x7F).astype(np.uint64)
+    after = places + 1
+    rows = np.flatnonzero((first >= 0x80) & good)
+    for index in range(1, _MOST):
+        if not len(rows):
+            return _Varints(values, after, good)
+        inside = after[rows] < ends[rows]
+        good[rows[~inside]] = False
+        rows = rows[inside]
+        byte = data[after[rows]]
+        values[rows] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * index)
+        after[rows] += 1
+        if index == _MOST - 1:
+            good[rows[byte > 1]] = False
+        rows = rows[byte >= 0x80]
+    good[rows] = False
+    return _Varints(values, after, good)
+
+
+def split_varints(payload: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All numbers of ``payload``, which is nothing but them: values (uint64), and where those end that are too long."""
+    last = np.flatnonzero(payload < 0x80)
+    if len(last) == len(payload):
+        return payload.astype(np.uint64), last[:0]
+    starts = np.empty(len(last), np.int64)
+    starts[:1] = 0
+    starts[1:] = last[:-1] + 1
+    lengths = last - starts
+    values = (payload[starts] & 0x7F).astype(np.uint64)
+    rows = np.flatnonzero(lengths)
+    for index in range(1, _MOST):
+        if not len(rows):
+            break
+        values[rows] |= (payload[starts[rows] + index] & 0x7F).astype(np.uint64) << np.uint64(7 * index)
+        rows = rows[lengths[rows] > index]
+    wrong = (lengths >= _MOST) | ((lengths == _MOST - 1) & (payload[last] > 1))
+    return values, last[wrong]
+
+
+def zigzag(values: np.ndarray) -> np.ndarray:
+    """Signed numbers (int64) from their zigzag form (uint64)."""
+    return (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)
+
+
+_VARINT: Final = 0
 FIXED64: Final = 1
 BYTES: Final = 2
 FIXED32: Final = 5
@@ -38,9 +97,9 @@ _WIRE: Final = {
 }
 
 
-def wire_type(field: ProtoField) -> int:
+def _wire_type(field: ProtoField) -> int:
     """How one value of ``field`` is written; -1 for groups, which are not read here."""
-    return _WIRE.get(field.kind, VARINT)
+    return _WIRE.get(field.kind, _VARINT)
 
 
 class TooManyCellsError(Exception):
@@ -111,7 +170,7 @@ class Scan:
     def _step(self, rows: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Read one field of each of ``rows``; the rows that have another, and where it is."""
         ends = self._places.end[rows]
-        tags, after, good = read_varints(self._data, at, ends)
+        tags, after, good = _read_varints(self._data, at, ends)
         if not good.all():
             self._reject(rows[~good])
             rows, tags, after, ends = rows[good], tags[good], after[good], ends[good]
@@ -129,14 +188,14 @@ class Scan:
         """Read the value after a ``tag``; where the next field starts, -1 where nothing can be made of it."""
         wire = tag & 7
         first, after, good = at, at, np.ones(len(rows), np.bool_)
-        if wire == VARINT:
-            values, after, good = read_varints(self._data, at, ends)
+        if wire == _VARINT:
+            values, after, good = _read_varints(self._data, at, ends)
             first = values.view(np.int64)
         elif wire in _FIXED:
             after = at + _FIXED[wire]
             good = after <= ends
         elif wire == BYTES:
-            lengths, first, good = read_varints(self._data, at, ends)
+            lengths, first, good = _read_varints(self._data, at, ends)
             good &= lengths <= np.maximum(ends - first, 0).astype(np.uint64)
             after = first + np.where(good, lengths, np.uint64(0)).astype(np.int64)
         form = self._form(tag)
@@ -169,10 +228,10 @@ class Scan:
         field = self._fields.get(number)
         if field is None:
             return self._otherwise
-        natural = wire_type(field)
+        natural = _wire_type(field)
         if wire == natural:
             return "one"
-        return "packed" if field.repeated and wire == BYTES and natural in (VARINT, *_FIXED) else "odd"
+        return "packed" if field.repeated and wire == BYTES and natural in (_VARINT, *_FIXED) else "odd"
 
     def _reject(self, rows: np.ndarray) -> None:
         self._odd.append(self._places.owner[rows])
@@ -208,7 +267,7 @@ class _Single:
                 continue
             total += 1
             pieces = self._pieces.get(tag) or self._pieces.setdefault(tag, [array("q")])
-            if tag == last_tag and place - start == last_size and tag & 7 != VARINT:
+            if tag == last_tag and place - start == last_size and tag & 7 != _VARINT:
                 count = _run_length(data, start, first, place, end)
                 size = place - start
                 starts = first + np.arange(count + 1) * size
@@ -259,7 +318,7 @@ def _varint(view: memoryview, place: int, end: int) -> tuple[int, int]:
 
 def _value(view: memoryview, wire: int, place: int, end: int) -> tuple[int, int]:
     """What :class:`Found` says of one value, and where it ends, -1 when there is none."""
-    if wire == VARINT:
+    if wire == _VARINT:
         value, place = _varint(view, place, end)
         return value - (1 << 64) if value >> 63 else value, place
     if wire == BYTES:

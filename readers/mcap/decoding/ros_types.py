@@ -9,8 +9,7 @@ import pyarrow as pa
 from ....engine.limits import MAX_NESTING, MAX_SCHEMA_FIELDS
 from .decoded import SchemaError
 from .message_types import PRIMITIVES, TIME, Node, Primitive, Sequence, Struct, Text
-from .ros_interfaces import KNOWN, base_of, messages_of
-from .ros_text import Definition, read_sections, short
+from .ros_interfaces import KNOWN, Definition, base_of, messages_of, read_sections, short
 
 LARGEST: Final = 1 << 40
 """Bytes that no message can have: a fixed-size type past it is refused."""

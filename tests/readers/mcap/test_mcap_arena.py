@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk
+from chunkmill.engine.task_context import lasting
 from chunkmill.readers.mcap import McapSource, arena, plan, section
 from chunkmill.readers.mcap.arena import take_arena
 from chunkmill.readers.mcap.options import McapOptions
@@ -23,9 +24,9 @@ STRING = b"\0\1\0\0\2\0\0\0a\0"
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
-    arena._keeping.kept = []
+    lasting(arena._Arenas).kept = []
     yield
-    arena._keeping.kept = []
+    lasting(arena._Arenas).kept = []
 
 
 def address(memory: np.ndarray) -> int:
@@ -70,14 +71,14 @@ class TestArenas:
         assert place not in map(address, others)
         assert held is not None
         del held, other, others
-        assert all(kept.lent() is None for kept in arena._keeping.kept)
+        assert all(kept.lent() is None for kept in lasting(arena._Arenas).kept)
 
     def test_few_are_kept_and_no_large_ones(self) -> None:
         held = [take_arena(SIZE) for _ in range(5)]
         assert len({address(a) for a in held}) == 5
-        assert len(arena._keeping.kept) == 2
+        assert len(lasting(arena._Arenas).kept) == 2
         take_arena(64 * 2**20)
-        assert {len(kept.memory) for kept in arena._keeping.kept} == {SIZE}
+        assert {len(kept.memory) for kept in lasting(arena._Arenas).kept} == {SIZE}
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine.errors import ReadError
-from chunkmill.readers.parquet import damage
+from chunkmill.readers.parquet import pages
 from chunkmill.readers.parquet.file import ParquetFile
 from chunkmill.readers.parquet.footer import parse_footer
 from chunkmill.readers.parquet.thrift import Cursor, CutThriftError, ThriftError
@@ -128,8 +128,8 @@ def test_columns_of_one_value_are_no_bomb(tmp_path: Path) -> None:
 
 def test_more_rows_than_bytes_can_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "x.parquet", pa.table({"v": np.zeros(2_000_000)}))
-    monkeypatch.setattr(damage, "FREE_CELLS", 1000)
-    monkeypatch.setattr(damage, "MAX_VALUES_PER_BYTE", 10)
+    monkeypatch.setattr(pages, "FREE_CELLS", 1000)
+    monkeypatch.setattr(pages, "MAX_VALUES_PER_BYTE", 10)
     refused(path, "the number of values")
 
 
@@ -187,7 +187,7 @@ class TestThrift:
 
 
 def test_long_texts_in_a_dictionary_make_small_batches(tmp_path: Path) -> None:
-    from chunkmill.readers.parquet.reading import BATCH_BYTES, read_columns
+    from chunkmill.readers.parquet.pages import BATCH_BYTES, read_columns
 
     texts = pa.array([str(i) * 20_000 for i in range(10)]).dictionary_encode()
     rows = pa.DictionaryArray.from_arrays(pa.array(np.arange(20_000) % 10, pa.int32()), texts.dictionary)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError, UsageError
 from chunkmill.readers import ColumnRule, ParquetReader, StreamingReader
-from chunkmill.readers.parquet.column_rule import TARGETS
+from chunkmill.readers.parquet.rules import TARGETS
 from parquet_making import chunks, column, data
 
 
@@ -216,9 +216,9 @@ def test_a_static_column_is_compared_across_row_groups(file, group: int) -> None
 
 
 def test_a_static_column_is_compared_across_splits(file, monkeypatch: pytest.MonkeyPatch) -> None:
-    from chunkmill.readers.parquet import plan
+    from chunkmill.readers.parquet import source as source_module
 
-    monkeypatch.setattr(plan, "SPLIT_BYTES", 4000)
+    monkeypatch.setattr(source_module, "SPLIT_BYTES", 4000)
     path = file({"c": [1] * 2000 + [2] * 500, "v": list(range(2500))}, row_group_size=500)
     source = ParquetReader(path, static_columns=["c"]).source()
     splits = source.splits()

@@ -13,10 +13,10 @@ import pytest
 from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import ColumnRule, ParquetReader
-from chunkmill.readers.parquet import plan
+from chunkmill.readers.parquet import source as source_module
 from chunkmill.readers.parquet.emit import CHUNK_BYTES
 from chunkmill.readers.parquet.file import ParquetFile
-from chunkmill.readers.parquet.reading import BATCH_ROWS
+from chunkmill.readers.parquet.pages import BATCH_ROWS
 from comparison import cells
 from parquet_making import chunks, column, data
 
@@ -38,7 +38,7 @@ def test_one_split_for_a_small_file(wide: Path) -> None:
 @pytest.mark.parametrize("size", [20_000, 70_000, 200_000])
 def test_splits_give_every_row_once_in_order(wide: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [c for c in chunks(wide, static_columns=["site"]) if not c.is_static]
-    monkeypatch.setattr(plan, "SPLIT_BYTES", size)
+    monkeypatch.setattr(source_module, "SPLIT_BYTES", size)
     source = ParquetReader(wide, static_columns=["site"]).source()
     splits = source.splits()
     assert len(splits) > 3
@@ -57,7 +57,7 @@ def test_splits_give_every_row_once_in_order(wide: Path, size: int, monkeypatch:
 
 
 def test_a_large_row_group_is_divided_by_entities(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "SPLIT_BYTES", 35_000)
+    monkeypatch.setattr(source_module, "SPLIT_BYTES", 35_000)
     splits = ParquetReader(wide).source().splits()
     assert {(s.start, s.stop) for s in splits} == {(i, i + 1) for i in range(10)}
     assert sorted(o for s in splits if s.start == 0 for o in s.outputs) == list(range(5))
@@ -178,7 +178,7 @@ def test_names_of_series_come_once_for_all_files(tmp_path: Path) -> None:
 
 
 def test_spark_gives_the_same(spark, wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "SPLIT_BYTES", 70_000)
+    monkeypatch.setattr(source_module, "SPLIT_BYTES", 70_000)
     rule = ColumnRule.scalars(["_0", "_1"], names=["x", "y"])
 
     def stream() -> LazyChunkStream:

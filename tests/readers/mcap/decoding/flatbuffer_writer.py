@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import flatbuffers
-from chunkmill.readers.mcap.decoding import flatbuffer_schema
+from chunkmill.readers.mcap.decoding import flatbuffer
 from chunkmill.readers.mcap.decoding.flatbuffer_types import (
     SCALARS,
     FlatArray,
@@ -113,7 +113,7 @@ def schema_of(node: FlatTable) -> bytes:
     enums: list[dict[str, Any]] = []
     _declare(node, objects, enums)
     found = {"objects": list(objects.values()), "enums": enums, "root_table": {"name": node.name}}
-    return message(flatbuffer_schema._SCHEMA, found, b"BFBS")
+    return message(flatbuffer._SCHEMA, found, b"BFBS")
 
 
 def _declare(node: FlatTable | FlatStruct, objects: dict[str, Any], enums: list[Any]) -> int:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from cdr_writer import join, message
 from chunkmill.readers.mcap.decoding import Decoded, cdr_walk, ros2_decoder
-from chunkmill.readers.mcap.decoding.ros2 import Ros2Decoder
-from chunkmill.readers.mcap.decoding.ros2_schema import parse_ros2
+from chunkmill.readers.mcap.decoding.ros import Ros2Decoder, parse_ros2
 
 LE, BE = b"\0\1\0\0", b"\0\0\0\0"
 RULE = b"\n" + b"=" * 80 + b"\n"

@@ -9,7 +9,7 @@ import pytest
 from cdr_writer import join, message, message_types, schema_text, values
 from chunkmill.readers.mcap.decoding import Decoded, cdr_walk
 from chunkmill.readers.mcap.decoding.message_types import Struct
-from chunkmill.readers.mcap.decoding.ros2 import Ros2Decoder
+from chunkmill.readers.mcap.decoding.ros import Ros2Decoder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -11,7 +11,7 @@ from cdr_writer import join, message, message_types, schema_text, values
 from chunkmill.readers.mcap.decoding import Decoded, cdr_still
 from chunkmill.readers.mcap.decoding.message_types import PRIMITIVES, Struct, Text
 from chunkmill.readers.mcap.decoding.message_types import Sequence as ListOf
-from chunkmill.readers.mcap.decoding.ros2 import Ros2Decoder
+from chunkmill.readers.mcap.decoding.ros import Ros2Decoder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zstandard
 from cdr_writer import join
-from chunkmill.readers.mcap.decoding import ros2_decoder, zstd_messages
+from chunkmill.readers.mcap.decoding import ros, ros2_decoder
 
 TEXT = b"uint32 n\nstring s"
 
@@ -58,8 +58,8 @@ def test_bombs_are_refused() -> None:
 
 
 def test_several_share_what_they_may_become(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zstd_messages, "FREE_EXPANSION", 2500)
-    monkeypatch.setattr(zstd_messages, "MAX_COMPRESSION_RATIO", 1)
+    monkeypatch.setattr(ros, "FREE_EXPANSION", 2500)
+    monkeypatch.setattr(ros, "MAX_COMPRESSION_RATIO", 1)
     packs = (zstandard.compress, zstandard.compress, streamed, zstandard.compress)
     some = [pack(raw(1, b"x" * 1000)) for pack in packs]
     decoded = ros2_decoder("p/msg/T", TEXT).decode(*join(some))

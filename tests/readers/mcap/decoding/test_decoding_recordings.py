@@ -13,8 +13,7 @@ import zstandard
 from cdr_writer import join
 from chunkmill.readers.mcap.decoding import SchemaError
 from chunkmill.readers.mcap.decoding.protobuf import ProtobufDecoder
-from chunkmill.readers.mcap.decoding.ros1 import Ros1Decoder
-from chunkmill.readers.mcap.decoding.ros2 import Ros2Decoder
+from chunkmill.readers.mcap.decoding.ros import Ros1Decoder, Ros2Decoder
 from mcap.records import Channel, Message, Schema
 from mcap.stream_reader import StreamReader
 from mcap_ros2._dynamic import generate_dynamic

@@ -11,13 +11,7 @@ import pytest
 from cdr_writer import join
 from chunkmill.readers.mcap.decoding import Decoded, SchemaError, flatbuffer_decoder
 from chunkmill.readers.mcap.decoding.flatbuffer import FlatBufferDecoder
-from chunkmill.readers.mcap.decoding.flatbuffer_types import (
-    FlatField,
-    FlatNumber,
-    FlatTable,
-    FlatText,
-    FlatVector,
-)
+from chunkmill.readers.mcap.decoding.flatbuffer_types import FlatField, FlatNumber, FlatTable, FlatText, FlatVector
 from flatbuffer_writer import message, schema_of, table_values, tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -272,7 +272,7 @@ def test_objects_with_few_of_many_properties_take_no_memory() -> None:
 
 
 def test_many_values_are_read_by_column_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chunkmill.readers.mcap.decoding.value_columns._MOST_VALUES", 100)
+    monkeypatch.setattr("chunkmill.readers.mcap.decoding.json_messages._MOST_VALUES", 100)
     subject = decoder(l={"type": "array", "items": {"type": "integer"}})
     many = b"[" + b"1," * 150 + b"1]"
     messages = [b'{"l":%s}' % many, b'{"l":[]}', b'{"m":%s}' % many]

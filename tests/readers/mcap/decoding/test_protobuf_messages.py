@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from cdr_writer import join
 from chunkmill.engine.limits import MAX_NESTING
-from chunkmill.readers.mcap.decoding import Decoded, SchemaError, protobuf, protobuf_decoder, protobuf_numbers
+from chunkmill.readers.mcap.decoding import Decoded, SchemaError, protobuf, protobuf_columns, protobuf_decoder
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FieldDescriptor as F
 from proto_types import file_set, fixed64, sized, tag, varint
@@ -259,7 +259,7 @@ def test_a_bomb_is_refused() -> None:
 
 @pytest.mark.parametrize("tile", [1, 3, 11, 1 << 20])
 def test_packed_numbers_in_tiles(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protobuf_numbers, "_TILE", tile)
+    monkeypatch.setattr(protobuf_columns, "_TILE", tile)
     data = schema(("n", 1, F.TYPE_UINT64, REPEATED))
     numbers = [[], [0], [1, 127, 128, 300], [2**64 - 1, 0, 2**63], [5] * 20, [2**35] * 5]
     raw = [sized(1, b"".join(map(varint, some))) for some in numbers]

@@ -10,8 +10,7 @@ import pytest
 from cdr_writer import join, message_types, ros1_message, schema_text, values
 from chunkmill.readers.mcap.decoding import Decoded, SchemaError, cdr_walk, ros1_decoder
 from chunkmill.readers.mcap.decoding.message_types import PRIMITIVES, Node, Primitive, Sequence, Struct, Text
-from chunkmill.readers.mcap.decoding.ros1 import Ros1Decoder
-from chunkmill.readers.mcap.decoding.ros1_schema import parse_ros1
+from chunkmill.readers.mcap.decoding.ros import Ros1Decoder, parse_ros1
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from ros1_plain import rosbag_plain

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.limits import MAX_NESTING
 from chunkmill.readers.mcap.decoding import SchemaError, ros2_decoder
-from chunkmill.readers.mcap.decoding.ros2_schema import parse_ros2
+from chunkmill.readers.mcap.decoding.ros import parse_ros2
 
 RULE = "=" * 80
 

@@ -9,7 +9,7 @@ import pytest
 from cdr_writer import join
 from chunkmill.readers.mcap.decoding import SchemaError, ros1_decoder, ros2_decoder
 from chunkmill.readers.mcap.decoding.idl_schema import parse_idl
-from chunkmill.readers.mcap.decoding.ros2_schema import parse_ros2
+from chunkmill.readers.mcap.decoding.ros import parse_ros2
 
 ADD = b"int64 a\nint64 b\n---\nint64 sum\n"
 FIBONACCI = b"int32 order\n---\nint32[] sequence\n---\nint32[] partial\n"
