@@ -56,7 +56,7 @@ class RrdParts(Parts):
 
     @property
     def adopts(self) -> bool:
-        """Where untouched messages may be copied as a whole."""
+        """Whether untouched messages may be copied as a whole."""
         return self.runs is not None
 
     def open(self, task: TaskRun) -> Part:

@@ -24,7 +24,7 @@ from ..locations import Location, located
 from ..optimisation import OptimizationProfile
 from ..recordings import Arrived, Commit, Key, RecordingEntry, Source, StoreWriter, key_of
 from ..stream import plan_outputs
-from .contents import Displaced, LandingFolder, digest_files, displaced_by, file_at
+from .contents import Displacement, LandingFolder, digest_files, displacement_of, file_at
 from .disposal import Disposal
 from .files import BatchResult, FileResult, LandedFile, Outcome
 from .outputs import RrdNames, run_batch
@@ -187,10 +187,10 @@ class BatchRunner:
             if one.twin is not one or self._writer.live.of_digest(digest):
                 one.end(Outcome.DUPLICATE)
 
-    def _displaced(self, found: Sequence[_File]) -> Displaced:
+    def _displaced(self, found: Sequence[_File]) -> Displacement:
         """Find the recordings that came from the same names; each file is told of those that it replaces."""
         batch = {f.file: f.digest for f in found if f.digest and (f.is_open or f.is_duplicate)}
-        displaced = displaced_by(batch, self._writer.live, self._landing, kept=self._disposal.keeps)
+        displaced = displacement_of(batch, self._writer.live, self._landing, kept=self._disposal.keeps)
         for one in found:
             one.replaces = [e for e in displaced.gone.values() if e.source == one.file.path]
         return displaced
@@ -336,7 +336,9 @@ class BatchRunner:
         )
 
 
-def _gone(displaced: Displaced, results: Sequence[FileResult], through: Sequence[LandedFile]) -> list[RecordingEntry]:
+def _gone(
+    displaced: Displacement, results: Sequence[FileResult], through: Sequence[LandedFile]
+) -> list[RecordingEntry]:
     """The recordings that no file carries any longer. A file of which nothing came takes nobody's place."""
     failed = {result.file.path for result in results} - {file.path for file in through}
     return [entry for entry in displaced.gone.values() if entry.source not in failed]

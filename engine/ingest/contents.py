@@ -97,7 +97,7 @@ class LandingFolder(Protocol):
 
 
 @dataclass
-class Displaced:
+class Displacement:
     """Recordings from whose names a batch brings other contents.
 
     ``moved``: those that another file of the folder carries, which is their source from now on. ``gone``: those that no
@@ -109,13 +109,15 @@ class Displaced:
     doubtful: list[str] = field(default_factory=list)
 
 
-def displaced_by(batch: Mapping[LandedFile, str], live: LiveEntries, folder: LandingFolder, *, kept: bool) -> Displaced:
+def displacement_of(
+    batch: Mapping[LandedFile, str], live: LiveEntries, folder: LandingFolder, *, kept: bool
+) -> Displacement:
     """Find what becomes of recordings from whose names files come, given with the digest of what they hold now.
 
     A rotation, a swap or a rename moves contents between names: a recording goes only when no file in the folder has
     its content. ``kept``: files stay where they are, so whoever has a name may be displaced from it again.
     """
-    found = Displaced()
+    found = Displacement()
     names = {file.path: digest for file, digest in batch.items()}
     todo = [e for path, digest in names.items() for e in live.of_source(path) if e.source_digest != digest]
     if not kept:  # a name whose file goes is anybody's

@@ -77,7 +77,7 @@ class Pipeline:
         try:
             given: Any = self.function(stream)
         except Exception as error:
-            raise self._failure(error, f"{self.name} raised {described(error)}") from error
+            raise self._failure(error, f"{self.name} raised {describe_error(error)}") from error
         if inspect.iscoroutine(given):
             given.close()
         if not isinstance(given, LazyChunkStream):
@@ -119,7 +119,7 @@ class Pipeline:
         code = self._code
         if code is None or isinstance(error, _NOT_ITS_OWN) or code.place_in(error) is None:
             return error
-        failure = self._failure(error, described(error))
+        failure = self._failure(error, describe_error(error))
         failure.__cause__ = error
         return failure
 
@@ -138,10 +138,10 @@ class Pipeline:
         return None if self.location is None else str(self.location)
 
 
-def described(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An error in one line: its class and what it says.
 
-    >>> described(KeyError("speed")), described(ValueError())
+    >>> describe_error(KeyError("speed")), describe_error(ValueError())
     ("KeyError: 'speed'", 'ValueError')
     """
     if type(error) is PipelineError:

@@ -21,7 +21,7 @@ from ..execution.by_value import send_by_value
 from ..locations import located
 from ..objects import ObjectUrl
 from ..stream import LazyChunkStream
-from .pipeline import OwnCode, Pipeline, described
+from .pipeline import OwnCode, Pipeline, describe_error
 
 _DEFAULT_NAME = "pipeline"
 _MOST_NAMES = 5
@@ -142,7 +142,7 @@ def load_file(path: Path) -> ModuleType:
 
 def _load_error(path: Path, error: BaseException) -> PipelineError:
     place = OwnCode(path, siblings=True).place_in(error)
-    said = error.msg if isinstance(error, SyntaxError) else described(error)
+    said = error.msg if isinstance(error, SyntaxError) else describe_error(error)
     if isinstance(error, SyntaxError):
         said = f"{type(error).__name__}: {said}"
     hint = None
