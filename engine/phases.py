@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, TypeVar
 
-from .task_context import TaskContext, current
+from .task_context import TaskContext, find
 
 READ: Final = "read"
 DECODE: Final = "decode"
@@ -79,7 +79,7 @@ class phase:  # noqa: N801 (reads as a word: `with phase(READ):`)
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._clock = current().find(Clock)
+        self._clock = find(Clock)
 
     def __enter__(self) -> None:
         if self._clock is not None:
@@ -99,7 +99,7 @@ def timed(items: Iterable[T], name: str) -> Iterator[T]:
     ...     list(timed("ab", READ)), clock.seconds[READ] > 0
     (['a', 'b'], True)
     """
-    clock = current().find(Clock)
+    clock = find(Clock)
     return iter(items) if clock is None else _timed(iter(items), name, clock)
 
 
@@ -117,18 +117,18 @@ def _timed(items: Iterator[T], name: str, clock: Clock) -> Iterator[T]:
 
 def passed_through(size: int) -> None:
     """Count bytes of a payload that were copied as they lay."""
-    clock = current().find(Clock)
+    clock = find(Clock)
     if clock is not None:
         clock.passed_bytes += size
 
 
 def came_in(size: int) -> None:
     """Count a chunk of the source, of ``size`` bytes."""
-    clock = current().find(Clock)
+    clock = find(Clock)
     if clock is not None:
         clock.sizes_in.append(size)
 
 
 def is_measuring() -> bool:
     """Whether :func:`came_in` is heard, so that a size need not be computed for nobody."""
-    return current().find(Clock) is not None
+    return find(Clock) is not None

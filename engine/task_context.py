@@ -95,6 +95,11 @@ def current() -> TaskContext:
     return _thread.context
 
 
+def find(kind: type[K]) -> K | None:
+    """The thing of this type that the task has, if there is one: in one call, as every phase of every chunk asks."""
+    return _thread.context.things.get(kind)
+
+
 def lasting(kind: type[K]) -> K:
     """The memory of this type that one task after the other uses in this thread, made when it is first asked for.
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..task_context import TaskContext, current, lasting
+from ..task_context import TaskContext, find, lasting
 
 _PAIR = struct.Struct(">QQ")
 _ID_TYPE = pa.binary(16)
@@ -130,7 +130,7 @@ def mint(rows: int = 0) -> bytes:
 
     The ``rows`` TUIDs that follow it (:func:`following`) are given to nobody else.
     """
-    here = current().find(Minting)
+    here = find(Minting)
     return lasting(_ByClock).mint(rows) if here is None else here.minter.mint(rows)
 
 
@@ -150,7 +150,7 @@ class RunIds:
     @classmethod
     def begin(cls) -> RunIds:
         """Those of a run that begins now; within a task of another run, that task's ids go on."""
-        here = current().find(Minting)
+        here = find(Minting)
         return cls(_clock.next(), secrets.randbits(_RANDOM_BITS), None if here is None else _Shared(here.minter))
 
     def task(self, index: int) -> Minter:
@@ -182,7 +182,7 @@ def minting(minter: Minter, items: Iterable[T]) -> Generator[T, None, Any]:
 
 def given(items: Iterable[T]) -> Iterator[T]:
     """Items that a task is given, not makes: what is minted while one is made comes before all that the task mints."""
-    here = current().find(Minting)
+    here = find(Minting)
     return iter(items) if here is None else minting(here.minter.before(), items)
 
 

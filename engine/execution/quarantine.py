@@ -18,7 +18,7 @@ import pyarrow as pa
 from ..chunk import Chunk
 from ..errors import ChunkmillError, WriteError
 from ..locations import local_path
-from ..task_context import current
+from ..task_context import find
 from .chunk_rows import Note
 from .staging import Staging
 
@@ -59,7 +59,7 @@ class QuarantineTable:
     def __call__(self, chunk: Chunk, error: ChunkmillError) -> None:
         """Keep the chunk and its error."""
         row = (self.path, _row(chunk, error))
-        rows = current().find(Quarantined)
+        rows = find(Quarantined)
         if rows is None:
             append_rows([row])
         else:

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from ..bounded import check_limit
 from ..errors import ReadError
 from ..objects import RemoteFile, is_url
-from ..task_context import TaskContext, current
+from ..task_context import TaskContext, current, find
 from .positional import GROWING, PositionalFile
 
 _WINDOW: Final = 1 << 18
@@ -163,7 +163,7 @@ def kept_or_opened(path: str, version: str | None, held: HeldFile | None) -> Pos
 
     Raises as :class:`PositionalFile`, and :class:`ReadError` where it is not of that version any more.
     """
-    files = current().find(OpenFiles)
+    files = find(OpenFiles)
     if files is not None:
         return files.get(path, version, held)
     file = PositionalFile(path) if held is None else held
