@@ -15,8 +15,7 @@ from zstandard import ZstdDecompressor
 from ...engine.bounded import check_limit
 from ...engine.errors import ReadError, ReadWarning
 from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB
-from .arena import take_arena
-from .compression import check_crc, check_declared, decompress
+from .compression import check_crc, check_declared, decompress, take_arena
 from .cursor import Cursor
 from .file import McapFile
 from .file_level import read_attachment

@@ -1,15 +1,19 @@
-"""An MCAP file as a source of chunks: of the file as a whole, and of its messages."""
+"""An MCAP file as a source of chunks: of the file as a whole, and of messages, each by the decoder that takes it."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...engine.chunk import Chunk, parse_entity_path
 from ...engine.errors import ReadError, ReadWarning
-from .decoders import file_decoders, reads_records
+from ...lenses import DeriveLens
+from .decoders import MEANINGS, MESSAGE_DECODERS, PROTOBUF, RAW, ROS2, MessageRow, file_decoders, reads_records
+from .decoding import MessageDecoder, SchemaError
+from .decoding.gather import RawDecoder
 from .emit import ChannelOutput, runs
 from .file import McapFile
 from .file_level import NO_FACTS, FileFacts, Survey, facts_of
@@ -20,9 +24,8 @@ from .options import McapOptions
 from .plan import plan_splits, whole
 from .records import ATTACHMENT, DAMAGED_HINT
 from .recovering import McapRecoveryReport, plan_salvage, recovery_report
-from .registry import Registry
+from .registry import Channel, Registry, Schema
 from .section import Group, SectionReader
-from .selection import decoder_for, kind_for, lenses_for
 from .split import McapSplit
 
 
@@ -100,14 +103,14 @@ class _SplitReading:
     def _output(self, channel_id: int) -> ChannelOutput | None:
         channel = self.registry.channel(channel_id, offset=self._split.start)
         schema = self.registry.schema_of(channel)
-        kind = kind_for(channel, schema, self._options)
+        kind = _kind_for(channel, schema, self._options)
         if kind is None:
             return None
-        lenses = lenses_for(channel, schema, kind, self._options)
+        lenses = _lenses_for(channel, schema, kind, self._options)
         entities = entities_of(lenses, parse_entity_path(channel.topic))
         if not any(self._wants(entity) for entity in entities):
             return None
-        decoder = decoder_for(channel, schema, kind, self._options, path=self._file.path)
+        decoder = _decoder_for(channel, schema, kind, self._options, path=self._file.path)
         return ChannelOutput(channel, decoder, self._options, lenses)
 
 
@@ -238,3 +241,65 @@ def _check_counts(reader: SectionReader, shared: _Shared, split: McapSplit, path
         if found < declared:
             why = f"the summary counts {declared:,} {what} and {found:,} are there"
             raise ReadError(why, path=path, offset=split.end, hint=DAMAGED_HINT)
+
+
+_ROWS: Final = {(row.schema_encoding, row.message_encoding): row for row in MESSAGE_DECODERS}
+
+
+def _kind_for(channel: Channel, schema: Schema | None, options: McapOptions) -> str | None:
+    """The decoder that claims ``channel`` under ``options``; None when nothing is to come out of it."""
+    if not options.selects(channel.topic):
+        return None
+    row = _row_of(channel, schema)
+    if row is not None and (row.decoder in options.decoders or _lenses_for(channel, schema, row.decoder, options)):
+        return row.decoder
+    return RAW if RAW in options.decoders else None
+
+
+def _lenses_for(channel: Channel, schema: Schema | None, kind: str, options: McapOptions) -> tuple[DeriveLens, ...]:
+    """What makes the decoded messages of a channel into what they mean; nothing where they stay structs."""
+    if schema is None:
+        return ()
+    known = (meaning for name, meaning in MEANINGS.items() if name in options.decoders)
+    return next(filter(None, (meaning(kind, schema.name, channel.topic, options.decoders) for meaning in known)), ())
+
+
+def _decoder_for(
+    channel: Channel, schema: Schema | None, kind: str, options: McapOptions, *, path: str
+) -> MessageDecoder:
+    """Compile the decoder of a channel. A definition that cannot be used gives raw bytes and one ``ReadWarning``."""
+    row = _row_of(channel, schema)
+    if kind == RAW or row is None:
+        if options.decoders & {ROS2, PROTOBUF}:
+            _warn_of_encoding(channel, schema, path)
+        return RawDecoder()
+    name, data = ("", b"") if schema is None else (schema.name, schema.data)
+    try:
+        return _compiled(row, name, data)
+    except SchemaError as error:
+        _warn(f"{path}: topic {channel.topic}: the schema {name} cannot be used: {error}")
+        return RawDecoder()
+
+
+def _row_of(channel: Channel, schema: Schema | None) -> MessageRow | None:
+    encoding = "" if schema is None else schema.encoding
+    return _ROWS.get((encoding, channel.message_encoding.lower())) or _ROWS.get((encoding, None))
+
+
+def _warn_of_encoding(channel: Channel, schema: Schema | None, path: str) -> None:
+    if schema is None and channel.schema_id:
+        _warn(f"{path}: topic {channel.topic}: its schema, number {channel.schema_id}, is not in the file")
+    elif schema is not None and schema.encoding == "ros2msg" and channel.message_encoding.lower() != "cdr":
+        _warn(
+            f"{path}: topic {channel.topic}: its schema {schema.name} is of ROS 2, but its messages are encoded as"
+            f" {channel.message_encoding!r}, not as CDR"
+        )
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"{text}; its messages come out as raw bytes", ReadWarning, stacklevel=3)
+
+
+@lru_cache(maxsize=256)
+def _compiled(row: MessageRow, name: str, data: bytes) -> MessageDecoder:
+    return row.compile(name, data)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ....engine.bounded import check_expansion
 from ....engine.errors import ReadError
 from ....engine.limits import FREE_EXPANSION, MAX_CHUNK_UNCOMPRESSED, MAX_COMPRESSION_RATIO, MIB
-from ..arena import take_arena
+from ..compression import take_arena
 from ..decoders import reads_records
 from ..file import McapFile
 from ..file_level import read_metadata

@@ -12,13 +12,13 @@ from chunkmill.readers.mcap import source as reading_module
 
 def test_unwanted_topics_are_not_decoded(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[str] = []
-    real = reading_module.decoder_for
+    real = reading_module._decoder_for
 
     def spy(channel, *arguments, **options):
         decoded.append(channel.topic)
         return real(channel, *arguments, **options)
 
-    monkeypatch.setattr(reading_module, "decoder_for", spy)
+    monkeypatch.setattr(reading_module, "_decoder_for", spy)
     stream = (
         McapReader(data / "demo.mcap").stream().filter(content="/nissan/gps/**").drop(content="/nissan/gps/duro/imu")
     )
