@@ -1,0 +1,39 @@
+"""The modules that an IMU message passes on its way from an MCAP into an RRD: few enough to hold in the head."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from chunkmill.readers import McapReader
+from source_tree import modules
+
+MOST = 97
+"""Modules whose functions are called, for what is done once a file among them. It may only become less; 45 are aimed at."""
+
+
+def test_an_imu_message_passes_few_modules(data: Path, tmp_path: Path) -> None:
+    def convert() -> None:
+        reader = McapReader(data / "demo.mcap", include_topic_regex=["/nissan/gps/duro/imu"])
+        reader.stream().write_rrd(tmp_path / "imu.rrd", application_id="a", recording_id="r", executor="inline")
+
+    convert()  # what is imported and looked up once
+    called: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # no bodies of classes
+            called.add(frame.f_code)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        convert()
+    finally:
+        sys.setprofile(before)
+    name_of = {str(path): name for name, path in modules().items()}
+    passed = {name_of[code.co_filename] for code in called if code.co_filename in name_of}
+    assert {"readers.mcap.emit", "lenses.lens_set", "engine.rrd.writer"} <= passed
+    assert len(passed) <= MOST, sorted(passed)
