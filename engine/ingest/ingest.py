@@ -27,8 +27,7 @@ from .files import IngestListener, Listeners
 from .landing import Landing, Lister
 from .landing_log import LandingLog
 from .quarantine import FileQuarantine
-from .query import IngestParts, IngestQuery
-from .upkeep import Upkeep
+from .query import IngestParts, IngestQuery, Upkeep
 
 MAX_FILES: Final = 256
 MAX_BYTES: Final = 4096 * MIB

@@ -12,7 +12,7 @@ from chunkmill.readers import McapReader
 from source_tree import modules
 
 MOST = 97
-"""Modules whose functions are called, for what is done once a file among them. It may only become less; 45 are aimed at."""
+"""Modules whose functions are called, for what is done once a file among them. It may only become less, towards 45."""
 
 
 def test_an_imu_message_passes_few_modules(data: Path, tmp_path: Path) -> None:
