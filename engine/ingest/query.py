@@ -1,4 +1,4 @@
-"""A running ingestion: the loop that looks for files, what runs their batches, and the upkeep of the store between them."""
+"""A running ingestion: the loop that looks for files, what runs their batches, the upkeep of the store."""
 
 from __future__ import annotations
 
