@@ -63,7 +63,7 @@ class Commit:
     batch: int = 0
     files: Mapping[str, int] = field(default_factory=dict)
     bytes_in: int = 0
-    began: float = field(default_factory=time.perf_counter)
+    began: float = field(default_factory=lambda: time.perf_counter())  # not itself: tests stop the clock
 
 
 class StoreWriter:

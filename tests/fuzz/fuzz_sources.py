@@ -61,6 +61,7 @@ def _same_ids() -> Iterator[None]:
         )
         stack.enter_context(patch.object(uuid, "uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4)))
         stack.enter_context(patch("time.time", lambda: 1_700_000_000.25))
+        stack.enter_context(patch("time.perf_counter", lambda: 0.25))
         yield
 
 
