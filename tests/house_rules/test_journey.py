@@ -24,8 +24,9 @@ def test_an_imu_message_passes_few_modules(data: Path, tmp_path: Path) -> None:
     called: set[str] = set()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # no bodies of classes
-            called.add(frame.f_globals.get("__name__", ""))
+        code, file = frame.f_code, frame.f_globals.get("__file__")
+        if event == "call" and code.co_filename == file and code.co_flags & inspect.CO_OPTIMIZED:  # no class bodies
+            called.add(frame.f_globals["__name__"])
 
     before = sys.getprofile()
     sys.setprofile(note)
