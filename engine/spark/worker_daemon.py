@@ -9,10 +9,12 @@ start theirs on import and are told not to; pyarrow's pools start with the first
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
 import os
+import signal
 import sys
 from socket import socket
 from typing import Protocol
@@ -26,6 +28,9 @@ _QUIET_IMPORTS = {
 }
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 """Numbers of glibc's ``mallopt``."""
+
+_SET_PARENT_DEATH_SIGNAL = 1
+"""A number of Linux's ``prctl``."""
 
 _NEEDED = (
     "pyspark.worker",
@@ -84,6 +89,15 @@ def import_ahead() -> None:
     gc.freeze()
 
 
+def die_with_the_daemon() -> None:
+    """Have the system kill this worker when its daemon is gone, which may be killed before it can tell its workers.
+
+    One that sleeps in a user's function would outlive the run.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # another system than Linux
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGKILL))
+
+
 def ending_quietly(worker: Worker) -> Worker:
     """A worker that ends when Spark has closed its socket, as it does to one that had nothing to do for a minute.
 
@@ -91,6 +105,7 @@ def ending_quietly(worker: Worker) -> Worker:
     """
 
     def run(sock: socket, authenticated: bool) -> int:
+        die_with_the_daemon()
         try:
             return worker(sock, authenticated)
         except (BrokenPipeError, ConnectionResetError):

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -47,3 +48,25 @@ def test_memory_that_chunks_leave_is_handed_out_again_without_page_faults() -> N
     ran = subprocess.run([sys.executable, "-c", _FREED], capture_output=True, text=True, check=True)
     before, after = map(int, ran.stdout.split())
     assert after < before / 10
+
+
+ORPHAN = """
+import os, time
+from chunkmill.engine.spark.worker_daemon import die_with_the_daemon
+if os.fork() == 0:
+    die_with_the_daemon()
+    print("asleep", flush=True)
+    time.sleep(60)
+    print("outlived", flush=True)
+    os._exit(0)
+time.sleep(1)
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a signal that only Linux has")
+def test_a_worker_does_not_outlive_its_daemon() -> None:
+    began = time.monotonic()
+    ran = subprocess.run([sys.executable, "-c", ORPHAN], capture_output=True, text=True, check=True, timeout=120)
+    assert ran.stdout == "asleep\n"
+    assert time.monotonic() - began < 50
