@@ -127,8 +127,12 @@ class Staging:
         """Remove the folder and all in it: under another name, so that a task that was cancelled adds nothing."""
         folder = self.folder
         if isinstance(folder, LocalFolder):
-            with contextlib.suppress(OSError):
-                folder = LocalFolder(folder.location.rename(f"{folder.location}{_GONE}"))
+            gone = folder.location.with_name(f"{folder.location.name}{_GONE}")
+            with contextlib.suppress(OSError):  # it has that name already where this was interrupted before
+                folder.location.rename(gone)
+            LocalFolder(gone).remove()
+            if not folder.location.exists():
+                return
         folder.remove()
 
     def __enter__(self) -> Staging:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chunkmill.engine.execution.folders import LocalFolder
 from chunkmill.engine.execution.staging import Staging
 from chunkmill.engine.spark import interrupts
 from chunkmill.engine.spark.interrupts import (
@@ -229,6 +230,22 @@ def test_a_signal_while_staging_is_removed_leaves_nothing(tmp_path: Path, monkey
         real(staging)
 
     monkeypatch.setattr(Staging, "remove", interrupted_once)
+    with pytest.raises(KeyboardInterrupt), Staging.beside(tmp_path / "out.rrd"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_signal_after_staging_was_renamed_leaves_nothing(tmp_path: Path, monkeypatch: Any) -> None:
+    real = LocalFolder.remove
+    calls = []
+
+    def interrupted_once(folder: LocalFolder) -> None:
+        calls.append(folder)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        real(folder)
+
+    monkeypatch.setattr(LocalFolder, "remove", interrupted_once)
     with pytest.raises(KeyboardInterrupt), Staging.beside(tmp_path / "out.rrd"):
         pass
     assert not list(tmp_path.iterdir())
