@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from chunkmill.engine.errors import NoSpaceError, WriteError
 from chunkmill.engine.execution.staging import Staging
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import RrdReader
+from file_limits import largest_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,14 +173,9 @@ def test_what_stood_at_the_destination_stays_when_a_run_fails(tmp_path: Path) ->
 
 def test_a_file_size_limit_is_a_clear_error(tmp_path: Path) -> None:
     out = tmp_path / "out.rrd"
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     stream = LazyChunkStream.from_iter([chunk(i, 20_000) for i in range(4)])
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
-        with pytest.raises(NoSpaceError) as caught:
-            stream.write_rrd(out, application_id="a", recording_id="r", executor="inline")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with largest_file(100_000), pytest.raises(NoSpaceError) as caught:
+        stream.write_rrd(out, application_id="a", recording_id="r", executor="inline")
     assert str(out) in str(caught.value) and "Nothing was left there" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from chunkmill.engine.execution.staging import Staging
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import RrdReader
+from file_limits import largest_file
 
 STORE = StoreEntry("recording", "a", "r")
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "sinks.md"
@@ -128,20 +127,9 @@ def test_of_a_run_whose_worker_is_killed_nothing_is_left(kind: str, path: Path) 
     assert list(path.parent.iterdir()) == []
 
 
-@contextmanager
-def small_files() -> Iterator[None]:
-    """No file of this process may become larger than 400 bytes; pytest's own output among them, so not in a fixture."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (400, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def test_where_there_is_no_room_nothing_is_left(kind: str, path: Path) -> None:
     many = LazyChunkStream.merge(stream(), stream())
-    with small_files(), pytest.raises(NoSpaceError) as raised:
+    with largest_file(400), pytest.raises(NoSpaceError) as raised:
         write(kind, many, path, "inline")
     assert str(path) in str(raised.value)
     assert list(path.parent.iterdir()) == []

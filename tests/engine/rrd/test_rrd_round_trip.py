@@ -5,10 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import pickle
-import resource
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +12,7 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.errors import NoSpaceError, UsageError, WriteError
 from chunkmill.engine.rrd import ChunkEntry, MessageWriter, RrdFile, RrdWriter, StoreEntry
+from file_limits import largest_file
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rrd_bytes import STORE, content, image, rrd_bytes, scalars, static, without_footer, write_rrd
@@ -189,18 +186,6 @@ def test_without_a_footer_there_are_no_splits(tmp_path: Path) -> None:
 
 
 # --- failures of the destination
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 @pytest.mark.parametrize("size", [0, 100, 300_000, 900_000])

@@ -219,33 +219,18 @@ def test_a_task_that_still_writes_adds_nothing_to_what_is_removed(tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
-def test_a_signal_while_staging_is_removed_leaves_nothing(tmp_path: Path, monkeypatch: Any) -> None:
-    real = Staging.remove
+@pytest.mark.parametrize("kind", [Staging, LocalFolder], ids=["before its folder is renamed", "after that"])
+def test_a_signal_while_staging_is_removed_leaves_nothing(kind: type, tmp_path: Path, monkeypatch: Any) -> None:
+    real = kind.remove
     calls = []
 
-    def interrupted_once(staging: Staging) -> None:
+    def interrupted_once(thing: Any) -> None:
         calls.append(1)
         if len(calls) == 1:
             raise KeyboardInterrupt
-        real(staging)
+        real(thing)
 
-    monkeypatch.setattr(Staging, "remove", interrupted_once)
-    with pytest.raises(KeyboardInterrupt), Staging.beside(tmp_path / "out.rrd"):
-        pass
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_signal_after_staging_was_renamed_leaves_nothing(tmp_path: Path, monkeypatch: Any) -> None:
-    real = LocalFolder.remove
-    calls = []
-
-    def interrupted_once(folder: LocalFolder) -> None:
-        calls.append(folder)
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        real(folder)
-
-    monkeypatch.setattr(LocalFolder, "remove", interrupted_once)
+    monkeypatch.setattr(kind, "remove", interrupted_once)
     with pytest.raises(KeyboardInterrupt), Staging.beside(tmp_path / "out.rrd"):
         pass
     assert not list(tmp_path.iterdir())
