@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..engine.chunk import Chunk, Component, Timeline, TimelineKind, building
+from ..engine.chunk import Chunk, Component, Timeline, TimelineKind, sorted_by_time
 from ..engine.errors import LensError, SelectorError
 from .compiled import CompiledDerive, Selected
 from .lens_outputs import SpreadOutput
@@ -96,7 +96,7 @@ class _Derived:
     def chunk(self, components: list[Component], lines: dict[str, Timeline], rows: int) -> Chunk:
         timelines = tuple(sorted(lines.values(), key=lambda t: t.name.encode()))
         columns = tuple(sorted(components, key=lambda c: c.descriptor.sort_key))
-        return Chunk.from_data(building.sorted_by_time(self.entity, rows, timelines, columns))
+        return Chunk.from_data(sorted_by_time(self.entity, rows, timelines, columns))
 
     def components(self) -> list[Component]:
         out = []

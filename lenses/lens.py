@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..engine.chunk import ComponentDescriptor
-from ..engine.chunk.columns import DescriptorLike, descriptor_of
+from ..engine.chunk import ComponentDescriptor, DescriptorLike, descriptor_of
 from ..engine.errors import check_argument
 from . import archetypes, vectors
 from .lens_outputs import ComponentOutput, ConstantOutput, SpreadOutput, TimeOutput

@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Literal, Protocol, cast, get_args
 
-from ..engine.chunk import Chunk, Component
-from ..engine.chunk.column_descriptors import is_property
-from ..engine.chunk.columns import DescriptorLike, descriptor_of
-from ..engine.chunk.outline import Fate, Outline
+from ..engine.chunk import Chunk, Component, DescriptorLike, Fate, Outline, descriptor_of, is_property
 from ..engine.errors import LensError, SelectorError
 from .compiled import CompiledLenses, as_lenses, check_lenses, compile_lenses
 from .derived_chunk import constant_output, derived_output

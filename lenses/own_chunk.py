@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..engine.chunk import Chunk, ChunkData, Component, building
+from ..engine.chunk import Chunk, ChunkData, Component, sorted_by_time
 from ..engine.errors import LensError
 from .compiled import CompiledDerive, CompiledLenses, CompiledMutate
 from .lens_outputs import OutputMode
@@ -101,7 +101,7 @@ def own_output(work: ChunkWork, assignment: Assignment, mode: OutputMode) -> Len
         data = data.with_components(tuple(forwarded.values()))
     else:
         ordered = tuple(sorted(forwarded.values(), key=lambda c: c.descriptor.sort_key))
-        data = building.sorted_by_time(data.entity_path, data.num_rows, data.timelines, ordered)
+        data = sorted_by_time(data.entity_path, data.num_rows, data.timelines, ordered)
     return LensOutput(Chunk.from_data(data), tuple(errors))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..engine.chunk.header import ChunkHeader, TimelineKind
+from ..engine.chunk import ChunkHeader, TimelineKind
 
 
 @dataclass(frozen=True, slots=True)

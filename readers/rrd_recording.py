@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .recording_file import RecordingFile, recover_option
 
 if TYPE_CHECKING:
-    from ..engine.chunk.header import ChunkHeader
+    from ..engine.chunk import ChunkHeader
     from ..engine.rrd import RrdFile, StoreEntry
     from ..engine.stream import LazyChunkStream
     from .inspection import FileReport

@@ -19,6 +19,7 @@ from ..engine.objects import is_url
 from ..engine.rrd import (
     ChunkEntry,
     FileRun,
+    HeldFile,
     ManifestTable,
     RecoveringFile,
     RrdFile,
@@ -27,7 +28,6 @@ from ..engine.rrd import (
     divided,
     says_all,
 )
-from ..engine.rrd.open_files import HeldFile
 from ..engine.stream import Fate, Outline, Split
 
 _PASSED_BYTES: Final = 256 * MIB

@@ -1,25 +1,54 @@
 """The chunk model: chunks, their headers, descriptors, timelines and ids."""
 
-from .arrow_types import pickle_whole
+from .building import AUTO_INDEX, sorted_by_time, time_order
 from .chunk import Chunk
-from .column_descriptors import (
+from .columns import (
+    ComponentColumn,
     ComponentColumnDescriptor,
+    ComponentColumnLike,
     ComponentColumnSelector,
+    DescriptorLike,
     IndexColumnDescriptor,
     IndexColumnSelector,
+    TimeColumn,
+    TimeColumnLike,
+    descriptor_of,
+    is_property,
 )
-from .columns import ComponentColumn, ComponentColumnLike, TimeColumn, TimeColumnLike
-from .data import ChunkData, Component, Payload, Timeline
-from .descriptor import ComponentDescriptor
-from .entity_path import parse_entity_path
-from .header import ChunkHeader, ComponentHeader, ComponentRange, TimelineHeader, TimelineKind
+from .data import ChunkData, Component, Payload, Timeline, alike, is_plain, pickle_whole, ticks
+from .header import (
+    ChunkHeader,
+    ComponentDescriptor,
+    ComponentHeader,
+    ComponentRange,
+    Fate,
+    Outline,
+    TimelineHeader,
+    TimelineKind,
+    join_parts,
+    parse_entity_path,
+    split_parts,
+    summarise_chunks,
+)
 from .schema import Schema
-from .tables import AUTO_INDEX
+from .sorbet import (
+    SORBET_VERSION,
+    BatchLayout,
+    batch_schema,
+    data_from_batch,
+    data_to_batch,
+    data_with_layout,
+    rust_type_name,
+    text_metadata,
+)
+from .table_format import clusters, width_of
+from .tuid import Minter, RunIds, given, mint, minted_by, minting, tuid_text
 
 pickle_whole()  # before any type, array or chunk is sent to a task
 
 __all__ = [
     "AUTO_INDEX",
+    "BatchLayout",
     "Chunk",
     "ChunkData",
     "ChunkHeader",
@@ -31,14 +60,43 @@ __all__ = [
     "ComponentDescriptor",
     "ComponentHeader",
     "ComponentRange",
+    "DescriptorLike",
+    "Fate",
     "IndexColumnDescriptor",
     "IndexColumnSelector",
+    "Minter",
+    "Outline",
     "Payload",
+    "RunIds",
+    "SORBET_VERSION",
     "Schema",
     "TimeColumn",
     "TimeColumnLike",
     "Timeline",
     "TimelineHeader",
     "TimelineKind",
+    "alike",
+    "batch_schema",
+    "clusters",
+    "data_from_batch",
+    "data_to_batch",
+    "data_with_layout",
+    "descriptor_of",
+    "given",
+    "is_plain",
+    "is_property",
+    "join_parts",
+    "mint",
+    "minted_by",
+    "minting",
     "parse_entity_path",
+    "rust_type_name",
+    "sorted_by_time",
+    "split_parts",
+    "summarise_chunks",
+    "text_metadata",
+    "ticks",
+    "time_order",
+    "tuid_text",
+    "width_of",
 ]

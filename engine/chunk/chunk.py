@@ -9,13 +9,12 @@ import pyarrow as pa
 
 from ..errors import ReadError
 from ..phases import DECODE, phase
-from . import building, sorbet, table_format, tuid
+from . import building, table_format, tuid
+from .building import AUTO_INDEX, AutoIndex, Reading, batches_of, in_nanoseconds
 from .columns import ComponentColumnLike, DescriptorLike, TimeColumnLike
 from .data import ChunkData, Component, Payload, Timeline, summarise, wrap_each
-from .descriptor import ComponentDescriptor
-from .entity_path import parse_entity_path
-from .header import ChunkHeader, TimelineKind
-from .tables import AUTO_INDEX, AutoIndex, Reading, batches_of, in_nanoseconds
+from .header import ChunkHeader, ComponentDescriptor, TimelineKind, parse_entity_path
+from .sorbet import data_from_batch, data_to_batch, rust_type_name
 
 if TYPE_CHECKING:
     from ...lenses import Lens, Selector
@@ -117,7 +116,7 @@ class Chunk:
             )
         reading = Reading.of(index, entity_path)
         if reading.index is None and entity_path is None and not _is_interpreted(record_batch):
-            return OnlyChunk(sorbet.from_record_batch(record_batch), None, None)
+            return OnlyChunk(data_from_batch(record_batch), None, None)
         return [cls.from_data(data) for data in reading.chunks(record_batch)]
 
     @classmethod
@@ -221,12 +220,12 @@ class Chunk:
 
     def to_record_batch(self) -> pa.RecordBatch:
         """The chunk as a record batch with Rerun's schema metadata (sorbet 0.1.3)."""
-        return sorbet.to_record_batch(self.data)
+        return data_to_batch(self.data)
 
     @property
     def id(self) -> str:
         """The unique id of this chunk, ``chunk_`` and 32 hex digits."""
-        return tuid.to_text(self._known.chunk_id, "chunk_")
+        return tuid.tuid_text(self._known.chunk_id, "chunk_")
 
     @property
     def entity_path(self) -> str:
@@ -338,7 +337,7 @@ class OnlyChunk(Chunk):
 
 
 def _restored(batch: pa.RecordBatch) -> Chunk:
-    return Chunk.from_data(sorbet.from_record_batch(batch))
+    return Chunk.from_data(data_from_batch(batch))
 
 
 def _is_interpreted(batch: pa.RecordBatch) -> bool:
@@ -353,7 +352,7 @@ def _decode(payload: Payload) -> ChunkData:
     """The columns in a payload; a batch that is no chunk is the file's fault, so a :class:`ReadError`."""
     load_data = getattr(payload, "load_data", None)
     try:
-        data: ChunkData = sorbet.from_record_batch(payload.load()) if load_data is None else load_data()
+        data: ChunkData = data_from_batch(payload.load()) if load_data is None else load_data()
         return data
     except ReadError:
         raise
@@ -369,5 +368,5 @@ def _decode(payload: Payload) -> ChunkData:
 def _kind(times: pa.Array) -> TimelineKind:
     kind = TimelineKind.of(times.type)
     if kind is None:
-        raise ValueError(f"Unsupported time type: {sorbet.rust_type_name(times.type)}")
+        raise ValueError(f"Unsupported time type: {rust_type_name(times.type)}")
     return kind

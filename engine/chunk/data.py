@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import copyreg
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyarrow import types as kinds
 
 from . import tuid
-from .descriptor import ComponentDescriptor
-from .header import ChunkHeader, ComponentHeader, ComponentRange, TimelineHeader, TimelineKind
+from .header import ChunkHeader, ComponentDescriptor, ComponentHeader, ComponentRange, TimelineHeader, TimelineKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,3 +256,46 @@ def migrate_to_list(values: pa.Array) -> pa.ListArray:
         return wrap_each(values)
     offsets = np.arange(len(values) + 1, dtype=np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), values, mask=values.is_null())
+
+
+_PLAIN = (
+    kinds.is_null,
+    kinds.is_primitive,
+    kinds.is_decimal,
+    kinds.is_string,
+    kinds.is_large_string,
+    kinds.is_binary,
+    kinds.is_large_binary,
+    kinds.is_fixed_size_binary,
+)
+_NESTED = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list, kinds.is_struct, kinds.is_map)
+
+
+def pickle_whole() -> None:
+    """Tell every pickler of this process how to pickle those types; unpickling them needs nothing."""
+    copyreg.pickle(pa.FixedSizeListType, _fixed_size_list)
+    copyreg.pickle(pa.MapType, _map)
+
+
+def alike(types: Sequence[pa.DataType], others: Sequence[pa.DataType]) -> bool:
+    """Whether as many types that ``==`` takes for the same are so in the metadata of the fields in them, too."""
+    return all(one.equals(other, check_metadata=True) for one, other in zip(types, others, strict=True))
+
+
+def _fixed_size_list(datatype: pa.FixedSizeListType) -> tuple[Any, ...]:
+    return pa.list_, (datatype.value_field, datatype.list_size)
+
+
+def _map(datatype: pa.MapType) -> tuple[Any, ...]:
+    return pa.map_, (datatype.key_field, datatype.item_field, datatype.keys_sorted)
+
+
+def is_plain(datatype: pa.DataType) -> bool:
+    """Whether slices of joined arrays of the type are as the arrays were, and take as much: not so dictionaries, views,
+    unions, runs and extensions.
+    """
+    if any(is_kind(datatype) for is_kind in _PLAIN):
+        return True
+    return any(is_kind(datatype) for is_kind in _NESTED) and all(
+        is_plain(datatype.field(i).type) for i in range(datatype.num_fields)
+    )

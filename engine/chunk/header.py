@@ -1,14 +1,147 @@
-"""The header of a chunk: everything but its payload, always known; and a store's headers in a few lines."""
+r"""The header of a chunk, everything but its payload: entity path, descriptors, timelines; and headers in a few lines.
+
+An entity path is a list of parts. In text, parts are led by ``/`` and characters that could be mistaken are escaped
+with a backslash; characters that are neither ASCII nor alphanumeric become ``\u{XXXX}``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum
+from functools import lru_cache
 
 import pyarrow as pa
 
-from .descriptor import ComponentDescriptor
+from ..errors import check_argument
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+@lru_cache(maxsize=65_536)
+def parse_entity_path(text: str) -> str:
+    r"""The canonical form of an entity path.
+
+    >>> parse_entity_path("world//car/")
+    '/world/car'
+    >>> print(parse_entity_path("/we ird/x!"))
+    /we\ ird/x\!
+    >>> parse_entity_path("")
+    '/'
+    """
+    return join_parts(split_parts(text))
+
+
+def split_parts(text: str) -> list[str]:
+    """The unescaped parts of an entity path in any spelling; empty parts are dropped."""
+    check_argument("entity_path", text, str)
+    parts: list[str] = []
+    part: list[str] = []
+    i = 0
+    while i < len(text):
+        c = text[i]
+        i += 1
+        if c == "/":
+            parts.append("".join(part))
+            part = []
+        elif c == "\\" and i < len(text):
+            c, i = _unescape(text, i)
+            part.append(c)
+        else:
+            part.append(c)
+    parts.append("".join(part))
+    return [p for p in parts if p]
+
+
+def join_parts(parts: Sequence[str]) -> str:
+    """The canonical text of unescaped parts."""
+    return "/" + "/".join("".join(map(_escape, p)) for p in parts)
+
+
+def _unescape(text: str, i: int) -> tuple[str, int]:
+    """The character that the escape at ``text[i]`` (behind its backslash) stands for, and where to go on."""
+    c = text[i]
+    if c == "u" and text[i + 1 : i + 2] == "{":
+        end = text.find("}", i + 2, i + 11)
+        digits = text[i + 2 : end] if end > 0 else ""
+        if digits and all(d in "0123456789abcdefABCDEF" for d in digits) and int(digits, 16) < 0x110000:
+            return chr(int(digits, 16)), end + 1
+    return _ESCAPES.get(c, c), i + 1
+
+
+def _escape(c: str) -> str:
+    if c in _PLAIN:
+        return c
+    if c in "\n\r\t":
+        return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[c]
+    if c.isascii() and c.isprintable():
+        return "\\" + c
+    return c if c.isalnum() else f"\\u{{{ord(c):04X}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentDescriptor:
+    """Names a component column.
+
+    ``component`` identifies it within its entity (``Points3D:positions``); ``archetype`` and ``component_type`` are
+    the fully qualified names, where there are any.
+
+    >>> str(ComponentDescriptor("Points3D:positions", archetype="rerun.archetypes.Points3D"))
+    'Points3D:positions'
+    """
+
+    component: str
+    archetype: str | None = None
+    component_type: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.archetype == "":
+            object.__setattr__(self, "archetype", None)
+        if self.component_type == "":
+            object.__setattr__(self, "component_type", None)
+
+    def __str__(self) -> str:
+        return self.component
+
+    @property
+    def sort_key(self) -> tuple[str, str, str]:
+        """The order of component columns: archetype (None first), component, component type."""
+        return self.archetype or "", self.component, self.component_type or ""
+
+    @property
+    def archetype_short_name(self) -> str | None:
+        """The archetype without Rerun's own prefixes, ``Points3D``."""
+        if self.archetype is None:
+            return None
+        for prefix in ("rerun.archetypes.", "rerun.blueprint.archetypes.", "rerun."):
+            if self.archetype.startswith(prefix):
+                return self.archetype[len(prefix) :]
+        return self.archetype
+
+    def with_overrides(self, archetype: str | None = None, component_type: str | None = None) -> ComponentDescriptor:
+        """With another archetype or component type, where given."""
+        return replace(
+            self, archetype=archetype or self.archetype, component_type=component_type or self.component_type
+        )
+
+    def or_with_overrides(self, archetype: str | None = None, component_type: str | None = None) -> ComponentDescriptor:
+        """With this archetype or component type where there is none yet."""
+        return replace(
+            self, archetype=self.archetype or archetype, component_type=self.component_type or component_type
+        )
+
+    def with_builtin_archetype(self, archetype: str) -> ComponentDescriptor:
+        """As a field of ``archetype``, whose short name then leads the component's.
+
+        >>> str(ComponentDescriptor("positions").with_builtin_archetype("rerun.archetypes.Points3D"))
+        'Points3D:positions'
+        """
+        if not archetype:
+            return self
+        name = self.component.removeprefix(f"{self.archetype_short_name}:") if self.archetype else self.component
+        moved = replace(self, archetype=archetype)
+        return replace(moved, component=f"{moved.archetype_short_name}:{name}")
 
 
 class TimelineKind(StrEnum):
@@ -120,3 +253,24 @@ def _line(header: ChunkHeader) -> str:
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(f"'{name}'" for name in sorted(names, key=str.encode))
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """As much of a chunk as selecting whole chunks needs; ``components`` None where they are not known."""
+
+    entity_path: str
+    is_static: bool
+    timeline_names: Sequence[str]
+    components: frozenset[str] | None = None
+
+
+class Fate(Enum):
+    """The outcome of a step for a chunk."""
+
+    LEFT_OUT = 0
+    PASSED_ON = 1
+    """It comes out as it came in."""
+
+    LOOKED_INTO = 2
+    """Only the chunk itself can tell."""

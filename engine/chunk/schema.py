@@ -8,18 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from .column_descriptors import (
+from .columns import (
     PROPERTIES,
     ComponentColumnDescriptor,
     ComponentColumnSelector,
     IndexColumnDescriptor,
     SelectorTypeError,
 )
-from .descriptor import ComponentDescriptor
-from .entity_path import parse_entity_path
-from .header import ChunkHeader, TimelineKind
-from .migrations import text_metadata
-from .sorbet import ROW_ID_NAME, component_field
+from .header import ChunkHeader, ComponentDescriptor, TimelineKind, parse_entity_path
+from .sorbet import ROW_ID_NAME, component_field, text_metadata
 
 
 class Schema:

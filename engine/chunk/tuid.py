@@ -204,10 +204,10 @@ def _numbers(count: int) -> npt.NDArray[np.uint64]:
     return np.arange(1, count + 1, dtype=np.uint64)
 
 
-def to_text(tuid: bytes, prefix: str) -> str:
+def tuid_text(tuid: bytes, prefix: str) -> str:
     """The id as Rerun prints it.
 
-    >>> to_text(bytes.fromhex("18E9F1A70ECD262F28f31aa2decc8cf6"), "chunk_")
+    >>> tuid_text(bytes.fromhex("18E9F1A70ECD262F28f31aa2decc8cf6"), "chunk_")
     'chunk_18E9F1A70ECD262F28f31aa2decc8cf6'
     """
     digits = tuid.hex()

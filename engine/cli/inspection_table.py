@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ...readers import FileReport, StoreReport, TimelineReport
-from ..chunk.header import TimelineKind
+from ..chunk import TimelineKind
 from ..units import duration, size
 
 _UNKNOWN = "?"

@@ -12,7 +12,7 @@ from ..execution.folders import Folder
 from ..failing import writing
 from ..locations import Location, reading_location
 from ..objects import ObjectUrl
-from ..rrd.file import WholeFile, verify_file
+from ..rrd import WholeFile, verify_file
 from .complaints import exit_code, show, warnings_as_lines
 from .jobs import Job, find_inputs
 

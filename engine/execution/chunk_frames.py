@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..chunk.tuid import minted_by, minting
+from ..chunk import minted_by, minting
 from ..errors import ReadError, WriteError
 from ..failing import writing
 from ..rrd import MessageWriter, StoreEntry

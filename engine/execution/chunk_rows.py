@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ..rrd import ChunkEntry, ManifestTable
-from ..rrd.chunk_table import CHUNK_TABLE, ChunkTableRows, batch_of, entry_of_row, types_from_bytes
+from ..rrd import CHUNK_TABLE, ChunkEntry, ChunkTableRows, ManifestTable, batch_of, entry_of_row, types_from_bytes
 from .small_chunks import SmallChunks
 
 SCHEMA: Final = pa.schema(

@@ -15,9 +15,7 @@ from ..failing import writing
 from ..faults import reach
 from ..locations import Location
 from ..objects import ObjectUrl
-from ..rrd import FileRun, RrdWriter, StoreEntry
-from ..rrd.copying import copy_range, start_writing_back
-from ..rrd.positional import PositionalFile
+from ..rrd import FileRun, PositionalFile, RrdWriter, StoreEntry, copy_range, start_writing_back
 from .chunk_rows import PartChunk
 from .extents import Extent, Regions, lying_in_place
 from .folders import OPEN_SUFFIX, Folder, NewFile, replace_file, sync_folder

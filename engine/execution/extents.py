@@ -20,9 +20,17 @@ from typing import Any
 from ..errors import ReadError
 from ..failing import writing
 from ..phases import passed_through
-from ..rrd import ChunkEntry, FileRun, Listed, RrdWriter, Run, StoreEntry
-from ..rrd.copying import copy_range, start_writing_back
-from ..rrd.positional import PositionalFile
+from ..rrd import (
+    ChunkEntry,
+    FileRun,
+    Listed,
+    PositionalFile,
+    RrdWriter,
+    Run,
+    StoreEntry,
+    copy_range,
+    start_writing_back,
+)
 from .chunk_rows import Note, PartChunk
 from .folders import Folder, LocalFolder
 from .work import Work, whole_run_of

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..chunk import Chunk, sorbet
+from ..chunk import Chunk, data_from_batch
 from ..errors import ReadError, UsageError
 from ..failing import writing
-from ..rrd import MessageWriter, StoreEntry
-from ..rrd.arrow_ipc import decode_batch
+from ..rrd import MessageWriter, StoreEntry, decode_batch
 from .chunk_rows import SPARK_SCHEMA, PartChunk, RowWriter, parse_rows
 from .failures import failure_from_dict, is_transient
 from .frame_rows import COLUMNS, ORDER_COLUMNS, PLACE_COLUMNS, chunk_of_row
@@ -131,7 +130,7 @@ def _chunk(value: pa.BinaryScalar, where: str) -> Chunk:
         raise ReadError("the column 'payload' is null", path=where, hint="Every row must carry its chunk.")
     try:
         batch = decode_batch(buffer, path=where, offset=None, what="the payload")
-        return Chunk.from_data(sorbet.from_record_batch(batch))
+        return Chunk.from_data(data_from_batch(batch))
     except ReadError:
         raise
     except (ValueError, RuntimeError, KeyError) as error:

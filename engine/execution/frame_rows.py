@@ -12,21 +12,23 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from ..chunk import Chunk, ChunkHeader
-from ..chunk.tuid import to_text
+from ..chunk import Chunk, ChunkHeader, tuid_text
 from ..errors import UsageError
 from ..limits import MIB
-from ..rrd import Compression, FramedPayload, VerifiedPayload, encode_batch
-from ..rrd.chunk_table import (
+from ..rrd import (
     COMPONENT_TYPE,
     TIMELINE_TYPE,
+    Compression,
+    FramedPayload,
+    VerifiedPayload,
     batch_of,
     component_row,
+    digest_of,
+    encode_batch,
     header_of_row,
     types_from_bytes,
     types_to_bytes,
 )
-from ..rrd.digest import digest_of
 from .chunk_rows import spark_type
 
 PAYLOAD_LIMIT: Final = 64 * MIB
@@ -99,7 +101,7 @@ def frame_batch(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pa
 def frame_row(header: ChunkHeader, place: Place | None, uncompressed_size: int | None) -> dict[str, Any]:
     """A row without its order and payload."""
     row = {
-        "chunk_id": to_text(header.chunk_id, "chunk_"),
+        "chunk_id": tuid_text(header.chunk_id, "chunk_"),
         "entity_path": header.entity_path,
         "is_static": header.is_static,
         "num_rows": header.num_rows,

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, Protocol, TypeV
 
 import pyarrow as pa
 
-from ..chunk import Chunk
-from ..chunk.tuid import minting
+from ..chunk import Chunk, minting
 from ..errors import SessionError
 from ..failing import writing
 from ..limits import SPLIT_BYTES

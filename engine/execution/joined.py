@@ -6,8 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 
-from ..chunk import Chunk
-from ..chunk.tuid import Minter, RunIds
+from ..chunk import Chunk, Minter, RunIds
 from ..rrd import Run
 from .packed import Packed
 from .work import Piece, Task, Work, pieces_of, whole_run_of

@@ -19,9 +19,16 @@ import pyarrow as pa
 from ..chunk import Chunk
 from ..failing import writing
 from ..limits import SPLIT_BYTES
-from ..rrd import ChunkEntry, MessageWriter, StoreEntry, VerifiedPayload
-from ..rrd.chunk_table import CHUNK_TABLE, entries_of_table, table_of_entries
-from ..rrd.open_files import open_positional
+from ..rrd import (
+    CHUNK_TABLE,
+    ChunkEntry,
+    MessageWriter,
+    StoreEntry,
+    VerifiedPayload,
+    entries_of_table,
+    open_positional,
+    table_of_entries,
+)
 from .part import RrdParts
 from .sink import run_work
 from .small_chunks import SmallChunks, SmallChunkWriter

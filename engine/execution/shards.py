@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from ..errors import UsageError
 from ..failing import writing
-from ..rrd import ChunkEntry, RrdWriter, StoreEntry
-from ..rrd.framing import MESSAGE_HEADER_SIZE
+from ..rrd import MESSAGE_HEADER_SIZE, ChunkEntry, RrdWriter, StoreEntry
 from .chunk_rows import PartChunk
 from .folders import Folder, NewFile
 from .staging import Staging

@@ -19,8 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..chunk import Chunk
-from ..chunk.tuid import minting
+from ..chunk import Chunk, minting
 from ..locations import Location
 from ..reports import RunReport
 from ..rrd import Run

@@ -15,13 +15,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ..chunk import Chunk, ChunkData, Component, ComponentDescriptor, Timeline, TimelineKind
-from ..chunk.arrow_types import alike, is_plain
+from ..chunk import Chunk, ChunkData, Component, ComponentDescriptor, Timeline, TimelineKind, alike, is_plain
 from ..limits import MIB
-from ..rrd import Compression, encode_batch
-from ..rrd.arrow_ipc import decode_batch
-from ..rrd.output import Output
-from ..rrd.positional import PositionalFile
+from ..rrd import Compression, Output, PositionalFile, decode_batch, encode_batch
 
 SMALL: Final = 8192
 """Bytes of a chunk on its way to tasks."""

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from ..chunk import Chunk
-from ..chunk.tuid import Minter, RunIds
+from ..chunk import Chunk, Minter, RunIds
 from ..rrd import Run, RunRows
 
 Piece = Chunk | RunRows

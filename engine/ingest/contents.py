@@ -18,7 +18,7 @@ from ..limits import MIB
 from ..locations import located
 from ..objects import ObjectUrl, bucket_of
 from ..recordings import Key, LiveEntries, RecordingEntry
-from ..rrd.open_files import open_positional
+from ..rrd import open_positional
 from .files import LandedFile
 
 _WINDOW: Final = 4 * MIB

@@ -24,7 +24,7 @@ import pyarrow as pa
 from ..errors import ReadError, SourceMissingError, UnsupportedError
 from ..execution.folders import Folder
 from ..limits import MAX_LANDING_FILE
-from ..rrd.digest import digest_of
+from ..rrd import digest_of
 from .files import LandedFile
 
 FORMAT: Final = 1

@@ -17,8 +17,7 @@ from ..execution.staging import Staging
 from ..locations import Location, exists
 from ..optimisation import EntityWork, FoundChunks, InFile, OptimizationProfile, WholeWork, is_small
 from ..recordings import LiveEntries, RecordingEntry
-from ..rrd import RrdFile, StoreEntry
-from ..rrd.open_files import NEVER_CHANGES
+from ..rrd import NEVER_CHANGES, RrdFile, StoreEntry
 from .files import LandedFile
 
 

@@ -29,8 +29,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualNullSafe, EqualTo, Filter, In, InputPartition
 
 from ...readers import FORMATS, Format
-from ..chunk import Chunk
-from ..chunk.tuid import minting
+from ..chunk import Chunk, minting
 from ..errors import SourceMissingError, UsageError
 from ..execution.by_value import register_by_value
 from ..execution.frame_batches import batches_of, told_of

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 
-from ..chunk import Chunk
-from ..chunk.tuid import Minter, RunIds, minting
+from ..chunk import Chunk, Minter, RunIds, minting
 from ..execution.chunk_rows import PartChunk
 from ..execution.extents import RunPlaces
 from ..execution.part import RrdParts
@@ -23,8 +22,7 @@ from ..execution.stage import RunOptions
 from ..execution.staging import Staging
 from ..execution.work import Task, Work, whole_run_of
 from ..limits import SPLIT_BYTES
-from ..rrd import FileRun, Run, StoreEntry, VerifiedRun
-from ..rrd.open_files import NEVER_CHANGES
+from ..rrd import NEVER_CHANGES, FileRun, Run, StoreEntry, VerifiedRun
 from .entities import EntityWork, FoundChunks, InFile, InStore
 from .passes import optimised
 from .profile import OptimizationProfile

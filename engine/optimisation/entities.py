@@ -11,8 +11,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..chunk import Chunk
-from ..chunk.tuid import Minter, RunIds
+from ..chunk import Chunk, Minter, RunIds
 from ..execution.work import Task
 from ..limits import MIB
 from ..rrd import ChunkEntry, ManifestTable, VerifiedPayload, VerifiedRun

@@ -1,15 +1,282 @@
-"""Ranges and sizes of chunks, without their rows: all that decisions about them are made from."""
+"""Ranges and sizes of chunks, without their rows: all that decisions about them are made from.
+
+Sizes are the bytes that a chunk takes in memory, by the formula that Rerun's thresholds are compared with. It counts
+what the rows of the chunk refer to, not what the buffers behind them hold. See :func:`chunk_bytes`.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyarrow import lib
 
 from ..chunk import ChunkData, Timeline, TimelineKind
-from .size import ColumnSize, chunk_bytes, column_size
+
+Bitmaps = list[tuple[int, bool]]
+"""The bits of each bitmap that the type can have, and whether the array has it."""
+
+Measure = Callable[[int, int, Bitmaps], int]
+"""Whole bytes of the rows from one (inclusive) to another (exclusive); bitmaps are added to the list."""
+
+_Buffers = Iterator[Any]
+
+
+def array_size(array: pa.Array) -> Measure:
+    """A measure of ranges of ``array``.
+
+    Views, unions and run-end encoded arrays count as Arrow counts them, wherever they stand.
+    """
+    return _measure(array, iter(array.buffers()))
+
+
+def _measure(array: pa.Array, buffers: _Buffers) -> Measure:
+    """The function for ``array``, whose buffers come next, before those of its children."""
+    kind = array.type.id
+    handler = _HANDLERS.get(kind)
+    if handler is not None:
+        return handler(array, buffers)
+    if isinstance(array, pa.ExtensionArray):
+        return _measure(array.storage, buffers)
+    try:
+        width = int(array.type.bit_width) // 8
+    except ValueError:
+        return _opaque(array, buffers)
+    valid = next(buffers) is not None
+    next(buffers)
+
+    def fixed(start: int, end: int, bitmaps: Bitmaps) -> int:
+        bitmaps.append((end - start, valid))
+        return (end - start) * width
+
+    return fixed
+
+
+def _opaque(array: pa.Array, buffers: _Buffers) -> Measure:
+    own = array.buffers()
+    for _ in own:
+        next(buffers)
+    valid = bool(own) and own[0] is not None
+
+    def measure(start: int, end: int, bitmaps: Bitmaps) -> int:
+        bitmaps.append((end - start, valid))
+        return int(array.slice(start, end - start).nbytes)
+
+    return measure
+
+
+def _ends(array: pa.Array, buffer: pa.Buffer | None, width: type[np.int32] | type[np.int64]) -> Any:
+    """The offsets of an array: one more than it has rows."""
+    if buffer is None or not len(array):
+        return (0,)
+    return np.frombuffer(buffer, dtype=width)[array.offset : array.offset + len(array) + 1]
+
+
+def _texts(width: type[np.int32] | type[np.int64]) -> Callable[[pa.Array, _Buffers], Measure]:
+    size = width().itemsize
+
+    def handler(array: pa.Array, buffers: _Buffers) -> Measure:
+        valid = next(buffers) is not None
+        ends = _ends(array, next(buffers), width)
+        next(buffers)
+
+        def measure(start: int, end: int, bitmaps: Bitmaps) -> int:
+            bitmaps.append((end - start, valid))
+            return (end - start) * size + int(ends[end]) - int(ends[start])
+
+        return measure
+
+    return handler
+
+
+def _lists(width: type[np.int32] | type[np.int64]) -> Callable[[pa.Array, _Buffers], Measure]:
+    size = width().itemsize
+
+    def handler(array: pa.Array, buffers: _Buffers) -> Measure:
+        valid = next(buffers) is not None
+        ends = _ends(array, next(buffers), width)
+        values = _measure(array.values, buffers)
+
+        def measure(start: int, end: int, bitmaps: Bitmaps) -> int:
+            bitmaps.append((end - start, valid))
+            return (end - start) * size + values(int(ends[start]), int(ends[end]), bitmaps)
+
+        return measure
+
+    return handler
+
+
+def _map(array: pa.Array, buffers: _Buffers) -> Measure:
+    valid = next(buffers) is not None
+    ends = _ends(array, next(buffers), np.int32)
+    next(buffers)  # of the pairs, which are never null
+    keys, items = _measure(array.keys, buffers), _measure(array.items, buffers)
+
+    def measure(start: int, end: int, bitmaps: Bitmaps) -> int:
+        bitmaps.append((end - start, valid))
+        first, last = int(ends[start]), int(ends[end])
+        return (end - start) * 4 + keys(first, last, bitmaps) + items(first, last, bitmaps)
+
+    return measure
+
+
+def _fixed_size_list(array: pa.Array, buffers: _Buffers) -> Measure:
+    valid = next(buffers) is not None
+    size, offset = array.type.list_size, array.offset
+    values = _measure(array.values, buffers)
+
+    def measure(start: int, end: int, bitmaps: Bitmaps) -> int:
+        bitmaps.append((end - start, valid))
+        return values((offset + start) * size, (offset + end) * size, bitmaps)
+
+    return measure
+
+
+def _struct(array: pa.Array, buffers: _Buffers) -> Measure:
+    valid = next(buffers) is not None
+    fields = [_measure(array.field(i), buffers) for i in range(array.type.num_fields)]
+
+    def measure(start: int, end: int, bitmaps: Bitmaps) -> int:
+        bitmaps.append((end - start, valid))
+        total = 0
+        for field in fields:
+            total += field(start, end, bitmaps)
+        return total
+
+    return measure
+
+
+def _boolean(array: pa.Array, buffers: _Buffers) -> Measure:  # noqa: ARG001 (one signature for all types)
+    valid = next(buffers) is not None
+    next(buffers)
+
+    def measure(start: int, end: int, bitmaps: Bitmaps) -> int:
+        bitmaps.append((end - start, valid))
+        bitmaps.append((end - start, True))
+        return 0
+
+    return measure
+
+
+def _null(array: pa.Array, buffers: _Buffers) -> Measure:
+    for _ in array.buffers():
+        next(buffers)
+    return lambda start, end, bitmaps: 0  # noqa: ARG005 (one signature for all types)
+
+
+def _dictionary(array: pa.Array, buffers: _Buffers) -> Measure:
+    indices = _measure(array.indices, buffers)
+    dictionary, length = array_size(array.dictionary), len(array.dictionary)
+    return lambda start, end, bitmaps: indices(start, end, bitmaps) + dictionary(0, length, bitmaps)
+
+
+_HANDLERS: dict[int, Callable[[pa.Array, _Buffers], Measure]] = {
+    lib.Type_NA: _null,
+    lib.Type_BOOL: _boolean,
+    lib.Type_BINARY: _texts(np.int32),
+    lib.Type_STRING: _texts(np.int32),
+    lib.Type_LARGE_BINARY: _texts(np.int64),
+    lib.Type_LARGE_STRING: _texts(np.int64),
+    lib.Type_LIST: _lists(np.int32),
+    lib.Type_LARGE_LIST: _lists(np.int64),
+    lib.Type_FIXED_SIZE_LIST: _fixed_size_list,
+    lib.Type_MAP: _map,
+    lib.Type_STRUCT: _struct,
+    lib.Type_DICTIONARY: _dictionary,
+}
+
+
+FIXED_BYTES = 224
+"""What a chunk takes before its first column."""
+
+
+class ColumnSize(NamedTuple):
+    """The size of an Arrow array, in parts that add up when arrays are joined.
+
+    ``whole`` is what takes whole bytes; ``bitmaps`` has the number of bits of each bitmap the type can have, by its
+    place in the type, and 0 where the array does without.
+    """
+
+    whole: int
+    bitmaps: tuple[tuple[int, bool], ...]
+
+    @property
+    def total(self) -> int:
+        """Bytes in all."""
+        return self.whole + sum((bits + 7) // 8 for bits, there in self.bitmaps if there)
+
+    def plus(self, other: ColumnSize) -> ColumnSize:
+        """The size of both arrays joined, which are of one type."""
+        pairs = zip(self.bitmaps, other.bitmaps, strict=True)
+        return ColumnSize(self.whole + other.whole, tuple((a[0] + b[0], a[1] or b[1]) for a, b in pairs))
+
+    def padded(self, rows: int) -> ColumnSize:
+        """The size of this list array with ``rows`` more null rows."""
+        bits, _ = self.bitmaps[0]
+        return ColumnSize(self.whole + 4 * rows, ((bits + rows, True), *self.bitmaps[1:]))
+
+
+def column_size(values: pa.Array) -> ColumnSize:
+    """The size of ``values``; only the range it refers to counts.
+
+    >>> column_size(pa.array([[1.0], [2.0], None])).total
+    29
+    """
+    bitmaps: list[tuple[int, bool]] = []
+    return ColumnSize(array_size(values)(0, len(values), bitmaps), tuple(bitmaps))
+
+
+class RowSizes:
+    """The sizes of any runs of rows of one chunk, measured without slicing it."""
+
+    def __init__(self, data: ChunkData) -> None:
+        self._columns = [array_size(c.values) for c in data.components]
+        self._timelines = len(data.timelines)
+
+    def columns(self, start: int, end: int) -> list[ColumnSize]:
+        """The size of each column, rows ``start`` to ``end`` (exclusive)."""
+        out = []
+        for measure in self._columns:
+            bitmaps: list[tuple[int, bool]] = []
+            out.append(ColumnSize(measure(start, end, bitmaps), tuple(bitmaps)))
+        return out
+
+    def bytes(self, start: int, end: int) -> int:
+        """:func:`chunk_bytes` of a chunk of these rows."""
+        return chunk_bytes(end - start, self._timelines, self.columns(start, end))
+
+
+def chunk_bytes(rows: int, timelines: int, columns: Iterable[ColumnSize]) -> int:
+    """Bytes of a chunk: 224, 16 a row id, 8 a time, its columns, and the hash tables that hold the columns.
+
+    >>> chunk_bytes(1000, 1, [column_size(pa.array([[1.0]] * 1000))])
+    37480
+    """
+    sizes = [c.total for c in columns]
+    tables = 105 * table_slots(timelines) + 209 * table_slots(len(sizes))
+    return FIXED_BYTES + rows * (16 + 8 * timelines) + tables + sum(sizes)
+
+
+def data_bytes(data: ChunkData) -> int:
+    """:func:`chunk_bytes` of a decoded chunk."""
+    return RowSizes(data).bytes(0, data.num_rows)
+
+
+def table_slots(entries: int) -> int:
+    """Slots of a hash table with ``entries`` entries that is at most 7/8 full.
+
+    >>> [table_slots(n) for n in (0, 3, 4, 7, 8, 14, 15, 29)]
+    [0, 4, 8, 8, 16, 16, 32, 64]
+    """
+    if entries < 4:
+        return 4 if entries else 0
+    if entries < 8:
+        return 8
+    return 1 << (entries * 8 // 7 - 1).bit_length()
+
 
 Span = tuple[int, int]
 """First and last time."""

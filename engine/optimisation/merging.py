@@ -1,15 +1,19 @@
-"""Several chunks as one: rows concatenated, columns that only some have filled with nulls."""
+"""Chunks merged and split: several joined when somebody takes them out, one cut by rows, or by columns."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import count, pairwise
 
 import numpy as np
 import pyarrow as pa
 
-from ..chunk import Chunk, ChunkData, Component, ComponentDescriptor, Timeline, tuid
+from ..chunk import Chunk, ChunkData, Component, ComponentDescriptor, Timeline, mint
 from ..errors import ReadWarning
+from .extent import ColumnSize, MergeCandidate, RowSizes, column_size, extent_of
+from .profile import Settings
 
 
 def merge_chunks(chunks: Sequence[Chunk], chunk_id: bytes | None = None) -> list[Chunk]:
@@ -21,7 +25,7 @@ def merge_chunks(chunks: Sequence[Chunk], chunk_id: bytes | None = None) -> list
     if len(chunks) == 1:
         return list(chunks)
     try:
-        return [Chunk.from_data(concatenate([c.data for c in chunks], chunk_id or tuid.mint()))]
+        return [Chunk.from_data(concatenate([c.data for c in chunks], chunk_id or mint()))]
     except (pa.ArrowException, OverflowError):
         return list(chunks)
 
@@ -87,3 +91,184 @@ def _warn_of_descriptors(entity_path: str, kept: ComponentDescriptor, other: Com
 
 def _told(descriptor: ComponentDescriptor) -> str:
     return f"(archetype {descriptor.archetype}, type {descriptor.component_type})"
+
+
+_clock = count()
+
+
+class Pending:
+    """A chunk of a store: one that was inserted as it was, or several that have been merged.
+
+    Merging joins extents and remembers the parts; the rows are copied once, however many parts there are.
+    ``piece`` marks what came of a split, which merges with nothing in its store; ``is_ambiguous`` one of which two
+    columns claim one component, as merging could lose one; ``touched`` grows with every change.
+    """
+
+    __slots__ = ("_extent", "chunk_id", "is_ambiguous", "parts", "piece", "touched")
+
+    def __init__(self, chunk: Chunk, extent: MergeCandidate | None = None, *, piece: bool = False) -> None:
+        names = [c.descriptor.component for c in chunk.data.components]
+        self.chunk_id = chunk.data.chunk_id
+        self.parts = deque((chunk,))
+        self.piece = piece
+        self.touched = next(_clock)
+        self._extent = extent
+        self.is_ambiguous = len(set(names)) < len(names)
+
+    @property
+    def extent(self) -> MergeCandidate:
+        """Ranges and size; measured when it is first asked for."""
+        if self._extent is None:
+            self._extent = extent_of(self.parts[0].data)
+        return self._extent
+
+    def measured(self) -> RowSizes | None:
+        """The sizes that the extent was made of, where it is made now; None where it was known."""
+        if self._extent is not None:
+            return None
+        data = self.parts[0].data
+        sizes = RowSizes(data)
+        self._extent = extent_of(data, sizes.columns(0, data.num_rows))
+        return sizes
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it has no timelines."""
+        return self.parts[0].is_static
+
+    @property
+    def frozen(self) -> bool:
+        """Whether it must not merge: a piece, or ambiguous."""
+        return self.piece or self.is_ambiguous
+
+    def copy(self) -> Pending:
+        """The same chunk for another store, where a piece is a chunk like others."""
+        twin = object.__new__(Pending)
+        twin.chunk_id, twin.parts, twin.piece = self.chunk_id, self.parts.copy(), False
+        twin.touched, twin._extent, twin.is_ambiguous = self.touched, self._extent, self.is_ambiguous
+        return twin
+
+    def absorb(self, other: Pending) -> None:
+        """Take in the rows of ``other``, which is of no use afterwards; the chunk id is a fresh one."""
+        mine, theirs = self.extent, other.extent
+        if theirs.first_row < mine.first_row:
+            self._extent = theirs.joined(mine)
+            self.parts = _joined(other.parts, self.parts)
+        else:
+            self._extent = mine.joined(theirs)
+            self.parts = _joined(self.parts, other.parts)
+        self.chunk_id = mint()
+        self.touched = max(self.touched, other.touched)
+
+    def chunks(self) -> list[Chunk]:
+        """The chunk as one, or its parts where Arrow can't hold them in one array."""
+        if len(self.parts) > 1:
+            self.parts = deque(merge_chunks(list(self.parts), self.chunk_id))
+        return list(self.parts)
+
+
+def _joined(first: deque[Chunk], second: deque[Chunk]) -> deque[Chunk]:
+    """Both in order, at the cost of the shorter one."""
+    if len(first) >= len(second):
+        first.extend(second)
+        return first
+    second.extendleft(reversed(first))
+    return second
+
+
+def rows_per_piece(rows: int, size: int, ascending: bool, settings: Settings) -> int | None:
+    """The number of rows that the pieces of a chunk should have; None where it need not be split."""
+    if rows < 2:
+        return None
+    too_large = 0 < settings.max_bytes < size
+    too_long = 0 < settings.max_rows < rows
+    too_wild = not ascending and 0 < settings.max_rows_if_unsorted < rows
+    if too_wild:
+        return settings.max_rows_if_unsorted
+    if too_long:
+        return settings.max_rows
+    if too_large:
+        target = max(1, settings.max_bytes // max(1, size // rows))
+        return target if target < rows else None
+    return None
+
+
+def split_rows(data: ChunkData, settings: Settings) -> list[ChunkData]:
+    """``data`` in runs of rows that keep the thresholds, in row order, under fresh ids; itself if it keeps them.
+
+    A piece may still be larger than ``max_bytes`` where rows differ much in size.
+    """
+    pieces = split_rows_sized(data, settings, RowSizes(data))
+    return [piece for piece, _ in pieces]
+
+
+def split_rows_sized(data: ChunkData, settings: Settings, sizes: RowSizes) -> list[tuple[ChunkData, list[ColumnSize]]]:
+    """:func:`split_rows`, with the sizes of the columns of each piece; ``sizes`` are those of ``data``."""
+    runs = list(_runs(data, sizes, 0, data.num_rows, settings))
+    if len(runs) == 1:
+        return [(data, sizes.columns(0, data.num_rows))]
+    return [(data.slice(start, end - start), sizes.columns(start, end)) for start, end in runs]
+
+
+def _runs(data: ChunkData, sizes: RowSizes, start: int, end: int, settings: Settings) -> Iterator[tuple[int, int]]:
+    """The rows of each piece: cut again and again until nothing is above a threshold that a cut can help."""
+    size = sizes.bytes(start, end) if settings.max_bytes else 0
+    step = rows_per_piece(end - start, size, _ascends(data, start, end), settings)
+    if step is None:
+        yield start, end
+        return
+    for first in range(start, end, step):
+        last = min(first + step, end)
+        if last - first > 1 and 0 < settings.max_bytes < sizes.bytes(first, last):
+            break  # rows differ in size: pieces of as many rows would leave crumbs
+    else:
+        for first in range(start, end, step):
+            yield from _runs(data, sizes, first, min(first + step, end), settings)
+        return
+    while start < end:
+        last = max(rows_that_fit(sizes, end, settings.max_bytes, start), start + 1)
+        yield from _runs(data, sizes, start, last, settings)
+        start = last
+
+
+def rows_that_fit(sizes: RowSizes, end: int, most: int, start: int = 0) -> int:
+    """The end of the longest run of rows from ``start`` on, at most to ``end``, that has at most ``most`` bytes."""
+    low, high = start, end
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sizes.bytes(start, middle) <= most:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _ascends(data: ChunkData, start: int, end: int) -> bool:
+    for timeline in data.timelines:
+        if not timeline.is_sorted:
+            ticks = timeline.ticks[start:end]
+            if not bool((ticks[:-1] <= ticks[1:]).all()):
+                return False
+    return True
+
+
+def split_columns(data: ChunkData, ratio: float) -> list[ChunkData]:
+    """``data`` in chunks whose archetypes differ in size by less than ``ratio``; itself if they do already.
+
+    Components of one archetype stay together, a component without one stands alone. Every piece has all the row ids
+    and times of ``data``, under a fresh chunk id.
+    """
+    if len(data.components) < 2:
+        return [data]
+    groups: dict[str, list[Component]] = {}
+    for c in data.components:
+        key = f"archetype {c.descriptor.archetype}" if c.descriptor.archetype else f"alone {c.descriptor.component}"
+        groups.setdefault(key, []).append(c)
+    sized = [(sum(column_size(c.values).total for c in group), group) for group in groups.values()]
+    sized.sort(key=lambda pair: -pair[0])
+    pieces = [list(sized[0][1])]
+    for (heavier, _), (lighter, group) in pairwise(sized):
+        if heavier / max(lighter, 1) >= ratio:
+            pieces.append([])
+        pieces[-1].extend(group)
+    return [data] if len(pieces) == 1 else [data.with_components(tuple(piece)) for piece in pieces]

@@ -10,12 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from ..chunk import Chunk
-from .extent import extent_of
+from .extent import RowSizes, extent_of
 from .insertion import ChunkInserter, check_row_ids
-from .pending import Pending
+from .merging import Pending, rows_that_fit, split_columns
 from .profile import OptimizationProfile, Settings
-from .size import RowSizes
-from .splitting import rows_that_fit, split_columns
 from .video import rebatch_videos
 
 BUDGET: Final = 64 * 1024 * 1024

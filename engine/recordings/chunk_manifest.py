@@ -9,10 +9,15 @@ import pyarrow as pa
 from ..chunk import Chunk
 from ..execution.chunk_rows import PartChunk
 from ..execution.folders import Folder
-from ..rrd import StoreEntry
-from ..rrd.chunk_table import CHUNK_TABLE, entries_of_table, table_of_entries
-from ..rrd.digest import VerifiedPayload, check_digest
-from ..rrd.open_files import NEVER_CHANGES
+from ..rrd import (
+    CHUNK_TABLE,
+    NEVER_CHANGES,
+    StoreEntry,
+    VerifiedPayload,
+    check_digest,
+    entries_of_table,
+    table_of_entries,
+)
 
 MANIFEST_ERRORS = (OSError, pa.ArrowException, ValueError, TypeError, KeyError)
 """What reading a damaged manifest may raise."""

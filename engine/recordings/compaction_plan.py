@@ -7,8 +7,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..errors import ReadError
-from ..rrd.framing import MESSAGE_HEADER_SIZE, STREAM_FOOTER_SIZE, STREAM_HEADER_SIZE, parse_stream_footer
-from ..rrd.open_files import NEVER_CHANGES, open_positional
+from ..rrd import (
+    MESSAGE_HEADER_SIZE,
+    NEVER_CHANGES,
+    STREAM_FOOTER_SIZE,
+    STREAM_HEADER_SIZE,
+    open_positional,
+    parse_stream_footer,
+)
 from .chunk_manifest import MANIFEST_ERRORS, bytes_by_part
 from .entries import LiveEntries, RecordingEntry
 from .folder import RecordingsFolder

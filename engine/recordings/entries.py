@@ -14,8 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ..rrd import StoreEntry
-from ..rrd.digest import check_digest
+from ..rrd import StoreEntry, check_digest
 
 Key = tuple[str, str, str]
 """What a recording is known by."""

@@ -20,8 +20,7 @@ from ..execution.shards import SHARD_BYTES, unique_names
 from ..execution.staging import Staging
 from ..failing import writing
 from ..faults import reach
-from ..rrd import RrdWriter, StoreEntry
-from ..rrd.framing import MESSAGE_HEADER_SIZE
+from ..rrd import MESSAGE_HEADER_SIZE, RrdWriter, StoreEntry
 from .folder import RecordingsFolder
 
 MOST_CHUNKS: Final = 100_000

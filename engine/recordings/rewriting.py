@@ -19,10 +19,7 @@ from ..execution.grouped import STAGE_TASKS, Group, run_groups
 from ..execution.stage import RunOptions
 from ..execution.staging import Staging
 from ..optimisation import ByReference, EntityWork, OptimizationProfile, Settings
-from ..rrd import StoreEntry
-from ..rrd.arrow_message import store_field
-from ..rrd.digest import damaged, digest_of, message_digest
-from ..rrd.open_files import NEVER_CHANGES, open_positional
+from ..rrd import NEVER_CHANGES, StoreEntry, damaged_chunk, digest_of, message_digest, open_positional, store_field
 from .chunk_manifest import MANIFEST_ERRORS, manifest_bytes, parse_manifest
 from .entries import Key, RecordingEntry
 from .folder import RecordingsFolder
@@ -115,7 +112,7 @@ class Rewriting:
                 for chunk in run:
                     data = file.read(chunk.entry.offset, chunk.entry.size, what="a chunk")
                     if not data.startswith(begin) or chunk.entry.digest not in (None, message_digest(data)):
-                        raise damaged(place, chunk.entry.offset)
+                        raise damaged_chunk(place, chunk.entry.offset)
 
 
 def files_of(entries: Mapping[Key, RecordingEntry]) -> set[str]:

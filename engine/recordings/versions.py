@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from ..errors import CommitUnknownError, ReadError, SourceMissingError, UnsupportedError, WriteError
 from ..execution.folders import Folder, LocalFolder
 from ..failing import writing
-from ..rrd.digest import digest_of
+from ..rrd import digest_of
 
 FORMAT: Final = 3
 """The format that is written and read: in earlier ones digests of chunks were those of whole messages."""

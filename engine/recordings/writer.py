@@ -18,8 +18,7 @@ from ..execution.shards import SHARD_BYTES
 from ..execution.staging import Staging
 from ..failing import writing
 from ..faults import reach
-from ..rrd import StoreEntry
-from ..rrd.digest import digest_of
+from ..rrd import StoreEntry, digest_of
 from .chunk_manifest import manifest_bytes
 from .entries import Key, LiveEntries, RecordingEntry, entries_in, rows_of, table_of
 from .folder import RecordingsFolder

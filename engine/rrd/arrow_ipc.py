@@ -1,24 +1,29 @@
-"""Chunks as the bytes of a message: an Arrow IPC stream of one batch, usually compressed as one LZ4 block.
+"""Chunks as the bytes of a message: an Arrow IPC stream of one batch, encoded and decoded.
 
 Before Arrow reads a stream, the sizes that its compressed buffers expand to are looked at: Arrow takes them on trust,
 so a few bytes could ask for all memory. They are found by walking the FlatBuffers tables of the message heads, as far
 as needed for that.
+
+A recording has many chunks of few shapes. The schema that opens a stream differs between chunks of one shape in the
+digits of the chunk id alone, and takes longer to put together, or to read, than the batch behind it: so it is made
+once, and read once. Of larger chunks, columns that LZ4 would not make smaller are written from where they lie.
 """
 
 from __future__ import annotations
 
 import struct
-from enum import IntEnum
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
 
-import lz4.block
 import pyarrow as pa
 import pyarrow_hotfix  # noqa: F401  (refuses extension types that would run code)
 
-from ..bounded import check_expansion, check_limit
-from ..errors import ReadError, UnsupportedError, WriteError
+from ..chunk import BatchLayout, ChunkData, alike, batch_schema, data_to_batch, data_with_layout, tuid_text
+from ..errors import ReadError, WriteError
 from ..limits import FREE_EXPANSION, MAX_CHUNK_UNCOMPRESSED, MAX_COMPRESSION_RATIO
-from .compression import compress
+from ..task_context import lasting
+from .compression import LEAST, Compression, compress, compress_pieces
 
 _U16 = struct.Struct("<H")
 _I32 = struct.Struct("<i")
@@ -97,8 +102,6 @@ def _field(data: memoryview, table: int, slot: int) -> int | None:
     return table + at if at else None
 
 
-_LZ4_MAX_RATIO: Final = 255
-_LZ4_SLACK: Final = 64
 _HINT: Final = "The file is damaged; copy it again, or read it with recover=True."
 _END_SIZE: Final = 64
 """Room for the end of an Arrow IPC stream, and for what its messages are padded with."""
@@ -114,14 +117,6 @@ ARROW_ERRORS: Final = (
     RuntimeError,  # of pyarrow-hotfix, for an extension type that is pickled code (pyarrow below 21)
 )
 """What Arrow raises for bytes that are not what they should be."""
-
-
-class Compression(IntEnum):
-    """The compression of the payload of one message."""
-
-    UNSPECIFIED = 0
-    NONE = 1
-    LZ4 = 2
 
 
 def encode_batch(batch: pa.RecordBatch, compression: Compression = Compression.LZ4) -> tuple[pa.Buffer | bytes, int]:
@@ -191,43 +186,6 @@ def has_dictionary(datatype: pa.DataType) -> bool:
     return any(has_dictionary(datatype.field(i).type) for i in range(datatype.num_fields))
 
 
-def check_compression(number: int, *, path: str, offset: int | None) -> Compression:
-    """The compression that a message names; an unknown number raises :class:`UnsupportedError`."""
-    try:
-        return Compression(number)
-    except ValueError:
-        raise UnsupportedError(f"unknown compression {number}", path=path, offset=offset, hint=_HINT) from None
-
-
-def decompress(
-    data: bytes | memoryview,
-    compression: Compression,
-    uncompressed_size: int,
-    *,
-    path: str,
-    offset: int | None,
-    what: str,
-) -> bytes | memoryview:
-    """Undo the compression of a payload. The declared size is checked before memory is taken."""
-    if compression != Compression.LZ4:
-        return data
-    check_sizes(len(data), compression, uncompressed_size, path=path, offset=offset, what=what)
-    try:
-        return bytes(lz4.block.decompress(data, uncompressed_size=uncompressed_size))
-    except (lz4.block.LZ4BlockError, ValueError, OverflowError, MemoryError) as error:
-        raise ReadError(f"{what} cannot be decompressed: {error}", path=path, offset=offset, hint=_HINT) from error
-
-
-def check_sizes(
-    size: int, compression: Compression, uncompressed_size: int, *, path: str, offset: int | None, what: str
-) -> None:
-    """Raise :class:`ReadError` unless ``size`` bytes can expand to ``uncompressed_size``."""
-    if compression == Compression.LZ4:
-        cap = size * _LZ4_MAX_RATIO + _LZ4_SLACK
-        check_limit(uncompressed_size, cap, path=path, offset=offset, what=f"the uncompressed size of {what}")
-        check_expansion(size, uncompressed_size, path=path, offset=offset, what=what)
-
-
 def decode_batch(data: bytes | memoryview, *, path: str, offset: int | None, what: str) -> pa.RecordBatch:
     """The first batch of an Arrow IPC stream, with every buffer and offset in it checked.
 
@@ -276,3 +234,216 @@ def _check_nested_names(datatype: pa.DataType) -> None:
         field = datatype.field(i)
         field.name  # noqa: B018
         _check_nested_names(field.type)
+
+
+_END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_ID_DIGITS: Final = 32
+_MOST_SHAPES: Final = 4096
+Bytes: TypeAlias = "bytes | memoryview | pa.Buffer"
+
+
+class _Shape(NamedTuple):
+    """The schema of chunks of one shape, as a message with the id of some chunk in it; ``at`` is where its digits are.
+
+    ``message`` is None where the schema can't be reused. ``types`` are those of the components.
+    """
+
+    schema: pa.Schema
+    message: bytes | None
+    at: int
+    types: Sequence[pa.DataType]
+
+
+class _Room:
+    """Memory of a thread in which one chunk after the other is put together; and the shapes of chunks seen there."""
+
+    def __init__(self) -> None:
+        self.shapes: dict[tuple[object, ...], _Shape] = {}
+        self._buffer = bytearray()
+
+    def bytes(self, size: int) -> bytearray:
+        """At least so many bytes, used again and again."""
+        if len(self._buffer) < size:
+            self._buffer = bytearray(2 * size)
+        return self._buffer
+
+
+class Encoded(NamedTuple):
+    """The payload that holds a chunk, as ``pieces`` that lie one after the other, and its uncompressed size in bytes.
+
+    Pieces may be the chunk's own columns.
+    """
+
+    pieces: Sequence[Bytes]
+    uncompressed_size: int
+    compression: Compression
+
+    @property
+    def size(self) -> int:
+        """Bytes of all pieces."""
+        return sum(map(len, self.pieces))
+
+
+def encode_chunk(data: ChunkData, compression: Compression = Compression.LZ4) -> Encoded:
+    """Encode a chunk. Raises :class:`WriteError` above 1 GiB.
+
+    Before compression, byte for byte what :func:`encode_batch` makes of the chunk's record batch. With ``LZ4``, a
+    chunk of 128 KiB or more that would not become a sixth smaller is not compressed.
+    """
+    shape = _shape_of(data) if compression == Compression.LZ4 else None
+    if shape is None or shape.message is None:
+        stream, size = encode_batch(data_to_batch(data), compression)
+        return Encoded([stream], size, compression)
+    columns = [data.row_ids, *[t.times for t in data.timelines], *[c.values for c in data.components]]
+    batch = pa.RecordBatch.from_arrays(columns, schema=shape.schema)
+    head = len(shape.message)
+    if head + pa.ipc.get_record_batch_size(batch) >= LEAST:
+        return _encode_large(batch, _message(shape, data))
+    body = memoryview(batch.serialize()).cast("B")
+    stop = head + len(body)
+    size = stop + len(_END)
+    stream = memoryview(lasting(_Room).bytes(size))[:size]
+    stream[:head] = _message(shape, data)
+    stream[head:stop] = body
+    stream[stop:] = _END
+    return Encoded([compress(stream)], size, Compression.LZ4)
+
+
+def _encode_large(batch: pa.RecordBatch, message: bytes) -> Encoded:
+    pieces = [pa.py_buffer(message), *stream_pieces(batch, after=len(message))]
+    size = sum(piece.size for piece in pieces)
+    check_size(size)
+    compressed = compress_pieces(pieces)
+    if compressed is None:
+        return Encoded(pieces, size, Compression.NONE)
+    return Encoded(compressed, size, Compression.LZ4)
+
+
+def _message(shape: _Shape, data: ChunkData) -> bytes:
+    """The schema, with the chunk's own id in it."""
+    assert shape.message is not None
+    return shape.message[: shape.at] + _digits(data.chunk_id) + shape.message[shape.at + _ID_DIGITS :]
+
+
+def _digits(chunk_id: bytes) -> bytes:
+    return tuid_text(chunk_id, "").encode()
+
+
+def _shape_of(data: ChunkData) -> _Shape:
+    types = [c.values.type for c in data.components]
+    key = (
+        data.entity_path,
+        data.ids_ascend,
+        *[(t.name, t.kind, t.is_sorted) for t in data.timelines],
+        *[c.descriptor for c in data.components],
+        *types,
+    )
+    shapes = lasting(_Room).shapes
+    shape = shapes.get(key)
+    if shape is None or not alike(shape.types, types):
+        if len(shapes) >= _MOST_SHAPES:
+            shapes.clear()
+        shape = shapes[key] = _new_shape(data, types)
+    return shape
+
+
+def _new_shape(data: ChunkData, types: Sequence[pa.DataType]) -> _Shape:
+    schema = batch_schema(data)
+    unusable = _Shape(schema, None, 0, types)
+    if any(map(has_dictionary, schema.types)):
+        return unusable
+    message = bytes(schema.serialize())
+    digits = _digits(data.chunk_id)
+    if message.count(digits) != 1:  # an entity named after it, say
+        return unusable
+    return _Shape(schema, message, message.index(digits), types)
+
+
+_CONTINUED: Final = b"\xff\xff\xff\xff"
+_PREFIX: Final = b"chunk_"
+_ID_SIZE: Final = len(_PREFIX) + 32
+_LARGEST_SCHEMA: Final = 1 << 16
+_MOST_SCHEMAS: Final = 1024
+
+_Key = tuple[int, bytes]
+"""Where the id is in a schema message, and the message without it."""
+
+
+@dataclass(slots=True)
+class _KnownSchema:
+    """A schema, and where its columns go.
+
+    ``told`` is the head of a batch without compression: another one like it need not be checked again.
+    """
+
+    schema: pa.Schema
+    layout: BatchLayout
+    told: bytes = b""
+
+
+class _KnownSchemas(dict[_Key, _KnownSchema]):
+    """The schemas that a thread has seen."""
+
+
+def decode_chunk(stream: bytes | memoryview, *, path: str, offset: int | None, what: str) -> ChunkData:
+    """The chunk in an Arrow IPC stream; every buffer and offset in it is checked, as :func:`decode_batch` does.
+
+    Raises :class:`ReadError` for bytes that are no such stream, ``ValueError`` for a batch that is no chunk.
+    """
+    head = _head_of(stream)
+    key = _key_of(head)
+    shape = lasting(_KnownSchemas).get(key) if key is not None else None
+    if key is not None and shape is not None:
+        found = _decoded(stream, head, key[0], shape)
+        if found is not None:
+            return found
+    batch = decode_batch(stream, path=path, offset=offset, what=what)
+    data, layout = data_with_layout(batch)
+    if key is not None and shape is None and layout is not None:
+        _keep(head, key, batch.schema, layout, data)
+    return data
+
+
+def _head_of(stream: bytes | memoryview) -> bytes:
+    """The schema message that opens a stream; empty where the stream does not begin in the usual way."""
+    if stream[:4] != _CONTINUED:
+        return b""
+    stop = 8 + int.from_bytes(stream[4:8], "little")
+    return b"" if stop > min(len(stream), _LARGEST_SCHEMA) else bytes(stream[:stop])
+
+
+def _key_of(head: bytes) -> _Key | None:
+    """None where there is no schema, or no id in it."""
+    at = head.find(_PREFIX, 8)
+    return None if at < 0 or at + _ID_SIZE > len(head) else (at, head[:at] + head[at + _ID_SIZE :])
+
+
+def _decoded(stream: bytes | memoryview, head: bytes, at: int, shape: _KnownSchema) -> ChunkData | None:
+    """The chunk; None where something is unusual, or wrong: then it is read with all care."""
+    start = len(head)
+    told = bytes(stream[start : start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")])
+    try:
+        chunk_id = bytes.fromhex(head[at + len(_PREFIX) : at + _ID_SIZE].decode("ascii"))
+        message = pa.ipc.read_message(pa.py_buffer(stream).slice(start))
+        if len(chunk_id) != 16 or message.type != "record batch":
+            return None
+        if told != shape.told and not check_message(message):
+            shape.told = told
+        batch = pa.ipc.read_record_batch(message, shape.schema)
+        batch.validate(full=True)
+    except ARROW_ERRORS:
+        return None
+    return shape.layout.chunk(batch, chunk_id)
+
+
+def _keep(head: bytes, key: _Key, schema: pa.Schema, layout: BatchLayout, data: ChunkData) -> None:
+    """Remember a schema, if its id is what was left out of the key, and nothing more is to be done with its columns."""
+    at, _ = key
+    digits = head[at + len(_PREFIX) : at + _ID_SIZE]
+    is_plain = not any(has_dictionary(t) or isinstance(t, pa.BaseExtensionType) for t in schema.types)
+    is_id = digits == tuid_text(data.chunk_id, "").encode() and head.count(digits) == 1
+    if is_plain and is_id:
+        shapes = lasting(_KnownSchemas)
+        if len(shapes) >= _MOST_SCHEMAS:
+            shapes.clear()
+        shapes[key] = _KnownSchema(schema, layout)

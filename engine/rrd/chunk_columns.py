@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..chunk.descriptor import ComponentDescriptor
-from ..chunk.header import ChunkHeader, TimelineHeader, TimelineKind
+from ..chunk import ChunkHeader, ComponentDescriptor, TimelineHeader, TimelineKind
 from ..errors import WriteError
+from .chunk_table import ChunkEntry
 from .column_names import START, column_name
-from .entry import ChunkEntry
 
 
 class TimelineRegister:

@@ -7,14 +7,37 @@ travel; a footer is made of the same entries, and read into them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
-from ..chunk.arrow_types import alike
-from ..chunk.descriptor import ComponentDescriptor
-from ..chunk.header import ChunkHeader, ComponentHeader, ComponentRange, TimelineHeader, TimelineKind
-from .entry import ChunkEntry
+from ..chunk import (
+    ChunkHeader,
+    ComponentDescriptor,
+    ComponentHeader,
+    ComponentRange,
+    TimelineHeader,
+    TimelineKind,
+    alike,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkEntry:
+    """One chunk of a file: its header and where its ``ArrowMsg`` lies.
+
+    ``offset`` is that of the message itself, 16 bytes past its frame header, from the start of the stream (or of
+    the part); ``size`` its length in bytes; ``uncompressed_size`` the length of the Arrow IPC stream inside. ``digest``
+    is that of the message, see :func:`message_digest`, where it is known.
+    """
+
+    header: ChunkHeader
+    offset: int
+    size: int
+    uncompressed_size: int
+    digest: bytes | None = None
+
 
 TIMELINE_TYPE: Final = pa.struct(
     [("name", pa.string()), ("kind", pa.string()), ("start", pa.int64()), ("end", pa.int64())]

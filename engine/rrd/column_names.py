@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from ..chunk.descriptor import ComponentDescriptor
+from ..chunk import ComponentDescriptor
 
 _PROPERTIES: Final = "/__properties"
 _MANGLED: Final = str.maketrans(dict.fromkeys(", -.\\", "_"))

@@ -1,4 +1,4 @@
-"""Payloads compressed where that makes them smaller: columns of noise, images and the like stay as they are.
+"""Compression of payloads, where that makes them smaller: columns of noise, images and the like stay as they are.
 
 In a payload, ids, times and names shrink, and most measurements don't. LZ4 spends most of its time on what doesn't, so
 one LZ4 block is put together of stretches that were compressed by themselves and of others that were not at all.
@@ -12,10 +12,23 @@ https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 import lz4.block
 import pyarrow as pa
+
+from ..bounded import check_expansion, check_limit
+from ..errors import ReadError, UnsupportedError
+
+
+class Compression(IntEnum):
+    """The compression of the payload of one message."""
+
+    UNSPECIFIED = 0
+    NONE = 1
+    LZ4 = 2
+
 
 _ACCELERATION: Final = 2
 """On recordings of robots a fifth faster than 1, and two percent larger."""
@@ -156,10 +169,10 @@ _FEW: Final = 1 << 8
 _WINDOWS: Final = ((1 << 14, 1 / 2), (1 << 14, 1 / 8), (1 << 14, 7 / 8), (3 << 15, 1 / 2))
 """Bytes, and where their middle is. The last shows what comes again within the 64 KiB that LZ4 looks back."""
 
-Piece = bytes | memoryview
+_Bytes = bytes | memoryview
 
 
-def compress_pieces(pieces: Sequence[pa.Buffer]) -> Sequence[Piece] | None:
+def compress_pieces(pieces: Sequence[pa.Buffer]) -> Sequence[_Bytes] | None:
     """One LZ4 block of ``pieces``, one after the other; None where it would be hardly smaller than they are.
 
     Pieces of the block may be those that were given, or parts of them.
@@ -215,3 +228,45 @@ def _window_resists(data: memoryview, size: int, place: float) -> bool:
 
 def _gains(size: int, compressed: int) -> bool:
     return GAIN * (size - compressed) >= size
+
+
+_LZ4_MAX_RATIO: Final = 255
+_LZ4_SLACK: Final = 64
+_HINT: Final = "The file is damaged; copy it again, or read it with recover=True."
+
+
+def check_compression(number: int, *, path: str, offset: int | None) -> Compression:
+    """The compression that a message names; an unknown number raises :class:`UnsupportedError`."""
+    try:
+        return Compression(number)
+    except ValueError:
+        raise UnsupportedError(f"unknown compression {number}", path=path, offset=offset, hint=_HINT) from None
+
+
+def decompress(
+    data: bytes | memoryview,
+    compression: Compression,
+    uncompressed_size: int,
+    *,
+    path: str,
+    offset: int | None,
+    what: str,
+) -> bytes | memoryview:
+    """Undo the compression of a payload. The declared size is checked before memory is taken."""
+    if compression != Compression.LZ4:
+        return data
+    check_sizes(len(data), compression, uncompressed_size, path=path, offset=offset, what=what)
+    try:
+        return bytes(lz4.block.decompress(data, uncompressed_size=uncompressed_size))
+    except (lz4.block.LZ4BlockError, ValueError, OverflowError, MemoryError) as error:
+        raise ReadError(f"{what} cannot be decompressed: {error}", path=path, offset=offset, hint=_HINT) from error
+
+
+def check_sizes(
+    size: int, compression: Compression, uncompressed_size: int, *, path: str, offset: int | None, what: str
+) -> None:
+    """Raise :class:`ReadError` unless ``size`` bytes can expand to ``uncompressed_size``."""
+    if compression == Compression.LZ4:
+        cap = size * _LZ4_MAX_RATIO + _LZ4_SLACK
+        check_limit(uncompressed_size, cap, path=path, offset=offset, what=f"the uncompressed size of {what}")
+        check_expansion(size, uncompressed_size, path=path, offset=offset, what=what)

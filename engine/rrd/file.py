@@ -11,21 +11,18 @@ from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from typing import Any, NamedTuple
 
-from ..chunk.chunk import Chunk
-from ..chunk.header import ChunkHeader, ComponentHeader
+from ..chunk import Chunk, ChunkHeader, ComponentHeader
 from ..errors import ReadError, ReadWarning, UsageError
 from ..limits import SPLIT_BYTES
 from ..objects import is_url
-from .digest import VerifiedPayload
-from .entry import ChunkEntry
-from .framing import STREAM_HEADER_SIZE, MessageKind, Version
+from .chunk_table import ChunkEntry
+from .framing import STREAM_HEADER_SIZE, Message, MessageKind, Version, scan
 from .index import FileIndex, read_footer, read_index, unlisted_messages
-from .legacy import AnnouncedStores, decoded_chunk, scan_stores, store_of
 from .manifest_table import ManifestTable
-from .open_files import HeldFile, held_file, keeping_open, open_positional
-from .positional import GROWING, PositionalFile
-from .scan import Message, scan
-from .store_entry import StoreEntry
+from .messages import StoreEntry
+from .payloads import VerifiedPayload
+from .positional import GROWING, HeldFile, PositionalFile, held_file, keeping_open, open_positional
+from .recovery import AnnouncedStores, decoded_chunk, scan_stores, store_of
 
 
 class RrdFile:

@@ -16,19 +16,19 @@ from .framing import (
     MESSAGE_HEADER_SIZE,
     STREAM_FOOTER_SIZE,
     STREAM_HEADER_SIZE,
+    Message,
     MessageKind,
     StreamFooter,
     Version,
     crc_of,
+    message_at,
     parse_stream_footer,
     parse_stream_header,
 )
 from .manifest_parse import OutdatedManifestError, parse_manifest
 from .manifest_table import ManifestTable
-from .messages import RrdFooter
+from .messages import RrdFooter, StoreEntry, from_message
 from .positional import PositionalFile
-from .scan import Message, message_at
-from .store_entry import StoreEntry, from_message
 
 _FIRST_PAYLOAD = STREAM_HEADER_SIZE + MESSAGE_HEADER_SIZE
 

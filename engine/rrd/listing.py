@@ -13,11 +13,11 @@ import numpy.typing as npt
 from ..errors import WriteError
 from ..limits import MIB
 from .chunk_columns import ChunkColumns, columns_of_entries
-from .entry import ChunkEntry
+from .chunk_table import ChunkEntry
 from .framing import MESSAGE_HEADER_SIZE
 from .manifest_build import ManifestColumns, schema_stream, union_fields
 from .manifest_table import ManifestTable, Numbers
-from .store_entry import StoreEntry
+from .messages import StoreEntry
 from .taken_columns import columns_of_table
 
 _MAX_DETAIL: Final = 64 * MIB

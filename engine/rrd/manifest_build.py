@@ -10,18 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..chunk.descriptor import ComponentDescriptor
-from ..chunk.header import TimelineKind
+from ..chunk import ComponentDescriptor, TimelineKind
 from ..errors import WriteError
 from ..limits import MAX_CHUNK_UNCOMPRESSED, MAX_FOOTER, MIB
-from .arrow_ipc import Compression
 from .chunk_columns import Cells, ChunkColumns, UnionComponent, columns_of_entries
+from .chunk_table import ChunkEntry
 from .column_names import END, FIXED, HAS_STATIC_DATA, NUM_ROWS, ROW_ID, START, STATIC_INDEX, column_name, sorbet_name
-from .compression import compress
-from .digest import digests_to_bytes
-from .entry import ChunkEntry
-from .messages import ENCODER_VERSION_V0, RrdManifest
-from .store_entry import StoreEntry
+from .compression import Compression, compress
+from .messages import ENCODER_VERSION_V0, RrdManifest, StoreEntry
+from .payloads import digests_to_bytes
 
 CLEAR_ARCHETYPE: Final = "rerun.archetypes.Clear"
 _ROW_ID_METADATA: Final = {

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..chunk.descriptor import ComponentDescriptor
-from ..chunk.header import ChunkHeader, ComponentHeader, ComponentRange, TimelineHeader
+from ..chunk import ChunkHeader, ComponentDescriptor, ComponentHeader, ComponentRange, TimelineHeader
 from .column_names import FIXED
 from .manifest_layout import DetailColumns, KnownComponent, Layout, LayoutError, UnionSchema
 

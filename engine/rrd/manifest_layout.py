@@ -7,10 +7,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from ..chunk.descriptor import ComponentDescriptor
-from ..chunk.entity_path import parse_entity_path
-from ..chunk.header import TimelineKind
-from ..chunk.migrations import text_metadata
+from ..chunk import ComponentDescriptor, TimelineKind, parse_entity_path, text_metadata
 from .column_names import ALLOWED, END, FIXED, HAS_STATIC_DATA, NUM_ROWS, START, column_name
 
 _INDEX_KINDS: Final = ("index", "time")

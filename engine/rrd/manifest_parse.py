@@ -8,16 +8,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..chunk.header import TimelineKind
+from ..chunk import TimelineKind
 from ..errors import ReadError, UnsupportedError
 from . import messages
-from .arrow_ipc import check_compression, decode_batch, decode_schema, decompress
+from .arrow_ipc import decode_batch, decode_schema
 from .column_names import DIGEST, FIXED
-from .digest import digests_from_bytes
+from .compression import check_compression, decompress
 from .framing import MESSAGE_HEADER_SIZE, STREAM_HEADER_SIZE
 from .manifest_headers import check_ranges
 from .manifest_layout import Layout, LayoutError, UnionSchema
 from .manifest_table import ManifestTable
+from .payloads import digests_from_bytes
 
 _WHAT: Final = "the manifest in the footer"
 _HINT: Final = "The footer is damaged, or its writer is; read the file with recover=True to go without it."

@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..chunk.descriptor import ComponentDescriptor
-from ..chunk.entity_path import parse_entity_path
+from ..chunk import ComponentDescriptor, parse_entity_path
+from .chunk_table import ChunkEntry
 from .column_names import DIGEST, FIXED
-from .entry import ChunkEntry
 from .manifest_headers import HeaderBuilder, nulls_as_zero, valid
 from .manifest_layout import Layout, UnionSchema, lay_out, read_union_schema
 

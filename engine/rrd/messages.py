@@ -1,18 +1,25 @@
-"""The protobuf messages of the RRD container, as classes of the ``protobuf`` library.
+"""The protobuf messages of the RRD container, the stores that they name, and chunks' messages without their payloads.
 
-They are made from ``messages.binpb`` in a descriptor pool of their own, so that another package in the same process
+Classes are made from ``messages.binpb`` in a descriptor pool of their own, so that another package in the same process
 (Rerun's, or the user's) may register messages of the same names.
+
+An ``ArrowMsg`` is a sequence of fields. The payload is field 5, a run of bytes; everything else is small. So only the
+fields around the payload are read and parsed, and only they are made anew on writing.
 """
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from ..errors import ReadError
+from ..limits import MIB
+from .positional import PositionalFile
 
 
 def _load_pool() -> descriptor_pool.DescriptorPool:
@@ -77,3 +84,261 @@ def tuid_message(tuid: bytes) -> Any:
 def tuid_bytes(message: Any) -> bytes:
     """The inverse of :func:`tuid_message`."""
     return int(message.time_ns).to_bytes(8, "big") + int(message.inc).to_bytes(8, "big")
+
+
+RECORDING = "recording"
+BLUEPRINT = "blueprint"
+_BLUEPRINT_NUMBER = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StoreEntry:
+    """A recording or a blueprint in an RRD; equal by value.
+
+    >>> StoreEntry("recording", "a", "b")
+    StoreEntry(kind='recording', application_id='a', recording_id='b')
+    """
+
+    kind: str
+    application_id: str
+    recording_id: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in (RECORDING, BLUEPRINT):
+            raise ValueError(f"kind must be 'recording' or 'blueprint', not {self.kind!r}")
+
+    @property
+    def sort_key(self) -> tuple[bool, bytes, bytes]:
+        """Recordings before blueprints, then application id, then recording id, by their bytes."""
+        return self.kind == BLUEPRINT, self.application_id.encode(), self.recording_id.encode()
+
+    @property
+    def text(self) -> str:
+        """As it stands in messages to people.
+
+        >>> StoreEntry("recording", "a", "b").text
+        'StoreId(Recording, "a", "b")'
+        """
+        quoted = (json.dumps(s, ensure_ascii=False) for s in (self.application_id, self.recording_id))
+        return f"StoreId({self.kind.capitalize()}, {', '.join(quoted)})"
+
+    def to_message(self) -> Any:
+        """The entry as a protobuf ``StoreId``."""
+        message = StoreId(kind=_BLUEPRINT_NUMBER if self.kind == BLUEPRINT else 1, recording_id=self.recording_id)
+        message.application_id.id = self.application_id
+        return message
+
+
+StoreKey = tuple[str, str]
+"""Kind and recording id: what identifies a store in files from before application ids were part of a store id."""
+
+
+def key_of(message: Any) -> StoreKey:
+    """Kind and recording id of a protobuf ``StoreId``; unknown kinds count as recordings."""
+    return (BLUEPRINT if message.kind == _BLUEPRINT_NUMBER else RECORDING), message.recording_id
+
+
+def from_message(message: Any, legacy_ids: dict[StoreKey, str], *, path: str, offset: int | None) -> StoreEntry:
+    """The entry that a protobuf ``StoreId`` names.
+
+    ``legacy_ids`` supplies the application id where the message has none (files from before 0.25). Raises
+    :class:`ReadError` where both lack it.
+    """
+    kind, recording_id = key_of(message)
+    if message.HasField("application_id"):
+        return StoreEntry(kind, message.application_id.id, recording_id)
+    if (kind, recording_id) in legacy_ids:
+        return StoreEntry(kind, legacy_ids[kind, recording_id], recording_id)
+    raise ReadError(
+        f"the {kind} {recording_id!r} has no application id, neither in its store id nor in its store info",
+        path=path,
+        offset=offset,
+        hint="The file is damaged, or its writer is.",
+    )
+
+
+_PAYLOAD_TAG: Final = b"\x2a"
+_ENCODING_FIELD: Final = bytes((0x20, ENCODING_ARROW_IPC))
+_ID_HEAD, _ID_MIDDLE = b"\x32\x12\x09", b"\x11"
+_STATIC, _TEMPORAL = b"\x38\x01", b"\x38\x00"
+_LAST_FIELD: Final = 7
+_STORE_TAG: Final = 0x0A
+_NUMBER_TAGS: Final = (0x10, 0x18, 0x20)
+_WINDOW: Final = 512
+_SMALL: Final = 1 << 16
+_MOST_WHOLE: Final = 16 * MIB
+_MAX_FIELDS: Final = 256
+_MAX_HEAD: Final = MIB
+_HINT: Final = "The file is damaged; copy it again, or read it with recover=True."
+
+
+class LocatedMessage(NamedTuple):
+    """An ``ArrowMsg`` without its payload, and where in the file that lies, or ``payload`` itself if it was read."""
+
+    message: Any
+    payload_offset: int
+    payload_size: int
+    payload: bytes | memoryview | None = None
+
+    @property
+    def chunk_id(self) -> bytes | None:
+        """The chunk id that the message names, if it does (the one in the Arrow schema is what counts)."""
+        return tuid_bytes(self.message.chunk_id) if self.message.HasField("chunk_id") else None
+
+
+class _Window:
+    """The bytes ``start..end`` of a file, read a little at a time."""
+
+    __slots__ = ("_data", "_file", "_origin", "end", "position")
+
+    def __init__(self, file: PositionalFile, start: int, end: int, data: bytes = b"") -> None:
+        self._file = file
+        self._origin = self.position = start
+        self.end = end
+        self._data = data
+
+    def take(self, size: int) -> bytes:
+        if size > self.end - self.position:
+            raise self.damaged("a field reaches past the end of its message")
+        at = self.position - self._origin
+        if not 0 <= at <= len(self._data) - size:
+            self._origin, at = self.position, 0
+            wanted = min(max(size, _WINDOW), self.end - self.position)
+            self._data = self._file.read(self.position, wanted, what="a message")
+        self.position += size
+        return self._data[at : at + size]
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value & 0xFFFF_FFFF_FFFF_FFFF
+            shift += 7
+            if shift > 63:
+                raise self.damaged("a number is longer than ten bytes")
+
+    def skip(self, size: int) -> None:
+        if size > self.end - self.position:
+            raise self.damaged("a field reaches past the end of its message")
+        self.position += size
+
+    def damaged(self, what: str) -> ReadError:
+        return ReadError(f"a damaged ArrowMsg: {what}", path=self._file.path, offset=self.position, hint=_HINT)
+
+
+def locate(file: PositionalFile, offset: int, size: int, *, whole: bool = False, data: bytes = b"") -> LocatedMessage:
+    """Parse the ``ArrowMsg`` of ``size`` bytes at ``offset``.
+
+    From a large one only what is around its payload is read, unless ``whole``: then its payload too, if it is of some
+    megabytes at most. ``data`` is the message, where it was read already. Raises :class:`ReadError`.
+    """
+    if not data and size <= (_MOST_WHOLE if whole else _SMALL):
+        data = file.read(offset, size, what="a message")
+    if data:
+        found = _taken_apart(data, file.path, offset)
+        if found is not None:
+            return found
+    if size <= _SMALL:
+        message = parse(ArrowMsg, data, path=file.path, offset=offset)
+        payload = message.payload
+        return LocatedMessage(message, offset, len(payload), payload)
+    if not data:
+        file.expect(offset, offset + size)
+    window = _Window(file, offset, offset + size, data)
+    head = bytearray()
+    payload_offset, payload_size = offset + size, 0
+    for _ in range(_MAX_FIELDS):
+        if window.position >= window.end:
+            message = parse(ArrowMsg, bytes(head), path=file.path, offset=offset)
+            at = payload_offset - offset
+            payload = memoryview(data)[at : at + payload_size] if data else None
+            return LocatedMessage(message, payload_offset, payload_size, payload)
+        start = window.position
+        tag = window.varint()
+        length = _value_length(window, tag & 7)
+        if tag == _PAYLOAD_TAG[0]:
+            payload_offset, payload_size = window.position, length
+            window.skip(length)
+        elif tag >> 3 > _LAST_FIELD:
+            window.skip(length)
+        else:
+            stop = window.position + length
+            if len(head) + stop - start > _MAX_HEAD:
+                raise window.damaged("its head is larger than a megabyte")
+            window.position = start
+            head += window.take(stop - start)
+    raise window.damaged(f"more than {_MAX_FIELDS} fields")
+
+
+def _taken_apart(data: bytes, path: str, offset: int) -> LocatedMessage | None:
+    """The message in ``data``, if its fields come as they usually do: small ones, the payload, small ones."""
+    at = size = shift = 0
+    try:
+        while (tag := data[at]) != _PAYLOAD_TAG[0]:
+            if tag == _STORE_TAG and data[at + 1] < 0x80:
+                at += 2 + data[at + 1]
+            elif tag in _NUMBER_TAGS:
+                at += 1
+                while data[at] >= 0x80:
+                    at += 1
+                at += 1
+            else:
+                return None
+        start = at + 1
+        while True:
+            byte = data[start]
+            size |= (byte & 0x7F) << shift
+            start, shift = start + 1, shift + 7
+            if byte < 0x80:
+                break
+    except IndexError:
+        return None
+    stop = start + size
+    if stop > len(data) or shift > 63 or len(data) - size > _MAX_HEAD:
+        return None
+    message = parse(ArrowMsg, data[:at] + data[stop:], path=path, offset=offset)
+    if message.payload:
+        return None
+    return LocatedMessage(message, offset + start, size, memoryview(data)[start:stop])
+
+
+def _value_length(window: _Window, wire_type: int) -> int:
+    """Bytes left of the field whose tag was just read; a varint is read, and counts as 0."""
+    if wire_type == 0:
+        window.varint()
+        return 0
+    if wire_type == 1:
+        return 8
+    if wire_type == 2:
+        return window.varint()
+    if wire_type == 5:
+        return 4
+    raise window.damaged(f"invalid wire type {wire_type}")
+
+
+def message_head(store_field: bytes, compression: int, uncompressed_size: int, payload_size: int) -> bytes:
+    """Everything of an ``ArrowMsg`` before its payload. ``store_field`` comes from :func:`store_field`."""
+    named = bytes((0x10, compression)) if compression else b""
+    expanded = b"\x18" + _varint(uncompressed_size) if uncompressed_size else b""
+    return b"".join((store_field, named, expanded, _ENCODING_FIELD, _PAYLOAD_TAG, _varint(payload_size)))
+
+
+def store_field(store_id: Any) -> bytes:
+    """Field 1 of an ``ArrowMsg``, serialised; the same for every chunk of a store."""
+    return bytes(ArrowMsg(store_id=store_id).SerializeToString())
+
+
+def message_tail(chunk_id: bytes, is_static: bool) -> bytes:
+    """Everything of an ``ArrowMsg`` after its payload."""
+    return b"".join((_ID_HEAD, chunk_id[7::-1], _ID_MIDDLE, chunk_id[:7:-1], _STATIC if is_static else _TEMPORAL))
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

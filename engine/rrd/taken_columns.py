@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..chunk.descriptor import ComponentDescriptor
+from ..chunk import ComponentDescriptor
 from .chunk_columns import Cells, ChunkColumns, UnionComponent
 from .manifest_headers import nulls_as_zero, valid
 from .manifest_layout import DetailColumns

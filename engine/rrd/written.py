@@ -10,12 +10,12 @@ import numpy as np
 
 from ..errors import WriteError
 from .chunk_columns import ChunkColumns, UnionComponent, columns_of_entries, joined
-from .entry import ChunkEntry
+from .chunk_table import ChunkEntry
 from .framing import MESSAGE_HEADER_SIZE
 from .listing import listing_of_columns
 from .manifest_table import ManifestTable, Numbers
+from .messages import StoreEntry
 from .runs import Run, RunRows
-from .store_entry import StoreEntry
 from .taken_columns import columns_of_table
 
 

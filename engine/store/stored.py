@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from ..chunk import Chunk, ChunkHeader
-from ..chunk.header import summarise_chunks
-from ..chunk.schema import Schema
+from ..chunk import Chunk, ChunkHeader, Schema, summarise_chunks
 from ..errors import UsageError
 from ..execution.shards import SHARD_BYTES
 from ..reports import RunReport

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from ..chunk.outline import Fate, Outline
+    from ..chunk import Fate, Outline
     from .content_filter import ContentFilter
     from .explain import explain_plan
     from .iterated import IteratedSource
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .source import Source, Split
 
 _HOMES = {
-    "..chunk.outline": (
+    "..chunk": (
         "Fate",
         "Outline",
     ),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..chunk import Chunk
-from ..chunk.outline import Fate, Outline
+from ..chunk import Chunk, Fate, Outline
 from ..execution.failures import add_note
 from .operators import FatefulOperator, Operator, Selection
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..chunk.entity_path import split_parts
+from ..chunk import split_parts
 from ..errors import check_argument
 
 _PROPERTIES = ("__properties",)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..chunk import Chunk
-from ..chunk.tuid import given
+from ..chunk import Chunk, given
 from ..errors import UsageError
 from ..execution.scratch import ScratchPart, spool, spool_pieces
 from .operators import as_chunk

@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from ..chunk import Chunk, Component
-from ..chunk.columns import DescriptorLike, descriptor_of
-from ..chunk.outline import Fate, Outline
+from ..chunk import Chunk, Component, DescriptorLike, Fate, Outline, descriptor_of
 from ..errors import check_argument
 from .content_filter import Content, ContentFilter, content_filter
 

@@ -10,9 +10,7 @@ from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any, Protocol, runtime_checkable
 
-from ..chunk import Chunk
-from ..chunk.outline import Fate, Outline
-from ..chunk.tuid import Minter, RunIds, minted_by, minting
+from ..chunk import Chunk, Fate, Minter, Outline, RunIds, minted_by, minting
 from ..execution.packed import Packed
 from ..execution.work import Piece, Task
 from ..phases import OPERATE, READ, came_in, is_measuring, timed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ...engine.chunk.sorbet import rust_type_name
+from ...engine.chunk import rust_type_name
 
 
 def type_name(datatype: pa.DataType) -> str:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from ...engine.chunk import Chunk, ComponentColumn, parse_entity_path
-from ...engine.chunk.column_descriptors import is_property
+from ...engine.chunk import Chunk, ComponentColumn, is_property, parse_entity_path
 from ...engine.errors import SourceMissingError, UsageError
 from ...engine.stream import LazyChunkStream
 from .metadata import INFO, DatasetInfo, EpisodeInfo, is_dataset, read_metadata

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...engine.chunk import Chunk, ChunkData, Timeline, TimelineKind, tuid
+from ...engine.chunk import Chunk, ChunkData, Timeline, TimelineKind, mint
 from ...engine.errors import LensError
 from ...lenses import DeriveLens, LensOutput, LensSet
 from .options import McapOptions
@@ -62,7 +62,7 @@ class Mapping:
             yield from self._made(part, list(self._lenses.outputs(part)))
         if bad:
             self._count(count, error)
-            yield Chunk.from_data(replace(chunk.data.take(np.concatenate(bad)), chunk_id=tuid.mint()))
+            yield Chunk.from_data(replace(chunk.data.take(np.concatenate(bad)), chunk_id=mint()))
 
     def _parted(self, data: ChunkData, error: LensError) -> tuple[list[Rows], list[Rows]]:
         """The messages (int64, ascending) that the lenses work on, and those that they fail on, with ``error`` for all.

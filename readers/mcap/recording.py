@@ -95,7 +95,7 @@ class McapRecording(RecordingFile):
 
     def report(self) -> FileReport:
         """Channels, counts, times and compression, by the summary where there is one."""
-        from ...engine.chunk.header import TimelineKind
+        from ...engine.chunk import TimelineKind
         from ..inspection import FileReport, StoreReport, TimelineReport
         from .source import McapSource
 

@@ -12,8 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...engine.chunk import Chunk, ChunkData, Component, ComponentDescriptor, Timeline
-from ...engine.chunk.building import time_order
+from ...engine.chunk import Chunk, ChunkData, Component, ComponentDescriptor, Timeline, time_order
 from ...engine.errors import ReadError, ReadWarning
 from ...engine.limits import MIB
 from .expressions import one_each

@@ -11,9 +11,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from ...engine.chunk import ComponentDescriptor, parse_entity_path
-from ...engine.chunk.entity_path import split_parts
-from ...engine.chunk.sorbet import rust_type_name
+from ...engine.chunk import ComponentDescriptor, parse_entity_path, rust_type_name, split_parts
 from ...engine.errors import ReadError, ReadWarning
 from .expressions import Expression, Names, Raw, Struct, Vector, becomes_numbers
 from .options import IndexColumn, ParquetOptions

@@ -7,6 +7,7 @@ from source_tree import REPOSITORY, modules, own_imports
 
 # Packages that are used by their faces alone. Grows until it is all of them.
 FACES = (
+    "engine.chunk",
     "engine.cli",
     "engine.ingest",
     "engine.inputs",
@@ -15,6 +16,7 @@ FACES = (
     "engine.pipelines",
     "engine.recordings",
     "engine.reports",
+    "engine.rrd",
     "engine.spark",
     "engine.store",
     "engine.stream",

@@ -34,7 +34,7 @@ MAY_CHANGE = {
     "engine.objects.bucket": {"_forked", "_open"},  # connections, one for each state of the environment
     "engine.objects.credentials": {"_clients"},
     "engine.objects.remote_file": {"_threads"},
-    "engine.rrd.open_files": {"_held", "_lock", "_open"},
+    "engine.rrd.positional": {"_held", "_lock", "_open"},
     "engine.spark.session": {"_own", "_reading"},  # the one session of a process
     "engine.task_context": {"_thread"},  # the context that the stage enters
     "lenses.selector.jq_program": {"_running"},

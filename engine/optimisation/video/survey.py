@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...chunk import Chunk, ChunkData, TimelineKind
-from ...chunk.data import ticks
+from ...chunk import Chunk, ChunkData, TimelineKind, ticks
 from .codecs import IsKeyframe
 
 SAMPLE = "VideoStream:sample"

@@ -15,7 +15,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from ...chunk.text_width import clusters, width_of
+from ...chunk import clusters, width_of
 from ..explain import decodes
 from ..plan import BranchNode, MergeNode, Node, OperatorNode, SourceNode, SplitNode, nodes_of, upstreams_of
 

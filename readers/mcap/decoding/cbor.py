@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ....engine.chunk.descriptor import ComponentDescriptor
+from ....engine.chunk import ComponentDescriptor
 from ....engine.limits import MAX_NESTING
 from .decoded import Decoded, check_batch, decoded_of
 from .json_messages import Parser, build_column, messages_of

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from ....engine.chunk.descriptor import ComponentDescriptor
+from ....engine.chunk import ComponentDescriptor
 
 _LARGEST_BATCH: Final = (1 << 31) - 1
 

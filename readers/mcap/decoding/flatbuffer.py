@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ....engine.chunk.descriptor import ComponentDescriptor
+from ....engine.chunk import ComponentDescriptor
 from ....engine.limits import MAX_CELLS, MAX_NESTING, MAX_SCHEMA_BYTES, MAX_SCHEMA_FIELDS, MIB
 from .decoded import Decoded, SchemaError, check_batch, decoded_of
 from .flatbuffer_columns import FlatColumns, OverBudgetError, Rows

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from ....engine.chunk.descriptor import ComponentDescriptor
+from ....engine.chunk import ComponentDescriptor
 from ....engine.limits import MAX_CELLS, MAX_ELEMENTS
 from .decoded import Decoded, check_batch, decoded_of
 from .json_schema import parse_json_schema

@@ -12,7 +12,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from ....engine.chunk.descriptor import ComponentDescriptor
+from ....engine.chunk import ComponentDescriptor
 from ....engine.limits import MAX_RECURSIVE_MESSAGE
 from .decoded import Decoded, check_batch, decoded_of
 from .gather import offsets_of

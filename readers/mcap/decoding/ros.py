@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ....engine.chunk.descriptor import ComponentDescriptor
+from ....engine.chunk import ComponentDescriptor
 from ....engine.limits import FREE_EXPANSION, MAX_COMPRESSION_RATIO
 from .cdr_batch import ColumnarReader, Faults, Messages, Piece
 from .cdr_plain import COLUMNAR, ENCODINGS, CdrError, plain_reader, read_plain, read_plain_ros1

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ....engine.chunk import Chunk, ComponentDescriptor
-from ....engine.chunk.entity_path import join_parts
+from ....engine.chunk import Chunk, ComponentDescriptor, join_parts
 from ....engine.errors import ReadWarning
 from ....engine.limits import MAX_MESH
 from ..file_level import BLOB, described, static_chunk

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentDescriptor, TimeColumn
-from chunkmill.engine.chunk.column_descriptors import (
+from chunkmill.engine.chunk.columns import (
     ComponentColumnDescriptor,
     ComponentColumnSelector,
     IndexColumnDescriptor,

@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ChunkData, Component, ComponentColumn, ComponentDescriptor, TimeColumn
-from chunkmill.engine.chunk.arrow_value_text import cell_writer, type_text
+from chunkmill.engine.chunk.arrow_text import cell_writer, type_text
 from chunkmill.engine.chunk.data import Timeline
 from chunkmill.engine.chunk.header import TimelineKind
-from chunkmill.engine.chunk.table_format import wrap
-from chunkmill.engine.chunk.text_width import clusters, width_of
+from chunkmill.engine.chunk.table_format import clusters, width_of, wrap
 from chunkmill.engine.chunk.tuid import following
 
 TEXT = ComponentDescriptor("TextDocument:text", "rerun.archetypes.TextDocument", "rerun.components.Text")

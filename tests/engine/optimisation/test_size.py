@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
-from chunkmill.engine.optimisation.size import RowSizes, column_size, data_bytes
+from chunkmill.engine.optimisation.extent import RowSizes, column_size, data_bytes
 
 FLOATS = pa.list_(pa.float64())
 POSITIONS = pa.list_(pa.list_(pa.field("item", pa.float32(), nullable=False), 3))

@@ -6,10 +6,9 @@ import pyarrow as pa
 import pytest
 from chunk_making import FLOATS, content, lengths, made
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor, tuid
-from chunkmill.engine.optimisation.merging import merge_chunks
+from chunkmill.engine.optimisation.merging import merge_chunks, split_columns, split_rows
 from chunkmill.engine.optimisation.passes import columns_apart, optimised
 from chunkmill.engine.optimisation.profile import OptimizationProfile, Settings
-from chunkmill.engine.optimisation.splitting import split_columns, split_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

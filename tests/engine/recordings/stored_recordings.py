@@ -16,7 +16,7 @@ from chunkmill.engine.recordings import Arrived, Commit, RecordingEntry, Source,
 from chunkmill.engine.recordings.folder import RecordingsFolder
 from chunkmill.engine.recordings.versions import RecordingsVersion
 from chunkmill.engine.rrd import StoreEntry
-from chunkmill.engine.rrd.message_writer import MessageWriter
+from chunkmill.engine.rrd.writer import MessageWriter
 from chunkmill.engine.store import RecordingStore
 from chunkmill.engine.stream import LazyChunkStream
 

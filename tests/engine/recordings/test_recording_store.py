@@ -14,7 +14,7 @@ from chunkmill.engine.execution.folders import LocalFolder
 from chunkmill.engine.recordings.compaction import compact_store
 from chunkmill.engine.recordings.folder import RecordingsFolder
 from chunkmill.engine.recordings.versions import FORMAT, RecordingsVersion
-from chunkmill.engine.rrd.digest import digest_of
+from chunkmill.engine.rrd.payloads import digest_of
 from chunkmill.engine.store import RecordingStore
 from stored_recordings import MadeRecordings, contents
 

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.rrd import Compression, RrdFile, RrdWriter, encode_batch
-from chunkmill.engine.rrd.arrow_ipc import stream_pieces
-from chunkmill.engine.rrd.chunk_encoding import Encoded, encode_chunk
+from chunkmill.engine.rrd.arrow_ipc import Encoded, encode_chunk, stream_pieces
 from chunkmill.engine.rrd.compression import GAIN, LEAST, compress_pieces
 from hypothesis import given, settings
 from hypothesis import strategies as st

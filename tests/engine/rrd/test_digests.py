@@ -14,8 +14,8 @@ from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.cli.command import commands
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.rrd import MessageWriter, RrdFile, StoreEntry
-from chunkmill.engine.rrd.digest import VerifiedPayload, digests_from_bytes, digests_to_bytes, message_digest
 from chunkmill.engine.rrd.file import WholeFile, verify_file
+from chunkmill.engine.rrd.payloads import VerifiedPayload, digests_from_bytes, digests_to_bytes, message_digest
 from chunkmill.readers import RrdReader
 from click.testing import CliRunner
 from rrd_bytes import STORE, frames, image, rrd_bytes, scalars, static, undigested, with_footer, write_rrd

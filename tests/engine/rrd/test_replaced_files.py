@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SourceMissingError
-from chunkmill.engine.rrd import RrdFile, open_files
-from chunkmill.engine.rrd.digest import message_digest
+from chunkmill.engine.rrd import RrdFile, positional
 from chunkmill.engine.rrd.framing import STREAM_FOOTER_SIZE, parse_stream_footer, stream_footer
+from chunkmill.engine.rrd.payloads import message_digest
 from chunkmill.engine.rrd.positional import GROWING, PositionalFile
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import RrdReader
@@ -133,7 +133,7 @@ def test_other_processes_tell_it(
 
 
 def test_files_beyond_those_that_stay_open(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_files, "_MOST_HELD", 0)
+    monkeypatch.setattr(positional, "_MOST_HELD", 0)
     chunks, store = listed(source), RrdReader(source).store()
     assert values(store) == [FIRST] * 3
     by_rename(source, edited(source, tmp_path / "b"))

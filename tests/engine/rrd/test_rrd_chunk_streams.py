@@ -8,14 +8,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentDescriptor, TimeColumn, sorbet, tuid
+from chunkmill.engine.chunk import (
+    Chunk,
+    ComponentColumn,
+    ComponentDescriptor,
+    TimeColumn,
+    data_from_batch,
+    data_to_batch,
+    tuid,
+)
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.rrd import Compression, RrdFile, encode_batch, encoded_payload, keeping_open, open_files
-from chunkmill.engine.rrd.arrow_ipc import decode_batch, decompress
-from chunkmill.engine.rrd.arrow_message import message_head, message_tail
-from chunkmill.engine.rrd.chunk_encoding import Encoded, encode_chunk
-from chunkmill.engine.rrd.encoded_payload import decode_chunk
-from chunkmill.engine.rrd.messages import ENCODING_ARROW_IPC, ArrowMsg, tuid_message
+from chunkmill.engine.rrd import Compression, RrdFile, arrow_ipc, encode_batch, keeping_open, positional
+from chunkmill.engine.rrd.arrow_ipc import Encoded, decode_batch, decode_chunk, encode_chunk
+from chunkmill.engine.rrd.compression import decompress
+from chunkmill.engine.rrd.messages import ENCODING_ARROW_IPC, ArrowMsg, message_head, message_tail, tuid_message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rrd_bytes import STORE, image, scalars, static, write_rrd
@@ -78,7 +84,7 @@ def test_encoding_by_shape_gives_the_same_bytes(name: str) -> None:
 def test_an_entity_that_is_named_after_its_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     chunk_id = tuid.mint()
     monkeypatch.setattr(tuid, "mint", lambda rows=0: chunk_id)
-    named = made([[1], [2], [3]], "/" + tuid.to_text(chunk_id, "chunk_"))
+    named = made([[1], [2], [3]], "/" + tuid.tuid_text(chunk_id, "chunk_"))
     monkeypatch.undo()
     for chunk in named, Chunk.from_data(named.data.with_new_id()), named:
         assert payload(encode_chunk(chunk.data)) == bytes(encode_batch(chunk.to_record_batch())[0])
@@ -91,9 +97,9 @@ def test_decoding_by_shape_gives_the_same_chunk(name: str) -> None:
     for _ in range(3):
         stream = stream_of(Chunk.from_data(CHUNKS[name].data.with_new_id()))
         found = decode_chunk(stream, **WHERE)
-        expected = sorbet.from_record_batch(decode_batch(stream, **WHERE))
+        expected = data_from_batch(decode_batch(stream, **WHERE))
         assert found == expected
-        assert sorbet.to_record_batch(found).equals(sorbet.to_record_batch(expected), check_metadata=True)
+        assert data_to_batch(found).equals(data_to_batch(expected), check_metadata=True)
 
 
 def test_a_known_schema_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +108,7 @@ def test_a_known_schema_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> No
 
     streams = [stream_of(Chunk.from_data(scalars("/known").data.with_new_id())) for _ in range(2)]
     first = decode_chunk(streams[0], **WHERE)
-    monkeypatch.setattr(encoded_payload, "decode_batch", explode)
+    monkeypatch.setattr(arrow_ipc, "decode_batch", explode)
     second = decode_chunk(streams[1], **WHERE)
     assert first.chunk_id != second.chunk_id
     assert first.components == second.components
@@ -112,7 +118,7 @@ def outcome(stream: bytes, *, by_shape: bool) -> object:
     try:
         if by_shape:
             return decode_chunk(stream, **WHERE)
-        return sorbet.from_record_batch(decode_batch(stream, **WHERE))
+        return data_from_batch(decode_batch(stream, **WHERE))
     except (ReadError, ValueError) as error:
         return type(error), str(error)
 
@@ -155,9 +161,9 @@ def test_a_file_stays_open_from_chunk_to_chunk(tmp_path: Path, monkeypatch: pyte
     chunks = [scalars(start=i) for i in range(5)] + [image()] + [scalars(start=i) for i in range(5)]
     path = write_rrd(tmp_path / "a.rrd", chunks)
     opened: list[str] = []
-    begin = open_files.KeptFile.__init__
+    begin = positional.KeptFile.__init__
     monkeypatch.setattr(
-        open_files.KeptFile, "__init__", lambda self, p, *more: (opened.append(p), begin(self, p, *more))[1]
+        positional.KeptFile, "__init__", lambda self, p, *more: (opened.append(p), begin(self, p, *more))[1]
     )
     before = len(list(Path("/proc/self/fd").iterdir()))
     with keeping_open():

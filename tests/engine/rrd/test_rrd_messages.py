@@ -7,7 +7,7 @@ from importlib import resources
 
 import pytest
 from chunkmill.engine.rrd import messages
-from chunkmill.engine.rrd.compile_messages import COMPILED, HERE, compile_messages
+from compile_messages import COMPILED, HERE, compile_messages
 from google.protobuf import descriptor_pb2, descriptor_pool
 
 _FIELD = re.compile(r"^\s*(optional |repeated )?([\w.]+) (\w+) = (\d+);", re.MULTILINE)

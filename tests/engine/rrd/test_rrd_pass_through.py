@@ -18,11 +18,12 @@ from chunkmill.engine.rrd import (
     RrdWriter,
     StoreEntry,
     arrow_ipc,
+    compression,
     copying,
-    encoded_payload,
+    payloads,
 )
-from chunkmill.engine.rrd.digest import message_digest
 from chunkmill.engine.rrd.messages import ArrowMsg
+from chunkmill.engine.rrd.payloads import message_digest
 from chunkmill.engine.rrd.positional import PositionalFile
 from rrd_bytes import STORE, content, image, rrd_bytes, scalars, static, without_footer, write_rrd
 
@@ -43,9 +44,9 @@ def no_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(FramedPayload, "load", explode)
     monkeypatch.setattr(EncodedPayload, "load", explode)
-    monkeypatch.setattr(encoded_payload, "decompress", explode)
-    monkeypatch.setattr(encoded_payload, "decode_batch", explode)
-    monkeypatch.setattr(arrow_ipc.lz4.block, "compress", lambda data, store_size: bytes(16))
+    monkeypatch.setattr(payloads, "decompress", explode)
+    monkeypatch.setattr(arrow_ipc, "decode_batch", explode)
+    monkeypatch.setattr(compression.lz4.block, "compress", lambda data, store_size: bytes(16))
 
 
 def messages(path: Path) -> list[object]:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.rrd import arrow_message
-from chunkmill.engine.rrd.arrow_message import LocatedMessage, locate
-from chunkmill.engine.rrd.messages import ArrowMsg
+from chunkmill.engine.rrd import messages
+from chunkmill.engine.rrd.messages import ArrowMsg, LocatedMessage, locate
 from chunkmill.engine.rrd.positional import PositionalFile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -72,14 +71,14 @@ def test_damage_is_found_as_by_the_parser(tmp_path: Path, at: int, value: int, k
     data[at] = value
     (tmp_path / "m").write_bytes(data[:keep] or b"\x00")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrow_message, "_taken_apart", lambda *_: None)
+        patch.setattr(messages, "_taken_apart", lambda *_: None)
         expected = outcome(tmp_path / "m", whole=True)
     assert outcome(tmp_path / "m", whole=True) == expected
 
 
 def test_the_usual_order_is_not_parsed_as_a_whole(tmp_path: Path) -> None:
     data = b"".join(FIELDS[name] for name in USUAL)
-    found = arrow_message._taken_apart(data, "m", 100)
+    found = messages._taken_apart(data, "m", 100)
     assert isinstance(found, LocatedMessage)
     assert (found.payload_offset, found.payload_size) == (100 + data.index(bytes(range(250))), 1000)
     assert not found.message.payload

@@ -1,4 +1,4 @@
-"""Compile the two schema files into ``messages.binpb``: ``python -m chunkmill.engine.rrd.compile_messages``.
+"""Compile the two schema files into ``messages.binpb``: ``python tests/engine/rrd/compile_messages.py``.
 
 Needs ``grpcio-tools`` (only for this; the package itself reads the compiled set with any ``protobuf`` release).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parents[3] / "engine" / "rrd"
 COMPILED = HERE / "messages.binpb"
 
 

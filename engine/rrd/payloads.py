@@ -1,124 +1,28 @@
-"""Payloads that still lie, compressed, where they were found, and chunks out of their Arrow IPC streams.
+"""Payloads that still lie, compressed, where they were found, and the digests by which they are verified.
 
-A schema that came before is not read again: streams of one shape begin with the same bytes but for the digits of the
-chunk id, and reading them, and finding out what the columns are, takes longer than the batch behind.
+Digests are XXH3-128: of a file of a store over all its bytes, of a chunk over those of its message that follow the
+store it names, so that a chunk which goes into another recording as it is takes its digest along, and nothing need be
+read for it. They stand in chunk rows, and in the footers of RRD files in a field that other readers skip.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Final, Self
 
+import numpy as np
 import pyarrow as pa
+import xxhash
 
-from ..chunk import sorbet, tuid
-from ..chunk.data import ChunkData
+from ..chunk import ChunkData
 from ..errors import ReadError
-from ..task_context import lasting
 from . import messages
-from .arrow_ipc import (
-    ARROW_ERRORS,
-    Compression,
-    check_compression,
-    check_message,
-    check_sizes,
-    decode_batch,
-    decompress,
-    has_dictionary,
-)
-from .arrow_message import LocatedMessage, locate
-from .open_files import HeldFile, open_briefly, open_positional
-from .positional import PositionalFile
-
-_CONTINUED: Final = b"\xff\xff\xff\xff"
-_PREFIX: Final = b"chunk_"
-_ID_SIZE: Final = len(_PREFIX) + 32
-_LARGEST_SCHEMA: Final = 1 << 16
-_MOST_SHAPES: Final = 1024
-
-_Key = tuple[int, bytes]
-"""Where the id is in a schema message, and the message without it."""
-
-
-@dataclass(slots=True)
-class _Shape:
-    """A schema, and where its columns go.
-
-    ``told`` is the head of a batch without compression: another one like it need not be checked again.
-    """
-
-    schema: pa.Schema
-    layout: sorbet.BatchLayout
-    told: bytes = b""
-
-
-class _Shapes(dict[_Key, _Shape]):
-    """The schemas that a thread has seen."""
-
-
-def decode_chunk(stream: bytes | memoryview, *, path: str, offset: int | None, what: str) -> ChunkData:
-    """The chunk in an Arrow IPC stream; every buffer and offset in it is checked, as :func:`decode_batch` does.
-
-    Raises :class:`ReadError` for bytes that are no such stream, ``ValueError`` for a batch that is no chunk.
-    """
-    head = _head_of(stream)
-    key = _key_of(head)
-    shape = lasting(_Shapes).get(key) if key is not None else None
-    if key is not None and shape is not None:
-        found = _decoded(stream, head, key[0], shape)
-        if found is not None:
-            return found
-    batch = decode_batch(stream, path=path, offset=offset, what=what)
-    data, layout = sorbet.taken_apart(batch)
-    if key is not None and shape is None and layout is not None:
-        _keep(head, key, batch.schema, layout, data)
-    return data
-
-
-def _head_of(stream: bytes | memoryview) -> bytes:
-    """The schema message that opens a stream; empty where the stream does not begin in the usual way."""
-    if stream[:4] != _CONTINUED:
-        return b""
-    stop = 8 + int.from_bytes(stream[4:8], "little")
-    return b"" if stop > min(len(stream), _LARGEST_SCHEMA) else bytes(stream[:stop])
-
-
-def _key_of(head: bytes) -> _Key | None:
-    """None where there is no schema, or no id in it."""
-    at = head.find(_PREFIX, 8)
-    return None if at < 0 or at + _ID_SIZE > len(head) else (at, head[:at] + head[at + _ID_SIZE :])
-
-
-def _decoded(stream: bytes | memoryview, head: bytes, at: int, shape: _Shape) -> ChunkData | None:
-    """The chunk; None where something is unusual, or wrong: then it is read with all care."""
-    start = len(head)
-    told = bytes(stream[start : start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")])
-    try:
-        chunk_id = bytes.fromhex(head[at + len(_PREFIX) : at + _ID_SIZE].decode("ascii"))
-        message = pa.ipc.read_message(pa.py_buffer(stream).slice(start))
-        if len(chunk_id) != 16 or message.type != "record batch":
-            return None
-        if told != shape.told and not check_message(message):
-            shape.told = told
-        batch = pa.ipc.read_record_batch(message, shape.schema)
-        batch.validate(full=True)
-    except ARROW_ERRORS:
-        return None
-    return shape.layout.chunk(batch, chunk_id)
-
-
-def _keep(head: bytes, key: _Key, schema: pa.Schema, layout: sorbet.BatchLayout, data: ChunkData) -> None:
-    """Remember a schema, if its id is what was left out of the key, and nothing more is to be done with its columns."""
-    at, _ = key
-    digits = head[at + len(_PREFIX) : at + _ID_SIZE]
-    is_plain = not any(has_dictionary(t) or isinstance(t, pa.BaseExtensionType) for t in schema.types)
-    is_id = digits == tuid.to_text(data.chunk_id, "").encode() and head.count(digits) == 1
-    if is_plain and is_id:
-        shapes = lasting(_Shapes)
-        if len(shapes) >= _MOST_SHAPES:
-            shapes.clear()
-        shapes[key] = _Shape(schema, layout)
-
+from .arrow_ipc import decode_batch, decode_chunk
+from .chunk_table import ChunkEntry
+from .compression import Compression, check_compression, check_sizes, decompress
+from .messages import LocatedMessage, StoreEntry, locate, message_head, message_tail, store_field
+from .positional import HeldFile, PositionalFile, open_briefly, open_positional
 
 _WHAT = "the payload of a chunk"
 _CHANGED = "The file was changed after it was opened, or its footer is wrong."
@@ -275,3 +179,127 @@ def _schema_id(batch: pa.RecordBatch) -> str | None:
 
 RrdPayload = EncodedPayload | FramedPayload
 """What the writer copies instead of encoding anew."""
+
+
+DIGEST_SIZE: Final = 16
+_STORE_TAG: Final = 0x0A
+_NONE: Final = bytes(DIGEST_SIZE)
+
+
+def digest_of(data: bytes | memoryview) -> bytes:
+    """The 16 bytes of XXH3-128.
+
+    >>> digest_of(b"").hex()
+    '99aa06d3014798d86001c324468d497f'
+    """
+    return xxhash.xxh3_128_digest(data)
+
+
+def check_digest(data: bytes, digest: str) -> None:
+    """Raise ``ValueError`` where ``data`` has another digest than ``digest``, which is hexadecimal."""
+    if digest_of(data).hex() != digest:
+        raise ValueError("it is not what was written: its digest differs")
+
+
+def message_digest(message: bytes | memoryview) -> bytes:
+    r"""The digest of an ``ArrowMsg``: of what follows its first field, the store.
+
+    >>> one, other = b"\n\x03one", b"\n\x05other"
+    >>> message_digest(one + b"chunk") == message_digest(other + b"chunk") == digest_of(b"chunk")
+    True
+    """
+    return digest_of(memoryview(message)[_store_size(message) :])
+
+
+def _store_size(message: bytes | memoryview) -> int:
+    """The size of the field that a message begins with, if that is a store; else 0."""
+    size = shift = at = 0
+    if not message or message[0] != _STORE_TAG:
+        return 0
+    for byte in message[1:6]:
+        at += 1
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    return 1 + at + size
+
+
+@lru_cache(maxsize=64)
+def _field_of(store: StoreEntry) -> bytes:
+    return store_field(store.to_message())
+
+
+def digests_to_bytes(digests: pa.Array) -> bytes:
+    """Digests of chunks, null where there is none, as a footer has them: nothing where no chunk has one."""
+    if digests.null_count == len(digests):
+        return b""
+    filled = digests.fill_null(_NONE)
+    start = DIGEST_SIZE * filled.offset
+    return bytes(memoryview(filled.buffers()[1])[start : start + DIGEST_SIZE * len(filled)])
+
+
+def digests_from_bytes(data: bytes, count: int) -> pa.Array:
+    """The inverse of :func:`digests_to_bytes`, of so many chunks. Raises ``ValueError``."""
+    if not data:
+        return pa.nulls(count, pa.binary(DIGEST_SIZE))
+    if len(data) != DIGEST_SIZE * count:
+        raise ValueError(f"its digests of {count} chunks have {len(data)} bytes instead of {DIGEST_SIZE * count}")
+    there = np.frombuffer(data, np.uint64).reshape(-1, 2).any(axis=1)
+    validity = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(DIGEST_SIZE), count, [validity, pa.py_buffer(data)])
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedPayload(FramedPayload):
+    """A payload whose message must have ``digest``, unless that is empty; else reading it raises ``ReadError``.
+
+    It must name ``store`` too, where that is known. Of a message that was written here it is known how many bytes it
+    expands to.
+    """
+
+    digest: bytes = b""
+    uncompressed_size: int | None = None
+    store: StoreEntry | None = None
+
+    @classmethod
+    def of(cls, path: str, entry: ChunkEntry, **known: Any) -> Self:
+        """Return the payload of a chunk that lies in the file ``path`` as ``entry`` says; fields ``known`` besides."""
+        return cls(path, entry.offset, entry.size, entry.header.chunk_id, entry.digest or b"", **known)
+
+    def located(self, file: PositionalFile) -> EncodedPayload:
+        """The compressed bytes in memory, verified: what is written is what was checked."""
+        found = self._locate(file)
+        encoded = self._checked(found, file)
+        return replace(encoded, digest=self.digest) if self.digest and _is_as_written(found, encoded) else encoded
+
+    def _locate(self, file: PositionalFile, *, whole: bool = False) -> LocatedMessage:
+        data = b""
+        if self.digest:
+            data = file.read(self.offset, self.size, what="a chunk")
+            names_store = self.store is None or data.startswith(_field_of(self.store))
+            if not names_store or message_digest(data) != self.digest:
+                raise damaged_chunk(self.path, self.offset)
+        return locate(file, self.offset, self.size, whole=whole, data=data)
+
+
+def _is_as_written(found: LocatedMessage, encoded: EncodedPayload) -> bool:
+    """Whether what lies around the payload of a message that was read whole is what a writer would put there."""
+    whole = found.payload.obj if isinstance(found.payload, memoryview) else None
+    if not isinstance(whole, bytes) or found.chunk_id is None:
+        return False
+    tail = message_tail(found.chunk_id, found.message.is_static)
+    head = message_head(b"", encoded.compression, encoded.uncompressed_size, encoded.size)
+    size = len(head) + encoded.size + len(tail)
+    start = _store_size(whole)
+    return len(whole) == start + size and whole.startswith(head, start) and whole.endswith(tail)
+
+
+def damaged_chunk(path: str, offset: int) -> ReadError:
+    """The error for a message that has another digest than it should."""
+    return ReadError(
+        "a chunk is not what was written: its digest differs",
+        path=path,
+        offset=offset,
+        hint="The file was damaged on disk or in transit; restore it from a copy.",
+    )
