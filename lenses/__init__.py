@@ -1,10 +1,9 @@
 """Lenses: columns made of other columns, by selectors."""
 
-from .lens import DeriveLens, Lens, MutateLens
-from .lens_outputs import TIMELINE_TYPES, OutputMode
+from .compiled import LensOutput
+from .lens import TIMELINE_TYPES, DeriveLens, Lens, MutateLens, OutputMode
 from .lens_set import ContentPredicate, LensSet, OnError, Quarantine, apply_lenses, apply_selector
 from .selector import UNITS, Selector, unit_factor
-from .work import LensOutput
 
 __all__ = [
     "ContentPredicate",

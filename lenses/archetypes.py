@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from ..engine.chunk import ComponentDescriptor
-from .selector.selector import datatype_of
+from .selector import datatype_of
 
 
 def component(archetype: str, field: str, kind: str) -> ComponentDescriptor:

@@ -1,4 +1,4 @@
-"""Images as rows of pixels: what encodings say about them, as Rerun's image formats, and where their rows lie.
+"""Images: what encodings say of them, as Rerun's formats, where their rows lie, and the cameras that took them.
 
 Source: the encodings of ROS (``sensor_msgs/image_encodings.hpp``), which Foxglove's ``RawImage`` takes over; the codes
 are those of Rerun's ``PixelFormat``, ``ColorModel`` and ``ChannelDatatype``.
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .blobs import Bytes, blob_array, bytes_of
+from .arrays import Bytes, blob_array, bytes_of, fixed_lists
 
 FORMAT: Final = pa.struct(
     [
@@ -185,3 +185,27 @@ def _offsets(sizes: Ints) -> Ints:
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return offsets
+
+
+_IMAGE_PLANE: Final = "_image_plane"
+"""The suffix that makes the name of a camera's frame that of the frame of its images."""
+
+MATRIX: Final = 9
+"""The numbers of a camera's matrix."""
+
+
+def image_plane(frames: pa.Array) -> pa.Array:
+    """The frames of images, by the frames (string) of their cameras; a camera without one has none for its images.
+
+    >>> image_plane(pa.array(["camera", ""])).to_pylist()
+    ['camera_image_plane', '']
+    """
+    planes = pc.binary_join_element_wise(frames, _IMAGE_PLANE, "")
+    return pc.if_else(pc.equal(frames, ""), frames, planes)
+
+
+def projections_of(numbers: npt.NDArray[Any]) -> pa.FixedSizeListArray:
+    """Matrices of cameras as Rerun's projections, float32 by column, from their numbers row by row."""
+    with np.errstate(over="ignore"):
+        by_column = numbers.astype(np.float32).reshape(-1, 3, 3).swapaxes(1, 2)
+    return fixed_lists(pa.array(by_column.reshape(-1)), MATRIX)

@@ -1,19 +1,134 @@
-"""The two kinds of lens."""
+"""The two kinds of lens, and their outputs: component columns and timelines, each with its selector."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 
-from ..engine.chunk import ComponentDescriptor, DescriptorLike, descriptor_of
+from ..engine.chunk import ComponentDescriptor, DescriptorLike, TimelineKind, descriptor_of
 from ..engine.errors import check_argument
-from . import archetypes, vectors
-from .lens_outputs import ComponentOutput, ConstantOutput, SpreadOutput, TimeOutput
-from .selector import Selector, pipeline_of
-from .selector.syntax import Cast, Pipeline, pipeline_text
+from . import archetypes, arrays
+from .selector import Pipeline, Selector, pipeline_of, pipeline_text, scalars, vector
+
+OutputMode = Literal["drop_unmatched", "forward_unmatched", "forward_all"]
+"""Keep only what lenses make; also the columns that no lens reads; or all original columns."""
+
+
+def checked_mode(text: str) -> OutputMode:
+    """The mode called ``text``. Raises ``ValueError`` with the modes there are."""
+    check_argument("output_mode", text, str)
+    if text not in get_args(OutputMode):
+        raise ValueError(
+            f"Unknown output_mode '{text}', expected 'forward_all', 'forward_unmatched', or 'drop_unmatched'"
+        )
+    return cast("OutputMode", text)
+
+
+TIMELINE_TYPES = MappingProxyType(
+    {
+        "sequence": TimelineKind.SEQUENCE,
+        "duration_ns": TimelineKind.DURATION,
+        "timestamp_ns": TimelineKind.TIMESTAMP,
+        "duration": TimelineKind.DURATION,
+        "timestamp": TimelineKind.TIMESTAMP,
+    }
+)
+"""The words for the kinds of timeline, whose times are always in ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentOutput:
+    """A component column and the selector that gives its values.
+
+    ``required``: giving nothing is an error. ``nullable``: whether instances may be null, by the column's type.
+    """
+
+    descriptor: ComponentDescriptor
+    pipeline: Pipeline
+    required: bool = False
+    nullable: bool = True
+
+    def describe(self) -> str:
+        """``component = selector``."""
+        return f"{self.descriptor} = {pipeline_text(self.pipeline)}"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOutput:
+    """A timeline and the selector that gives its times, int64."""
+
+    name: str
+    kind: TimelineKind
+    pipeline: Pipeline
+
+    @classmethod
+    def of(cls, name: str, timeline_type: str, selector: Selector | str) -> TimeOutput:
+        """Checked. Raises ``ValueError`` for a type that is none."""
+        check_argument("timeline_name", name, str)
+        check_argument("timeline_type", timeline_type, str)
+        if timeline_type not in TIMELINE_TYPES:
+            raise ValueError(
+                f"Unknown timeline type '{timeline_type}', expected 'sequence', 'duration_ns', or 'timestamp_ns' "
+                "('duration' and 'timestamp' mean the same)"
+            )
+        return cls(name, TIMELINE_TYPES[timeline_type], pipeline_of(selector))
+
+    def describe(self) -> str:
+        """``timeline name = selector``."""
+        return f"timeline {self.name} = {pipeline_text(self.pipeline)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadOutput:
+    """Components named by the data: one for each field of the structs that the selector gives."""
+
+    prefix: str
+    archetype: str | None
+    pipeline: Pipeline
+
+    def descriptor(self, field: str) -> ComponentDescriptor:
+        """The component that a field becomes."""
+        return ComponentDescriptor(f"{self.prefix}{field}", self.archetype)
+
+    def describe(self) -> str:
+        """``prefix* = selector``."""
+        return f"{self.prefix}* = {pipeline_text(self.pipeline)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantOutput:
+    """A constant for all rows: one row of a static chunk beside those that the lens makes."""
+
+    descriptor: ComponentDescriptor
+    instances: pa.Array
+
+    @classmethod
+    def of(cls, descriptor: ComponentDescriptor, instances: pa.Array | Iterable[Any]) -> ConstantOutput:
+        """The instances as an array; without a type of their own, of the type that Arrow infers."""
+        return cls(descriptor, instances if isinstance(instances, pa.Array) else pa.array(list(instances)))
+
+    @property
+    def column(self) -> pa.ListArray:
+        """The one row."""
+        return pa.ListArray.from_arrays(pa.array([0, len(self.instances)], pa.int32()), self.instances)
+
+    def describe(self) -> str:
+        """``component = (values)``."""
+        return f"{self.descriptor} = {tuple(self.instances.to_pylist())}"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ConstantOutput)
+            and self.descriptor == other.descriptor
+            and self.instances.equals(other.instances)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.descriptor, str(self.instances.type), len(self.instances)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +203,7 @@ class DeriveLens:
         """
         descriptor, pipeline = descriptor_of(component), pipeline_of(selector)
         if cast_to is not None:
-            pipeline = pipeline.then_node(Cast(archetypes.cast_type(descriptor, cast_to)))
+            pipeline = Selector.of(pipeline).cast(archetypes.cast_type(descriptor, cast_to)).pipeline
         return replace(self, outputs=(*self.outputs, ComponentOutput(descriptor, pipeline, required, nullable)))
 
     def to_packed_component(
@@ -104,7 +219,7 @@ class DeriveLens:
         """
         if not fields:
             raise ValueError("to_packed_component requires at least one field")
-        packed = f"pack({', '.join(f'{vectors.field_query(f)}!' for f in fields)})"
+        packed = f"pack({', '.join(f'{_field_query(f)}!' for f in fields)})"
         return self.to_component(component, packed, cast_to=cast_to)
 
     def to_timeline(self, timeline_name: str, timeline_type: str, selector: Selector | str) -> DeriveLens:
@@ -128,8 +243,8 @@ class DeriveLens:
         ``names`` name the series, in a static chunk beside each derived one. ``unit`` is the data's unit or a factor;
         values come out in ``to_unit``, or the SI unit.
         """
-        paths = tuple(vectors.field_query(s) if isinstance(s, str) else s for s in selectors)
-        lens = self.to_component(archetypes.SCALARS, Selector.of(vectors.scalars(paths, unit, to_unit)))
+        paths = tuple(_field_query(s) if isinstance(s, str) else s for s in selectors)
+        lens = self.to_component(archetypes.SCALARS, scalars(paths, unit, to_unit))
         if names is None:
             return lens
         earlier = [c for c in lens.constants if c.descriptor == archetypes.SERIES_NAMES]
@@ -162,11 +277,11 @@ class DeriveLens:
 
         A null coordinate makes the translation null. Units as in :meth:`to_scalars`.
         """
-        return self.to_component(archetypes.TRANSLATION, Selector.of(vectors.translation(selectors, unit, to_unit)))
+        return self.to_component(archetypes.TRANSLATION, vector("to_translation3d", selectors, "xyz", unit, to_unit))
 
     def to_rotation_quat(self, *selectors: Selector | str) -> DeriveLens:
         """``Transform3D:quaternion`` from four selectors (x, y, z, w), or from one (these fields, or lists of four)."""
-        return self.to_component(archetypes.QUATERNION, Selector.of(vectors.quaternion(selectors)))
+        return self.to_component(archetypes.QUATERNION, vector("to_rotation_quat", selectors, "xyzw", None, None))
 
     def to_translation(self, x: str, y: str, z: str) -> DeriveLens:
         """``Transform3D:translation`` from the fields of these names; one that is missing is an error.
@@ -188,11 +303,11 @@ class DeriveLens:
 
     def to_rotation_axis_angle(self, axis_x: str, axis_y: str, axis_z: str, angle: str) -> DeriveLens:
         """``Transform3D:rotation_axis_angle`` from the fields of these names; the angle in radians."""
-        packed = Selector.pack(*map(vectors.field_query, (axis_x, axis_y, axis_z, angle)))
-        return self.to_component(archetypes.AXIS_ANGLE, packed.pipe(vectors.axis_angles), required=True)
+        packed = Selector.pack(*map(_field_query, (axis_x, axis_y, axis_z, angle)))
+        return self.to_component(archetypes.AXIS_ANGLE, packed.pipe(_axis_angles), required=True)
 
     def _to_vector(self, component: ComponentDescriptor, *fields: str) -> DeriveLens:
-        return self.to_component(component, Selector.pack(*map(vectors.field_query, fields)), required=True)
+        return self.to_component(component, Selector.pack(*map(_field_query, fields)), required=True)
 
     def to_transform3d(
         self,
@@ -249,3 +364,23 @@ Lens = DeriveLens | MutateLens
 
 def _several(selectors: Selector | str | Iterable[Selector | str]) -> tuple[Selector | str, ...]:
     return (selectors,) if isinstance(selectors, (str, Selector)) else tuple(selectors)
+
+
+def _field_query(path: str) -> str:
+    """The query of a field that is named without its dot, ``pose.x``; a query stays as it is.
+
+    >>> _field_query("pose.x"), _field_query(".pose.x"), _field_query('"text" | .')
+    ('.pose.x', '.pose.x', '"text" | .')
+    """
+    check_argument("field", path, str)
+    return f".{path}" if path[:1].isalpha() and not path.startswith(("map(", "pack(")) else path
+
+
+def _axis_angles(rotations: pa.FixedSizeListArray) -> pa.StructArray:
+    """Rotations about an axis, from lists of four float32: the axis and the angle in radians. A null one stays null."""
+    numbers = rotations.fill_null([0.0] * 4) if rotations.null_count else rotations
+    flat = numbers.flatten().to_numpy().reshape(-1, 4)
+    axis = arrays.fixed_lists(pa.array(flat[:, :3].reshape(-1)), 3)
+    mask = rotations.is_null() if rotations.null_count else None
+    fields = [pa.field("axis", axis.type, nullable=False), pa.field("angle", pa.float32(), nullable=False)]
+    return pa.StructArray.from_arrays([axis, pa.array(flat[:, 3])], fields=fields, mask=mask)

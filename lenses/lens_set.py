@@ -9,15 +9,10 @@ from typing import Any, Literal, Protocol, cast, get_args
 
 from ..engine.chunk import Chunk, Component, DescriptorLike, Fate, Outline, descriptor_of, is_property
 from ..engine.errors import LensError, SelectorError
-from .compiled import CompiledLenses, as_lenses, check_lenses, compile_lenses
-from .derived_chunk import constant_output, derived_output
-from .lens import Lens
-from .lens_outputs import OutputMode, checked_mode
-from .own_chunk import Assignment, assign, own_output, with_new_row_ids
-from .selector import Selector, pipeline_of
-from .selector.evaluation import execute_per_row
-from .selector.syntax import pipeline_text
-from .work import ChunkWork, LensOutput, joined
+from .compiled import ChunkWork, CompiledLenses, LensOutput, as_lenses, check_lenses, compile_lenses, joined
+from .lens import Lens, OutputMode, checked_mode
+from .outputs import Assignment, assign, constant_output, derived_output, own_output, with_new_row_ids
+from .selector import Selector, execute_per_row, pipeline_of, pipeline_text
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..engine.limits import MAX_POINT_FIELD_OVERLAP
-from .blobs import Bytes, bytes_of
-from .selector import lists
+from . import arrays
+from .arrays import Bytes, bytes_of
 
 ROS_TYPES: Final[Mapping[int, str]] = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
 """The codes of ``sensor_msgs/PointField``, as numpy types."""
@@ -76,7 +76,7 @@ class FieldTable:
         A layout cannot be read where a type code is unknown, a field does not end within the point, or more fields lie
         one over the other than any sensor writes (:data:`~chunkmill.engine.limits.MAX_POINT_FIELD_OVERLAP`).
         """
-        counts = np.diff(lists.offsets_of(self.fields)).astype(np.int64)
+        counts = np.diff(arrays.offsets_of(self.fields)).astype(np.int64)
         if self.fields.null_count:
             counts *= self.fields.is_valid().to_numpy(zero_copy_only=False)
         alike = [
@@ -93,7 +93,7 @@ class FieldTable:
         parts = [self.steps[clouds][:, None].astype(np.int64)]
         if self.big_endian is not None:
             parts.append(self.big_endian[clouds][:, None].astype(np.int64))
-        places = (lists.offsets_of(self.fields)[clouds].astype(np.int64)[:, None] + np.arange(count)).reshape(-1)
+        places = (arrays.offsets_of(self.fields)[clouds].astype(np.int64)[:, None] + np.arange(count)).reshape(-1)
         elements = self.fields.values.take(pa.array(places))
         names = elements.field("name").dictionary_encode().indices
         for numbers in (names, elements.field("offset"), elements.field(self.code)):
@@ -168,15 +168,14 @@ class PackedPoints:
                 out[_ranges(starts[group.clouds], group.sizes)] = part
         flat = pa.array(out.reshape(-1))
         if len(names) > 1:
-            item = pa.list_(pa.field("item", flat.type, nullable=False), len(names))
-            flat = pa.Array.from_buffers(item, len(out), [None], children=[flat])
-        return lists.list_array(flat, starts, valid)
+            flat = arrays.fixed_lists(flat, len(names))
+        return arrays.list_array(flat, starts, valid)
 
 
 class _Group:
     """Clouds of one layout, and their points."""
 
-    def __init__(self, layout: Layout, clouds: Ints, content: Bytes, offsets: lists.Offsets) -> None:
+    def __init__(self, layout: Layout, clouds: Ints, content: Bytes, offsets: arrays.Offsets) -> None:
         self.layout = layout
         self.clouds = clouds
         self._content = content

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Final
 
 from .. import archetypes as to
-from ..blobs import blobs
+from ..arrays import blobs
 from ..lens import DeriveLens
 from ..selector import Selector
-from . import sensors, values
+from . import values
 
 _PACKAGES: Final = ("foxglove.", "foxglove::", "foxglove_msgs/msg/", "foxglove_msgs::msg::", "foxglove_msgs/")
 
@@ -92,14 +92,14 @@ def _raw_image(messages: str) -> DeriveLens:
     image = Selector(".")
     return (
         _of_camera(messages)
-        .where(image.pipe(sensors.is_known_image), otherwise="its encoding has no image format")
-        .to_component(to.IMAGE_FORMAT, image.pipe(sensors.raw_image_formats))
-        .to_component(to.IMAGE_BUFFER, image.pipe(sensors.image_buffers))
+        .where(image.pipe(values.is_known_image), otherwise="its encoding has no image format")
+        .to_component(to.IMAGE_FORMAT, image.pipe(values.raw_image_formats))
+        .to_component(to.IMAGE_BUFFER, image.pipe(values.image_buffers))
     )
 
 
 def _point_cloud(messages: str) -> DeriveLens:
-    cloud = Selector(".").pipe(sensors.cloud_points)
+    cloud = Selector(".").pipe(values.cloud_points)
     return (
         _poses(_in_frame(messages), ".pose!", required=False)
         .where(cloud.pipe(Selector(".readable")), otherwise="its points have no x, y and z that can be read")
@@ -109,7 +109,7 @@ def _point_cloud(messages: str) -> DeriveLens:
 
 
 def _voxel_grid(messages: str) -> DeriveLens:
-    grid = Selector(".").pipe(sensors.grid_voxels)
+    grid = Selector(".").pipe(values.grid_voxels)
     place, turn = Selector(".pose!.position"), Selector(".pose!.orientation")
     return (
         _in_frame(messages)

@@ -1,16 +1,268 @@
-"""The message types that have a meaning, and the lenses that say it."""
+"""The ROS messages that have a meaning, all but those of ``sensor_msgs``, and the lenses that say it, by type.
+
+Source: https://github.com/ros2/common_interfaces, https://github.com/ros2/rcl_interfaces and
+https://github.com/ros2/geometry2. Each function takes the component that the decoded messages are in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .. import archetypes as to
+from .. import arrays
+from ..arrays import Bytes, blobs, bytes_of
 from ..compiled import as_lenses
+from ..image_layout import FORMAT, U8, L
 from ..lens import DeriveLens
-from . import messages, sensors
+from ..selector import Selector
+from . import sensors
+from .sensors import FRAME_ID, at_stamp, own_component
+
+LEVELS: Final = {
+    10: ("DEBUG", 0x808080FF),
+    20: ("INFO", 0x0080FFFF),
+    30: ("WARN", 0xFFA500FF),
+    40: ("ERROR", 0xFF0000FF),
+    50: ("CRITICAL", 0x8B0000FF),
+}
+"""The levels of ``rcl_interfaces/Log``, by Rerun's words and colours (RGBA); 50 is FATAL there."""
+
+_ROS_1: Final = {1: 10, 2: 20, 4: 30, 8: 40, 16: 50}
+
+
+@cache
+def _codes() -> pa.Array:
+    return pa.array(list(LEVELS), pa.int64())
+
+
+@cache
+def _words() -> pa.Array:
+    return pa.array([word for word, _ in LEVELS.values()])
+
+
+@cache
+def _colours() -> pa.Array:
+    return pa.array([colour for _, colour in LEVELS.values()], pa.uint32())
+
+
+_OTHER: Final = ("UNKNOWN", 0x808080FF)
+
+
+def _levels_of_ros_1(codes: pa.Array) -> pa.Array:
+    """The levels of ``rosgraph_msgs/Log`` as those of ROS 2; null for others."""
+    places = pc.index_in(codes.cast(pa.int64()), pa.array(list(_ROS_1), pa.int64()))
+    return pa.array(list(_ROS_1.values()), pa.int64()).take(places)
+
+
+def _levels(codes: pa.Array) -> pa.Array:
+    """The words for levels; ``UNKNOWN`` for others."""
+    return pc.fill_null(_words().take(pc.index_in(codes.cast(pa.int64()), _codes())), _OTHER[0])
+
+
+def _log_colours(codes: pa.Array) -> pa.Array:
+    """The colours (uint32, RGBA) of levels; grey for others."""
+    return pc.fill_null(
+        _colours().take(pc.index_in(codes.cast(pa.int64()), _codes())), pa.scalar(_OTHER[1], pa.uint32())
+    )
+
+
+def _lines(logs: pa.StructArray) -> pa.Array:
+    """``[name] message``.
+
+    >>> _lines(pa.array([{"name": "planner", "msg": "ready"}])).to_pylist()
+    ['[planner] ready']
+    """
+    return pc.binary_join_element_wise("[", logs.field("name"), "] ", logs.field("msg"), "")
+
+
+RVIZ_MAP: Final = 10
+"""Rerun's code of the colour map that RViz gives to maps."""
+
+_MOST_VOXELS: Final = 16
+_MARKED: Final = 0xFF0000FF
+_FREE: Final = 0x00FF00FF
+
+
+def _has_all_cells(grids: pa.StructArray) -> pa.Array:
+    """Tell, for each grid, whether it has one byte for each of ``info.width`` times ``info.height`` cells."""
+    widths, heights = _sizes(grids)
+    return pa.array(np.diff(arrays.offsets_of(blobs(grids.field("data")))) == widths * heights)
+
+
+def _cells(grids: pa.StructArray) -> pa.ListArray:
+    """The cells as lists of uint8, upper row first (ROS has the lower one first); unknown ones (-1) are 255.
+
+    All grids have to be whole.
+    """
+    widths, heights = _sizes(grids)
+    content, offsets = bytes_of(blobs(grids.field("data")))
+    flipped: Bytes = np.empty(int(offsets[-1] - offsets[0]), np.uint8)
+    shapes = np.stack([heights, widths])
+    borders = [0, *(np.flatnonzero((shapes[:, 1:] != shapes[:, :-1]).any(axis=0)) + 1).tolist(), len(grids)]
+    for begin, end in pairwise(borders):
+        source = content[offsets[begin] : offsets[end]].reshape(end - begin, *shapes[:, begin].tolist())
+        target = flipped[offsets[begin] - offsets[0] : offsets[end] - offsets[0]]
+        target.reshape(source.shape)[:] = source[:, ::-1]
+    return arrays.list_array(pa.array(flipped), offsets - offsets[0], None)
+
+
+def _grid_formats(infos: pa.StructArray) -> pa.StructArray:
+    """The format of the cells of grids, by their ``info``: bytes of one channel."""
+    count = len(infos)
+    codes = [pa.nulls(count, pa.uint8()), *(pa.repeat(pa.scalar(code, pa.uint8()), count) for code in (L, U8))]
+    sizes = [infos.field(name).cast(pa.uint32()) for name in ("width", "height")]
+    return pa.StructArray.from_arrays([*sizes, *codes], fields=list(FORMAT))
+
+
+def _colour_maps(grids: pa.Array) -> pa.Array:
+    """RViz's colour map for each."""
+    return pa.repeat(pa.scalar(RVIZ_MAP, pa.uint8()), len(grids))
+
+
+def _has_all_columns(grids: pa.StructArray) -> pa.Array:
+    """Tell, for each grid, whether it has one number for each of ``size_x`` times ``size_y`` columns of voxels."""
+    across, along, _ = _voxel_sizes(grids)
+    return pa.array(np.diff(arrays.offsets_of(grids.field("data"))) == across * along)
+
+
+def _known_voxels(grids: pa.StructArray) -> pa.StructArray:
+    """Structs with the voxels of each grid of which something is known.
+
+    ``indices`` are x, y and z of each, int32; ``colors`` and ``values`` tell marked ones (red, 1) from free ones
+    (green, 0). A column has two bits for each of at most 16 voxels, z and 16 above it: none is free, one is unknown,
+    both are marked. All grids have to be whole.
+    """
+    data = grids.field("data")
+    offsets = arrays.offsets_of(data)
+    numbers = data.values.to_numpy(zero_copy_only=False).astype(np.uint32)
+    indices, marked, counts = [np.empty((0, 3), np.int32)], [np.empty(0, bool)], [0]
+    for across, along, up, begin, end in zip(*_voxel_sizes(grids), offsets[:-1], offsets[1:], strict=True):
+        columns = numbers[begin:end].reshape(int(along), int(across))[..., None]
+        heights = np.arange(min(int(up), _MOST_VOXELS), dtype=np.uint32)
+        bits = (columns >> heights & 1) + (columns >> (heights + _MOST_VOXELS) & 1)
+        y, x, z = np.nonzero(bits != 1)
+        indices.append(np.stack([x, y, z], axis=1).astype(np.int32))
+        marked.append(bits[y, x, z] == 2)
+        counts.append(len(x))
+    starts, both = np.cumsum(counts), np.concatenate(marked)
+    flat = arrays.fixed_lists(pa.array(np.concatenate(indices).reshape(-1)), 3)
+    columns = [flat, pa.array(np.where(both, _MARKED, _FREE).astype(np.uint32)), pa.array(both.astype(np.float32))]
+    return pa.StructArray.from_arrays(
+        [arrays.list_array(column, starts, None) for column in columns], ["indices", "colors", "values"]
+    )
+
+
+def _half_opaque(grids: pa.Array) -> pa.Array:
+    """An opacity of one half for each."""
+    return pa.repeat(pa.scalar(0.5, pa.float32()), len(grids))
+
+
+def _voxel_sizes(grids: pa.StructArray) -> list[np.ndarray]:
+    return [pc.cast(grids.field(f"size_{axis}"), pa.int64()).to_numpy(zero_copy_only=False) for axis in "xyz"]
+
+
+def _sizes(grids: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
+    info = grids.field("info")
+    widths, heights = (pc.cast(info.field(n), pa.int64()).to_numpy(zero_copy_only=False) for n in ("width", "height"))
+    return widths, heights
+
+
+def _transforms(message: str, *, static: bool) -> DeriveLens:
+    """``tf2_msgs/TFMessage``: one row a transform, at the time of each; without times on ``/tf_static``."""
+    each = ".transforms[]"
+    lens = (
+        DeriveLens(message, scatter=True, keep_empty=False, static=static)
+        .to_component(to.PARENT_FRAME, f"{each}.header.frame_id")
+        .to_component(to.CHILD_FRAME, f"{each}.child_frame_id")
+        .to_transform3d(f"{each}.transform.translation", f"{each}.transform.rotation")
+    )
+    return at_stamp(lens, f"{each}.header.stamp")
+
+
+def _pose_stamped(message: str) -> DeriveLens:
+    """``geometry_msgs/PoseStamped``: the pose of what is logged at the entity."""
+    place, turn = ".pose.position", ".pose.orientation"
+    return (
+        at_stamp(DeriveLens(message))
+        .to_component(to.COORDINATE_FRAME, FRAME_ID)
+        .to_component(to.POSE_TRANSLATIONS, Selector.pack(*(f"{place}.{axis}" for axis in "xyz")))
+        .to_component(to.POSE_QUATERNIONS, Selector.pack(*(f"{turn}.{axis}" for axis in "xyzw")))
+    )
+
+
+def _occupancy_grid(message: str) -> DeriveLens:
+    """``nav_msgs/OccupancyGrid``: a map whose cells are pixels, in the colours that RViz shows them in."""
+    place, turn = ".info.origin.position", ".info.origin.orientation"
+    grid = Selector(".")
+    return (
+        at_stamp(DeriveLens(message))
+        .where(grid.pipe(_has_all_cells), otherwise="it does not have a cell for each of its width times its height")
+        .to_component(to.COORDINATE_FRAME, FRAME_ID)
+        .to_component(to.GRID_DATA, grid.pipe(_cells))
+        .to_component(to.GRID_FORMAT, Selector(".info").pipe(_grid_formats))
+        .to_component(to.GRID_CELL_SIZE, Selector(".info.resolution").cast("float32"))
+        .to_component(to.GRID_TRANSLATION, Selector.pack(*(f"{place}.{axis}" for axis in "xyz")))
+        .to_component(to.GRID_QUATERNION, Selector.pack(*(f"{turn}.{axis}" for axis in "xyzw")))
+        .to_component(to.GRID_COLORMAP, grid.pipe(_colour_maps))
+    )
+
+
+def _voxel_grid(message: str) -> DeriveLens:
+    """``nav2_msgs/VoxelGrid``: the cells that are known, marked ones red and of value 1, free ones green and of 0."""
+    grid = Selector(".")
+    known = grid.pipe(_known_voxels)
+    return (
+        at_stamp(DeriveLens(message))
+        .where(grid.pipe(_has_all_columns), otherwise="it does not have size_x times size_y columns")
+        .to_component(to.COORDINATE_FRAME, FRAME_ID)
+        .to_component(to.VOXEL_INDICES, known.pipe(Selector(".indices[]")))
+        .to_component(to.VOXEL_SIZE, Selector.pack(*(f".resolutions.{axis}" for axis in "xyz")))
+        .to_component(to.VOXEL_COLORS, known.pipe(Selector(".colors[]")))
+        .to_component(to.VOXEL_VALUES, known.pipe(Selector(".values[]")))
+        .to_component(to.VOXEL_OPACITY, grid.pipe(_half_opaque))
+        .to_component(to.VOXEL_TRANSLATION, Selector.pack(*(f".origin.{axis}" for axis in "xyz")))
+    )
+
+
+def _text(message: str) -> DeriveLens:
+    """``std_msgs/String``."""
+    return DeriveLens(message).to_component(to.TEXT_DOCUMENT, ".data")
+
+
+def _numbers(message: str) -> DeriveLens:
+    """``std_msgs/Float64MultiArray``: a series for each number, whatever the layout."""
+    return DeriveLens(message).to_scalars(".data[]")
+
+
+def _log(message: str) -> DeriveLens:
+    """``rcl_interfaces/Log``: a line of a log; where in the code it comes from beside it."""
+    return _line(at_stamp(DeriveLens(message), ".stamp"), Selector(".level"))
+
+
+def _log_of_ros_1(message: str) -> DeriveLens:
+    """``rosgraph_msgs/Log``, likewise."""
+    return _line(at_stamp(DeriveLens(message)), Selector(".level").pipe(_levels_of_ros_1))
+
+
+def _line(log: DeriveLens, level: Selector) -> DeriveLens:
+    lens = (
+        log.to_component(to.LOG_TEXT, Selector(".").pipe(_lines))
+        .to_component(to.LOG_LEVEL, level.pipe(_levels))
+        .to_component(to.LOG_COLOR, level.pipe(_log_colours))
+    )
+    for field in ("file", "function", "line"):
+        lens = lens.to_component(own_component("rcl_interfaces.msg.Log", field, prefix=False), f".{field}")
+    return lens
+
 
 _Declaration = Callable[[str], DeriveLens | tuple[DeriveLens, ...]]
 
@@ -51,15 +303,15 @@ DECLARATIONS: Final[Mapping[str, _Declaration]] = MappingProxyType(
         "sensor_msgs/CompressedImage": sensors.compressed_image,
         "sensor_msgs/CameraInfo": sensors.camera_info,
         "sensor_msgs/PointCloud2": sensors.point_cloud,
-        "std_msgs/String": messages.text,
-        "std_msgs/Float64MultiArray": messages.numbers,
-        "std_msgs/Float64Array": messages.numbers,
-        "geometry_msgs/PoseStamped": messages.pose_stamped,
-        "nav_msgs/OccupancyGrid": messages.occupancy_grid,
-        "nav2_msgs/VoxelGrid": messages.voxel_grid,
-        "costmap_2d/VoxelGrid": messages.voxel_grid,
-        "rcl_interfaces/Log": messages.log,
-        "rosgraph_msgs/Log": messages.log_of_ros_1,
+        "std_msgs/String": _text,
+        "std_msgs/Float64MultiArray": _numbers,
+        "std_msgs/Float64Array": _numbers,
+        "geometry_msgs/PoseStamped": _pose_stamped,
+        "nav_msgs/OccupancyGrid": _occupancy_grid,
+        "nav2_msgs/VoxelGrid": _voxel_grid,
+        "costmap_2d/VoxelGrid": _voxel_grid,
+        "rcl_interfaces/Log": _log,
+        "rosgraph_msgs/Log": _log_of_ros_1,
     }
 )
 """By type, named as in ROS 1 (``sensor_msgs/Imu``), which ROS 2 calls ``sensor_msgs/msg/Imu``."""
@@ -95,7 +347,7 @@ def _made(schema_name: str, name: str, static: bool) -> tuple[DeriveLens, ...]:
     """The lenses, which do not change, made once for all parts of a recording that a process reads."""
     message = f"{schema_name.replace('::', '.').replace('/', '.')}:message"
     if name in TRANSFORMS:
-        found = as_lenses(messages.transforms(message, static=static))
+        found = as_lenses(_transforms(message, static=static))
     else:
         found = as_lenses(DECLARATIONS[name](message))
     return tuple(replace(lens, strict=True) for lens in found if isinstance(lens, DeriveLens))

@@ -1,4 +1,4 @@
-"""``sensor_msgs``: one lens, or a few, a message type.
+"""``sensor_msgs``, one lens or a few for a message type; and the beginning of most ROS messages, a time and a frame.
 
 Source: https://github.com/ros2/common_interfaces/tree/rolling/sensor_msgs. Each function takes the component that the
 decoded messages are in, ``sensor_msgs.msg.Imu:message``.
@@ -13,16 +13,45 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...engine.chunk import ComponentDescriptor
 from ...engine.errors import SelectorError
 from ...engine.limits import MAX_POINT_FIELDS
 from .. import archetypes as to
-from ..blobs import blobs
-from ..image_layout import encoding_codes, image_formats, is_depth
+from .. import arrays
+from ..arrays import blobs, type_name
+from ..image_layout import MATRIX, encoding_codes, image_formats, image_plane, is_depth, projections_of
 from ..lens import DeriveLens
 from ..packed_points import ROS_TYPES, Alike, FieldTable, PackedPoints
-from ..selector import Selector, lists
-from ..selector.type_names import type_name
-from .stamped import FRAME_ID, at_stamp, image_plane, own_component
+from ..selector import Selector
+
+STAMP_TIMELINE: Final = "ros2_timestamp"
+"""The timeline of the times in messages' headers."""
+
+FRAME_ID: Final = ".header.frame_id"
+
+
+def at_stamp(lens: DeriveLens, stamp: str = ".header.stamp") -> DeriveLens:
+    """The lens with the timeline ``ros2_timestamp``, from a stamp of seconds and nanoseconds, as int64 ns.
+
+    >>> at_stamp(DeriveLens("sensor_msgs.msg.Imu:message")).timelines[0].name
+    'ros2_timestamp'
+    """
+    return lens.to_timeline(STAMP_TIMELINE, "timestamp_ns", Selector(stamp).nanoseconds())
+
+
+def own_component(
+    message_type: str, field: str, kind: str | None = None, *, prefix: bool = True
+) -> ComponentDescriptor:
+    """The component of a field that has no place in an archetype; ``kind`` is the component type, of Rerun's, if any.
+
+    >>> str(own_component("sensor_msgs.msg.Imu", "orientation"))
+    'sensor_msgs.msg.Imu:orientation'
+    >>> str(own_component("sensor_msgs.msg.NavSatFix", "altitude", prefix=False))
+    'altitude'
+    """
+    name = f"{message_type}:{field}" if prefix else field
+    return ComponentDescriptor(name, message_type, None if kind is None else f"rerun.components.{kind}")
+
 
 _POSITION: Final = ("x", "y", "z")
 _TABLE: Final = {"name": pa.string(), "offset": pa.uint32(), "datatype": pa.uint8(), "count": pa.uint32()}
@@ -277,7 +306,7 @@ def _intrinsics(cameras: pa.StructArray) -> pa.ListArray | None:
 
 def _has_nine(cameras: pa.StructArray) -> pa.Array | None:
     k = _intrinsics(cameras)
-    return None if k is None else pa.array(np.diff(lists.offsets_of(k)) == 9)
+    return None if k is None else pa.array(np.diff(arrays.offsets_of(k)) == MATRIX)
 
 
 def _by_column(cameras: pa.StructArray) -> pa.Array | None:
@@ -285,6 +314,4 @@ def _by_column(cameras: pa.StructArray) -> pa.Array | None:
     k = _intrinsics(cameras)
     if k is None:
         return None
-    matrices = k.flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, 3, 3).swapaxes(1, 2)
-    kind = pa.list_(pa.field("item", pa.float32(), nullable=False), 9)
-    return pa.Array.from_buffers(kind, len(k), [None], children=[pa.array(matrices.reshape(-1))])
+    return projections_of(k.flatten().to_numpy(zero_copy_only=False))

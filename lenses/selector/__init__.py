@@ -1,5 +1,23 @@
 """The selector language: queries, their evaluation on Arrow arrays, jq programs."""
 
-from .selector import UNITS, Selector, pipeline_of, unit_factor
+from .conversion import cast, nanoseconds
+from .evaluation import SelectorResults, SelectorTable, execute_per_row
+from .selector import UNITS, Selector, datatype_of, pipeline_of, scalars, unit_factor, vector
+from .syntax import Pipeline, pipeline_text
 
-__all__ = ["Selector", "UNITS", "pipeline_of", "unit_factor"]
+__all__ = [
+    "Pipeline",
+    "Selector",
+    "SelectorResults",
+    "SelectorTable",
+    "UNITS",
+    "cast",
+    "datatype_of",
+    "execute_per_row",
+    "nanoseconds",
+    "pipeline_of",
+    "pipeline_text",
+    "scalars",
+    "unit_factor",
+    "vector",
+]

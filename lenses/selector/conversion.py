@@ -1,17 +1,20 @@
-"""Values turned into other values: casts, factors, stamps, vectors. All on whole arrays."""
+"""Values turned into other values: elements, casts, factors, stamps, vectors. All on whole arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...engine.errors import SelectorError
-from . import lists
+from .. import arrays
+from ..arrays import type_name
 from .syntax import Packed, pipeline_text
-from .type_names import type_name
 
 _SECONDS = ("sec", "secs", "seconds")
 _FRACTIONS = ("nanosec", "nanosecs", "nsec", "nsecs", "nanos", "nanoseconds")
@@ -20,6 +23,48 @@ _FRACTIONS = ("nanosec", "nanosecs", "nsec", "nsecs", "nanos", "nanoseconds")
 @cache
 def _billion() -> pa.Scalar:
     return pa.scalar(1_000_000_000, pa.int64())
+
+
+def element(values: pa.Array, position: int) -> pa.Array:
+    """The element of each list at ``position``, from the end where that is negative; null where there is none."""
+    kind = values.type
+    if pa.types.is_fixed_size_list(kind):
+        return _slot(values, position)
+    if not pa.types.is_list(kind):
+        raise unexpected(f"cannot access `[{position}]` on", kind)
+    offsets = arrays.offsets_of(values)
+    starts, ends = offsets[:-1], offsets[1:]
+    if not -(2**31) <= position < 2**31:
+        return pa.nulls(len(values), kind.value_type)
+    small = abs(position) + int(offsets[-1]) < 2**31
+    step = np.int32(position) if small else np.int64(position)
+    places = (starts if position >= 0 else ends) + step
+    there = places < ends if position >= 0 else places >= starts
+    return arrays.taken(values.values, places, arrays.both(there, arrays.validity_of(values)))
+
+
+def _slot(values: pa.FixedSizeListArray, position: int) -> pa.Array:
+    size = values.type.list_size
+    if not -size <= position < size:
+        return pa.nulls(len(values), values.type.value_type)
+    places = (np.arange(len(values), dtype=np.int64) + values.offset) * size + position % size
+    return arrays.taken(values.values, places, arrays.validity_of(values))
+
+
+def call(name: str, arguments: tuple[str, ...], values: pa.Array) -> pa.Array:
+    """The outputs of a function that is built in, of which there is one: ``string_prefix``."""
+    if name != "string_prefix":
+        raise SelectorError(f"Unknown function: `{name}`")
+    if len(arguments) != 1:
+        raise SelectorError(f"Wrong arguments for function: `{name}`")
+    if not pa.types.is_string(values.type):
+        raise SelectorError(f"Type mismatch in {name} input: expected StringArray, got {type_name(values.type)}")
+    return pc.binary_join_element_wise(arguments[0], values, "")
+
+
+def unexpected(what: str, kind: pa.DataType) -> SelectorError:
+    """The error for values of a type that a stage does not take."""
+    return SelectorError(f"Invalid argument error: {what} unexpected type {type_name(kind)}")
 
 
 def cast(values: pa.Array, datatype: pa.DataType) -> pa.Array:
@@ -38,7 +83,7 @@ def cast(values: pa.Array, datatype: pa.DataType) -> pa.Array:
         )
         if not datatype.value_field.nullable and flat.null_count:
             flat = _present_where(values, flat, kind.list_size)
-        return pa.Array.from_buffers(datatype, len(values), [lists.bitmap_of(values)], children=[flat])
+        return pa.Array.from_buffers(datatype, len(values), [arrays.bitmap_of(values)], children=[flat])
     return pc.cast(values, datatype)
 
 
@@ -58,11 +103,12 @@ def scaled(values: pa.Array, factor: float) -> pa.Array:
         product = pc.multiply(pc.cast(values, pa.float64(), safe=False), pa.scalar(factor, pa.float64()))
         return pc.cast(product, kind, safe=False) if pa.types.is_floating(kind) else product
     if pa.types.is_fixed_size_list(kind):
-        flat = lists.flattened(values)
-        return _fixed(scaled(flat, factor), kind.list_size, lists.bitmap_of(values), kind.value_field.nullable)
+        flat = arrays.flattened(values)
+        bitmap, nullable = arrays.bitmap_of(values), kind.value_field.nullable
+        return arrays.fixed_lists(scaled(flat, factor), kind.list_size, bitmap, nullable=nullable)
     if pa.types.is_list(kind):
-        flat, offsets = lists.grouped(values, hidden=True)
-        return lists.list_array(scaled(flat, factor), offsets, lists.bitmap_of(values))
+        flat, offsets = arrays.grouped(values, hidden=True)
+        return arrays.list_array(scaled(flat, factor), offsets, arrays.bitmap_of(values))
     raise SelectorError(f"Invalid argument error: cannot scale values of type {type_name(kind)}")
 
 
@@ -109,25 +155,32 @@ def _is_small(values: pa.Array) -> bool:
 
 def pack(node: Packed, parts: list[pa.Array]) -> pa.FixedSizeListArray:
     """Vectors of the numbers in ``parts``, one of each."""
-    size, count = len(parts), len(parts[0])
+    size = len(parts)
     if node.datatype is None:
         return _packed_as_they_are(node, parts)
-    columns = [_numbers(p) for p in parts]
-    numbers = np.empty((count, size), dtype=node.datatype.to_pandas_dtype())
-    missing = np.zeros((count, size), dtype=bool)
+    numbers, missing = beside([_numbers(p) for p in parts], node.datatype.to_pandas_dtype(), node.factor)
+    if missing is None:
+        return arrays.fixed_lists(pa.array(numbers.reshape(-1)), size, nullable=not node.whole)
+    if not node.whole:
+        return arrays.fixed_lists(pa.array(numbers.reshape(-1), mask=missing.reshape(-1)), size, nullable=True)
+    valid = np.packbits(~missing.any(axis=1), bitorder="little")
+    return arrays.fixed_lists(pa.array(numbers.reshape(-1)), size, pa.py_buffer(valid))
+
+
+def beside(
+    columns: Sequence[pa.Array], kind: type[np.floating[Any]], factor: float = 1.0
+) -> tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.bool_] | None]:
+    """Columns of numbers side by side, times ``factor``, a row each; and which are null, or None where none is."""
+    numbers = np.empty((len(columns[0]), len(columns)), kind)
+    missing = np.zeros(numbers.shape, bool)
     for i, column in enumerate(columns):
         if column.null_count:
             missing[:, i] = ~column.is_valid().to_numpy(zero_copy_only=False)
             column = pc.fill_null(column, 0)
         values = column.to_numpy(zero_copy_only=False)
         with np.errstate(over="ignore"):  # what float32 cannot hold is infinite
-            numbers[:, i] = values if node.factor == 1.0 else values * node.factor
-    if not missing.any():
-        return _fixed(pa.array(numbers.reshape(-1)), size, None, not node.whole)
-    if not node.whole:
-        return _fixed(pa.array(numbers.reshape(-1), mask=missing.reshape(-1)), size, None, True)
-    valid = np.packbits(~missing.any(axis=1), bitorder="little")
-    return _fixed(pa.array(numbers.reshape(-1)), size, pa.py_buffer(valid), False)
+            numbers[:, i] = values if factor == 1.0 else values * factor
+    return numbers, missing if missing.any() else None
 
 
 def _packed_as_they_are(node: Packed, parts: list[pa.Array]) -> pa.FixedSizeListArray:
@@ -147,7 +200,7 @@ def _packed_as_they_are(node: Packed, parts: list[pa.Array]) -> pa.FixedSizeList
         if part.null_count:
             valid &= part.is_valid().to_numpy(zero_copy_only=False)
     bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return _fixed(flat, size, bitmap, True)
+    return arrays.fixed_lists(flat, size, bitmap, nullable=True)
 
 
 def vectors(node: Packed, values: pa.Array) -> pa.FixedSizeListArray:
@@ -156,9 +209,9 @@ def vectors(node: Packed, values: pa.Array) -> pa.FixedSizeListArray:
     if pa.types.is_fixed_size_list(kind):
         fits = kind.list_size == size
     elif pa.types.is_list(kind):
-        offsets = lists.offsets_of(values)
+        offsets = arrays.offsets_of(values)
         wrong = offsets[1:] - offsets[:-1] != size
-        valid = lists.validity_of(values)
+        valid = arrays.validity_of(values)
         fits = not (wrong if valid is None else wrong & valid).any()
     else:
         raise SelectorError(f"Invalid argument error: no {size} numbers in type {type_name(kind)}")
@@ -182,8 +235,3 @@ def _present(values: pa.Array, size: int) -> pa.Array:
     if pa.types.is_fixed_size_list(values.type) or values.null_count == 0:
         return values
     return pc.cast(values, pa.list_(values.type.value_type, size))
-
-
-def _fixed(values: pa.Array, size: int, bitmap: pa.Buffer | None, nullable: bool) -> pa.FixedSizeListArray:
-    kind = pa.list_(pa.field("item", values.type, nullable=nullable), size)
-    return pa.Array.from_buffers(kind, len(values) // size, [bitmap], children=[values])

@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...engine.errors import SelectorError
-from . import conversion, jq_program, lists
-from .lists import Offsets, Validity
+from .. import arrays
+from ..arrays import Offsets, Validity, type_name
+from . import conversion, jq_program
+from .conversion import unexpected
 from .syntax import (
     Call,
     Cast,
@@ -38,7 +40,6 @@ from .syntax import (
     holds_code,
     pipeline_text,
 )
-from .type_names import type_name
 
 
 class Groups(NamedTuple):
@@ -54,10 +55,10 @@ class Groups(NamedTuple):
     def of(self, before: Groups) -> Groups:
         """These groups, made of ``before.values``, as groups of what ``before`` was made of."""
         if before.offsets is None:
-            return Groups(self.values, self.offsets, lists.both(before.valid, self.valid))
+            return Groups(self.values, self.offsets, arrays.both(before.valid, self.valid))
         offsets = before.offsets if self.offsets is None else self.offsets[before.offsets]
-        valid = None if self.valid is None else lists.any_in_group(self.valid, before.offsets)
-        return Groups(self.values, offsets, lists.both(before.valid, valid))
+        valid = None if self.valid is None else arrays.any_in_group(self.valid, before.offsets)
+        return Groups(self.values, offsets, arrays.both(before.valid, valid))
 
 
 class Rows:
@@ -67,7 +68,7 @@ class Rows:
 
     def __init__(self, source: pa.ListArray, *, whole: bool) -> None:
         """Only the elements that the visible lists span, unless ``whole``: user callables see all that are stored."""
-        offsets: Offsets = lists.offsets_of(source)
+        offsets: Offsets = arrays.offsets_of(source)
         elements = source.values
         if not whole and (offsets[0] != 0 or offsets[-1] != len(elements)):
             start, end = int(offsets[0]), int(offsets[-1])
@@ -81,12 +82,8 @@ class Rows:
     def one_each(self) -> bool:
         """Whether each row has one element: then groups of elements are groups of rows."""
         if self._one_each is None:
-            self._one_each = len(self.elements) == len(self.source) and lists.is_one_each(self.offsets)
+            self._one_each = len(self.elements) == len(self.source) and arrays.is_one_each(self.offsets)
         return self._one_each
-
-    def start(self) -> Groups:
-        """Return what the first stage starts from."""
-        return Groups(self.elements)
 
     @property
     def all_there(self) -> bool:
@@ -96,15 +93,15 @@ class Rows:
     def regrouped(self, found: Groups) -> pa.ListArray:
         """``found``, made of the elements, as one list a row."""
         if found.valid is None:
-            valid: Validity | pa.Buffer | None = lists.bitmap_of(self.source)
+            valid: Validity | pa.Buffer | None = arrays.bitmap_of(self.source)
         else:
-            kept = found.valid if self.one_each else lists.any_in_group(found.valid, self.offsets)
-            valid = lists.both(kept, lists.validity_of(self.source))
+            kept = found.valid if self.one_each else arrays.any_in_group(found.valid, self.offsets)
+            valid = arrays.both(kept, arrays.validity_of(self.source))
         if found.offsets is None:
             offsets = self.offsets
         else:
             offsets = found.offsets if self.one_each else found.offsets[self.offsets]
-        return lists.list_array(found.values, offsets, valid)
+        return arrays.list_array(found.values, offsets, valid)
 
 
 class Tracking(NamedTuple):
@@ -132,18 +129,82 @@ def execute(pipeline: Pipeline, source: pa.Array) -> pa.Array | None:
 def execute_per_row(pipeline: Pipeline, source: pa.ListArray) -> pa.ListArray | None:
     """A list array of as many rows as ``source``: what ``pipeline`` gives for the elements of each of its lists."""
     rows = Rows(source, whole=holds_code(pipeline))
-    found = run(pipeline.nodes, rows.start(), Tracking(True, rows))
+    found = run(pipeline.nodes, Groups(rows.elements), Tracking(True, rows))
     return None if found is None else rows.regrouped(found)
+
+
+class SelectorTable:
+    """A tree of stages: each slot is one stage behind another slot; slot 0 is the input itself."""
+
+    __slots__ = ("_slots", "stages", "whole")
+
+    def __init__(self) -> None:
+        self.stages: list[tuple[int, Node]] = [(0, Identity())]
+        self.whole = False
+        self._slots: dict[tuple[int, Node], int] = {}
+
+    def add(self, pipeline: Pipeline) -> int:
+        """The slot at which the selector's result will be."""
+        self.whole = self.whole or holds_code(pipeline)
+        slot = 0
+        for node in pipeline.nodes:
+            key = (slot, node)
+            if key not in self._slots:
+                self._slots[key] = len(self.stages)
+                self.stages.append(key)
+            slot = self._slots[key]
+        return slot
+
+
+class SelectorResults:
+    """The results of a table's selectors on one column, computed when asked for, each stage once."""
+
+    __slots__ = ("_columns", "_groups", "_rows", "_table")
+
+    def __init__(self, table: SelectorTable, column: pa.ListArray) -> None:
+        self._table = table
+        self._rows = Rows(column, whole=table.whole)
+        self._groups: dict[int, Groups | None] = {0: Groups(self._rows.elements)}
+        self._columns: dict[int, pa.ListArray | None] = {}
+
+    def column(self, slot: int) -> pa.ListArray | None:
+        """The selector's list array, one list a row of the input; None where it gives nothing.
+
+        Raises :class:`~chunkmill.engine.errors.SelectorError`.
+        """
+        if slot not in self._columns:
+            found = self._at(slot)
+            self._columns[slot] = None if found is None else self._rows.regrouped(found)
+        return self._columns[slot]
+
+    def one_each(self, slot: int) -> pa.Array | None:
+        """The selector's values where each row of the input has just one, and none is null; else None.
+
+        Raises :class:`~chunkmill.engine.errors.SelectorError`.
+        """
+        found = self._at(slot)
+        if found is None or found.offsets is not None or found.valid is not None or not self._rows.all_there:
+            return None
+        return None if found.values.null_count else found.values
+
+    def _at(self, slot: int) -> Groups | None:
+        path = []
+        while slot not in self._groups:
+            path.append(slot)
+            slot = self._table.stages[slot][0]
+        found = self._groups[slot]
+        for slot in reversed(path):
+            node = self._table.stages[slot][1]
+            found = None if found is None else step(node, found, Tracking(True, self._rows))
+            self._groups[slot] = found
+        return found
 
 
 def run(nodes: tuple[Node, ...], start: Groups, tracking: Tracking) -> Groups | None:
     """``nodes`` in turn on ``start``."""
-    groups = start
+    groups: Groups | None = start
     for node in nodes:
-        found = step(node, groups, tracking)
-        if found is None:
-            return None
-        groups = found
+        groups = None if groups is None else step(node, groups, tracking)
     return groups
 
 
@@ -168,7 +229,7 @@ def _apply(node: Node, values: pa.Array, tracking: Tracking) -> Groups | None:
         case Field(name):
             return _field(values, name)
         case Index(position):
-            return Groups(_element(values, position))
+            return Groups(conversion.element(values, position))
         case Each():
             return _each(values, tracking)
         case Map(body):
@@ -184,7 +245,7 @@ def _apply(node: Node, values: pa.Array, tracking: Tracking) -> Groups | None:
         case Constant(text):
             return Groups(pa.repeat(pa.scalar(text, pa.string()), len(values)))
         case Call(name, arguments):
-            return Groups(_built_in(name, arguments or (), values))
+            return Groups(conversion.call(name, arguments or (), values))
         case _:
             return _converted(node, values, tracking)
 
@@ -209,7 +270,7 @@ def _converted(node: Node, values: pa.Array, tracking: Tracking) -> Groups | Non
 def _field(values: pa.Array, name: str) -> Groups | None:
     kind = values.type
     if not pa.types.is_struct(kind):
-        raise _unexpected(f"cannot access field `.{name}` on", kind)
+        raise unexpected(f"cannot access field `.{name}` on", kind)
     places = kind.get_all_field_indices(name)
     if not places:
         return None
@@ -218,39 +279,14 @@ def _field(values: pa.Array, name: str) -> Groups | None:
     return Groups(pc.struct_field(values, [places[0]]))
 
 
-def _element(values: pa.Array, position: int) -> pa.Array:
-    kind = values.type
-    if pa.types.is_fixed_size_list(kind):
-        return _slot(values, position)
-    if not pa.types.is_list(kind):
-        raise _unexpected(f"cannot access `[{position}]` on", kind)
-    offsets = lists.offsets_of(values)
-    starts, ends = offsets[:-1], offsets[1:]
-    if not -(2**31) <= position < 2**31:
-        return pa.nulls(len(values), kind.value_type)
-    small = abs(position) + int(offsets[-1]) < 2**31
-    step = np.int32(position) if small else np.int64(position)
-    places = (starts if position >= 0 else ends) + step
-    there = places < ends if position >= 0 else places >= starts
-    return lists.taken(values.values, places, lists.both(there, lists.validity_of(values)))
-
-
-def _slot(values: pa.FixedSizeListArray, position: int) -> pa.Array:
-    size = values.type.list_size
-    if not -size <= position < size:
-        return pa.nulls(len(values), values.type.value_type)
-    places = (np.arange(len(values), dtype=np.int64) + values.offset) * size + position % size
-    return lists.taken(values.values, places, lists.validity_of(values))
-
-
 def _each(values: pa.Array, tracking: Tracking) -> Groups:
     kind = values.type
     if not (pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)):
-        raise _unexpected("`.[]` called on", kind)
+        raise unexpected("`.[]` called on", kind)
     if not tracking.groups:
-        return Groups(lists.flattened(values))
-    flat, offsets = lists.grouped(values, hidden=values.null_count > 0 and tracking.hides_nulls)
-    return Groups(flat, offsets, lists.validity_of(values))
+        return Groups(arrays.flattened(values))
+    flat, offsets = arrays.grouped(values, hidden=values.null_count > 0 and tracking.hides_nulls)
+    return Groups(flat, offsets, arrays.validity_of(values))
 
 
 def _map(values: pa.Array, body: Pipeline) -> Groups | None:
@@ -258,7 +294,7 @@ def _map(values: pa.Array, body: Pipeline) -> Groups | None:
     if pa.types.is_fixed_size_list(kind):
         raise SelectorError(f"Not yet implemented: `map()` is not yet implemented for {type_name(kind)}")
     if not pa.types.is_list(kind):
-        raise _unexpected("cannot call `.map()` on", kind)
+        raise unexpected("cannot call `.map()` on", kind)
     found = execute_per_row(body, values)
     return None if found is None else Groups(found)
 
@@ -273,20 +309,10 @@ def _marked(inner: Node, marks: str, values: pa.Array, tracking: Tracking) -> Gr
         raise
     if found is None or "!" not in marks or not tracking.groups:
         return found
-    there = lists.validity_of(found.values)
+    there = arrays.validity_of(found.values)
     if there is not None and found.offsets is not None:
-        there = lists.any_in_group(there, found.offsets)
-    return Groups(found.values, found.offsets, lists.both(found.valid, there))
-
-
-def _built_in(name: str, arguments: tuple[str, ...], values: pa.Array) -> pa.Array:
-    if name != "string_prefix":
-        raise SelectorError(f"Unknown function: `{name}`")
-    if len(arguments) != 1:
-        raise SelectorError(f"Wrong arguments for function: `{name}`")
-    if not pa.types.is_string(values.type):
-        raise SelectorError(f"Type mismatch in {name} input: expected StringArray, got {type_name(values.type)}")
-    return pc.binary_join_element_wise(arguments[0], values, "")
+        there = arrays.any_in_group(there, found.offsets)
+    return Groups(found.values, found.offsets, arrays.both(found.valid, there))
 
 
 def _called(node: Function, values: pa.Array, tracking: Tracking) -> Groups | None:
@@ -329,11 +355,9 @@ def _packed(node: Packed, values: pa.Array, tracking: Tracking) -> Groups | None
         if not _same_groups(first, other):
             raise SelectorError("the parts of a vector differ in their number of values")
     packed = conversion.pack(node, [p.values for p in parts])
-    if node.datatype is None:
+    if node.datatype is None or not tracking.groups:
         return Groups(packed)
-    if not tracking.groups:
-        return Groups(packed)
-    return Groups(packed, first.offsets, reduce(lists.both, [p.valid for p in parts]))
+    return Groups(packed, first.offsets, reduce(arrays.both, [p.valid for p in parts]))
 
 
 def _fields(kind: pa.DataType) -> str:
@@ -341,12 +365,6 @@ def _fields(kind: pa.DataType) -> str:
 
 
 def _same_groups(a: Groups, b: Groups) -> bool:
-    if len(a.values) != len(b.values):
-        return False
     if a.offsets is None or b.offsets is None:
-        return a.offsets is b.offsets
-    return bool(np.array_equal(a.offsets, b.offsets))
-
-
-def _unexpected(what: str, kind: pa.DataType) -> SelectorError:
-    return SelectorError(f"Invalid argument error: {what} unexpected type {type_name(kind)}")
+        return a.offsets is b.offsets and len(a.values) == len(b.values)
+    return len(a.values) == len(b.values) and bool(np.array_equal(a.offsets, b.offsets))

@@ -28,9 +28,8 @@ import pyarrow.compute as pc
 
 from ...engine.errors import SelectorError, UsageError
 from ...engine.limits import MAX_JQ_ANSWER, MAX_JQ_MEMORY
-from .lists import Offsets
+from ..arrays import Offsets, type_name
 from .syntax import Jq
-from .type_names import type_name
 
 _LENGTH = struct.Struct(">Q")
 _WORKER = Path(__file__).with_name("jq_worker.py")

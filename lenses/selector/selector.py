@@ -1,4 +1,4 @@
-"""The selector that users write."""
+"""The selector that users write, units of numbers, and selectors of scalars and vectors that need no callable."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from ...engine.errors import check_argument
+from ..arrays import type_name
 from . import evaluation, jq_program, syntax
 from .parser import parse
-from .syntax import Cast, Function, Jq, Nanoseconds, Packed, Pipeline, Scaled
-from .type_names import type_name
+from .syntax import Cast, Each, Function, Jq, Nanoseconds, Packed, Pipeline, Scaled, Stage
 
 _DEGREE = math.pi / 180
 
@@ -135,7 +135,7 @@ class Selector:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
         jq_program.check_program(program)
         datatype = None if type is None else datatype_of(type, "type")
-        return cls.of(Pipeline((syntax.Stage(Jq(program, datatype, float(timeout)), False),)))
+        return _single(Jq(program, datatype, float(timeout)))
 
     @classmethod
     def pack(cls, *selectors: Selector | str, type: pa.DataType | str = "float32") -> Selector:  # noqa: A002 - the word for it
@@ -152,8 +152,7 @@ class Selector:
         if datatype not in (pa.float32(), pa.float64()):
             raise ValueError(f"pack makes vectors of float32 or float64, not of {datatype}")
         parts = tuple(pipeline_of(selector) for selector in selectors)
-        packed = Packed(parts, datatype, 1.0, whole=True, by_position=False)
-        return cls.of(Pipeline((syntax.Stage(packed, False),)))
+        return _single(Packed(parts, datatype, 1.0, whole=True, by_position=False))
 
     @property
     def pipeline(self) -> Pipeline:
@@ -257,3 +256,46 @@ def datatype_of(given: pa.DataType | str, argument: str) -> pa.DataType:
         return pa.type_for_alias(given)
     except ValueError:
         raise ValueError(f"{given!r} is no Arrow type; give a pyarrow.DataType or a name such as 'float64'") from None
+
+
+def scalars(selectors: tuple[Selector | str, ...], unit: float | str | None, to_unit: str | None) -> Selector:
+    """One float64 for each selector and element, in the order of the selectors."""
+    if not selectors:
+        raise ValueError("to_scalars requires at least one selector")
+    factor = _factor(unit, to_unit)
+    if len(selectors) == 1:
+        single = Selector.of(pipeline_of(selectors[0])).cast(pa.float64())
+        return single if factor == 1.0 else single.scaled(factor)
+    parts = tuple(pipeline_of(s) for s in selectors)
+    packed = Packed(parts, pa.float64(), factor, whole=False, by_position=False)
+    return Selector.of(Pipeline((Stage(packed, False), Stage(Each(), True))))
+
+
+def vector(
+    caller: str, selectors: tuple[Selector | str, ...], axes: str, unit: float | str | None, to_unit: str | None
+) -> Selector:
+    """One float32 for each of ``axes`` (a letter each) from as many selectors, in a fixed-size list.
+
+    Or from one selector, whose values have fields of these names or are lists of as many. A null number makes the
+    vector null. Raises ``ValueError``, which names ``caller``, for another number of selectors.
+    """
+    factor = _factor(unit, to_unit)
+    if len(selectors) == len(axes):
+        parts = tuple(pipeline_of(s) for s in selectors)
+        return _single(Packed(parts, pa.float32(), factor, whole=True, by_position=False))
+    if len(selectors) != 1:
+        raise ValueError(f"{caller} takes one selector or {len(axes)}, got {len(selectors)}")
+    packed = Packed(tuple(parse(f".{a}") for a in axes), pa.float32(), factor, whole=True, by_position=True)
+    return Selector.of(pipeline_of(selectors[0]).then_node(packed))
+
+
+def _single(node: syntax.Node) -> Selector:
+    return Selector.of(Pipeline((Stage(node, False),)))
+
+
+def _factor(unit: float | str | None, to_unit: str | None) -> float:
+    if unit is None:
+        if to_unit is not None:
+            raise ValueError("`to_unit` needs `unit`, the unit of the data")
+        return 1.0
+    return unit_factor(unit, to_unit)

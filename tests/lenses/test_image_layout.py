@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.errors import SelectorError
-from chunkmill.lenses.blobs import BLOB, blob_array, blobs, bytes_of
+from chunkmill.lenses.arrays import BLOB, blob_array, blobs, bytes_of
 from chunkmill.lenses.image_layout import (
     ENCODINGS,
     FORMAT,

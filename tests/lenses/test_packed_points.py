@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.limits import MAX_POINT_FIELD_OVERLAP
-from chunkmill.lenses.blobs import blobs
+from chunkmill.lenses.arrays import blobs
 from chunkmill.lenses.packed_points import FOXGLOVE_TYPES, ROS_TYPES, FieldTable, Layout, PackedField, PackedPoints
 
 FIELDS = pa.list_(pa.struct([("name", pa.string()), ("offset", pa.uint32()), ("datatype", pa.uint8())]))

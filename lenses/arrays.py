@@ -1,15 +1,19 @@
-"""Arrow lists as numpy offsets and validity, and back: what flattening and regrouping is done with."""
+"""Arrow arrays as numpy sees them, and back without a copy: lists by offsets and validity, blobs by their bytes.
+
+Types are spelled here, too, as the messages of Rerun spell them.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...engine.errors import SelectorError
+from ..engine.chunk import rust_type_name
+from ..engine.errors import SelectorError
 
 Offsets = npt.NDArray[np.integer[Any]]
 """The starts of groups and the end of the last one: one more than there are groups."""
@@ -53,11 +57,8 @@ def any_in_group(valid: Validity, offsets: Offsets) -> Validity:
 
 
 def is_one_each(offsets: Offsets) -> bool:
-    """Whether every group has one element, from the first element on."""
-    count = len(offsets) - 1
-    if offsets[0] != 0 or offsets[-1] != count:
-        return False
-    return bool((offsets[1:] - offsets[:-1] == 1).all())
+    """Whether every group has exactly one element."""
+    return bool(offsets[-1] - offsets[0] == len(offsets) - 1 and (np.diff(offsets) == 1).all())
 
 
 def flattened(values: pa.Array) -> pa.Array:
@@ -161,6 +162,14 @@ def list_array(values: pa.Array, offsets: Offsets, valid: Validity | pa.Buffer |
     return pa.Array.from_buffers(kind, len(offsets) - 1, buffers, -1 if valid is not None else 0, 0, [values])
 
 
+def fixed_lists(
+    values: pa.Array, size: int, bitmap: pa.Buffer | None = None, *, nullable: bool = False
+) -> pa.FixedSizeListArray:
+    """Lists of ``size`` values each; nothing is copied. ``nullable``: whether, by the type, a value may be null."""
+    kind = pa.list_(pa.field("item", values.type, nullable=nullable), size)
+    return pa.Array.from_buffers(kind, len(values) // size, [bitmap], children=[values])
+
+
 def without_nulls(values: pa.ListArray) -> pa.ListArray:
     """The same lists in a type whose elements cannot be null; raises where one is. Nothing is copied."""
     if values.values.null_count and values.flatten().null_count:
@@ -198,3 +207,157 @@ def _is_plain(kind: pa.DataType) -> bool:
     """Whether arrays of the type are a bitmap and one buffer of values: nulls can be set by another bitmap."""
     types = pa.types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_temporal(kind) or types.is_boolean(kind))
+
+
+def is_one_a_row(column: pa.ListArray) -> bool:
+    """Whether every row is a list of exactly one element."""
+    return column.null_count == 0 and is_one_each(offsets_of(column))
+
+
+def lengths_of(column: pa.ListArray) -> npt.NDArray[np.int32]:
+    """The number of elements of each row; 0 for a null one."""
+    lengths = np.diff(offsets_of(column))
+    valid = validity_of(column)
+    return lengths if valid is None else lengths * valid
+
+
+def source_rows(column: pa.ListArray, *, keep_empty: bool = True) -> npt.NDArray[np.int64] | None:
+    """The input row of each output row; None where every row gives one."""
+    lengths = lengths_of(column)
+    if lengths.max(initial=0) <= 1 and (keep_empty or lengths.min(initial=1) == 1):
+        return None
+    if not keep_empty:
+        return np.repeat(np.arange(len(column), dtype=np.int64), lengths)
+    return np.repeat(np.arange(len(column), dtype=np.int64), np.maximum(lengths, 1))
+
+
+def exploded(column: pa.ListArray, *, keep_empty: bool = True) -> pa.ListArray:
+    """One list of one element for each element, null for a null one.
+
+    Null and empty rows stay one row each, or none without ``keep_empty``.
+    """
+    elements, offsets = grouped(column, hidden=False)
+    present = validity_of(elements)
+    lengths = offsets[1:] - offsets[:-1]
+    if lengths.min(initial=1) > 0 or not keep_empty:
+        return list_array(elements, np.arange(len(elements) + 1, dtype=np.int32), present)
+    return _with_gaps(elements, lengths, present, validity_of(column))
+
+
+def _with_gaps(
+    elements: pa.Array,
+    lengths: npt.NDArray[np.integer],
+    present: Validity | None,
+    valid: Validity | None,
+) -> pa.ListArray:
+    """:func:`exploded` where some rows have no element."""
+    counts = np.maximum(lengths, 1)
+    ends = np.cumsum(counts)
+    gaps = (ends - counts)[lengths == 0]
+    takes = np.ones(int(ends[-1]), dtype=np.int32)
+    takes[gaps] = 0
+    offsets = np.zeros(len(takes) + 1, dtype=np.int32)
+    np.cumsum(takes, out=offsets[1:])
+    shown = np.ones(len(takes), dtype=bool)
+    if present is not None:
+        shown[takes == 1] = present
+    if valid is not None:
+        shown[gaps] = valid[lengths == 0]
+    return list_array(elements, offsets, shown)
+
+
+def type_name(datatype: pa.DataType) -> str:
+    """``List(Int64)``, ``Struct("x": Float64)``, ``FixedSizeList(2 x Int64)``, …
+
+    >>> type_name(pa.list_(pa.struct({"x": pa.int64()})))
+    'List(Struct("x": Int64))'
+    """
+    types = pa.types
+    if types.is_fixed_size_list(datatype):
+        return f"FixedSizeList({datatype.list_size} x {_item(datatype.value_field)})"
+    for test, name in (
+        (types.is_list, "List"),
+        (types.is_large_list, "LargeList"),
+        (types.is_list_view, "ListView"),
+        (types.is_large_list_view, "LargeListView"),
+    ):
+        if test(datatype):
+            return f"{name}({_item(datatype.value_field)})"
+    if types.is_struct(datatype):
+        return f"Struct({_fields(list(datatype))})"
+    if types.is_map(datatype):
+        entries = f"{_named(datatype.key_field, 'key')}, {_named(datatype.item_field, 'value')}"
+        return f'Map("entries": non-null Struct({entries}), {"sorted" if datatype.keys_sorted else "unsorted"})'
+    if types.is_dictionary(datatype):
+        return f"Dictionary({type_name(datatype.index_type)}, {type_name(datatype.value_type)})"
+    if types.is_union(datatype):
+        members = ", ".join(f"{code}: ({_named(datatype.field(i))})" for i, code in enumerate(datatype.type_codes))
+        return f"Union({datatype.mode.capitalize()}, {members})"
+    if isinstance(datatype, pa.BaseExtensionType):
+        return type_name(datatype.storage_type)
+    return rust_type_name(datatype)
+
+
+def _item(field: pa.Field) -> str:
+    return ("" if field.nullable else "non-null ") + type_name(field.type)
+
+
+def _named(field: pa.Field, name: str | None = None) -> str:
+    return f'"{name or field.name}": {_item(field)}'
+
+
+def _fields(fields: list[pa.Field]) -> str:
+    return ", ".join(_named(f) for f in fields)
+
+
+BLOB: Final = pa.list_(pa.field("item", pa.uint8(), nullable=False))
+"""The type of a blob: bytes, none of them null."""
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def blobs(values: pa.Array) -> pa.ListArray:
+    """Binary values, or lists of bytes (uint8 or int8), as blobs; nothing is copied.
+
+    Raises :class:`~chunkmill.engine.errors.SelectorError` for another type, and for bytes that are null.
+
+    >>> blobs(pa.array([b"ab", None])).to_pylist()
+    [[97, 98], None]
+    """
+    kind = values.type
+    if pa.types.is_large_binary(kind):
+        values, kind = values.cast(pa.binary()), pa.binary()
+    if pa.types.is_binary(kind):
+        validity, offsets, data = values.buffers()
+        return _over(values, [validity, offsets], _bytes_in(data))
+    if not pa.types.is_list(kind) or kind.value_type not in (pa.uint8(), pa.int8()):
+        raise SelectorError(f"Invalid argument error: expected bytes, got type {type_name(kind)}")
+    if values.values.null_count:
+        raise SelectorError("Invalid argument error: expected bytes, got some that are null")
+    return _over(values, values.buffers()[:2], values.values.view(pa.uint8()))
+
+
+def bytes_of(values: pa.ListArray) -> tuple[Bytes, Offsets]:
+    """The bytes of blobs, one after the other, and where each begins (int32; one more than there are blobs)."""
+    child = values.values
+    data = child.buffers()[1]
+    if data is None:
+        return np.zeros(0, np.uint8), offsets_of(values)
+    return np.frombuffer(data, np.uint8, len(child), child.offset), offsets_of(values)
+
+
+def blob_array(data: Bytes, offsets: Offsets) -> pa.ListArray:
+    """Blobs over ``data``: blob ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
+    child = pa.Array.from_buffers(pa.uint8(), len(data), [None, pa.py_buffer(data)])
+    starts = pa.py_buffer(np.ascontiguousarray(offsets, np.int32))
+    return pa.Array.from_buffers(BLOB, len(offsets) - 1, [None, starts], 0, 0, [child])
+
+
+def _bytes_in(data: pa.Buffer | None) -> pa.Array:
+    return pa.Array.from_buffers(pa.uint8(), 0 if data is None else data.size, [None, data or pa.py_buffer(b"")])
+
+
+def _over(values: pa.Array, buffers: list[pa.Buffer | None], child: pa.Array) -> pa.ListArray:
+    if buffers[1] is None or buffers[1].size == 0:
+        return pa.array([None] * len(values), BLOB)
+    return pa.Array.from_buffers(BLOB, len(values), buffers, values.null_count, values.offset, [child])
