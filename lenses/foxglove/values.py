@@ -30,7 +30,7 @@ from ..image_layout import (
     without_padding,
 )
 from ..packed_points import FOXGLOVE_TYPES, Alike, FieldTable, Layout, PackedPoints
-from ..selector import conversion
+from ..selector import beside, cast, nanoseconds
 
 CODECS: Final = MappingProxyType(
     {"h264": 0x61766331, "h265": 0x68657631, "av1": 0x61763031, "vp8": 0x76703038, "vp9": 0x76703039}
@@ -45,7 +45,7 @@ def stamps(values: pa.Array) -> pa.Array:
     if pa.types.is_null(values.type):
         return pa.array(np.zeros(len(values), np.int64))
     try:
-        return pc.fill_null(conversion.nanoseconds(values), 0)
+        return pc.fill_null(nanoseconds(values), 0)
     except pa.ArrowInvalid as error:
         raise SelectorError("a time lies beyond what 64 bits of nanoseconds hold") from error
 
@@ -124,7 +124,7 @@ def resolutions(calibrations: pa.Array) -> pa.FixedSizeListArray:
 
 def packed(values: pa.Array, names: Sequence[str], kind: type[np.floating[Any]] = np.float32) -> pa.FixedSizeListArray:
     """The named numbers of each struct as one vector. What is not set is null, and what is null has no field here."""
-    numbers, missing = conversion.beside([number(values, name) for name in names], kind)
+    numbers, missing = beside([number(values, name) for name in names], kind)
     flat = pa.array(numbers.reshape(-1), mask=None if missing is None else missing.reshape(-1))
     return arrays.fixed_lists(flat, len(names), nullable=missing is not None)
 
@@ -139,7 +139,7 @@ def number(values: pa.Array, name: str) -> pa.Array:
 
 def whole(values: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
     """A field of structs as integers of a type, 0 where it is null; else as :func:`number`."""
-    column = conversion.cast(number(values, name), kind)
+    column = cast(number(values, name), kind)
     return pc.fill_null(column, 0) if column.null_count else column
 
 
@@ -201,7 +201,7 @@ def projections(calibrations: pa.Array) -> pa.FixedSizeListArray:
     matrices = member(calibrations, *_MATRIX_FIELDS)
     if not pc.all(is_calibrated(calibrations), min_count=0).as_py():
         raise SelectorError("Invalid argument error: expected nine numbers in `K`")
-    numbers = conversion.cast(arrays.flattened(matrices), pa.float64()).to_numpy(zero_copy_only=False)
+    numbers = cast(arrays.flattened(matrices), pa.float64()).to_numpy(zero_copy_only=False)
     return projections_of(numbers)
 
 

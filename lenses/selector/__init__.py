@@ -1,6 +1,6 @@
 """The selector language: queries, their evaluation on Arrow arrays, jq programs."""
 
-from .conversion import cast, nanoseconds
+from .conversion import beside, cast, nanoseconds
 from .evaluation import SelectorResults, SelectorTable, execute_per_row
 from .selector import UNITS, Selector, datatype_of, pipeline_of, scalars, unit_factor, vector
 from .syntax import Pipeline, pipeline_text
@@ -11,6 +11,7 @@ __all__ = [
     "SelectorResults",
     "SelectorTable",
     "UNITS",
+    "beside",
     "cast",
     "datatype_of",
     "execute_per_row",

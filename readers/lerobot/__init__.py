@@ -12,6 +12,7 @@ from ...engine.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .dataset import LeRobotDataset, LeRobotEpisode, LeRobotReader
     from .metadata import is_dataset
+    from .recording import LeRobotRecording
     from .source import EpisodeSource
 
 _HOMES = {
@@ -21,6 +22,7 @@ _HOMES = {
         "LeRobotReader",
     ),
     ".metadata": ("is_dataset",),
+    ".recording": ("LeRobotRecording",),
     ".source": ("EpisodeSource",),
 }
 
@@ -29,6 +31,7 @@ __all__ = [
     "LeRobotDataset",
     "LeRobotEpisode",
     "LeRobotReader",
+    "LeRobotRecording",
     "is_dataset",
 ]
 

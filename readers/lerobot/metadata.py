@@ -16,8 +16,7 @@ from typing import Any, Final, NamedTuple
 from ...engine.bounded import check_limit
 from ...engine.errors import ReadError, SourceMissingError, UnsupportedError
 from ...engine.limits import MAX_SCHEMA_BYTES
-from ..parquet.file import ParquetFile
-from ..parquet.pages import read_columns
+from ..parquet import ParquetFile, read_columns
 
 INFO: Final = "meta/info.json"
 """The file that describes a dataset."""

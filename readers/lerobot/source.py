@@ -15,9 +15,7 @@ import pyarrow.compute as pc
 from ...engine.chunk import Chunk, ComponentDescriptor, parse_entity_path
 from ...engine.errors import ReadError, ReadWarning
 from ...engine.stream import Split
-from ..parquet.expressions import one_each
-from ..parquet.file import ParquetFile
-from ..parquet.pages import read_columns
+from ..parquet import ParquetFile, one_each, read_columns
 from .metadata import DatasetInfo, EpisodeInfo, Feature
 
 _SCALARS: Final = ComponentDescriptor("Scalars:scalars", "rerun.archetypes.Scalars", "rerun.components.Scalar")

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 from ...engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .expressions import one_each
+    from .file import ParquetFile
     from .info import ColumnInfo, ParquetInfo
     from .options import IndexColumn
+    from .pages import read_columns
     from .reader import ParquetReader
+    from .recording import ParquetRecording
     from .rules import ColumnRule
     from .source import ParquetSource, ParquetSplit
 
@@ -22,8 +26,12 @@ _HOMES = {
         "ColumnInfo",
         "ParquetInfo",
     ),
+    ".expressions": ("one_each",),
+    ".file": ("ParquetFile",),
     ".options": ("IndexColumn",),
+    ".pages": ("read_columns",),
     ".reader": ("ParquetReader",),
+    ".recording": ("ParquetRecording",),
     ".source": (
         "ParquetSource",
         "ParquetSplit",
@@ -34,10 +42,14 @@ __all__ = [
     "ColumnInfo",
     "ColumnRule",
     "IndexColumn",
+    "ParquetFile",
     "ParquetInfo",
     "ParquetReader",
+    "ParquetRecording",
     "ParquetSource",
     "ParquetSplit",
+    "one_each",
+    "read_columns",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -22,7 +22,12 @@ FACES = (
     "engine.stream",
     "engine.viewer",
     "lenses",
+    "lenses.foxglove",
+    "lenses.ros2",
+    "lenses.selector",
     "readers",
+    "readers.lerobot",
+    "readers.parquet",
 )
 
 
