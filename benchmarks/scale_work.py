@@ -55,8 +55,7 @@ def convert(job: ScaleJob) -> dict[str, Any]:
 
 def _convert_folder(job: ScaleJob) -> Iterator[Any]:
     from chunkmill.engine import StoreEntry
-    from chunkmill.engine.execution.many import write_recordings
-    from chunkmill.engine.execution.stage import RunOptions
+    from chunkmill.engine.execution import RunOptions, write_recordings
     from chunkmill.engine.locations import located
     from chunkmill.engine.stream.lazy_stream import plan_recording
     from chunkmill.readers import McapReader

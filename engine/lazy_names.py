@@ -8,10 +8,15 @@ from typing import Any
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, Sequence[str]]
+    package: str, homes: Mapping[str, str | Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's ``__getattr__`` and ``__dir__``, for the names that each of its submodules (``.home``) gives it."""
-    home_of = {name: home for home, names in homes.items() for name in names}
+    """A package's ``__getattr__`` and ``__dir__``, for the names that each of its submodules (``.home``) gives it.
+
+    Names are separated by spaces, or in a sequence.
+    """
+    home_of = {
+        name: home for home, names in homes.items() for name in (names.split() if isinstance(names, str) else names)
+    }
 
     def load(name: str) -> Any:
         if name not in home_of:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..engine.errors import ReadError, SourceMissingError, UnsupportedError, UsageError
-from ..engine.execution.by_value import send_by_value
+from ..engine.execution import send_by_value
 from ..engine.locations import Location, exists
 from .lerobot import LeRobotRecording
 from .mcap.recording import McapRecording

@@ -12,10 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from ..execution.choice import executor_name
-from ..execution.many import Recording, write_recordings
-from ..execution.stage import RunOptions
-from ..execution.staging import scratch_folder
+from ..execution import Recording, RunOptions, executor_name, scratch_folder, write_recordings
 from ..failing import writing
 from ..ingest import LandedFile, file_at
 from ..locations import Location, exists

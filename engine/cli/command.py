@@ -113,7 +113,7 @@ def convert(
 
 def _start_spark_ahead(options: ConvertOptions) -> bool:
     """Let Spark's JVM boot, where it is wanted, while readers are imported and the inputs are looked at."""
-    from ..execution.choice import executor_name
+    from ..execution import executor_name
     from ..spark import start_ahead
 
     wanted = executor_name(options.executor) == "spark"

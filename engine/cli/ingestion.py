@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from ..errors import UsageError
-from ..execution.choice import executor_name
+from ..execution import executor_name
 from ..ingest import FileQuarantine, Ingest, IngestListener, IngestLog, IngestQuery, home_of, logging_to
 from ..locations import located
 from ..recordings import CompactionReport

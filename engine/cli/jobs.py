@@ -13,8 +13,7 @@ from ...readers import Format, all_suffixes, dataset_format, format_of_name, is_
 from .. import inputs
 from ..bounded import is_text
 from ..errors import ReadError, SourceMissingError, UsageError
-from ..execution.folders import Folder
-from ..execution.progress import ProgressListener
+from ..execution import Folder, ProgressListener
 from ..inputs import SourceOptions, Stores
 from ..locations import Location, reading_location
 from ..objects import ObjectUrl, find_objects, is_one_object

@@ -10,8 +10,7 @@ from ..errors import UsageError
 from ..failing import writing
 from ..locations import local_path
 from ..pipelines import Pipeline, load_pipeline
-from ..stream import LazyChunkStream, Node, PlaceholderSource, compile_plan, explain_plan, nodes_of, sink_of
-from ..stream.drawing import draw_plan
+from ..stream import LazyChunkStream, Node, PlaceholderSource, compile_plan, draw_plan, explain_plan, nodes_of, sink_of
 from .complaints import complain, warnings_as_lines
 from .jobs import Job, find_inputs, stores_of
 from .options import ConvertOptions

@@ -13,7 +13,7 @@ from rich.progress import Task as RichTask
 from rich.table import Column, Table
 from rich.text import Text
 
-from ..execution.progress import ProgressState
+from ..execution import ProgressState
 from ..reports import RunReport
 from ..units import duration, part_of_size, size
 from .complaints import complain

@@ -8,7 +8,7 @@ import click
 
 from ...readers import detect_format, is_rrd
 from ..errors import UsageError
-from ..execution.folders import Folder
+from ..execution import Folder
 from ..failing import writing
 from ..locations import Location, reading_location
 from ..objects import ObjectUrl

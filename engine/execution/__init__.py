@@ -1,1 +1,129 @@
-"""Running pipelines: the Spark session, the one stage, parts and their commit; the same inline, without Spark."""
+"""Runs of pipelines on either executor: stages of tasks, sinks and the parts they bring together, results in scratch.
+
+The names below are loaded when they are first used: who wants the name of an executor needs no writer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .chunk_frames import check_frame, chunk_frame, chunks_of_frame
+    from .chunk_rows import PartChunk
+    from .commit import RrdCommit, RunPlaces, all_extents
+    from .folders import Folder, LocalFolder, replace_file, sync_folder
+    from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, batches_of, ddl_of, frame_row, noting_task, payload_rows
+    from .groups import STAGE_TASKS, Group, Outputs, Recording, run_groups, write_recordings
+    from .iterating import iterated_chunks
+    from .quarantine import QuarantineTable
+    from .reporting import ProgressListener, ProgressState, Ran, RunStart
+    from .rrd_sink import RrdParts, RrdSink, write_rrd
+    from .scratch import ScratchFolder, ScratchPart, collect_chunks, lazy_chunk, spool, spool_pieces
+    from .shards import SHARD_BYTES, Shard, ShardSink, neighbours, write_rrd_shards
+    from .sink import Part, Parts, Sink, inline_chunks, run_work, write_to
+    from .stage import RunOptions, Stage, TaskRun, executor_name
+    from .staging import Staging, is_gone, pid_namespace, runs_onto, scratch_folder, this_process
+    from .transport import Packed, add_note, check_travels, register_by_value, send_by_value
+    from .work import Piece, Task, Work, whole_run_of
+
+_HOMES = {
+    ".chunk_frames": "check_frame chunk_frame chunks_of_frame",
+    ".chunk_rows": "PartChunk",
+    ".commit": "RrdCommit RunPlaces all_extents",
+    ".folders": "Folder LocalFolder replace_file sync_folder",
+    ".frame_rows": "COLUMNS Place WITHOUT_PAYLOAD batches_of ddl_of frame_row noting_task payload_rows",
+    ".groups": "Group Outputs Recording STAGE_TASKS run_groups write_recordings",
+    ".iterating": "iterated_chunks",
+    ".quarantine": "QuarantineTable",
+    ".reporting": "ProgressListener ProgressState Ran RunStart",
+    ".rrd_sink": "RrdParts RrdSink write_rrd",
+    ".scratch": "ScratchFolder ScratchPart collect_chunks lazy_chunk spool spool_pieces",
+    ".shards": "SHARD_BYTES Shard ShardSink neighbours write_rrd_shards",
+    ".sink": "Part Parts Sink inline_chunks run_work write_to",
+    ".stage": "RunOptions Stage TaskRun executor_name",
+    ".staging": "Staging is_gone pid_namespace runs_onto scratch_folder this_process",
+    ".transport": "Packed add_note check_travels register_by_value send_by_value",
+    ".work": "Piece Task Work whole_run_of",
+    "pyspark.sql": "DataFrame SparkSession",
+}
+
+__all__ = [
+    "COLUMNS",
+    "DataFrame",
+    "Folder",
+    "Group",
+    "LocalFolder",
+    "Outputs",
+    "Packed",
+    "Part",
+    "PartChunk",
+    "Parts",
+    "Piece",
+    "Place",
+    "ProgressListener",
+    "ProgressState",
+    "QuarantineTable",
+    "Ran",
+    "Recording",
+    "RrdCommit",
+    "RrdParts",
+    "RrdSink",
+    "RunOptions",
+    "RunPlaces",
+    "RunStart",
+    "SHARD_BYTES",
+    "STAGE_TASKS",
+    "ScratchFolder",
+    "ScratchPart",
+    "Shard",
+    "ShardSink",
+    "Sink",
+    "SparkSession",
+    "Stage",
+    "Staging",
+    "Task",
+    "TaskRun",
+    "WITHOUT_PAYLOAD",
+    "Work",
+    "add_note",
+    "all_extents",
+    "batches_of",
+    "check_frame",
+    "check_travels",
+    "chunk_frame",
+    "chunks_of_frame",
+    "collect_chunks",
+    "ddl_of",
+    "executor_name",
+    "frame_row",
+    "inline_chunks",
+    "is_gone",
+    "iterated_chunks",
+    "lazy_chunk",
+    "neighbours",
+    "noting_task",
+    "payload_rows",
+    "pid_namespace",
+    "register_by_value",
+    "replace_file",
+    "run_groups",
+    "run_work",
+    "runs_onto",
+    "scratch_folder",
+    "send_by_value",
+    "spool",
+    "spool_pieces",
+    "sync_folder",
+    "this_process",
+    "whole_run_of",
+    "write_recordings",
+    "write_rrd",
+    "write_rrd_shards",
+    "write_to",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -7,31 +7,45 @@ same rows. With payloads nothing is written; every action runs the pipeline agai
 
 from __future__ import annotations
 
+import functools
 import secrets
 import weakref
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..chunk import minted_by, minting
-from ..errors import ReadError, WriteError
+from ..chunk import Chunk, data_from_batch, minted_by, minting
+from ..errors import ReadError, UsageError, WriteError
 from ..failing import writing
-from ..rrd import MessageWriter, StoreEntry
-from .frame_batches import batches_of, told_of
-from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, ddl_of, frame_batch, frame_row, payload_rows
-from .scratch import ScratchFolder
-from .spark_stage import Job, stage_of
+from ..rrd import decode_batch
+from .chunk_rows import SPARK_SCHEMA, parse_rows
+from .frame_rows import (
+    COLUMNS,
+    ORDER_COLUMNS,
+    PLACE_COLUMNS,
+    WITHOUT_PAYLOAD,
+    Place,
+    batches_of,
+    chunk_of_row,
+    ddl_of,
+    frame_batch,
+    frame_row,
+    noting_task,
+    payload_rows,
+)
+from .scratch import ScratchFolder, lazy_chunk, part_writer
+from .spark_stage import Job, rows_of, stage_of
+from .stage import TaskRun, TaskRunner, raise_failure, warn_of
 from .staging import PART_SUFFIX, Staging
 from .work import Work
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame as DataFrame
-    from pyspark.sql import SparkSession as SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-_STORE = StoreEntry("recording", "chunkmill", "frame")
 
 _kept: weakref.WeakKeyDictionary[SparkSession, list[Any]] = weakref.WeakKeyDictionary()
 """What the frames of a session read from: it must not go before them, and nothing says when the last one goes."""
@@ -70,7 +84,7 @@ class PayloadJob:
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
         """The rows of one task, in batches of some 16 MiB."""
-        with told_of(self.work.tasks[index].label):
+        with noting_task(self.work.tasks[index].label):
             rows = (row for chunk in self.work.run(index) for row in payload_rows(chunk, None))
             yield from minting(self.work.minter(index), batches_of(rows, index, tuple(COLUMNS)))
 
@@ -89,7 +103,7 @@ class ReferenceJob:
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
         """The rows of one task; runs it when nobody has."""
         rows = Path(self.folder) / f"{index:06d}.rows"
-        with told_of(self.work.tasks[index].label):
+        with noting_task(self.work.tasks[index].label):
             if not rows.exists():
                 self._write(index, rows)
             yield from _stored(rows)
@@ -98,13 +112,8 @@ class ReferenceJob:
         part = destination.with_name(f"{index:06d}-{secrets.token_hex(4)}{PART_SUFFIX}")
         rows = part.with_suffix(".rows-open")
         try:
-            with writing(self.folder):
-                file = part.open("wb", buffering=0)
-            with file:
-                writer = MessageWriter(file, _STORE, path=self.folder, digests=self.digests)
-                with minted_by(self.work.minter(index)):
-                    entries = [writer.append(chunk) for chunk in self.work.run(index)]
-                writer.flush()
+            with minted_by(self.work.minter(index)), part_writer(part, digests=self.digests) as writer:
+                entries = [writer.append(chunk) for chunk in self.work.run(index)]
             described = (
                 frame_row(e.header, Place(str(part), e.offset, e.size, e.digest), e.uncompressed_size) for e in entries
             )
@@ -144,3 +153,99 @@ def _stored(path: Path) -> Iterator[pa.RecordBatch]:
             yield from reader
     except (pa.ArrowException, OSError) as error:
         raise ReadError(f"the rows of a chunk frame cannot be read: {error}", path=str(path)) from error
+
+
+def check_frame(frame: DataFrame) -> None:
+    """Raise ``UsageError`` unless the DataFrame can be one of chunk rows."""
+    names = set(getattr(frame, "columns", ()))
+    if "payload" not in names and not names >= set(PLACE_COLUMNS):
+        raise UsageError(
+            "this is no DataFrame of chunks: it has neither a column 'payload' nor 'path', 'offset' and 'size'",
+            hint="LazyChunkStream.to_spark() and the data sources chunkmill.* make such frames.",
+        )
+
+
+def chunks_of_frame(frame: DataFrame) -> list[Chunk]:
+    """Run ``frame`` and give its chunks, unread, in the order of (task, position) where it has these columns."""
+    return _spooled(frame) if "payload" in frame.columns else _referred(frame)
+
+
+def _referred(frame: DataFrame) -> list[Chunk]:
+    wanted = [name for name in frame.columns if name in COLUMNS]
+    rows = [r for b in rows_of(frame.sparkSession, frame.select(*wanted)) for r in b.to_pylist()]
+    rows.sort(key=lambda row: _order(row.get("task"), row.get("position")))
+    return [chunk_of_row(row) for row in rows]
+
+
+def _spooled(frame: DataFrame) -> list[Chunk]:
+    wanted = [f"CAST({name} AS bigint) AS {name}" for name in ORDER_COLUMNS if name in frame.columns]
+    folder = ScratchFolder(Staging.in_scratch().local)
+    payloads = frame.selectExpr("CAST(payload AS binary) AS payload", *wanted)
+    stage = payloads.mapInArrow(functools.partial(spool_payloads, str(folder.path)), SPARK_SCHEMA)
+    chunks, notes = parse_rows(rows_of(frame.sparkSession, stage))
+    raise_failure(notes)
+    warn_of(notes, set())
+    orders: dict[int, list[tuple[int | None, int | None]]] = defaultdict(list)
+    for note in notes:
+        if note.kind == "order":
+            orders[note.task] += note.data["rows"]
+    chunks.sort(key=lambda chunk: _order(*orders[chunk.task][chunk.position]))
+    return [lazy_chunk(str(folder.path / chunk.part), chunk.entry, folder) for chunk in chunks]
+
+
+def _order(task: int | None, position: int | None) -> tuple[Any, ...]:
+    """The key of a row: those without an order keep theirs, after all others."""
+    return task is None, task or 0, position is None, position or 0
+
+
+def spool_payloads(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The function of the Spark stage: write the payloads of one partition into a part, and describe them."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    task = context.partitionId() if context is not None else 0
+    yield from TaskRunner(_SpoolBody(batches), folder, watched=False).run(task)
+
+
+@dataclass(frozen=True, slots=True)
+class _SpoolBody:
+    """The one task that has these rows."""
+
+    batches: Iterable[pa.RecordBatch]
+
+    def label(self, index: int) -> str:
+        """The name of the task's input."""
+        return f"partition {index} of the DataFrame"
+
+    def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        """Write its part; of each batch a note has the order of its rows."""
+        part = Path(task.location) / f"{task.name}{PART_SUFFIX}"
+        number = 0
+        with part_writer(part) as writer:
+            for batch in self.batches:
+                named = batch.schema.names
+                nulls = [None] * batch.num_rows
+                columns = [batch.column(name).to_pylist() if name in named else nulls for name in ORDER_COLUMNS]
+                task.rows.note("order", {"rows": list(zip(*columns, strict=True))})
+                for value in batch.column("payload"):
+                    chunk = _chunk(value, f"row {number} of {self.label(task.index)}")
+                    yield from task.rows.add(writer.append(chunk), part.name)
+                    number += 1
+        if not number:
+            part.unlink()
+        return {"chunks": number}
+
+
+def _chunk(value: pa.BinaryScalar, where: str) -> Chunk:
+    buffer = value.as_buffer()
+    if buffer is None:
+        raise ReadError("the column 'payload' is null", path=where, hint="Every row must carry its chunk.")
+    try:
+        batch = decode_batch(buffer, path=where, offset=None, what="the payload")
+        return Chunk.from_data(data_from_batch(batch))
+    except ReadError:
+        raise
+    except (ValueError, RuntimeError, KeyError) as error:
+        raise ReadError(
+            f"the payload is no chunk: {error}", path=where, hint="to_spark(payload=True) makes such a column."
+        ) from error

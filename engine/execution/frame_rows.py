@@ -6,6 +6,7 @@ where the chunk is: in a file (``path``, ``offset``, ``size``) or in the row its
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -13,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from ..chunk import Chunk, ChunkHeader, tuid_text
-from ..errors import UsageError
+from ..errors import ChunkmillError, UsageError
 from ..limits import MIB
 from ..rrd import (
     COMPONENT_TYPE,
@@ -185,3 +186,32 @@ def _checksum(row: Mapping[str, Any]) -> bytes:
     """Of the columns that a header is made of, so that a change to one of them does not go into a file unseen."""
     told = [row[name] for name in HEADER_COLUMNS if name != "types"]
     return digest_of(json.dumps(told, sort_keys=True).encode())
+
+
+_BATCH_ROWS = 4096
+_BATCH_BYTES = 16 * MIB
+
+
+def batches_of(rows: Iterator[dict[str, Any]], task: int, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """Rows as record batches, numbered in their order; a batch ends at 4,096 rows or 16 MiB of payload."""
+    held: list[dict[str, Any]] = []
+    size = 0
+    for position, row in enumerate(rows):
+        held.append({**row, "task": task, "position": position})
+        size += len(row.get("payload") or b"")
+        if len(held) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield frame_batch(held, columns)
+            held, size = [], 0
+    if held:
+        yield frame_batch(held, columns)
+
+
+@contextlib.contextmanager
+def noting_task(label: str) -> Iterator[None]:
+    """Add the split, and the code of the project's own errors, to what is raised: only text crosses the JVM."""
+    try:
+        yield
+    except Exception as error:
+        code = f"{error.code} " if isinstance(error, ChunkmillError) else ""
+        error.add_note(f"{code}in the task for {label}")
+        raise

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -27,20 +27,18 @@ from ..chunk import Chunk, minting
 from ..errors import SessionError
 from ..failing import writing
 from ..limits import SPLIT_BYTES
-from ..rrd import MessageWriter, StoreEntry
+from ..rrd import MessageWriter
 from .chunk_rows import Note, RowWriter, parse_rows
-from .failures import failure_from_dict
-from .folders import OPEN_SUFFIX, Folder
-from .quarantine import settle
-from .scratch import ScratchFolder, lazy_chunk
-from .stage import RunOptions, TaskRun, TaskRunner, warn_of
+from .folders import OPEN_SUFFIX, Folder, LocalFolder, NewFile
+from .scratch import STORE, ScratchFolder, lazy_chunk
+from .stage import RunOptions, TaskRun, TaskRunner, settle, warn_of
 from .staging import PART_SUFFIX, Staging
+from .transport import failure_from_dict
 from .work import Work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_STORE = StoreEntry("recording", "chunkmill", "scratch")
 _ROWS_SUFFIX = ".rows"
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.32
@@ -139,16 +137,16 @@ class _PieceWriter:
     def __init__(self, folder: Path, task: TaskRun) -> None:
         folder.mkdir(exist_ok=True)
         self.chunks = 0
-        self._folder = folder
+        self._folder = LocalFolder(folder)
         self._task = task
         self._pieces = 0
         self._pause = _FIRST_PAUSE
         self._taken_at = 0.0
-        self._file: BinaryIO | None = None
+        self._new: NewFile | None = None
 
     def add(self, chunk: Chunk) -> bool:
         """Take in the next chunk; gives whether it is time to tell of it."""
-        if self._file is None:
+        if self._new is None:
             self._begin()
         self._batches += self._rows.add(self._writer.append(chunk), self._part)
         self.chunks += 1
@@ -156,12 +154,11 @@ class _PieceWriter:
 
     def take(self) -> Iterator[pa.RecordBatch]:
         """The rows of the piece that came since; nothing where there is none."""
-        if self._file is None:
+        if self._new is None:
             return
         self._writer.flush()
-        self._file.close()
-        (self._folder / (self._part + OPEN_SUFFIX)).rename(self._folder / self._part)
-        self._file = None
+        self._new.finish()
+        self._new = None
         self._pieces += 1
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         yield pa.Table.from_batches([*self._batches, self._rows.batch()]).combine_chunks().to_batches()[0]
@@ -171,9 +168,10 @@ class _PieceWriter:
         self._rows = RowWriter(self._task.index, first=self.chunks)
         self._batches: list[pa.RecordBatch] = []
         self._part = f"{self._task.name}-{self._pieces:06d}{PART_SUFFIX}"
-        with writing(str(self._folder)):
-            self._file = (self._folder / (self._part + OPEN_SUFFIX)).open("wb", buffering=0)
-        self._writer = MessageWriter(self._file, _STORE, path=str(self._folder))
+        path = str(self._folder.location)
+        with writing(path):
+            self._new = self._folder.new(self._part)
+        self._writer = MessageWriter(self._new.file, STORE, path=path)
 
 
 def iterated_chunks(

@@ -7,7 +7,7 @@ succeeded, right before the output is committed, so that a task that is tried ag
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,8 +19,6 @@ from ..chunk import Chunk
 from ..errors import ChunkmillError, WriteError
 from ..locations import local_path
 from ..task_context import find
-from .chunk_rows import Note
-from .staging import Staging
 
 SCHEMA = pa.schema(
     [
@@ -95,16 +93,10 @@ def rows_as_bytes(rows: Sequence[Row]) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def settle(staging: Staging, notes: Iterable[Note]) -> int:
-    """Append the rows that the run's tasks kept to their tables. Gives their number."""
-    rows: list[Row] = []
-    for note in notes:
-        if note.kind == "quarantine":
-            data = staging.folder.get(note.data["file"])
-            found = pa.ipc.open_file(pa.py_buffer(data)).read_all().to_pylist()
-            rows += [(row.pop("table"), row) for row in found]
-    append_rows(rows)
-    return len(rows)
+def rows_from_bytes(data: bytes) -> list[Row]:
+    """The rows in such a file."""
+    rows = pa.ipc.open_file(pa.py_buffer(data)).read_all().to_pylist()
+    return [(row.pop("table"), row) for row in rows]
 
 
 def append_rows(rows: Sequence[Row]) -> None:

@@ -1,25 +1,31 @@
-"""RRDs as sinks: one file, or a folder of shards."""
+"""One RRD as a sink: where it may be written, what a task writes of its pieces, and the rows that describe that."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
 
 from ..errors import WriteError
+from ..failing import writing
+from ..faults import reach
 from ..locations import Location
 from ..objects import ObjectUrl
+from ..phases import ENCODE, WRITE, Clock, phase
 from ..reports import RunReport
-from ..rrd import FileRun, StoreEntry
-from .commit import RrdCommit, commit_shards
-from .extents import RunPlaces, all_extents
-from .folders import Folder
-from .joined import JoinedWork
-from .part import RrdParts
+from ..rrd import ChunkEntry, MessageWriter, RrdWriter, Run, RunRows, StoreEntry, WrittenChunks, WrittenListing
+from ..task_context import current
+from .commit import RrdCommit, RunPlaces, all_extents
+from .folders import NewFile
 from .reporting import Ran
-from .sink import Sink, write_to
-from .stage import RunOptions
-from .staging import Staging
-from .work import Work, whole_run_of
+from .sink import Part, Parts, Sink, write_to
+from .small_chunks import SMALL_RESULT, SmallChunkWriter
+from .stage import RunOptions, TaskRun
+from .staging import PART_SUFFIX, Staging
+from .work import JoinedWork, Piece, Work, whole_run_of
 
 
 class RrdSink(Sink):
@@ -35,7 +41,7 @@ class RrdSink(Sink):
         self._commit: RrdCommit | None = None
 
     def begin(self, work: Work, staging: Staging) -> RrdParts:
-        """Begin the file, where parts can be brought into it while tasks run."""
+        """Begin the file, where tasks can write into it."""
         self._commit = RrdCommit(staging, self.destination, [store for store, _ in self._outputs])
         whole = whole_name(self.destination, self._outputs)
         runs = RunPlaces() if whole and whole_run_of(work, 0) is None else self._places(work, self._commit)
@@ -52,33 +58,13 @@ class RrdSink(Sink):
             self._commit.close()
 
     def _places(self, work: Work, commit: RrdCommit) -> RunPlaces:
+        if isinstance(self.destination, ObjectUrl):
+            return RunPlaces()
         runs = [(whole_run_of(work, i), store) for i, store in enumerate(self._stores)]
         sizes = [run.size_in(store) for run, store in runs if run is not None]
         if sizes and len(sizes) == len(self._stores):
             return RunPlaces(commit.reserve(sizes))
-        files = [(run if isinstance(run, FileRun) else None, store) for run, store in runs]
-        return RunPlaces(at_source=commit.follow(files))
-
-
-class ShardSink(Sink):
-    """A folder of RRDs of one store, each of at most ``shard_bytes``.
-
-    Guarantee: it appears whole or not at all. In an object store the shards appear one after the other, in quick
-    succession, when all are there.
-    """
-
-    def __init__(self, destination: Location, store: StoreEntry, shard_bytes: int) -> None:
-        self.destination = destination
-        self._store = store
-        self._shard_bytes = shard_bytes
-
-    def begin(self, work: Work, staging: Staging) -> RrdParts:  # noqa: ARG002
-        """Nothing needs to be prepared."""
-        return RrdParts((self._store,) * len(work.tasks), str(self.destination))
-
-    def commit(self, ran: Ran, staging: Staging) -> int:
-        """Divide the chunks among shards."""
-        return commit_shards(staging, self.destination, self._store, ran.chunks, self._shard_bytes)
+        return RunPlaces(at_source=True)
 
 
 def write_rrd(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]], options: RunOptions) -> RunReport:
@@ -86,14 +72,6 @@ def write_rrd(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]],
     work: Work = outputs[0][1] if len(outputs) == 1 else JoinedWork([w for _, w in outputs])
     check_destination(destination, work)
     return write_to(RrdSink(destination, outputs), work, options)
-
-
-def write_rrd_shards(
-    destination: Location, store: StoreEntry, shard_bytes: int, work: Work, options: RunOptions
-) -> RunReport:
-    """Run work and commit its chunks as a folder of RRDs; see :class:`ShardSink`."""
-    _check_shard_folder(destination)
-    return write_to(ShardSink(destination, store, shard_bytes), work, options)
 
 
 def commit_ran(commit: RrdCommit, ran: Ran, stores: Sequence[StoreEntry]) -> int:
@@ -110,17 +88,6 @@ def whole_name(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]]
     """The name of a file that one task may write whole, as nothing else comes into it; empty where there is none."""
     alone = len(outputs) == 1 and len(outputs[0][1].tasks) == 1
     return str(destination) if alone and not isinstance(destination, ObjectUrl) else ""
-
-
-def _check_shard_folder(destination: Location) -> None:
-    if isinstance(destination, ObjectUrl):
-        is_taken = Folder.at(destination).exists()
-    else:
-        is_taken = destination.exists() and (not destination.is_dir() or any(destination.iterdir()))
-    if is_taken:
-        raise WriteError(
-            "is there already", path=str(destination), hint="Shards go into a folder that is new or empty."
-        )
 
 
 def check_destination(destination: Location, work: Work, *, parents: bool = True) -> None:
@@ -149,3 +116,156 @@ def _is_source(destination: Location) -> WriteError:
         path=str(destination),
         hint="Write to another file; the source would be lost while it is read.",
     )
+
+
+_MOST_LISTED: Final = 1 << 16
+_MOST_QUICK: Final = 1 << 15
+"""Messages up to which threads pass them on as fast as processes: each takes some microseconds of Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class RrdParts(Parts):
+    """Parts of RRDs: messages that a commit brings together with others, or whole files.
+
+    ``stores`` has one entry for each task of the work. With ``digests`` every chunk is given one, though it be read
+    for it, and a row of its own.
+    With ``runs``, tasks that give nothing but untouched messages copy them as a whole, and where a footer can say all
+    there is to say of the chunks of a task, one row does it for all of them.
+    With ``small``, chunks that are hardly more than a header go into the part many in one batch, not as messages.
+    ``whole``, one for each task, names the file that is to be the part of a task alone, which is a whole RRD then.
+    """
+
+    stores: tuple[StoreEntry, ...]
+    destination: str
+    digests: bool = False
+    runs: RunPlaces | None = None
+    whole: tuple[str, ...] = ()
+    small: bool = False
+
+    @property
+    def adopts(self) -> bool:
+        """Whether untouched messages may be copied as a whole."""
+        return self.runs is not None
+
+    def open(self, task: TaskRun) -> Part:
+        """Begin the part of a task."""
+        with writing(self.destination):
+            new = task.folder.new(task.name + PART_SUFFIX)
+        try:
+            return _RrdPart(self, task, new)
+        except BaseException:
+            new.discard()
+            raise
+
+    def adopt(self, task: TaskRun, run: Run) -> dict[str, Any] | None:
+        """Bring the messages to their place."""
+        if self.runs is None:
+            return None
+        store = self.stores[task.index]
+        place = self.runs.bring(task.index, run, store, task.folder, task.name + PART_SUFFIX, self.destination)
+        if place is None:
+            return None
+        current().own(Clock).sizes_in = run.table.sizes.tolist()
+        return {"chunks": run.chunks, "rows": run.rows, "bytes": place["size"], "extent": place}
+
+    def quick_tasks(self, work: Work) -> Sequence[int]:
+        """The tasks whose messages stay at their source, or are copied into their region by the kernel.
+
+        A worker that is asked for it takes 10 to 20 ms, and the first of them 0.1 to 0.2 s, as long as to copy 400 MB
+        (``benchmarks/bench_rrd.py``).
+        """
+        if self.runs is None or not self.runs.is_quick:
+            return ()
+        runs = {i: run for i in range(len(self.stores)) if (run := whole_run_of(work, i)) is not None}
+        return () if sum(run.chunks for run in runs.values()) > _MOST_QUICK else list(runs)
+
+
+class _RrdPart(Part):
+    """One that is ``whole`` has a header and a footer: to commit it is to name it. Others have messages only."""
+
+    def __init__(self, parts: RrdParts, task: TaskRun, new: NewFile) -> None:
+        self._parts = parts
+        self._new = new
+        self._rows = task.rows
+        self._name = task.name + PART_SUFFIX
+        self._store = store = parts.stores[task.index]
+        whole = parts.whole[task.index] if parts.whole else ""
+        path = whole or parts.destination
+        self._rrd: RrdWriter | None = None
+        if whole:
+            self._rrd = RrdWriter(new.file, path=path)
+            self._rrd.begin_store(store)
+            self._writer = self._rrd.messages(store)
+        else:
+            self._writer = MessageWriter(new.file, store, path=path, digests=parts.digests)
+        self._written = WrittenChunks(store)
+        self._small = SmallChunkWriter(SMALL_RESULT) if parts.small else None
+        self._described = False
+        self.takes_runs = parts.runs is not None and self._writer.takes_runs and not parts.digests
+
+    def write(self, piece: Piece) -> Iterator[pa.RecordBatch] | None:
+        written = self._written
+        if isinstance(piece, RunRows):
+            current().own(Clock).sizes_in += piece.sizes.tolist()
+            written.add_run(piece, self._writer.append_run(piece))
+            return None
+        with phase(ENCODE):
+            if self._small is not None and self._small.takes(piece, written.chunks):
+                written.count(piece.num_rows)
+                self._rows.skip()
+                if self._small.is_full:
+                    self._write_small()
+                return None
+            written.add(self._writer.append(piece))
+        if not self._parts.digests and len(written.entries) >= (_MOST_LISTED if self._parts.runs else 1):
+            self._described = True
+            return self._describe(written.take())
+        return None
+
+    def close(self) -> dict[str, Any]:
+        written, writer = self._written, self._writer
+        self._listing = None if self._parts.digests or self._described else written.listing()
+        self._entries = written.take() if self._listing is None else []
+        self._note(self._entries if self._listing is None else self._listing)
+        self._write_small()
+        with phase(WRITE):
+            if self._rrd is None:
+                writer.flush()
+            else:
+                self._rrd.finish()
+            with writing(self._parts.destination):
+                reach("part.write", getattr(self._new.file, "name", None))
+                self._new.finish()
+                reach("part.rename")
+        told: dict[str, Any] = {"chunks": written.chunks, "rows": written.rows, "bytes": writer.position}
+        if self._rrd is not None:
+            told["whole"] = {"part": self._name, "size": self._rrd.position}
+        return told
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        if self._listing is not None:
+            self._rows.listing(self._listing.table, self._name)
+        return self._rows_of(self._entries)
+
+    def discard(self) -> None:
+        self._new.discard()
+
+    def _describe(self, entries: Sequence[ChunkEntry]) -> Iterator[pa.RecordBatch]:
+        """Tell of chunks before the part is whole, so that they need not be kept."""
+        self._note(entries)
+        yield from self._rows_of(entries)
+
+    def _rows_of(self, entries: Sequence[ChunkEntry]) -> Iterator[pa.RecordBatch]:
+        for entry in entries:
+            yield from self._rows.add(entry, self._name)
+
+    def _note(self, chunks: WrittenListing | Sequence[ChunkEntry]) -> None:
+        """Let the footer, if there will be one, tell of the chunks that were written since this was called last."""
+        if self._rrd is not None:
+            self._rrd.adopt(self._store, chunks.columns if isinstance(chunks, WrittenListing) else chunks, 0)
+
+    def _write_small(self) -> None:
+        """Write small chunks beside messages, and say where they lie."""
+        if self._small is not None:
+            for batch in self._small.write(self._writer.out):
+                self._rows.small(batch, self._name)

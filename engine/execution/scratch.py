@@ -9,6 +9,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -29,14 +30,16 @@ from ..rrd import (
     open_positional,
     table_of_entries,
 )
-from .part import RrdParts
+from .rrd_sink import RrdParts
 from .sink import run_work
 from .small_chunks import SmallChunks, SmallChunkWriter
 from .stage import RunOptions
 from .staging import PART_SUFFIX, Staging
 from .work import Work
 
-_STORE = StoreEntry("recording", "chunkmill", "scratch")
+STORE = StoreEntry("recording", "chunkmill", "scratch")
+"""The recording that messages in scratch parts belong to."""
+
 _LONG: Final = 0.02
 """Seconds: an iterator that takes longer for a chunk is not asked for another before the chunk is passed on."""
 
@@ -53,6 +56,22 @@ class ScratchFolder:
         self.path = path
         self._within = within
         weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
+
+
+@contextmanager
+def part_writer(path: Path, *, digests: bool = False) -> Iterator[MessageWriter]:
+    """Write a part in a scratch folder; of one that fails nothing is left."""
+    folder = str(path.parent)
+    with writing(folder):
+        file = path.open("wb", buffering=0)
+    try:
+        with file:
+            writer = MessageWriter(file, STORE, path=folder, digests=digests)
+            yield writer
+            writer.flush()
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +144,7 @@ def collect_chunks(work: Work, options: RunOptions) -> list[Chunk]:
     """Run ``work`` into scratch parts and give its chunks, in order, undecoded."""
     staging = Staging.in_scratch()
     try:
-        stores = (_STORE,) * len(work.tasks)
+        stores = (STORE,) * len(work.tasks)
         ran = run_work(work, RrdParts(stores, str(staging.local), small=True), staging, options)
     except BaseException:
         staging.remove()
@@ -203,17 +222,15 @@ def _spool_one(
     if chunk is None:
         return None
     path = folder.path / f"{index:06d}{PART_SUFFIX}"
-    with writing(str(folder.path)):
-        file = path.open("wb", buffering=0)
-    with file:
-        spooled = _Spooled(MessageWriter(file, _STORE, path=str(folder.path)))
+    with part_writer(path) as writer:
+        spooled = _Spooled(writer)
         while chunk is not None:
             spooled.add(chunk)
             if spooled.size >= SPLIT_BYTES or spooled.count >= most or (chunks.is_slow and not waits):
                 break
             chunk = next(chunks, None)
         entries, small = spooled.finish()
-        size = file.tell()
+        size = writer.position
     return ScratchPart(str(path), size, entries, small, folder, not waits and chunks.is_slow)
 
 
@@ -244,7 +261,6 @@ class _Spooled:
     def finish(self) -> tuple[tuple[ChunkEntry, ...], tuple[SmallChunks, ...]]:
         """Write what is left; gives where everything lies."""
         self._write_small()
-        self._messages.flush()
         return tuple(self._entries), tuple(self._small)
 
     def _write_small(self) -> None:

@@ -24,11 +24,10 @@ from ..locations import Location
 from ..reports import RunReport
 from ..rrd import Run
 from ..task_context import TaskContext
-from .choice import executor_name
-from .extents import listed_extents
+from .commit import listed_extents
 from .quarantine import Quarantined, append_rows
 from .reporting import Ran
-from .stage import RunOptions, Stage, TaskRun, check
+from .stage import RunOptions, Stage, TaskRun, check, executor_name
 from .staging import Staging
 from .work import Piece, Work, pieces_of, whole_run_of
 

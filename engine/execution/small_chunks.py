@@ -61,7 +61,7 @@ class _Alike:
 
 
 class SmallChunkWriter:
-    """Takes in decoded chunks of up to ``most`` bytes (0: none at all), until they are written."""
+    """Takes in decoded chunks of up to ``most`` bytes, until they are written."""
 
     def __init__(self, most: int = SMALL) -> None:
         self._most = most
@@ -75,7 +75,7 @@ class SmallChunkWriter:
 
     def takes(self, chunk: Chunk, position: int) -> int:
         """Take in a chunk, if it is small and in memory; gives its bytes, and 0 for others."""
-        if not self._most or chunk.payload is not None:
+        if chunk.payload is not None:
             return 0
         size = chunk.byte_size
         if not 0 < size <= self._most:

@@ -13,25 +13,22 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import pyarrow as pa
 
 from ..errors import SessionError
+from ..limits import MIB
 from ..spark import Terminated, interrupt_behind, interruptible, is_local, waiting_for_jobs
-from .by_value import register_by_value, sending
 from .chunk_rows import SPARK_SCHEMA
+from .transport import register_by_value, sending
 from .work import Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-from itertools import accumulate
-from typing import Final
-
-from ..limits import MIB
-
 _TAG = "chunkmill"
 _SHARE_LOST = re.compile(r"Task (\d+) in stage")
 _IN_PYTHON = {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")}

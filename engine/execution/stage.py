@@ -13,30 +13,47 @@ import secrets
 import socket
 import time
 import warnings
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
-from ..errors import ReadError, ReadWarning, SessionError
+from ..errors import ReadError, ReadWarning, SessionError, UsageError
 from ..failing import writing
 from ..phases import Clock
 from ..reports import SizeHistogram
 from ..rrd import OpenFiles
-from ..spark import interruptible, tries_before
+from ..spark import check_not_in_task, in_task, interruptible, tries_before
 from ..task_context import TaskContext
-from .choice import executor_name
 from .chunk_rows import Note, RowWriter, parse_rows
-from .failures import failure_from_dict, failure_to_dict, is_transient
 from .folders import OPEN_SUFFIX, Folder
-from .progress import ProgressListener, watching
-from .quarantine import Quarantined, rows_as_bytes, settle
-from .reporting import Ran, RunStart
+from .quarantine import Quarantined, append_rows, rows_as_bytes, rows_from_bytes
+from .reporting import ProgressListener, Ran, RunStart, watching
 from .staging import DONE_SUFFIX, Staging
+from .transport import failure_from_dict, failure_to_dict, is_transient
 from .work import Task
+
+EXECUTORS = ("inline", "spark")
+
+
+def executor_name(given: str | None) -> str:
+    """The executor to use: the argument, else ``CHUNKMILL_EXECUTOR``, else ``spark``; within a task, ``inline``.
+
+    Raises ``UsageError`` for a name that is none, and within a task for ``spark``.
+    """
+    if given == "spark":
+        check_not_in_task()
+    name = given or ("inline" if in_task() else os.environ.get("CHUNKMILL_EXECUTOR")) or "spark"
+    if name not in EXECUTORS:
+        raise UsageError(f"unknown executor {name!r}", hint=f"Use one of: {', '.join(EXECUTORS)}.")
+    return name
+
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _QUARANTINE_SUFFIX = ".quarantine"
 
@@ -129,7 +146,9 @@ class TaskRunner:
                 raise
             if self._staging is not None:
                 self._staging.mark_failed(self._group(index))
-            yield failure_rows(index, error, self.body.label(index)).batch()
+            rows = RowWriter(index)
+            rows.note("failure", failure_to_dict(error, self.body.label(index)))
+            yield rows.batch()
 
     def quick(self, threads: int) -> dict[int, pa.RecordBatch]:
         """The rows of tasks that the body does quickly, by so many ``threads`` of this process.
@@ -152,9 +171,10 @@ class TaskRunner:
 
     def _run(self, task: TaskRun) -> Iterator[pa.RecordBatch]:
         measured, files, quarantined = _Measured(), OpenFiles(), Quarantined()
-        with contextlib.closing(files), warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            told = yield from TaskContext(measured.clock, files, quarantined).run(self.body.run(task))
+        caught: list[warnings.WarningMessage] = []
+        with contextlib.closing(files):
+            steps = _recording(self.body.run(task), caught)
+            told = yield from TaskContext(measured.clock, files, quarantined).run(steps)
         if quarantined:
             with writing(self.destination or self.folder):
                 task.folder.put(task.name + _QUARANTINE_SUFFIX, rows_as_bytes(quarantined), durable=False)
@@ -196,6 +216,22 @@ class TaskRunner:
         return self.groups[index] if self.groups else 0
 
 
+def _recording(steps: Generator[T, None, R], caught: list[warnings.WarningMessage]) -> Generator[T, None, R]:
+    """Take steps, and add what each warns of to ``caught``. Between two, the process's filters are as before."""
+    with contextlib.closing(steps):
+        while True:
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                try:
+                    step = next(steps)
+                except StopIteration as end:
+                    result: R = end.value
+                    return result
+                finally:
+                    caught += warned
+            yield step
+
+
 class _Measured:
     """The facts that a task tells of itself for the report of the run."""
 
@@ -217,13 +253,6 @@ class _Measured:
 def may_pass(error: BaseException, tries: int) -> bool:
     """Whether a task that raised this is worth another try, and gets one of ``tries`` (0: nobody knows)."""
     return is_transient(error) and not (tries and tries_before() + 1 >= tries)
-
-
-def failure_rows(index: int, error: BaseException, label: str) -> RowWriter:
-    """The row of kind ``failure`` of a task."""
-    rows = RowWriter(index)
-    rows.note("failure", failure_to_dict(error, label))
-    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +302,13 @@ def check(ran: Ran, staging: Staging) -> None:
     warn_of(ran.notes, set())
     check_closed(ran)
     settle(staging, ran.notes)
+
+
+def settle(staging: Staging, notes: Iterable[Note]) -> None:
+    """Append what the run's tasks quarantined to its tables."""
+    files = [note.data["file"] for note in notes if note.kind == "quarantine"]
+    if files:
+        append_rows([row for file in files for row in rows_from_bytes(staging.folder.get(file))])
 
 
 def raise_failure(notes: Sequence[Note]) -> None:

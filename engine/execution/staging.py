@@ -2,7 +2,7 @@
 
 It stands beside the destination, so that the commit's rename stays within one file system (in an object store: under
 ``.chunkmill-staging`` beside it), and carries the name of its owner, so that what a killed run left behind is cleared
-away by the next one onto the same destination.
+away by the next one onto the same destination: a process that is known by more than its number.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import hashlib
 import json
 import os
 import secrets
+import socket
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from ..errors import ReadError, WriteError
 from ..failing import writing
@@ -23,7 +26,6 @@ from ..locations import Location, local_path
 from ..objects import ObjectUrl, bucket_of
 from ..spark import interruptible
 from .folders import Folder, LocalFolder, ObjectFolder
-from .processes import is_gone, this_process
 
 PART_SUFFIX = ".part"
 DONE_SUFFIX = ".done"
@@ -191,3 +193,54 @@ def _is_abandoned(folder: Folder) -> bool:
         return is_gone(json.loads(text))
     except (OSError, ValueError, KeyError, TypeError, ReadError):
         return False
+
+
+_DEAD_STATES = ("Z", "X")
+
+
+def this_process() -> dict[str, Any]:
+    """Host, number and time of start of this process, as JSON data."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "started": start_time(os.getpid())}
+
+
+def is_gone(process: Mapping[str, Any]) -> bool:
+    """Whether what :func:`this_process` said elsewhere is of a process that is known to be dead.
+
+    Of one on another host, or in another process namespace where ``process`` has one, nothing is known. Hosts need
+    names of their own for that. Raises ``ValueError`` or ``KeyError`` where ``process`` is nothing of that kind.
+    """
+    pid = int(process["pid"])
+    if not 0 < pid < 1 << 31:
+        raise ValueError(f"{pid} is no number of a process")
+    if process["host"] != socket.gethostname() or process.get("namespace", pid_namespace()) != pid_namespace():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass  # there is such a process, and it is not ours to signal
+    state, started = _state_and_start(pid)
+    then = process.get("started")
+    return state in _DEAD_STATES or (started is not None and then is not None and started != then)
+
+
+def start_time(pid: int) -> str | None:
+    """When a process started, to tell it from a later one with the same number; None where that is not known."""
+    return _state_and_start(pid)[1]
+
+
+def pid_namespace() -> str | None:
+    """The namespace in which this process's number means something: containers have their own."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return None
+
+
+def _state_and_start(pid: int) -> tuple[str | None, str | None]:
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return words[0], words[19]
+    except (OSError, IndexError):
+        return None, None

@@ -11,12 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ..errors import ChunkmillError, ReadWarning, SameRecordingError, SessionError, WriteError
-from ..execution.commit import RrdCommit
-from ..execution.extents import all_extents
-from ..execution.folders import Folder
-from ..execution.grouped import Group, Outputs
-from ..execution.stage import RunOptions
-from ..execution.staging import Staging
+from ..execution import Folder, Group, Outputs, RrdCommit, RunOptions, Staging, all_extents
 from ..failing import writing
 from ..faults import reach
 from ..inputs import SourceOptions, stores_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import ReadError, SourceMissingError, UsageError
-from ..execution.folders import Folder
+from ..execution import Folder
 from ..failing import writing
 from ..locations import Location
 

@@ -11,9 +11,7 @@ import pyarrow as pa
 import xxhash
 
 from ..errors import ChunkmillError, ReadError, SourceMissingError
-from ..execution.choice import executor_name
-from ..execution.stage import RunOptions, Stage, TaskRun
-from ..execution.work import Task
+from ..execution import RunOptions, Stage, Task, TaskRun, executor_name
 from ..limits import MIB
 from ..locations import located
 from ..objects import ObjectUrl, bucket_of

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ...readers import stem_of
 from ..errors import ReadError, UsageError, WriteError
-from ..execution.folders import sync_folder
+from ..execution import sync_folder
 from ..failing import writing
 from ..faults import reach
 from ..locations import Location

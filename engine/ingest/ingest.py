@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from ...readers import all_suffixes, checked_options
 from ..errors import UsageError
-from ..execution.choice import executor_name
-from ..execution.stage import RunOptions
+from ..execution import RunOptions, executor_name
 from ..inputs import SourceOptions
 from ..limits import MIB
 from ..locations import Location, located

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from ..errors import ReadError, SourceMissingError, UnsupportedError
-from ..execution.folders import Folder
+from ..execution import Folder
 from ..limits import MAX_LANDING_FILE
 from ..rrd import digest_of
 from .files import LandedFile

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ReadError, SourceMissingError, WriteError
-from ..execution.folders import Folder, LocalFolder, sync_folder
+from ..execution import Folder, LocalFolder, sync_folder
 from ..failing import writing
 from ..faults import reach
 from ..locations import Location

@@ -10,10 +10,7 @@ from itertools import groupby
 from pathlib import PurePath, PurePosixPath
 
 from ...readers import stem_of
-from ..execution.chunk_rows import PartChunk
-from ..execution.grouped import Group, Outputs, run_groups
-from ..execution.stage import RunOptions
-from ..execution.staging import Staging
+from ..execution import Group, Outputs, PartChunk, RunOptions, Staging, run_groups
 from ..locations import Location, exists
 from ..optimisation import EntityWork, FoundChunks, InFile, OptimizationProfile, WholeWork, is_small
 from ..recordings import LiveEntries, RecordingEntry

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from ..errors import ChunkmillError, ReadWarning, UsageError
-from ..execution.folders import Folder
+from ..execution import Folder
 from ..failing import writing
 from ..locations import Location
 from .files import FileResult

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ReadError, WriteError
-from ..execution.folders import Folder
+from ..execution import Folder
 from ..failing import write_error
 from ..locations import Location
 from ..objects import ObjectUrl, reading_object, storage_options, writing_object

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..errors import SessionError, SourceMissingError
-from ..execution.stage import RunOptions
+from ..execution import RunOptions
 from ..locations import Location
 from ..recordings import Lease, StoreWriter
 from ..spark import Terminated, give_up_start, interruptible, raise_in_thread

@@ -23,9 +23,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from ..errors import ReadError, SessionError, UsageError
-from ..execution.folders import Folder
-from ..execution.frame_batches import told_of
-from ..execution.stage import RunOptions
+from ..execution import Folder, RunOptions, noting_task
 from ..spark import cancel_jobs_while, raise_in_thread
 from .checkpoint import Checkpoint
 from .files import LandedFile
@@ -76,7 +74,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises ``ReadError`` where the log ends before ``start``: entries would get lost.
         """
-        with told_of(self._path):
+        with noting_task(self._path):
             newest = newest_entry(Folder.at(self._path))
             end = newest if self._last is None else min(newest, self._last)
             if start is None:
@@ -104,7 +102,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, _Entry):
             return  # Spark makes one up where there are none
         number = partition.value
-        with told_of(self._path):
+        with noting_task(self._path):
             files = read_entry(Folder.at(self._path), number)
         for first in range(0, len(files), _ROWS):
             rows = files[first : first + _ROWS]

@@ -31,10 +31,18 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, EqualNullSafe, 
 from ...readers import FORMATS, Format
 from ..chunk import Chunk, minting
 from ..errors import SourceMissingError, UsageError
-from ..execution.by_value import register_by_value
-from ..execution.frame_batches import batches_of, told_of
-from ..execution.frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, ddl_of, frame_row, payload_rows
-from ..execution.work import Work
+from ..execution import (
+    COLUMNS,
+    WITHOUT_PAYLOAD,
+    Place,
+    Work,
+    batches_of,
+    ddl_of,
+    frame_row,
+    noting_task,
+    payload_rows,
+    register_by_value,
+)
 from ..locations import located, reading_location
 from ..objects import find_objects, is_one_object
 from ..rrd import EncodedPayload, FramedPayload, VerifiedPayload
@@ -137,7 +145,7 @@ class ChunkFrameReader(DataSourceReader):
         """A partition for each split of each file."""
         found: list[InputPartition] = []
         for path in input_files(self._request.paths, self._row):
-            with told_of(path):
+            with noting_task(path):
                 tasks = tasks_of(self._row, path, self._request)
                 found += [_TaskPartition(len(found) + i, path, task) for i, task in enumerate(tasks)]
         return found
@@ -145,7 +153,7 @@ class ChunkFrameReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
         if isinstance(partition, _TaskPartition):  # where there is none, Spark makes one up
-            with told_of(partition.work.tasks[0].label):
+            with noting_task(partition.work.tasks[0].label):
                 rows = (row for chunk in partition.work.run(0) for row in self._rows(chunk, partition.path))
                 batches = batches_of(rows, partition.value, self._request.columns)
                 yield from minting(partition.work.minter(0), batches)

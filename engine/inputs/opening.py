@@ -8,7 +8,7 @@ from typing import Any
 
 from ...readers import detect_format
 from ..errors import ReadError, UsageError
-from ..execution.choice import executor_name
+from ..execution import executor_name
 from ..locations import Location
 from ..pipelines import Pipeline
 from ..rrd import StoreEntry

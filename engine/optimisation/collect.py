@@ -13,14 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 
 from ..chunk import Chunk, Minter, RunIds, minting
-from ..execution.chunk_rows import PartChunk
-from ..execution.extents import RunPlaces
-from ..execution.part import RrdParts
-from ..execution.reporting import Ran
-from ..execution.sink import run_work
-from ..execution.stage import RunOptions
-from ..execution.staging import Staging
-from ..execution.work import Task, Work, whole_run_of
+from ..execution import PartChunk, Ran, RrdParts, RunOptions, RunPlaces, Staging, Task, Work, run_work, whole_run_of
 from ..limits import SPLIT_BYTES
 from ..rrd import NEVER_CHANGES, FileRun, Run, StoreEntry, VerifiedRun
 from .entities import EntityWork, FoundChunks, InFile, InStore

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..chunk import Chunk, Minter, RunIds
-from ..execution.work import Task
+from ..execution import Task
 from ..limits import MIB
 from ..rrd import ChunkEntry, ManifestTable, VerifiedPayload, VerifiedRun
 from .passes import Compactor, optimised

@@ -17,7 +17,7 @@ from ..errors import (
     UsageError,
     WriteError,
 )
-from ..execution.by_value import check_travels
+from ..execution import check_travels
 from ..stream import LazyChunkStream, OperatorNode, nodes_of, sink_of
 
 _NOT_ITS_OWN = (ReadError, WriteError, SessionError, MemoryError)

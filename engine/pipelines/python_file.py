@@ -17,7 +17,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from ..errors import PipelineError, UsageError
-from ..execution.by_value import send_by_value
+from ..execution import send_by_value
 from ..locations import located
 from ..objects import ObjectUrl
 from ..stream import LazyChunkStream

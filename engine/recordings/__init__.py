@@ -13,38 +13,19 @@ if TYPE_CHECKING:
     from .compaction import MIN_SHARD, CompactionReport, compact_store
     from .entries import Key, LiveEntries, RecordingEntry, key_of
     from .folder import RecordingsFolder
-    from .holder import Holder
-    from .lease import Lease, lease_holder
+    from .lease import Holder, Lease, lease_holder
     from .vacuum import vacuum_store
     from .versions import RecordingsVersion
     from .writer import Arrived, Commit, Source, StoreWriter
 
 _HOMES = {
-    ".compaction": (
-        "CompactionReport",
-        "MIN_SHARD",
-        "compact_store",
-    ),
-    ".entries": (
-        "Key",
-        "LiveEntries",
-        "RecordingEntry",
-        "key_of",
-    ),
-    ".folder": ("RecordingsFolder",),
-    ".holder": ("Holder",),
-    ".lease": (
-        "Lease",
-        "lease_holder",
-    ),
-    ".vacuum": ("vacuum_store",),
-    ".versions": ("RecordingsVersion",),
-    ".writer": (
-        "Arrived",
-        "Commit",
-        "Source",
-        "StoreWriter",
-    ),
+    ".compaction": "CompactionReport MIN_SHARD compact_store",
+    ".entries": "Key LiveEntries RecordingEntry key_of",
+    ".folder": "RecordingsFolder",
+    ".lease": "Holder Lease lease_holder",
+    ".vacuum": "vacuum_store",
+    ".versions": "RecordingsVersion",
+    ".writer": "Arrived Commit Source StoreWriter",
 }
 
 __all__ = [

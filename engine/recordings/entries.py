@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Final
 
@@ -75,31 +75,15 @@ class RecordingEntry:
         return same_file or other.key == self.key
 
 
-SCHEMA: Final = pa.schema(
-    [
-        ("recording_id", pa.string()),
-        ("application_id", pa.string()),
-        ("kind", pa.string()),
-        ("segment_version", pa.int64()),
-        ("source", pa.string()),
-        ("source_size", pa.int64()),
-        ("source_modified_ns", pa.int64()),
-        ("source_digest", pa.string()),
-        ("source_kept", pa.bool_()),
-        ("rrd", pa.string()),
-        ("manifest", pa.string()),
-        ("manifest_offset", pa.int64()),
-        ("manifest_size", pa.int64()),
-        ("manifest_digest", pa.string()),
-        ("shards", pa.list_(pa.string())),
-        ("chunks", pa.int64()),
-        ("rows", pa.int64()),
-        ("bytes", pa.int64()),
-        ("query_id", pa.string()),
-        ("batch", pa.int64()),
-        ("added", pa.float64()),
-    ]
-)
+_ARROW: Final = {
+    "str": pa.string(),
+    "str | None": pa.string(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "bool": pa.bool_(),
+    "tuple[str, ...]": pa.list_(pa.string()),
+}
+SCHEMA: Final = pa.schema([(field.name, _ARROW[str(field.type)]) for field in fields(RecordingEntry)])
 """One row a recording."""
 
 _KINDS: Final = [(field.name, field.type) for field in SCHEMA]

@@ -16,7 +16,7 @@ of each chunk; all are verified on reading. What protects the files from writers
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,63 @@ import pyarrow as pa
 
 from ..chunk import Chunk
 from ..errors import ReadError, SourceMissingError, UnsupportedError
-from ..execution.folders import Folder, sync_folder
+from ..execution import Folder, PartChunk, sync_folder
 from ..failing import writing
 from ..locations import located
-from .chunk_manifest import MANIFEST_ERRORS, kept_chunk, parse_manifest
+from ..rrd import (
+    CHUNK_TABLE,
+    NEVER_CHANGES,
+    StoreEntry,
+    VerifiedPayload,
+    check_digest,
+    entries_of_table,
+    table_of_entries,
+)
 from .entries import LiveEntries, RecordingEntry, entries_in, parse_table
 from .versions import RESTORE, RecordingsVersion, TableRef, VersionFiles, name_of, unreadable
+
+MANIFEST_ERRORS = (OSError, pa.ArrowException, ValueError, TypeError, KeyError)
+"""What reading a damaged manifest may raise."""
+
+
+def manifest_bytes(chunks: Sequence[PartChunk]) -> bytes:
+    """A manifest."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, CHUNK_TABLE) as out:
+        out.write_table(table_of_entries((chunk.part, chunk.entry) for chunk in chunks))
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
+    """The chunks of a manifest, verified before Arrow looks at a byte of it."""
+    check_digest(data, digest)
+    batches = pa.ipc.open_file(pa.py_buffer(data)).read_all().to_batches()
+    for batch in batches:
+        batch.validate(full=True)
+    return [PartChunk(0, number, *place) for number, place in enumerate(entries_of_table(batches))]
+
+
+def bytes_by_part(data: bytes, digest: str) -> dict[str, tuple[int, int]]:
+    """Count the bytes and chunks that a manifest names in each part; verified as by :func:`parse_manifest`."""
+    check_digest(data, digest)
+    table = pa.ipc.open_file(pa.py_buffer(data)).read_all().select(["part", "size"])
+    table.validate(full=True)
+    found = table.group_by("part").aggregate([("size", "sum"), ("size", "count")]).to_pylist()
+    return {row["part"]: (row["size_sum"], row["size_count"]) for row in found}
+
+
+def kept_chunk(found: PartChunk, shards: Folder, store: StoreEntry) -> Chunk:
+    """A chunk of a manifest, undecoded, whose message is one of ``store``; it is verified when it is read."""
+    entry = found.entry
+    payload = VerifiedPayload.of(
+        shards.place(found.part),
+        entry,
+        uncompressed_size=entry.uncompressed_size,
+        store=store,
+        version=NEVER_CHANGES,
+    )
+    return Chunk.lazy(entry.header, payload)
+
 
 _HOW = "Make one with stream.collect(into=…), Ingest(…, into=…) or `chunkmill ingest … --into`."
 

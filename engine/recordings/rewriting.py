@@ -14,15 +14,11 @@ from typing import Any, Final
 
 from ..chunk import ChunkHeader
 from ..errors import ReadError, ReadWarning, SessionError, WriteError
-from ..execution.chunk_rows import PartChunk
-from ..execution.grouped import STAGE_TASKS, Group, run_groups
-from ..execution.stage import RunOptions
-from ..execution.staging import Staging
+from ..execution import STAGE_TASKS, Group, PartChunk, RunOptions, Staging, run_groups
 from ..optimisation import ByReference, EntityWork, OptimizationProfile, Settings
 from ..rrd import NEVER_CHANGES, StoreEntry, damaged_chunk, digest_of, message_digest, open_positional, store_field
-from .chunk_manifest import MANIFEST_ERRORS, manifest_bytes, parse_manifest
 from .entries import Key, RecordingEntry
-from .folder import RecordingsFolder
+from .folder import MANIFEST_ERRORS, RecordingsFolder, manifest_bytes, parse_manifest
 from .new_files import NewFiles
 from .versions import RESTORE
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..errors import UsageError
-from ..execution.folders import Folder
-from ..execution.staging import runs_onto
+from ..execution import Folder, runs_onto
 from ..failing import writing
 from ..faults import reach
 from .folder import RecordingsFolder

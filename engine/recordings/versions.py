@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
 from ..errors import CommitUnknownError, ReadError, SourceMissingError, UnsupportedError, WriteError
-from ..execution.folders import Folder, LocalFolder
+from ..execution import Folder, LocalFolder
 from ..failing import writing
 from ..rrd import digest_of
 

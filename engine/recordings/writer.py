@@ -13,15 +13,12 @@ from itertools import chain
 import pyarrow as pa
 
 from ..errors import ChunkmillError, CommitUnknownError, ReadError, UsageError, WriteError
-from ..execution.chunk_rows import PartChunk
-from ..execution.shards import SHARD_BYTES
-from ..execution.staging import Staging
+from ..execution import SHARD_BYTES, PartChunk, Staging
 from ..failing import writing
 from ..faults import reach
 from ..rrd import StoreEntry, digest_of
-from .chunk_manifest import manifest_bytes
 from .entries import Key, LiveEntries, RecordingEntry, entries_in, rows_of, table_of
-from .folder import RecordingsFolder
+from .folder import RecordingsFolder, manifest_bytes
 from .lease import Lease
 from .new_files import NewFiles, put_durably
 from .vacuum import vacuum_folder

@@ -42,7 +42,7 @@ _NEEDED = (
     "lz4.block",
     "zstandard",
     "chunkmill.engine.execution.work",
-    "chunkmill.engine.execution.part",
+    "chunkmill.engine.execution.rrd_sink",
     "chunkmill.engine.stream.operators",
     "chunkmill.engine.rrd",
     "chunkmill.readers",

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from .stored import LazyStore, StoreVersion
 
 _HOMES = {
-    "..optimisation": ("OptimizationProfile", "video"),
-    ".chunk_store": ("ChunkStore",),
-    ".recording_store": ("RecordingStore",),
-    ".stored": ("LazyStore", "StoreVersion"),
+    "..optimisation": "OptimizationProfile video",
+    ".chunk_store": "ChunkStore",
+    ".recording_store": "RecordingStore",
+    ".stored": "LazyStore StoreVersion",
 }
 
 __all__ = ["ChunkStore", "LazyStore", "OptimizationProfile", "RecordingStore", "StoreVersion", "video"]

@@ -8,16 +8,12 @@ from collections.abc import Iterable
 
 from ..chunk import Chunk
 from ..errors import UsageError
-from ..execution.scratch import ScratchFolder, lazy_chunk
-from ..execution.stage import RunOptions
-from ..execution.staging import Staging
-from ..execution.work import Work
+from ..execution import RunOptions, ScratchFolder, Staging, Work, lazy_chunk
 from ..optimisation import OptimizationProfile, collect_parts, optimised
 from ..recordings import Arrived, Commit, Lease, RecordingsFolder, Source, StoreWriter
 from ..rrd import StoreEntry
 from ..stream import as_chunk
-from .reference import by_chunk_id
-from .stored import KeptRecording, LazyStore, StoredChunks
+from .stored import KeptRecording, LazyStore, StoredChunks, by_chunk_id
 
 _AS_THEY_ARE = OptimizationProfile(max_bytes=0, max_rows=0, max_rows_if_unsorted=0, extra_passes=0, gop_batching=False)
 

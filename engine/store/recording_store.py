@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 from ..errors import SourceMissingError
-from ..execution.stage import RunOptions
+from ..execution import RunOptions
 from ..optimisation import OptimizationProfile
 from ..recordings import (
     MIN_SHARD,

@@ -9,42 +9,20 @@ from ..lazy_names import lazy_names
 if TYPE_CHECKING:
     from ..chunk import Fate, Outline
     from .content_filter import ContentFilter
-    from .explain import explain_plan
-    from .iterated import IteratedSource
+    from .drawing import draw_plan
     from .lazy_stream import LazyChunkStream, plan_outputs, plan_recording, single_tasks, sink_of, write_stores
     from .operators import as_chunk
-    from .placeholder import PlaceholderSource
-    from .plan import Node, OperatorNode, compile_plan, nodes_of
-    from .source import Source, Split
+    from .plan import Node, OperatorNode, compile_plan, explain_plan, nodes_of
+    from .source import IteratedSource, PlaceholderSource, Source, Split
 
 _HOMES = {
-    "..chunk": (
-        "Fate",
-        "Outline",
-    ),
-    ".content_filter": ("ContentFilter",),
-    ".explain": ("explain_plan",),
-    ".iterated": ("IteratedSource",),
-    ".lazy_stream": (
-        "LazyChunkStream",
-        "plan_outputs",
-        "plan_recording",
-        "single_tasks",
-        "sink_of",
-        "write_stores",
-    ),
-    ".operators": ("as_chunk",),
-    ".placeholder": ("PlaceholderSource",),
-    ".plan": (
-        "Node",
-        "OperatorNode",
-        "compile_plan",
-        "nodes_of",
-    ),
-    ".source": (
-        "Source",
-        "Split",
-    ),
+    "..chunk": "Fate Outline",
+    ".content_filter": "ContentFilter",
+    ".drawing": "draw_plan",
+    ".lazy_stream": "LazyChunkStream plan_outputs plan_recording single_tasks sink_of write_stores",
+    ".operators": "as_chunk",
+    ".plan": "Node OperatorNode compile_plan explain_plan nodes_of",
+    ".source": "IteratedSource PlaceholderSource Source Split",
 }
 
 __all__ = [
@@ -60,6 +38,7 @@ __all__ = [
     "Split",
     "as_chunk",
     "compile_plan",
+    "draw_plan",
     "explain_plan",
     "nodes_of",
     "plan_outputs",

@@ -8,34 +8,46 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..chunk import Chunk
 from ..errors import UsageError, check_argument
-from ..execution.choice import executor_name
-from ..execution.chunk_frames import chunk_frame
-from ..execution.iterating import iterated_chunks
-from ..execution.many import Recording
-from ..execution.progress import ProgressListener
-from ..execution.quarantine import QuarantineTable
-from ..execution.reporting import RunStart
-from ..execution.rrd_sink import write_rrd, write_rrd_shards
-from ..execution.scratch import collect_chunks
-from ..execution.shards import SHARD_BYTES
-from ..execution.sink import Sink, inline_chunks, write_to
-from ..execution.stage import RunOptions
+from ..execution import (
+    SHARD_BYTES,
+    ProgressListener,
+    QuarantineTable,
+    Recording,
+    RunOptions,
+    RunStart,
+    Sink,
+    chunk_frame,
+    collect_chunks,
+    executor_name,
+    inline_chunks,
+    iterated_chunks,
+    write_rrd,
+    write_rrd_shards,
+    write_to,
+)
 from ..locations import local_path, located
 from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from .content_filter import Content, content_filter
-from .explain import explain_plan
-from .extensions import extension
-from .frames import FrameSource
-from .iterated import IteratedSource
 from .operators import Components, Drop, Filter, FlatMap, Map, Operator, Selection
-from .plan import MergeNode, Node, OperatorNode, Plan, SourceNode, branches, compile_plan, stays_here, unrolled
-from .source import Source, travelling, travelling_in_pieces
+from .plan import (
+    MergeNode,
+    Node,
+    OperatorNode,
+    Plan,
+    SourceNode,
+    branches,
+    compile_plan,
+    explain_plan,
+    stays_here,
+    unrolled,
+)
+from .source import FrameSource, IteratedSource, Source, extension, travelling, travelling_in_pieces
 
 if TYPE_CHECKING:
     from ...lenses import Lens
-    from ..execution.chunk_frames import DataFrame, SparkSession
+    from ..execution import DataFrame, SparkSession
     from ..store import ChunkStore, OptimizationProfile
 
 _CONSUMED = "This stream has already been consumed by a pipeline operation (e.g. filter, drop, split, or merge)."
@@ -251,7 +263,7 @@ class LazyChunkStream:
         master: str | None = None,
         progress: ProgressListener | None = None,
     ) -> RunReport:
-        """Run the pipeline into a :class:`~chunkmill.engine.execution.sink.Sink`, which says what it guarantees."""
+        """Run the pipeline into a :class:`~chunkmill.engine.execution.Sink`, which says what it guarantees."""
         return write_to(sink, *self._ready(executor, master, progress))
 
     def collect(
@@ -291,7 +303,7 @@ class LazyChunkStream:
 
         Columns: ``task, position`` (their order), ``chunk_id, entity_path, is_static, num_rows, timelines,
         components, types`` (what a header says), ``path, offset, size, uncompressed_size, digest`` (where the chunk
-        lies); :data:`~chunkmill.engine.execution.frame_rows.COLUMNS` has their types and meanings.
+        lies); :data:`~chunkmill.engine.execution.COLUMNS` has their types and meanings.
 
         Without ``payload`` rows point into parts. The first action on the frame runs the pipeline and writes them;
         further actions, and frames derived from this one, see the same rows. They lie in the scratch folder until

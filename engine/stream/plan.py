@@ -1,4 +1,4 @@
-"""The plan of a pipeline, and its fusion into one function a task runs from source to sink."""
+"""The plan of a pipeline: its nodes, its fusion into one function a task runs from source to sink, and it as text."""
 
 from __future__ import annotations
 
@@ -8,48 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, repeat
 from operator import itemgetter
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from ..chunk import Chunk, Fate, Minter, Outline, RunIds, minted_by, minting
-from ..execution.packed import Packed
-from ..execution.work import Piece, Task
+from ..chunk import Chunk, Minter, RunIds, minted_by, minting
+from ..execution import Packed, Piece, Task
 from ..phases import OPERATE, READ, came_in, is_measuring, timed
 from ..rrd import Run, RunRows
-from .chain import Chain, Step
-from .iterated import IteratedSource
-from .operators import Drop, Filter, Operator, Selection
-from .source import PiecewiseSource, Source, Split
+from .operators import Chain, Drop, Filter, Operator, Selection, Step
+from .source import IteratedSource, NarrowingSource, PiecewiseSource, PlaceholderSource, Source, SourceWithRuns, Split
 
 _log = logging.getLogger("chunkmill")
-
-
-@runtime_checkable
-class NarrowingSource(Protocol):
-    """A source that can leave out entities nobody will look at."""
-
-    def narrowed(self, wanted: Callable[[str], bool]) -> Source[Any]:
-        """The same source without the entities (canonical paths) for which ``wanted`` is false."""
-        ...
-
-
-@runtime_checkable
-class SourceWithRuns(Protocol):
-    """A source whose chunks, where nothing looks into them, can go on as the messages that they are."""
-
-    def run_splits(self, fate: Callable[[Outline], Fate]) -> Sequence[Split] | None:
-        """Splits of only those chunks that are passed on, in order; None where it can't be told of all."""
-        ...
-
-    def whole_run(self, split: Any, fate: Callable[[Outline], Fate]) -> Run | None:
-        """The messages of any split, of which nothing is looked into; None where something is, or can't be told."""
-        ...
-
-    def pieces(self, split: Any, fate: Callable[[Outline], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
-        """A split, in order: runs of messages that are passed on, and between them the chunks that are looked into.
-
-        Where runs can't be told, all chunks, whatever becomes of them.
-        """
-        ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -346,3 +314,60 @@ def _number(source: SourceNode, consumers: dict[Node, list[Node]], sink: Node) -
             )
         )
     return tuple(steps)
+
+
+def explain_plan(sink: Node, plan: Plan) -> str:
+    """Sources with their splits, the operators fused into the stage, and whether payloads are decoded in it."""
+    splits = [sum(1 for at, _ in plan.splits if at == i) for i in range(len(plan.sources))]
+    sizes = [sum(s.size for at, s in plan.splits if at == i) for i in range(len(plan.sources))]
+    lines = [f"Pipeline: {len(plan.sources)} source(s), {len(plan.splits)} split(s), 1 stage"]
+    for source, count, size in zip(plan.sources, splits, sizes, strict=True):
+        found = "not named yet" if isinstance(source, PlaceholderSource) else f"{count} split(s), {size:,} bytes"
+        lines.append(f"  source {source.describe()}: {found}")
+    lines.append("  stage (mapInArrow: split number in, chunk rows out)")
+    lines += [f"    {line}" for line in _tree(sink, 0, set())]
+    lines.append(f"  payloads: {_decoding(sink)}")
+    return "\n".join(lines)
+
+
+def _tree(node: Node, depth: int, shown: set[Node]) -> Iterator[str]:
+    """The sink first, what feeds it below, deeper; what feeds a split, where the split comes first."""
+    if node in shown:
+        yield f"{'  ' * depth}{_line(node)}, as above"
+        return
+    shown.add(node)
+    yield "  " * depth + _line(node)
+    for upstream in upstreams_of(node):
+        yield from _tree(upstream, depth + 1, shown)
+
+
+def _line(node: Node) -> str:
+    if isinstance(node, SourceNode):
+        return f"read {node.source.describe()}"
+    if isinstance(node, OperatorNode):
+        return node.operator.describe()
+    if isinstance(node, MergeNode):
+        return f"merge of {len(node.upstreams)}"
+    if isinstance(node, SplitNode):
+        return f"split({node.selection.describe()})"
+    return "branch: selected" if node.selected else "branch: rest"
+
+
+def _decoding(sink: Node) -> str:
+    touching = sorted(set(_touching(sink)))
+    if not touching:
+        return "passed through undecoded wherever the source keeps them encoded"
+    return "decoded by " + "; ".join(touching)
+
+
+def _touching(node: Node) -> Iterator[str]:
+    """The operators that look into payloads."""
+    return (_line(one) for one in nodes_of(node) if decodes(one))
+
+
+def decodes(node: Node) -> bool:
+    """Whether a node looks into payloads, or only at headers."""
+    if isinstance(node, OperatorNode):
+        operator = node.operator
+        return not isinstance(operator, (Filter, Drop)) or operator.selection.components is not None
+    return isinstance(node, SplitNode) and node.selection.components is not None

@@ -1,12 +1,20 @@
-"""Sources of pipelines, which divide themselves into splits."""
+"""Sources of pipelines, which divide themselves into splits; and those over what is in this process or a DataFrame."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
-from ..chunk import Chunk
+from ..chunk import Chunk, Fate, Outline, given
+from ..errors import UsageError
+from ..execution import ScratchPart, check_frame, chunks_of_frame, spool, spool_pieces
+from ..rrd import Run, RunRows
+from .operators import as_chunk
+
+if TYPE_CHECKING:
+    from ..execution import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,35 @@ class Source(Protocol, Generic[S]):
 
 
 @runtime_checkable
+class NarrowingSource(Protocol):
+    """A source that can leave out entities nobody will look at."""
+
+    def narrowed(self, wanted: Callable[[str], bool]) -> Source[Any]:
+        """The same source without the entities (canonical paths) for which ``wanted`` is false."""
+        ...
+
+
+@runtime_checkable
+class SourceWithRuns(Protocol):
+    """A source whose chunks, where nothing looks into them, can go on as the messages that they are."""
+
+    def run_splits(self, fate: Callable[[Outline], Fate]) -> Sequence[Split] | None:
+        """Splits of only those chunks that are passed on, in order; None where it can't be told of all."""
+        ...
+
+    def whole_run(self, split: Any, fate: Callable[[Outline], Fate]) -> Run | None:
+        """The messages of any split, of which nothing is looked into; None where something is, or can't be told."""
+        ...
+
+    def pieces(self, split: Any, fate: Callable[[Outline], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
+        """A split, in order: runs of messages that are passed on, and between them the chunks that are looked into.
+
+        Where runs can't be told, all chunks, whatever becomes of them.
+        """
+        ...
+
+
+@runtime_checkable
 class LocalSource(Protocol):
     """A source whose chunks are in this process, and have to be written somewhere before tasks can read them."""
 
@@ -69,3 +106,141 @@ def travelling(source: Source[Any]) -> Source[Any]:
 def travelling_in_pieces(source: Source[Any]) -> Source[Any]:
     """A source that can travel to tasks, or whose chunks can be written piece by piece."""
     return source if isinstance(source, PiecewiseSource) else travelling(source)
+
+
+class PlaceholderSource:
+    """No chunks at all, for looking at a pipeline without an input."""
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return "INPUT"
+
+    def splits(self) -> Sequence[Split]:
+        """None."""
+        return ()
+
+    def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is none)
+        """Nothing."""
+        return iter(())
+
+
+class IteratedSource:
+    """Chunks of an iterable; see :meth:`LazyChunkStream.from_iter`.
+
+    Order: the iterable's. Restart: it is iterated again; what can be iterated once (a generator) raises
+    ``UsageError`` then.
+    """
+
+    def __init__(self, chunks: Iterable[Chunk]) -> None:
+        if not hasattr(chunks, "__iter__"):
+            iter(chunks)  # raises TypeError, unless it is a sequence of the old kind
+        self._chunks = chunks
+        self._taken: Iterator[Chunk] | None = None
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return "from_iter"
+
+    def splits(self) -> Sequence[Split]:
+        """One split, read in this process."""
+        return [Split("from_iter", 0)]
+
+    def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
+        """All chunks."""
+        chunks = iter(self._chunks)
+        if chunks is self._taken:
+            raise UsageError(
+                f"the {type(chunks).__name__} given to from_iter was iterated by an earlier run",
+                hint="Give from_iter a list, or another iterable that starts anew each time.",
+            )
+        self._taken = chunks
+        for chunk in given(chunks):
+            yield as_chunk(chunk)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the chunks are in a list or tuple, so that they take no more memory where they stay."""
+        return isinstance(self._chunks, (list, tuple))
+
+    def spooled(self) -> SpooledSource:
+        """The chunks written to the scratch folder, as a source that tasks can read."""
+        return SpooledSource(spool(self.read(Split("from_iter", 0))))
+
+    def spooled_pieces(self) -> tuple[SpooledSource, Iterator[Split]]:
+        """The chunks, written to the scratch folder as they are needed."""
+        parts = spool_pieces(self.read(Split("from_iter", 0)))
+        return SpooledSource([]), (_SpooledSplit(f"from_iter [{n}]", p.size, p) for n, p in enumerate(parts, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _SpooledSplit(Split):
+    part: ScratchPart
+
+    @property
+    def came_slowly(self) -> bool:
+        """Whether more chunks were not waited for."""
+        return self.part.came_slowly
+
+
+class SpooledSource:
+    """Chunks in scratch parts, in the order they were written."""
+
+    def __init__(self, parts: list[ScratchPart]) -> None:
+        self._parts = parts
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return "from_iter, spooled to scratch"
+
+    def splits(self) -> Sequence[_SpooledSplit]:
+        """One split a part."""
+        total = len(self._parts)
+        return [_SpooledSplit(f"from_iter [{i + 1}/{total}]", p.size, p) for i, p in enumerate(self._parts)]
+
+    def read(self, split: _SpooledSplit) -> Iterator[Chunk]:
+        """The chunks of one part, undecoded."""
+        return split.part.chunks()
+
+
+# Imports point down: what lies above the stream, and methods of it are made of, is found by name.
+_HOMES: Final = {
+    "chunk_list": ("..store.stored", "ChunkListSource"),
+    "collect": ("..store.chunk_store", "collect"),
+    "get_session": ("..inputs", "get_session"),
+    "lenses": ("...lenses", "LensSet"),
+}
+
+
+def extension(name: str) -> Callable[..., Any]:
+    """The function or class behind the method ``name``."""
+    module, attribute = _HOMES[name]
+    found: Callable[..., Any] = getattr(importlib.import_module(module, __package__), attribute)
+    return found
+
+
+class FrameSource:
+    """The chunks of a DataFrame of chunk rows; see :meth:`LazyChunkStream.from_spark`.
+
+    Order: (task, position) where the DataFrame has these columns. Every run of a pipeline runs the DataFrame anew.
+    """
+
+    def __init__(self, frame: DataFrame) -> None:
+        check_frame(frame)
+        self._frame = frame
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return "from_spark"
+
+    def splits(self) -> Sequence[Split]:
+        """Runs of the DataFrame's chunks, by reference."""
+        return self.spooled().splits()
+
+    def read(self, split: Any) -> Iterator[Chunk]:
+        """The chunks of one run."""
+        return iter(split.chunks)
+
+    def spooled(self) -> Source[Any]:
+        """The chunks as a source that tasks can read: where they lie, or in scratch parts."""
+        made: Source[Any] = extension("chunk_list")("from_spark", tuple(chunks_of_frame(self._frame)))
+        return made

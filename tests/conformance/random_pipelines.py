@@ -190,7 +190,7 @@ def _footer(reader: Any) -> str:
     return str(store.schema())
 
 
-def told_of(chunks: Iterable[Any]) -> Iterator[str]:
+def noting_task(chunks: Iterable[Any]) -> Iterator[str]:
     """What is compared of chunks, in order: all but when the run began."""
     data = [chunk.data for chunk in chunks]
     every = [i for d in data for i in (d.chunk_id, *d.row_ids.to_pylist())]
@@ -235,7 +235,7 @@ def outcome(spec: Spec, executor: str) -> str:
         try:
             stream = built(spec["node"], _chunkmill(), executor=executor)
             chunks, footers = ended(stream, spec["end"], Path(folder), executor)
-            return f"{digest(told_of(chunks))} {digest(footers)}"
+            return f"{digest(noting_task(chunks))} {digest(footers)}"
         except AssertionError:
             raise
         except Exception as error:  # noqa: BLE001 (an outcome like others)

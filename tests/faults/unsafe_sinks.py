@@ -14,7 +14,7 @@ from chunkmill.engine.execution import commit as rrd_commit
 from chunkmill.engine.faults import reach
 from chunkmill.engine.ingest.batch import BatchRunner
 from chunkmill.engine.recordings.entries import LiveEntries
-from chunkmill.engine.recordings.new_files import ShardStitcher
+from chunkmill.engine.recordings.new_files import NewShards
 from chunkmill.engine.recordings.writer import Commit, StoreWriter
 
 
@@ -33,10 +33,10 @@ def append_always() -> None:
 
 def publish_before_writing() -> None:
     """Publishes a version, and lets the shards that it names appear after that."""
-    finish, publish = ShardStitcher.finish, StoreWriter.publish
-    waiting: list[ShardStitcher] = []
+    finish, publish = NewShards.finish, StoreWriter.publish
+    waiting: list[NewShards] = []
 
-    def later(self: ShardStitcher) -> None:
+    def later(self: NewShards) -> None:
         self._seal()
         waiting.append(self)
 
@@ -47,7 +47,7 @@ def publish_before_writing() -> None:
             finish(waiting.pop())
         return version
 
-    ShardStitcher.finish = later  # type: ignore[method-assign]
+    NewShards.finish = later  # type: ignore[method-assign]
     StoreWriter.publish = early  # type: ignore[method-assign]
 
 

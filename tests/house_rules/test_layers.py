@@ -73,7 +73,7 @@ ANNOTATED_FROM_ABOVE = ("engine.chunk.chunk", "engine.stream.lazy_stream")
 # Names in strings that point up, as of today: methods of streams that live above them, and what workers import early.
 NAMED_FROM_BELOW = {
     "engine.spark.worker_daemon": ("engine.execution", "engine.stream", "engine.rrd", "readers", "lenses"),
-    "engine.stream.extensions": ("engine.inputs", "engine.store", "lenses"),
+    "engine.stream.source": ("engine.inputs", "engine.store", "lenses"),
 }
 
 # Where a library may be imported at all.

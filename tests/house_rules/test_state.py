@@ -27,9 +27,9 @@ CHANGING_CALLS = {
 
 # Globals that change, and why they may. A new one needs as good a reason.
 MAY_CHANGE = {
-    "engine.execution.by_value": {"_waiting"},
     "engine.execution.chunk_frames": {"_kept"},
     "engine.execution.spark_stage": {"_spared"},
+    "engine.execution.transport": {"_waiting"},
     "engine.faults": {"_here"},  # tests count there how often a point was reached
     "engine.objects.bucket": {"_forked", "_open"},  # connections, one for each state of the environment
     "engine.objects.credentials": {"_clients"},

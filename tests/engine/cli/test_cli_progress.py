@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from chunkmill.engine.cli.run_display import ProgressBar
-from chunkmill.engine.execution.progress import ProgressState
+from chunkmill.engine.execution.reporting import ProgressState
 from chunkmill.engine.reports import RunReport
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ChunkmillError, PipelineError, ReadError, SessionError, UsageError
-from chunkmill.engine.execution.many import Recording, write_recordings
+from chunkmill.engine.execution.groups import Recording, write_recordings
 from chunkmill.engine.execution.stage import RunOptions
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.stream import LazyChunkStream

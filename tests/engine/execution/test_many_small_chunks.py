@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ChunkData, Component, ComponentColumn, ComponentDescriptor, TimeColumn
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.execution.packed import spark_serializer
 from chunkmill.engine.execution.scratch import ScratchPart, spool, spool_pieces
+from chunkmill.engine.execution.transport import spark_serializer
 from chunkmill.engine.stream import LazyChunkStream
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import LensError, NoSpaceError, SessionError
 from chunkmill.engine.execution.chunk_rows import parse_rows
 from chunkmill.engine.execution.reporting import Ran
-from chunkmill.engine.execution.rrd_sink import ShardSink
+from chunkmill.engine.execution.shards import ShardSink
 from chunkmill.engine.execution.sink import WriteBody
 from chunkmill.engine.execution.stage import TaskRunner
 from chunkmill.engine.execution.staging import Staging
@@ -133,6 +135,23 @@ def test_where_there_is_no_room_nothing_is_left(kind: str, path: Path) -> None:
         write(kind, many, path, "inline")
     assert str(path) in str(raised.value)
     assert list(path.parent.iterdir()) == []
+
+
+def test_where_a_task_finds_no_room_nothing_is_left(kind: str, path: Path, executor: str) -> None:
+    """What is written of a chunk is handed on at once, as it is large, while the limit of the worker holds."""
+
+    def limited(chunk: Chunk) -> Iterator[Chunk]:
+        with largest_file(400):
+            yield chunk
+
+    blob = ComponentColumn("x", pa.array([[random.Random(1).randbytes(300_000)]], pa.list_(pa.binary())))
+    large = Chunk.from_columns(f"/{'e' * 10_000}", [TimeColumn("frame", sequence=[0])], [blob])
+    inputs = [LazyChunkStream.from_iter([large, large]).flat_map(limited), stream()]
+    with pytest.raises(NoSpaceError) as raised:
+        write(kind, LazyChunkStream.merge(*inputs), path, executor)
+    assert str(path) in str(raised.value)
+    assert list(path.parent.iterdir()) == []
+    assert write(kind, stream(), path, executor) == 6
 
 
 def test_of_a_task_that_was_done_twice_one_part_counts(tmp_path: Path) -> None:

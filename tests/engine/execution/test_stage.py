@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,8 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.execution import spark_stage as spark_module
+from chunkmill.engine.execution.chunk_rows import parse_rows
+from chunkmill.engine.execution.stage import TaskRun, TaskRunner
 from chunkmill.engine.optimisation import collect
 from chunkmill.engine.store import OptimizationProfile
 from chunkmill.engine.stream import LazyChunkStream
@@ -207,3 +211,28 @@ def test_warnings_of_tasks_are_shown(spark: SparkSession, data: Path, tmp_path: 
             .write_rrd(tmp_path / "out.rrd", application_id="a", recording_id="r", executor="spark")
         )
     assert any("Garbage" in w for w in result.warnings)
+
+
+class Warns:
+    """A body that warns before, between and after its two batches."""
+
+    def label(self, index: int) -> str:
+        return str(index)
+
+    def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        for number in range(2):
+            warnings.warn(f"before {number}", stacklevel=1)
+            yield task.rows.batch()
+        warnings.warn("after", stacklevel=1)
+        return {"chunks": 0}
+
+
+def test_filters_of_warnings_are_as_before_between_two_batches() -> None:
+    filters, show = list(warnings.filters), warnings.showwarning
+    rows = []
+    for batch in TaskRunner(Warns()).run(0):
+        assert warnings.filters == filters
+        assert warnings.showwarning is show
+        rows.append(batch)
+    _, notes = parse_rows(rows)
+    assert [note.data["text"] for note in notes if note.kind == "warning"] == ["before 0", "before 1", "after"]

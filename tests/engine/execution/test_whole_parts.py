@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import WriteError
-from chunkmill.engine.execution import part
+from chunkmill.engine.execution import rrd_sink
 from chunkmill.engine.execution.commit import RrdCommit
-from chunkmill.engine.execution.many import Recording, write_recordings
+from chunkmill.engine.execution.groups import Recording, write_recordings
 from chunkmill.engine.execution.stage import RunOptions
 from chunkmill.engine.rrd import RrdFile, StoreEntry, WrittenChunks, WrittenListing
 from chunkmill.engine.rrd.chunk_columns import ChunkColumns
@@ -135,7 +135,7 @@ def test_the_footer_tells_of_chunks_that_no_listing_can(joined: list[Path], tmp_
 def test_the_footer_is_whole_when_chunks_were_told_of_early(
     joined: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(part, "_MOST_LISTED", 2)
+    monkeypatch.setattr(rrd_sink, "_MOST_LISTED", 2)
     names = [f"/e{i}" for i in range(5)]
     report = LazyChunkStream.from_iter([signal(n) for n in names]).write_rrd(
         tmp_path / "o.rrd", application_id="a", recording_id="r", executor="inline"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.errors import ReadError, UsageError, WriteError
-from chunkmill.engine.execution.failures import failure_to_dict, is_transient
+from chunkmill.engine.execution.transport import failure_to_dict, is_transient
 from chunkmill.engine.objects import ObjectUrl, RemoteFile, bucket, bucket_of, upload_to
 from chunkmill.engine.store import ChunkStore
 from chunkmill.engine.stream import LazyChunkStream

@@ -9,8 +9,7 @@ import pytest
 from chunkmill.engine.errors import ChunkmillError, WriteError
 from chunkmill.engine.locations import located
 from chunkmill.engine.objects import ObjectUrl
-from chunkmill.engine.recordings.holder import Holder
-from chunkmill.engine.recordings.lease import Lease, lease_holder
+from chunkmill.engine.recordings.lease import Holder, Lease, lease_holder
 
 
 @pytest.fixture

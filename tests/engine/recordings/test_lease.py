@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.errors import WriteError
-from chunkmill.engine.recordings.holder import Holder
-from chunkmill.engine.recordings.lease import Lease, lease_holder
+from chunkmill.engine.recordings.lease import Holder, Lease, lease_holder
 
 _HOLD = """
 import sys, time

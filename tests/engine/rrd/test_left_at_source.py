@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.execution.commit import Stitcher
-from chunkmill.engine.execution.extents import Extent, RunPlaces
+from chunkmill.engine.execution.commit import Extent, RunPlaces
 from chunkmill.engine.rrd import FileRun, StoreEntry
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.lenses import MutateLens, Selector
@@ -60,10 +59,7 @@ def write(source: Path, out: Path, recording_id: str = "one", executor: str = "i
 
 
 @pytest.mark.parametrize("recording_id", ["one", "another"])
-@pytest.mark.parametrize("early", [True, False])
-def test_the_recording_is_the_same(source, tmp_path, left, monkeypatch, recording_id, early):
-    if not early:
-        monkeypatch.setattr(Stitcher, "_run", lambda _: None)
+def test_the_recording_is_the_same(source, tmp_path, left, recording_id):
     out = tmp_path / "out.rrd"
     write(source, out, recording_id)
     assert len(left) >= 3
@@ -85,23 +81,19 @@ def test_through_spark(source, tmp_path):
 
 def test_no_part_is_made_of_them(source, tmp_path, monkeypatch):
     copied = []
-    brought = Extent.copied
-    monkeypatch.setattr(Stitcher, "_run", lambda _: None)
+    append = Extent.append
 
-    def noted(self, store, folder, *given):
+    def noted(self, writer, store, folder, destination):
         copied.append((self.at_source, folder.exists(self.file)))
-        return brought(self, store, folder, *given)
+        append(self, writer, store, folder, destination)
 
-    monkeypatch.setattr(Extent, "copied", noted)
+    monkeypatch.setattr(Extent, "append", noted)
     write(source, tmp_path / "out.rrd")
     assert set(copied) == {(True, False), (False, True)}
 
 
-@pytest.mark.parametrize("early", [True, False])
-def test_a_source_that_is_gone_by_then(source, tmp_path, monkeypatch, early):
+def test_a_source_that_is_gone_by_then(source, tmp_path, monkeypatch):
     """It is there when the tasks look at it, and another when the commit does."""
-    if not early:
-        monkeypatch.setattr(Stitcher, "_run", lambda _: None)
     out = tmp_path / "out.rrd"
     out.write_bytes(b"before")
     monkeypatch.setattr(FileRun, "copy", lambda *_, **__: False)

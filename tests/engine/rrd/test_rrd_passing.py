@@ -10,8 +10,8 @@ import pytest
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.errors import WriteError
 from chunkmill.engine.execution import spark_stage as spark_module
-from chunkmill.engine.execution.extents import Regions
-from chunkmill.engine.execution.progress import ProgressState
+from chunkmill.engine.execution.commit import Regions
+from chunkmill.engine.execution.reporting import ProgressState
 from chunkmill.engine.reports import RunReport
 from chunkmill.engine.rrd import FileRun, MessageWriter, RrdFile, StoreEntry
 from chunkmill.engine.stream import LazyChunkStream, write_stores

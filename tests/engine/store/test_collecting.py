@@ -16,7 +16,7 @@ from chunkmill.engine.errors import ReadError
 from chunkmill.engine.optimisation import collect, entities
 from chunkmill.engine.rrd import VerifiedRun
 from chunkmill.engine.store import ChunkStore, OptimizationProfile
-from chunkmill.engine.store.reference import ChunkListSource
+from chunkmill.engine.store.stored import ChunkListSource
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import RrdReader
 from comparison import rerun_verify

@@ -8,12 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 from chunkmill.engine import Chunk, LazyChunkStream
-from chunkmill.engine.stream.drawing import draw_plan
-from chunkmill.engine.stream.drawing.plan_layout import Arrow, Box, Graph, Payloads, graph_of, layers_of, picture_of
-from chunkmill.engine.stream.explain import explain_plan
+from chunkmill.engine.stream.drawing import Arrow, Box, Graph, Payloads, draw_plan, graph_of, layers_of, picture_of
 from chunkmill.engine.stream.lazy_stream import sink_of
-from chunkmill.engine.stream.placeholder import PlaceholderSource
-from chunkmill.engine.stream.plan import compile_plan
+from chunkmill.engine.stream.plan import compile_plan, explain_plan
+from chunkmill.engine.stream.source import PlaceholderSource
 
 SVG = "{http://www.w3.org/2000/svg}"
 

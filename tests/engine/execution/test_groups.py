@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SessionError, WriteError
-from chunkmill.engine.execution import grouped, many, packed
-from chunkmill.engine.execution.joined import JoinedWork
-from chunkmill.engine.execution.many import Outcome, Recording, write_recordings
+from chunkmill.engine.execution import groups, transport
+from chunkmill.engine.execution.groups import Outcome, Recording, write_recordings
 from chunkmill.engine.execution.stage import RunOptions
+from chunkmill.engine.execution.work import JoinedWork
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.spark import session
 from chunkmill.engine.stream import LazyChunkStream
@@ -99,8 +99,8 @@ def test_what_cannot_be_written_is_an_outcome(tmp_path: Path) -> None:
 def test_recordings_are_divided_into_stages(
     times: int, there: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(many, "STAGE_TASKS", 3)
-    monkeypatch.setattr(many, "stages_at_once", lambda _: times)
+    monkeypatch.setattr(groups, "STAGE_TASKS", 3)
+    monkeypatch.setattr(groups, "stages_at_once", lambda _: times)
     seen: list[list[str]] = []
 
     def recordings() -> Iterator[Recording]:
@@ -116,14 +116,14 @@ def test_stages_grow_with_the_cores_of_the_cluster(monkeypatch: pytest.MonkeyPat
     def cluster_of(cores: int) -> int:
         context = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=cores))
         monkeypatch.setattr(session, "running_session", lambda *_: context)
-        return many.stages_at_once(RunOptions("spark"))
+        return groups.stages_at_once(RunOptions("spark"))
 
     assert [cluster_of(cores) for cores in (2, 64, 65, 1600)] == [1, 1, 2, 25]
-    assert many.stages_at_once(RunOptions("inline")) == 1
+    assert groups.stages_at_once(RunOptions("inline")) == 1
 
 
 def test_when_spark_itself_fails_each_recording_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = grouped.run_tasks
+    usual = groups.run_tasks
 
     def crashing(work: Any, *more: Any) -> Any:
         if any("poison" in str(c.entity_path) for t in work.tasks for c in work.run(t.index)):
@@ -135,7 +135,7 @@ def test_when_spark_itself_fails_each_recording_is_tried_alone(tmp_path: Path, m
         stream(name).write_rrd(source, application_id="a", recording_id="r", executor="inline")
         return RrdReader(source).stream()
 
-    monkeypatch.setattr(grouped, "run_tasks", crashing)
+    monkeypatch.setattr(groups, "run_tasks", crashing)
     names = ["one", "poison", "two"]
     found = run([planned(tmp_path / "out", n, kept(n)) for n in names], tmp_path / "out")
     assert [type(o.error) for o in found] == [type(None), SessionError, type(None)]
@@ -157,7 +157,7 @@ def test_a_task_unpacks_its_own_work_only(data: Path, monkeypatch: pytest.Monkey
             unpacked.append(len(obj))
             return super().loads(obj, encoding)
 
-    monkeypatch.setattr(packed, "spark_serializer", Counting)
+    monkeypatch.setattr(transport, "spark_serializer", Counting)
     chunks = list(travelled.run(3))
     assert [c.num_rows for c in chunks] == [c.num_rows for c in works[3].run(0)]
     assert len(unpacked) == 2, "its work, and the splits of that"
