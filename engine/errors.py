@@ -25,7 +25,10 @@ Each leaf carries ``path``, ``offset`` (bytes from the start of the file), ``hin
 
 from __future__ import annotations
 
+import errno
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 
@@ -296,3 +299,31 @@ def error_from_dict(data: dict[str, Any]) -> ChunkmillError:
 def _rebuild(leaf: type[ChunkmillError], data: dict[str, Any]) -> ChunkmillError:
     known = ("path", "offset", "hint", "transient") if leaf is ChunkmillError else data.keys() - {"code", "message"}
     return leaf(data["message"], **{key: data[key] for key in known})
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Raise an ``OSError`` from within as :class:`NoSpaceError` or :class:`WriteError` that names ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(error, path) from error
+
+
+def write_error(error: OSError, path: str) -> WriteError:
+    """The error to raise when writing for ``path`` failed with ``error``."""
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        return NoSpaceError(
+            f"cannot be written: {reason}",
+            path=path,
+            hint="Nothing was left there. Free some space, or choose a destination with more, and run it again.",
+        )
+    return WriteError(
+        f"cannot be written: {reason} (os error {error.errno})",
+        path=path,
+        hint="Nothing was left there. Check that the folder exists and may be written to.",
+    )

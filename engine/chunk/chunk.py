@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 import pyarrow as pa
 
 from ..errors import ReadError
-from ..phases import DECODE, phase
+from ..task_context import DECODE, phase
 from . import building, table_format, tuid
 from .building import AUTO_INDEX, AutoIndex, Reading, batches_of, in_nanoseconds
 from .columns import ComponentColumnLike, DescriptorLike, TimeColumnLike

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from ..errors import writing
 from ..execution import Recording, RunOptions, executor_name, scratch_folder, write_recordings
-from ..failing import writing
 from ..ingest import LandedFile, file_at
 from ..locations import Location, exists
 from ..recordings import Lease

@@ -11,10 +11,10 @@ from pathlib import Path, PurePath, PurePosixPath
 
 from ...readers import Format, all_suffixes, dataset_format, format_of_name, is_rrd, stem_of
 from .. import inputs
-from ..bounded import is_text
 from ..errors import ReadError, SourceMissingError, UsageError
 from ..execution import Folder, ProgressListener
 from ..inputs import SourceOptions, Stores
+from ..limits import is_text
 from ..locations import Location, reading_location
 from ..objects import ObjectUrl, find_objects, is_one_object
 from ..reports import RunReport

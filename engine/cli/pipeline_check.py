@@ -6,8 +6,7 @@ import os
 
 import click
 
-from ..errors import UsageError
-from ..failing import writing
+from ..errors import UsageError, writing
 from ..locations import local_path
 from ..pipelines import Pipeline, load_pipeline
 from ..stream import LazyChunkStream, Node, PlaceholderSource, compile_plan, draw_plan, explain_plan, nodes_of, sink_of

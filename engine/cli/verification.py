@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator
 import click
 
 from ...readers import detect_format, is_rrd
-from ..errors import UsageError
+from ..errors import UsageError, writing
 from ..execution import Folder
-from ..failing import writing
 from ..locations import Location, reading_location
 from ..objects import ObjectUrl
 from ..rrd import WholeFile, verify_file

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..chunk import Chunk, data_from_batch, minted_by, minting
-from ..errors import ReadError, UsageError, WriteError
-from ..failing import writing
+from ..errors import ReadError, UsageError, WriteError, writing
 from ..rrd import decode_batch
 from .chunk_rows import SPARK_SCHEMA, parse_rows
 from .frame_rows import (

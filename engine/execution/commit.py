@@ -17,13 +17,12 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ..errors import ReadError
-from ..failing import writing
+from ..errors import ReadError, writing
 from ..faults import reach
 from ..locations import Location
 from ..objects import ObjectUrl
-from ..phases import passed_through
 from ..rrd import ChunkEntry, FileRun, Listed, RrdWriter, Run, StoreEntry
+from ..task_context import passed_through
 from .chunk_rows import Note, PartChunk
 from .folders import OPEN_SUFFIX, Folder, LocalFolder, NewFile, replace_file
 from .staging import Staging

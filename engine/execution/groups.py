@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ..errors import PipelineError, SessionError, SessionStartError
-from ..failing import writing
+from ..errors import PipelineError, SessionError, SessionStartError, writing
 from ..locations import Location, located
 from ..reports import RunReport
 from ..rrd import StoreEntry

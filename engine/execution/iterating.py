@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from ..chunk import Chunk, minting
-from ..errors import SessionError
-from ..failing import writing
+from ..errors import SessionError, writing
 from ..limits import SPLIT_BYTES
 from ..rrd import MessageWriter
 from .chunk_rows import Note, RowWriter, parse_rows

@@ -13,8 +13,8 @@ from itertools import chain
 from typing import Any, Protocol
 
 from ..errors import PipelineError, ReadError, SessionError
-from ..phases import PHASES
 from ..reports import EntityReport, RunReport, SizeHistogram, TaskReport
+from ..task_context import PHASES
 from .chunk_rows import Note, PartChunk
 from .commit import Extent
 from .folders import OPEN_SUFFIX, ObjectFolder

@@ -9,15 +9,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ..errors import WriteError
-from ..failing import writing
+from ..errors import WriteError, writing
 from ..faults import reach
 from ..locations import Location
 from ..objects import ObjectUrl
-from ..phases import ENCODE, WRITE, Clock, phase
 from ..reports import RunReport
 from ..rrd import ChunkEntry, MessageWriter, RrdWriter, Run, RunRows, StoreEntry, WrittenChunks, WrittenListing
-from ..task_context import current
+from ..task_context import ENCODE, WRITE, Clock, current, phase
 from .commit import RrdCommit, RunPlaces, all_extents
 from .folders import NewFile
 from .reporting import Ran

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..chunk import Chunk
-from ..failing import writing
+from ..errors import writing
 from ..limits import SPLIT_BYTES
 from ..rrd import (
     CHUNK_TABLE,

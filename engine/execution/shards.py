@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..errors import UsageError, WriteError
-from ..failing import writing
+from ..errors import UsageError, WriteError, writing
 from ..faults import reach
 from ..locations import Location
 from ..objects import ObjectUrl

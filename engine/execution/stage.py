@@ -21,13 +21,11 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
-from ..errors import ReadError, ReadWarning, SessionError, UsageError
-from ..failing import writing
-from ..phases import Clock
+from ..errors import ReadError, ReadWarning, SessionError, UsageError, writing
 from ..reports import SizeHistogram
 from ..rrd import OpenFiles
 from ..spark import check_not_in_task, in_task, interruptible, tries_before
-from ..task_context import TaskContext
+from ..task_context import Clock, TaskContext
 from .chunk_rows import Note, RowWriter, parse_rows
 from .folders import OPEN_SUFFIX, Folder
 from .quarantine import Quarantined, append_rows, rows_as_bytes, rows_from_bytes

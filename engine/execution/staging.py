@@ -20,8 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..errors import ReadError, WriteError
-from ..failing import writing
+from ..errors import ReadError, WriteError, writing
 from ..locations import Location, local_path
 from ..objects import ObjectUrl, bucket_of
 from ..spark import interruptible

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ..errors import ChunkmillError, ReadWarning, SameRecordingError, SessionError, WriteError
+from ..errors import ChunkmillError, ReadWarning, SameRecordingError, SessionError, WriteError, writing
 from ..execution import Folder, Group, Outputs, RrdCommit, RunOptions, Staging, all_extents
-from ..failing import writing
 from ..faults import reach
 from ..inputs import SourceOptions, stores_of
 from ..locations import Location, located

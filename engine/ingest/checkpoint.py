@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from ..errors import ReadError, SourceMissingError, UsageError
+from ..errors import ReadError, SourceMissingError, UsageError, writing
 from ..execution import Folder
-from ..failing import writing
 from ..locations import Location
 
 _FILE: Final = "ingest.json"

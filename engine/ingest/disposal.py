@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Protocol
 
 from ...readers import stem_of
-from ..errors import ReadError, UsageError, WriteError
+from ..errors import ReadError, UsageError, WriteError, writing
 from ..execution import sync_folder
-from ..failing import writing
 from ..faults import reach
 from ..locations import Location
 from ..objects import ObjectInfo, ObjectUrl, await_copy, bucket_of, copy_object, have_same_content, remove_object

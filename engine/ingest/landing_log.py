@@ -19,9 +19,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import ReadError, SourceMissingError, WriteError
+from ..errors import ReadError, SourceMissingError, WriteError, writing
 from ..execution import Folder, LocalFolder, sync_folder
-from ..failing import writing
 from ..faults import reach
 from ..locations import Location
 from .files import LandedFile

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ..bounded import is_text
 from ..errors import ReadError, ReadWarning, SourceMissingError
+from ..limits import is_text
 from ..locations import located
 from ..objects import ObjectUrl, bucket_of
 

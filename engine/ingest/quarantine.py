@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from ..errors import ChunkmillError, ReadWarning, UsageError
+from ..errors import ChunkmillError, ReadWarning, UsageError, writing
 from ..execution import Folder
-from ..failing import writing
 from ..locations import Location
 from .files import FileResult
 from .quarantine_table import FileQuarantineTable

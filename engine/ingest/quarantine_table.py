@@ -17,9 +17,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import ReadError, WriteError
+from ..errors import ReadError, WriteError, write_error
 from ..execution import Folder
-from ..failing import write_error
 from ..locations import Location
 from ..objects import ObjectUrl, reading_object, storage_options, writing_object
 

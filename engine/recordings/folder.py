@@ -23,9 +23,8 @@ from typing import Any
 import pyarrow as pa
 
 from ..chunk import Chunk
-from ..errors import ReadError, SourceMissingError, UnsupportedError
+from ..errors import ReadError, SourceMissingError, UnsupportedError, writing
 from ..execution import Folder, PartChunk, sync_folder
-from ..failing import writing
 from ..locations import located
 from ..rrd import (
     CHUNK_TABLE,

@@ -38,9 +38,8 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from .. import faults
-from ..errors import ReadError, SourceMissingError, WriteError
+from ..errors import ReadError, SourceMissingError, WriteError, writing
 from ..execution import Folder, LocalFolder, is_gone, pid_namespace, this_process
-from ..failing import writing
 from ..locations import Location
 
 FORMAT: Final = 1

@@ -10,9 +10,8 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
-from ..errors import WriteError
+from ..errors import WriteError, writing
 from ..execution import Folder, LocalFolder, PartChunk, Shard, Staging, neighbours, sync_folder
-from ..failing import writing
 from ..faults import reach
 from ..rrd import MESSAGE_HEADER_SIZE, StoreEntry
 from .folder import RecordingsFolder

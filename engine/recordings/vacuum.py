@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
-from ..errors import UsageError
+from ..errors import UsageError, writing
 from ..execution import Folder, runs_onto
-from ..failing import writing
 from ..faults import reach
 from .folder import RecordingsFolder
 from .lease import Lease

@@ -22,9 +22,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
-from ..errors import CommitUnknownError, ReadError, SourceMissingError, UnsupportedError, WriteError
+from ..errors import CommitUnknownError, ReadError, SourceMissingError, UnsupportedError, WriteError, writing
 from ..execution import Folder, LocalFolder
-from ..failing import writing
 from ..rrd import digest_of
 
 FORMAT: Final = 3

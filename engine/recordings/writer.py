@@ -12,9 +12,8 @@ from itertools import chain
 
 import pyarrow as pa
 
-from ..errors import ChunkmillError, CommitUnknownError, ReadError, UsageError, WriteError
+from ..errors import ChunkmillError, CommitUnknownError, ReadError, UsageError, WriteError, writing
 from ..execution import SHARD_BYTES, PartChunk, Staging
-from ..failing import writing
 from ..faults import reach
 from ..rrd import StoreEntry, digest_of
 from .entries import Key, LiveEntries, RecordingEntry, entries_in, rows_of, table_of

@@ -8,9 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from ..errors import UsageError
-from ..failing import writing
-from ..phases import PHASES
+from ..errors import UsageError, writing
+from ..task_context import PHASES
 from ..units import duration, size
 from .report import RunReport, SizeHistogram, TaskReport
 

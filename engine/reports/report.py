@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from ..phases import PHASES
+from ..task_context import PHASES
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ REPORT_VERSION: Final = 1
 class TaskReport:
     """One task. ``start`` and ``seconds`` are wall time, counted from the start of the run.
 
-    ``phases`` are seconds by phase (:data:`~chunkmill.engine.phases.PHASES`); what is left of ``seconds`` is neither.
-    ``bytes_in`` is the size of the split in its source, ``bytes_out`` that of the part, ``bytes_passed`` as much of it
-    as was copied without being decoded. ``worker`` is the process that ran it, ``host:pid``.
+    ``phases`` are seconds by phase (:data:`~chunkmill.engine.task_context.PHASES`); what is left of ``seconds`` is none
+    of them. ``bytes_in`` is the size of the split in its source, ``bytes_out`` that of the part, ``bytes_passed`` as
+    much of it as was copied without being decoded. ``worker`` is the process that ran it, ``host:pid``.
     """
 
     index: int

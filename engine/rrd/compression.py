@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 import lz4.block
 import pyarrow as pa
 
-from ..bounded import check_expansion, check_limit
 from ..errors import ReadError, UnsupportedError
+from ..limits import check_expansion, check_limit
 
 
 class Compression(IntEnum):

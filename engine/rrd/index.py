@@ -8,9 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..bounded import check_limit
 from ..errors import ReadError, ReadWarning
-from ..limits import MAX_FOOTER
+from ..limits import MAX_FOOTER, check_limit
 from . import messages
 from .framing import (
     MESSAGE_HEADER_SIZE,

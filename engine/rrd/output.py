@@ -8,7 +8,7 @@ from typing import BinaryIO, Final
 
 import pyarrow as pa
 
-from ..failing import writing
+from ..errors import writing
 from ..objects import LARGEST_WINDOW, SMALLEST_PART, ObjectUrl, Upload
 from .copying import copy_range, start_writing_back
 from .positional import PositionalFile

@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from ..bounded import check_limit
 from ..errors import ReadError, SourceMissingError
+from ..limits import check_limit
 from ..objects import RemoteFile, is_url
 from ..task_context import TaskContext, current, find
 

@@ -17,11 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..chunk import Chunk
-from ..errors import ReadError, SourceMissingError
-from ..failing import writing
+from ..errors import ReadError, SourceMissingError, writing
 from ..limits import FREE_EXPANSION
 from ..objects import is_url
-from ..phases import READ, WRITE, passed_through, phase
+from ..task_context import READ, WRITE, passed_through, phase
 from .chunk_columns import ChunkColumns
 from .chunk_table import ChunkEntry
 from .compression import Compression

@@ -10,8 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..chunk import mint
-from ..errors import UsageError, WriteError
-from ..failing import writing
+from ..errors import UsageError, WriteError, writing
 from .chunk_columns import ChunkColumns, TimelineRegister, columns_of_entries, joined
 from .chunk_table import ChunkEntry
 from .compression import Compression
@@ -30,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 import xxhash
 
 from ..objects import SMALLEST_PART
-from ..phases import WRITE, passed_through, phase
+from ..task_context import WRITE, passed_through, phase
 from .arrow_ipc import Bytes, encode_chunk
 from .copying import MessageCopier
 from .framing import MESSAGE_HEADER_SIZE

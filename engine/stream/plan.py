@@ -12,8 +12,8 @@ from typing import Any
 
 from ..chunk import Chunk, Minter, RunIds, minted_by, minting
 from ..execution import Packed, Piece, Task
-from ..phases import OPERATE, READ, came_in, is_measuring, timed
 from ..rrd import Run, RunRows
+from ..task_context import OPERATE, READ, came_in, is_measuring, timed
 from .operators import Chain, Drop, Filter, Operator, Selection, Step
 from .source import IteratedSource, NarrowingSource, PiecewiseSource, PlaceholderSource, Source, SourceWithRuns, Split
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
-from ...engine.bounded import check_limit
 from ...engine.errors import ReadError, SourceMissingError, UnsupportedError
-from ...engine.limits import MAX_SCHEMA_BYTES
+from ...engine.limits import MAX_SCHEMA_BYTES, check_limit
 from ..parquet import ParquetFile, read_columns
 
 INFO: Final = "meta/info.json"

@@ -10,9 +10,8 @@ import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
 from zstandard import ZstdDecompressor, ZstdError, frame_header_size, get_frame_parameters
 
-from ...engine.bounded import check_expansion, check_limit
 from ...engine.errors import ReadError, UnsupportedError
-from ...engine.limits import MIB
+from ...engine.limits import MIB, check_expansion, check_limit
 from ...engine.task_context import lasting
 from .records import DAMAGED_HINT, ChunkHead
 from .scan import Bytes

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ...engine.chunk import Chunk, parse_entity_path
 from ...engine.errors import ReadWarning
 from ...engine.limits import MIB
-from ...engine.phases import DECODE, phase, timed
+from ...engine.task_context import DECODE, phase, timed
 from ...lenses import DeriveLens
 from .decoding.decoded import Decoded, MessageDecoder
 from .decoding.gather import RawDecoder

@@ -13,10 +13,8 @@ from typing import IO, BinaryIO, Final, Self, cast
 import lz4.frame
 import zstandard
 
-from ...engine.bounded import read_sized
-from ...engine.errors import ReadError, SourceMissingError
-from ...engine.failing import writing
-from ...engine.limits import FREE_EXPANSION, MAX_COMPRESSION_RATIO, MIB
+from ...engine.errors import ReadError, SourceMissingError, writing
+from ...engine.limits import FREE_EXPANSION, MAX_COMPRESSION_RATIO, MIB, read_sized
 from ...engine.objects import RemoteFile, is_url
 from .records import CUT_HINT, DAMAGED_HINT, HEAD, record_name
 

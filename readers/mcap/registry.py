@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from mcap import records as library
 
-from ...engine.bounded import check_limit
 from ...engine.errors import ReadError
-from ...engine.limits import MAX_SCHEMA_BYTES
+from ...engine.limits import MAX_SCHEMA_BYTES, check_limit
 from .records import CHANNEL, DAMAGED_HINT, SCHEMA, malformed, parse_record, record_name
 
 

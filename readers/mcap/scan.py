@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.bounded import check_limit
 from ...engine.errors import ReadError, ReadWarning
-from ...engine.limits import MAX_OTHER_RECORDS
+from ...engine.limits import MAX_OTHER_RECORDS, check_limit
 from .records import (
     CHANNEL,
     CHUNK,

@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from zstandard import ZstdDecompressor
 
-from ...engine.bounded import check_limit
 from ...engine.errors import ReadError, ReadWarning
-from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB
+from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB, check_limit
 from .compression import check_crc, check_declared, decompress, take_arena
 from .cursor import Cursor
 from .file import McapFile

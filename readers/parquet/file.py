@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...engine.bounded import check_limit
 from ...engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError
-from ...engine.limits import MAX_PARQUET_FOOTER, MIB
+from ...engine.limits import MAX_PARQUET_FOOTER, MIB, check_limit
 from ...engine.objects import RemoteFile, is_url
 from .footer import DAMAGED_HINT, MAX_DEPTH, Footer, parse_footer
 from .layout import ARROW_SCHEMA, in_type, plain_schema

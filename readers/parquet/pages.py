@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
 
-from ...engine.bounded import check_limit
 from ...engine.errors import ReadError
 from ...engine.limits import (
     FREE_CELLS,
@@ -22,6 +21,7 @@ from ...engine.limits import (
     MAX_COMPRESSION_RATIO,
     MAX_VALUES_PER_BYTE,
     MIB,
+    check_limit,
 )
 from .file import ParquetFile
 from .footer import DAMAGED_HINT, StoredColumn

@@ -18,13 +18,10 @@ from source_tree import (
 FOUNDATION = (
     "engine.errors",
     "engine.limits",
-    "engine.bounded",
-    "engine.failing",
     "engine.faults",
     "engine.lazy_names",
     "engine.locations",
     "engine.objects",
-    "engine.phases",
     "engine.task_context",
     "engine.units",
 )

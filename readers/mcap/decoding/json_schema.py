@@ -6,8 +6,7 @@ import json
 from typing import Any, Final
 from urllib.parse import unquote
 
-from ....engine.bounded import is_text
-from ....engine.limits import MAX_NESTING, MAX_SCHEMA_BYTES, MAX_SCHEMA_FIELDS
+from ....engine.limits import MAX_NESTING, MAX_SCHEMA_BYTES, MAX_SCHEMA_FIELDS, is_text
 from .decoded import SchemaError
 from .json_types import REST, JsonNode, Leaf, ListOf, Record
 

@@ -9,10 +9,9 @@ from typing import Final
 import pyarrow as pa
 from mcap.records import Metadata
 
-from ....engine.bounded import check_limit
 from ....engine.chunk import Chunk, ComponentDescriptor
 from ....engine.errors import ReadWarning
-from ....engine.limits import MAX_METADATA
+from ....engine.limits import MAX_METADATA, check_limit
 from ..file import McapFile
 from ..layout import Summary
 from ..records import HEAD, METADATA, Place, parse_record

@@ -11,9 +11,8 @@ import lz4.frame
 import numpy as np
 import pyarrow as pa
 
-from ....engine.bounded import check_expansion
 from ....engine.errors import ReadError
-from ....engine.limits import FREE_EXPANSION, MAX_CHUNK_UNCOMPRESSED, MAX_COMPRESSION_RATIO, MIB
+from ....engine.limits import FREE_EXPANSION, MAX_CHUNK_UNCOMPRESSED, MAX_COMPRESSION_RATIO, MIB, check_expansion
 from ..compression import take_arena
 from ..decoders import reads_records
 from ..file import McapFile

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import UsageError, WriteError
-from chunkmill.engine.phases import DECODE, OPERATE, PHASES, READ, measuring, phase, timed
 from chunkmill.engine.reports import EntityReport, RunReport, SizeHistogram, TaskReport, save_report
 from chunkmill.engine.reports.page import timeline
 from chunkmill.engine.stream import LazyChunkStream
+from chunkmill.engine.task_context import DECODE, OPERATE, PHASES, READ, Clock, TaskContext, phase, timed
 from chunkmill.readers import McapReader, RrdReader
 
 IDS = {"application_id": "a", "recording_id": "r"}
@@ -131,11 +131,11 @@ def test_a_thousand_tasks_at_once_are_drawn_up_to_a_limit() -> None:
 
 
 def test_phases_exclude_each_other_and_consumers_are_not_charged() -> None:
-    with measuring() as clock:
+    with TaskContext(clock := Clock()).entered():
         for _ in timed(iter([1, 2]), READ):
             with phase(DECODE):
                 pass
-        with measuring() as inner, phase(OPERATE):
+        with TaskContext(inner := Clock()).entered(), phase(OPERATE):
             pass
     assert clock.seconds[READ] > 0
     assert clock.seconds[DECODE] > 0
