@@ -11,10 +11,9 @@ from ...engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .info import ChannelInfo, ChannelTiming, McapInfo
-    from .reader import McapReader
+    from .reader import McapReader, McapSource
     from .recovering import McapRecoveryReport
-    from .source import McapSource
-    from .split import McapSplit
+    from .section import McapSplit
 
 _HOMES = {
     ".info": (
@@ -22,10 +21,12 @@ _HOMES = {
         "ChannelTiming",
         "McapInfo",
     ),
-    ".reader": ("McapReader",),
-    ".recovering": ("McapRecoveryReport",),
-    ".source": ("McapSource",),
-    ".split": ("McapSplit",),
+    ".reader": (
+        "McapReader",
+        "McapSource",
+    ),
+    ".recovery": ("McapRecoveryReport",),
+    ".section": ("McapSplit",),
 }
 
 __all__ = [

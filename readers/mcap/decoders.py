@@ -1,4 +1,4 @@
-"""The decoders of MCAP: each is one row here, and one class or function.
+"""The decoders of MCAP, each one row and one class; a reader's options, and the decoder they choose for a channel.
 
 Those of the file as a whole are classes (:class:`FileDecoder`), in the order of their chunks. Those of messages are
 rows by the encodings of schema and message, under an identifier that Rerun gave them; those of meanings make lenses
@@ -7,24 +7,37 @@ over decoded messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import re
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...engine.errors import ReadWarning, UsageError
 from ...lenses import DeriveLens
 from ...lenses.foxglove import foxglove_lenses
 from ...lenses.ros2 import needs_reflection, ros2_lenses
+from .attachments import Attachments, MetadataRecords
 from .decoding import (
+    CborDecoder,
+    FlatBufferDecoder,
+    IdlDecoder,
+    JsonDecoder,
     MessageDecoder,
-    cbor_decoder,
-    flatbuffer_decoder,
-    idl_decoder,
-    json_decoder,
-    protobuf_decoder,
-    ros1_decoder,
-    ros2_decoder,
+    ProtobufDecoder,
+    RawDecoder,
+    Ros1Decoder,
+    Ros2Decoder,
+    SchemaError,
 )
-from .file_level import Attachments, Counts, FileDecoder, MetadataRecords, RecordingInfo, Schemas
-from .urdf import Robots
+from .file_level import Counts, FileDecoder, RecordingInfo, Schemas
+from .records import Channel, McapSchema
+from .robots import Robots
+from .section import TimeRange, checked_range
 
 FILE_DECODERS: Final[Mapping[str, type[FileDecoder]]] = {
     row.name: row for row in (Attachments, MetadataRecords, RecordingInfo, Schemas, Counts, Robots)
@@ -50,16 +63,16 @@ class MessageRow(NamedTuple):
 
 
 MESSAGE_DECODERS: Final = (
-    MessageRow(ROS2, "ros2msg", "cdr", ros2_decoder),
-    MessageRow(ROS2, "ros2idl", "cdr", idl_decoder),
-    MessageRow(ROS2, "omgidl", "cdr", idl_decoder),
-    MessageRow(ROS2, "ros1msg", "ros1", ros1_decoder),
-    MessageRow(PROTOBUF, "protobuf", None, protobuf_decoder),
-    MessageRow(PROTOBUF, "flatbuffer", "flatbuffer", flatbuffer_decoder),
-    MessageRow(PROTOBUF, "jsonschema", "json", json_decoder),
-    MessageRow(PROTOBUF, "", "json", json_decoder),
-    MessageRow(PROTOBUF, "jsonschema", "cbor", cbor_decoder),
-    MessageRow(PROTOBUF, "", "cbor", cbor_decoder),
+    MessageRow(ROS2, "ros2msg", "cdr", Ros2Decoder),
+    MessageRow(ROS2, "ros2idl", "cdr", IdlDecoder),
+    MessageRow(ROS2, "omgidl", "cdr", IdlDecoder),
+    MessageRow(ROS2, "ros1msg", "ros1", Ros1Decoder),
+    MessageRow(PROTOBUF, "protobuf", None, ProtobufDecoder),
+    MessageRow(PROTOBUF, "flatbuffer", "flatbuffer", FlatBufferDecoder),
+    MessageRow(PROTOBUF, "jsonschema", "json", JsonDecoder),
+    MessageRow(PROTOBUF, "", "json", JsonDecoder),
+    MessageRow(PROTOBUF, "jsonschema", "cbor", CborDecoder),
+    MessageRow(PROTOBUF, "", "cbor", CborDecoder),
 )
 
 
@@ -93,3 +106,190 @@ def file_decoders(chosen: Collection[str]) -> list[type[FileDecoder]]:
 def reads_records(opcode: int, chosen: Collection[str]) -> bool:
     """Whether one of the chosen decoders reads the records of a kind, and so checks them."""
     return any(row.opcode == opcode for row in file_decoders(chosen))
+
+
+_RE2_COMPLAINTS: Final = {
+    "missing ]": "found unclosed character class",
+    "missing )": "found open group without closing ')'",
+    "unexpected )": "found closing ')' without matching '('",
+    "no argument for repetition operator": "found a repetition operator with nothing to repeat",
+    "invalid perl operator": "look-around is not supported",
+}
+
+
+@dataclass(frozen=True)
+class McapOptions:
+    """The options of :class:`McapReader`, checked and ready to pickle.
+
+    ``offset_ns`` is what is added to every timestamp (0 for duration timelines). ``include`` and ``exclude`` are RE2
+    patterns searched for in topics. ``times`` is the range of log times whose messages are read, None for all.
+    """
+
+    timeline_type: str = "timestamp"
+    offset_ns: int = 0
+    decoders: frozenset[str] = frozenset(DECODERS)
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    times: TimeRange | None = None
+    recover: bool = False
+
+    @classmethod
+    def checked(
+        cls,
+        timeline_type: str = "timestamp",
+        timestamp_offset_ns: int | None = None,
+        decoders: Iterable[str] | None = None,
+        include_topic_regex: Iterable[str] | None = None,
+        exclude_topic_regex: Iterable[str] | None = None,
+        start_time_ns: int | None = None,
+        end_time_ns: int | None = None,
+        recover: bool = False,
+    ) -> McapOptions:
+        """Validate the arguments of the reader. Raises ``ValueError``, ``TypeError`` or ``OverflowError``."""
+        if timeline_type not in ("timestamp", "duration", "timestamp_ns", "duration_ns"):
+            raise UsageError(f'Invalid timeline_type: "{timeline_type}". Expected "timestamp" or "duration"')
+        timeline_type = timeline_type.removesuffix("_ns")
+        selected = DECODERS if decoders is None else tuple(decoders)
+        for name in selected:
+            if name not in DECODERS:
+                valid = ", ".join(f'"{d}"' for d in DECODERS)
+                raise UsageError(f'Unknown decoder: "{name}". Valid decoders: [{valid}]')
+        offset = _checked_offset(timestamp_offset_ns)
+        return cls(
+            timeline_type,
+            offset if timeline_type == "timestamp" else 0,
+            frozenset(selected),
+            _checked_patterns("include", include_topic_regex),
+            _checked_patterns("exclude", exclude_topic_regex),
+            checked_range(start_time_ns, end_time_ns),
+            bool(recover),
+        )
+
+    def selects(self, topic: str) -> bool:
+        """Whether messages of ``topic`` are wanted.
+
+        >>> options = McapOptions.checked(include_topic_regex=["imu", "^/tf$"], exclude_topic_regex=["raw"])
+        >>> [options.selects(t) for t in ("/imu/data", "/imu/raw", "/tf", "/tf_static")]
+        [True, False, True, False]
+        """
+        if self.include and not any(_found(pattern, topic) for pattern in self.include):
+            return False
+        return not any(_found(pattern, topic) for pattern in self.exclude)
+
+    @property
+    def reads_messages(self) -> bool:
+        """Whether any decoder of messages is selected."""
+        return bool(self.decoders - FILE_DECODERS.keys())
+
+    @property
+    def time_type(self) -> pa.DataType:
+        """Arrow type of the timelines, ``timestamp[ns]`` or ``duration[ns]``."""
+        return pa.timestamp("ns") if self.timeline_type == "timestamp" else pa.duration("ns")
+
+
+def _checked_offset(value: int | None) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        kind = type(value).__name__
+        raise TypeError(f"argument 'timestamp_offset_ns': '{kind}' object cannot be interpreted as an integer")
+    value = value.__index__()
+    if not -(2**63) <= value < 2**63:
+        raise OverflowError("argument 'timestamp_offset_ns': the number does not fit into 64 bits")
+    return value
+
+
+def _checked_patterns(which: str, patterns: Iterable[str] | None) -> tuple[str, ...]:
+    checked = tuple(patterns or ())
+    for pattern in checked:
+        try:
+            _found(pattern, "")
+        except pa.ArrowInvalid as error:
+            why = _complaint(str(error), pattern)
+            raise UsageError(f'Invalid {which} topic regex "{pattern}": {why}') from error
+    return checked
+
+
+def _complaint(text: str, pattern: str) -> str:
+    reason = re.sub(r"^Invalid regular expression: ", "", text)
+    if re.search(r"\\[1-9]", pattern) and "escape" in reason:
+        return "backreferences are not supported"
+    for theirs, ours in _RE2_COMPLAINTS.items():
+        if reason.startswith(theirs):
+            return ours
+    return reason
+
+
+def _found(pattern: str, topic: str) -> bool:
+    """Whether RE2 finds ``pattern`` somewhere in ``topic``."""
+    return bool(pc.match_substring_regex(pa.scalar(topic), pattern).as_py())
+
+
+_ROWS: Final = {(row.schema_encoding, row.message_encoding): row for row in MESSAGE_DECODERS}
+
+
+class Choice(NamedTuple):
+    """The row of the decoder that takes a channel, None for raw bytes, and the lenses over its messages."""
+
+    row: MessageRow | None
+    lenses: tuple[DeriveLens, ...] = ()
+
+
+def choose(channel: Channel, schema: McapSchema | None, options: McapOptions) -> Choice | None:
+    """Return what becomes of ``channel`` under ``options``; None when nothing is to come out of it."""
+    if not options.selects(channel.topic):
+        return None
+    row = _row_of(channel, schema)
+    if row is not None:
+        lenses = _lenses_for(channel, schema, row.decoder, options)
+        if lenses or row.decoder in options.decoders:
+            return Choice(row, lenses)
+    return Choice(None) if RAW in options.decoders else None
+
+
+def compile_decoder(
+    channel: Channel, schema: McapSchema | None, row: MessageRow | None, options: McapOptions, *, path: str
+) -> MessageDecoder:
+    """Compile the decoder of a channel. A definition that cannot be used gives raw bytes and one ``ReadWarning``."""
+    if row is None:
+        if options.decoders & {ROS2, PROTOBUF}:
+            _warn_of_encoding(channel, schema, path)
+        return RawDecoder()
+    name, data = ("", b"") if schema is None else (schema.name, schema.data)
+    try:
+        return _compiled(row, name, data)
+    except SchemaError as error:
+        _warn(f"{path}: topic {channel.topic}: the schema {name} cannot be used: {error}")
+        return RawDecoder()
+
+
+def _lenses_for(channel: Channel, schema: McapSchema | None, name: str, options: McapOptions) -> tuple[DeriveLens, ...]:
+    """The lenses that make messages decoded by ``name`` into what they mean; none where they stay structs."""
+    if schema is None:
+        return ()
+    known = (meaning for decoder, meaning in MEANINGS.items() if decoder in options.decoders)
+    return next(filter(None, (meaning(name, schema.name, channel.topic, options.decoders) for meaning in known)), ())
+
+
+def _row_of(channel: Channel, schema: McapSchema | None) -> MessageRow | None:
+    encoding = "" if schema is None else schema.encoding
+    return _ROWS.get((encoding, channel.message_encoding.lower())) or _ROWS.get((encoding, None))
+
+
+def _warn_of_encoding(channel: Channel, schema: McapSchema | None, path: str) -> None:
+    if schema is None and channel.schema_id:
+        _warn(f"{path}: topic {channel.topic}: its schema, number {channel.schema_id}, is not in the file")
+    elif schema is not None and schema.encoding == "ros2msg" and channel.message_encoding.lower() != "cdr":
+        _warn(
+            f"{path}: topic {channel.topic}: its schema {schema.name} is of ROS 2, but its messages are encoded as"
+            f" {channel.message_encoding!r}, not as CDR"
+        )
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"{text}; its messages come out as raw bytes", ReadWarning, stacklevel=3)
+
+
+@lru_cache(maxsize=256)
+def _compiled(row: MessageRow, name: str, data: bytes) -> MessageDecoder:
+    return row.compile(name, data)

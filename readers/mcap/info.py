@@ -1,4 +1,4 @@
-"""What is in an MCAP file, as far as its summary tells, and when the messages of each channel came."""
+"""Information on an MCAP file, as far as its summary tells, and on when the messages of each channel came."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import numpy.typing as npt
 
 from ...engine.errors import ReadError
 from ...engine.limits import MAX_INDEXED_TIMES
+from .blocks import MessageHeads
+from .decoders import McapOptions
 from .file import McapFile
-from .file_level import Survey
-from .layout import Layout, Summary, read_layout
-from .options import McapOptions
+from .file_level import MessageSurvey
+from .layout import McapLayout, Summary, read_layout
 from .plan import whole
-from .records import HEAD, MESSAGE_INDEX, ChunkEntry
-from .registry import Channel, Registry, Schema
-from .scan import Found
+from .records import HEAD, Channel, ChunkIndexEntry, McapSchema, Op, Registry
 from .section import SectionReader
 
 _Times = npt.NDArray[np.uint64]
@@ -56,7 +55,7 @@ class _TimeCollector:
         else:
             self._times.setdefault(channel_id, []).append(times)
 
-    def add_found(self, found: Found) -> None:
+    def add_found(self, found: MessageHeads) -> None:
         """Take in messages that were read."""
         channels, times = found.heads["channel"], found.heads["log_time"]
         for id_ in np.unique(channels).tolist():
@@ -72,7 +71,7 @@ class _TimeCollector:
         return timings
 
 
-def _indexed_times(file: McapFile, entries: Sequence[ChunkEntry]) -> _TimeCollector:
+def _indexed_times(file: McapFile, entries: Sequence[ChunkIndexEntry]) -> _TimeCollector:
     """The times that the MessageIndex records behind these chunks tell. Of the file nothing else is read."""
     collector = _TimeCollector()
     if sum(entry.index_length for entry in entries) // 16 > MAX_INDEXED_TIMES:
@@ -94,7 +93,7 @@ def _indexes(data: bytes) -> Iterable[tuple[int, _Times]]:
         opcode, length = HEAD.unpack_from(data, at)
         body = data[at + HEAD.size : at + HEAD.size + length]
         size = int.from_bytes(body[2:6], "little")
-        if opcode == MESSAGE_INDEX and size % 16 == 0 and size <= len(body) - 6:
+        if opcode == Op.MESSAGE_INDEX and size % 16 == 0 and size <= len(body) - 6:
             yield int.from_bytes(body[:2], "little"), np.frombuffer(body, "<u8", size // 8, 6)[::2]
         at += HEAD.size + length
 
@@ -133,7 +132,7 @@ class ChannelInfo:
 
 @dataclass(frozen=True, slots=True)
 class McapInfo:
-    """What :meth:`McapSource.info` tells.
+    """The content of a file, as :meth:`McapSource.info` tells it.
 
     Times are ns as the writer wrote them, None when there is no message or the summary does not say. ``bytes`` is the
     size of the file, ``uncompressed_bytes`` that of the records in its chunks, ``compressed_bytes`` what these take as
@@ -173,8 +172,8 @@ def describe_file(file: McapFile, *, timing: bool = False) -> McapInfo:
     counts = statistics.channel_message_counts if statistics is not None else None
     if statistics is not None and not counts and statistics.message_count:
         counts = None  # the writer left the map empty
-    times = _times_of(summary)
     timings = _indexed_times(file, summary.chunks).timings(counts) if timing else {}
+    start_time, end_time = _times_of(summary)
     return McapInfo(
         path=file.path,
         bytes=file.stored_size,
@@ -182,8 +181,8 @@ def describe_file(file: McapFile, *, timing: bool = False) -> McapInfo:
         library=layout.library,
         channels=_channels({c.id: c for c in summary.channels}, {s.id: s for s in summary.schemas}, counts, timings),
         messages=statistics.message_count if statistics is not None else None,
-        start_time=times[0],
-        end_time=times[1],
+        start_time=start_time,
+        end_time=end_time,
         chunks=len(summary.chunks),
         uncompressed_bytes=sum(entry.uncompressed_size for entry in summary.chunks),
         compressed_bytes=sum(entry.compressed_size for entry in summary.chunks),
@@ -215,11 +214,11 @@ def _times_of(summary: Summary) -> tuple[int | None, int | None]:
     )
 
 
-def _scan(file: McapFile, layout: Layout, *, timing: bool) -> McapInfo:
+def _scan(file: McapFile, layout: McapLayout, *, timing: bool) -> McapInfo:
     """Read the file from front to end, decode nothing."""
     summary = layout.summary
     registry = Registry(file.path, *(summary[:2] if summary is not None else ()))
-    survey, collector = Survey(), _TimeCollector()
+    survey, collector = MessageSurvey(), _TimeCollector()
     reader = SectionReader(file, whole(file, layout, McapOptions()), registry)
     for group in reader.groups():
         survey.add(group.found)
@@ -247,22 +246,16 @@ def _scan(file: McapFile, layout: Layout, *, timing: bool) -> McapInfo:
 
 def _channels(
     channels: Mapping[int, Channel],
-    schemas: Mapping[int, Schema],
+    schemas: Mapping[int, McapSchema],
     counts: Mapping[int, int] | None,
     timings: Mapping[int, ChannelTiming],
 ) -> tuple[ChannelInfo, ...]:
-    described = []
-    for channel in sorted(channels.values()):
+    def described(channel: Channel) -> ChannelInfo:
         schema = schemas.get(channel.schema_id)
-        described.append(
-            ChannelInfo(
-                channel.id,
-                channel.topic,
-                channel.message_encoding,
-                schema.name if schema is not None else None,
-                schema.encoding if schema is not None else None,
-                None if counts is None else counts.get(channel.id, 0),
-                timings.get(channel.id),
-            )
+        name, encoding = (None, None) if schema is None else (schema.name, schema.encoding)
+        count = None if counts is None else counts.get(channel.id, 0)
+        return ChannelInfo(
+            channel.id, channel.topic, channel.message_encoding, name, encoding, count, timings.get(channel.id)
         )
-    return tuple(described)
+
+    return tuple(map(described, sorted(channels.values())))

@@ -1,4 +1,4 @@
-"""What the two ends of an MCAP file say: its header, its footer and its summary section."""
+"""The two ends of an MCAP file: its header, its footer and its summary section."""
 
 from __future__ import annotations
 
@@ -12,43 +12,36 @@ from ...engine.errors import ReadError
 from ...engine.limits import MAX_FOOTER
 from .file import McapFile, check_fits
 from .records import (
-    ATTACHMENT_INDEX,
-    CHANNEL,
-    CHUNK_INDEX,
     CUT_HINT,
-    DAMAGED_HINT,
-    DATA_END,
     DATA_END_SIZE,
-    FOOTER,
     FOOTER_SIZE,
     HEAD,
-    HEADER,
     MAGIC,
-    METADATA_INDEX,
-    SCHEMA,
-    STATISTICS,
-    SUMMARY_OFFSET,
-    ChunkEntry,
+    Channel,
+    ChunkIndexEntry,
+    McapSchema,
+    Op,
+    Registry,
+    damaged,
     parse_chunk_entry,
     parse_record,
     record_name,
 )
-from .registry import Channel, Registry, Schema
 
 
 class Summary(NamedTuple):
     """The records of the summary section, chunk entries in file order (by offset)."""
 
     channels: tuple[Channel, ...]
-    schemas: tuple[Schema, ...]
-    chunks: tuple[ChunkEntry, ...]
+    schemas: tuple[McapSchema, ...]
+    chunks: tuple[ChunkIndexEntry, ...]
     statistics: library.Statistics | None
     attachments: tuple[library.AttachmentIndex, ...]
     metadata: tuple[library.MetadataIndex, ...]
 
 
-class Layout(NamedTuple):
-    """Where the parts of a file lie, in bytes from its start.
+class McapLayout(NamedTuple):
+    """The places of the parts of a file, in bytes from its start.
 
     The data section is ``data_start`` to ``data_end``, its DataEnd record included. ``data_crc`` is the CRC-32 of
     everything before that record, 0 when the writer computed none, None when the record is not where it should be.
@@ -63,17 +56,17 @@ class Layout(NamedTuple):
     summary: Summary | None
 
 
-def read_layout(file: McapFile) -> Layout:
+def read_layout(file: McapFile) -> McapLayout:
     """Read both ends of ``file``. Raises ``ReadError`` when it is not a whole MCAP file or the summary is damaged."""
     check_beginning(file)
     _check_end(file)
     opcode, length = file.head_at(len(MAGIC), file.size)
-    if opcode != HEADER:
+    if opcode != Op.HEADER:
         why = f"the file begins with a record {record_name(opcode)} where its Header should be"
-        raise ReadError(why, path=file.path, offset=len(MAGIC), hint=DAMAGED_HINT)
+        raise damaged(why, path=file.path, offset=len(MAGIC))
     data_start = len(MAGIC) + HEAD.size + length
     body = file.read_at(len(MAGIC) + HEAD.size, length, what="the Header record", cap=MAX_FOOTER)
-    header = parse_record(library.Header.read, HEADER, body, path=file.path, offset=len(MAGIC))
+    header = parse_record(library.Header.read, Op.HEADER, body, path=file.path, offset=len(MAGIC))
     footer_at = file.size - len(MAGIC) - FOOTER_SIZE
     if footer_at < data_start:
         raise ReadError("the file ends behind its Header record", path=file.path, offset=data_start, hint=CUT_HINT)
@@ -81,12 +74,12 @@ def read_layout(file: McapFile) -> Layout:
     start = footer.summary_start or footer_at
     if not data_start <= start <= footer_at:
         why = f"the footer says that the summary begins at byte {start:,}, outside of the file's records"
-        raise ReadError(why, path=file.path, offset=footer_at, hint=DAMAGED_HINT)
+        raise damaged(why, path=file.path, offset=footer_at)
     raw = file.read_at(start, footer_at - start, what="the summary section", cap=MAX_FOOTER)
     _check_summary_crc(file, raw, footer, footer_at)
     summary = _read_summary(raw, path=file.path, offset=start) if footer.summary_start else None
     data_crc = _peek_data_crc(file, data_start, start)
-    return Layout(file.size, header.profile, header.library, data_start, start, data_crc, summary)
+    return McapLayout(file.size, header.profile, header.library, data_start, start, data_crc, summary)
 
 
 def check_beginning(file: McapFile) -> None:
@@ -124,10 +117,12 @@ def _raise_foreign(path: str, begin: bytes) -> NoReturn:
 def _read_footer(file: McapFile, offset: int) -> library.Footer:
     raw = file.read_at(offset, FOOTER_SIZE, what="the Footer record")
     opcode, length = HEAD.unpack_from(raw)
-    if opcode != FOOTER or length != FOOTER_SIZE - HEAD.size:
+    if opcode != Op.FOOTER or length != FOOTER_SIZE - HEAD.size:
         why = f"a record {record_name(opcode)} of {length:,} bytes stands where the Footer should be"
-        raise ReadError(why, path=file.path, offset=offset, hint=DAMAGED_HINT)
-    footer: library.Footer = parse_record(library.Footer.read, FOOTER, raw[HEAD.size :], path=file.path, offset=offset)
+        raise damaged(why, path=file.path, offset=offset)
+    footer: library.Footer = parse_record(
+        library.Footer.read, Op.FOOTER, raw[HEAD.size :], path=file.path, offset=offset
+    )
     return footer
 
 
@@ -136,11 +131,8 @@ def _check_summary_crc(file: McapFile, raw: bytes, footer: library.Footer, foote
         return
     covered = raw + file.read_at(footer_at, FOOTER_SIZE - 4, what="the Footer record")
     if crc32(covered) != footer.summary_crc:
-        raise ReadError(
-            "the CRC of the summary section does not match its data",
-            path=file.path,
-            offset=footer_at - len(raw),
-            hint=DAMAGED_HINT,
+        raise damaged(
+            "the CRC of the summary section does not match its data", path=file.path, offset=footer_at - len(raw)
         )
 
 
@@ -150,31 +142,30 @@ def _peek_data_crc(file: McapFile, data_start: int, data_end: int) -> int | None
         return None
     raw = file.read_at(offset, DATA_END_SIZE, what="the DataEnd record")
     opcode, length = HEAD.unpack_from(raw)
-    if opcode != DATA_END or length != DATA_END_SIZE - HEAD.size:
+    if opcode != Op.DATA_END or length != DATA_END_SIZE - HEAD.size:
         return None
     return int.from_bytes(raw[HEAD.size :], "little")
 
 
 def _read_summary(raw: bytes, *, path: str, offset: int) -> Summary:
     registry = Registry(path)
-    chunks: list[ChunkEntry] = []
+    chunks: list[ChunkIndexEntry] = []
     statistics: library.Statistics | None = None
     attachments: list[library.AttachmentIndex] = []
     metadata: list[library.MetadataIndex] = []
     for opcode, body, at in _records(raw, path, offset):
-        if opcode in (SCHEMA, CHANNEL):
+        if opcode in (Op.SCHEMA, Op.CHANNEL):
             registry.add(opcode, body, offset=at)
-        elif opcode == CHUNK_INDEX:
+        elif opcode == Op.CHUNK_INDEX:
             chunks.append(parse_chunk_entry(body, path=path, offset=at))
-        elif opcode == STATISTICS:
+        elif opcode == Op.STATISTICS:
             statistics = parse_record(library.Statistics.read, opcode, body, path=path, offset=at)
-        elif opcode == ATTACHMENT_INDEX:
+        elif opcode == Op.ATTACHMENT_INDEX:
             attachments.append(parse_record(library.AttachmentIndex.read, opcode, body, path=path, offset=at))
-        elif opcode == METADATA_INDEX:
+        elif opcode == Op.METADATA_INDEX:
             metadata.append(parse_record(library.MetadataIndex.read, opcode, body, path=path, offset=at))
-        elif opcode != SUMMARY_OFFSET and opcode <= DATA_END:
-            why = f"a record {record_name(opcode)} stands in the summary section"
-            raise ReadError(why, path=path, offset=at, hint=DAMAGED_HINT)
+        elif opcode != Op.SUMMARY_OFFSET and opcode <= Op.DATA_END:
+            raise damaged(f"a record {record_name(opcode)} stands in the summary section", path=path, offset=at)
     chunks.sort(key=lambda entry: entry.offset)
     return Summary(
         tuple(registry.channels.values()),
@@ -192,7 +183,7 @@ def _records(raw: bytes, path: str, offset: int) -> Iterator[tuple[int, bytes, i
     while at < len(raw):
         if len(raw) - at < HEAD.size:
             why = f"{len(raw) - at} bytes are left at the end of the summary section"
-            raise ReadError(why, path=path, offset=offset + at, hint=DAMAGED_HINT)
+            raise damaged(why, path=path, offset=offset + at)
         opcode, length = HEAD.unpack_from(raw, at)
         body_at = at + HEAD.size
         check_fits(opcode, length, len(raw) - body_at, path=path, offset=offset + at)

@@ -1,4 +1,4 @@
-"""How a file is divided into splits: by the index of its summary, where that describes what is there."""
+"""The plan by which a file is divided into splits: by the index of its summary, where that describes what is there."""
 
 from __future__ import annotations
 
@@ -11,24 +11,11 @@ import numpy as np
 
 from ...engine.errors import ReadError
 from ...engine.limits import SPLIT_BYTES
-from .decoders import file_decoders
+from .decoders import McapOptions, file_decoders
 from .file import McapFile
-from .layout import Layout, Summary
-from .options import McapOptions
-from .records import (
-    ATTACHMENT,
-    CHUNK,
-    CHUNK_HEAD_MAX,
-    DAMAGED_HINT,
-    DATA_END,
-    HEAD,
-    MESSAGE,
-    METADATA,
-    ChunkEntry,
-    ChunkHead,
-    parse_chunk_head,
-)
-from .split import McapSplit, TimeRange
+from .layout import McapLayout, Summary
+from .records import CHUNK_HEAD_MAX, HEAD, ChunkHead, ChunkIndexEntry, Op, damaged, parse_chunk_head
+from .section import McapSplit, TimeRange
 
 MAX_GAP_RECORDS: Final = 65_536
 """A file with more records than this outside of its indexed chunks is read as one split."""
@@ -54,7 +41,7 @@ class _UnusableIndexError(Exception):
     """The summary does not describe the data section well enough to start reading in its middle."""
 
 
-def _indexed_pieces(file: McapFile, layout: Layout, options: McapOptions) -> list[_Piece]:
+def _indexed_pieces(file: McapFile, layout: McapLayout, options: McapOptions) -> list[_Piece]:
     """Every chunk of the data section in file order, indexed or not. Only heads are read.
 
     Raises ``UnusableIndexError``, and ``ReadError`` when fewer chunks are there than the summary counts.
@@ -85,7 +72,7 @@ def looks_at_messages(summary: Summary, options: McapOptions) -> bool:
 
 
 class _IndexWalk:
-    def __init__(self, file: McapFile, layout: Layout, summary: Summary, options: McapOptions) -> None:
+    def __init__(self, file: McapFile, layout: McapLayout, summary: Summary, options: McapOptions) -> None:
         self._file = file
         self._layout = layout
         self._summary = summary
@@ -108,7 +95,7 @@ class _IndexWalk:
         self._walk_gap(at, layout.data_end)
         if statistics is not None and statistics.chunk_count > len(self._pieces):
             why = f"the summary counts {statistics.chunk_count:,} chunks and {len(self._pieces):,} are there"
-            raise ReadError(why, path=self._file.path, offset=layout.data_end, hint=DAMAGED_HINT)
+            raise damaged(why, path=self._file.path, offset=layout.data_end)
         return self._checked()
 
     def _checked(self) -> list[_Piece]:
@@ -139,26 +126,26 @@ class _IndexWalk:
             self._left -= 1
 
     def _look_at(self, opcode: int, length: int, at: int, end: int) -> None:
-        if opcode == CHUNK:
+        if opcode == Op.CHUNK:
             self._add(at, self._chunk_head(at, length), None)
-        elif opcode == MESSAGE:
+        elif opcode == Op.MESSAGE:
             self._loose = True
             channel = int.from_bytes(self._file.read_up_to(at + HEAD.size, 2), "little")
             if self._layout.data_crc or channel not in self._channels or self._looks_at_messages:
                 # guarded by the CRC of the whole section only, of a channel yet to come, or not found by the index
                 raise _UnusableIndexError
-        elif (opcode in (ATTACHMENT, METADATA) and at not in self._known) or (
-            opcode == DATA_END and at + HEAD.size + length != end
+        elif (opcode in (Op.ATTACHMENT, Op.METADATA) and at not in self._known) or (
+            opcode == Op.DATA_END and at + HEAD.size + length != end
         ):
             raise _UnusableIndexError
 
-    def _check_entry(self, entry: ChunkEntry) -> ChunkHead:
+    def _check_entry(self, entry: ChunkIndexEntry) -> ChunkHead:
         """The head of the chunk that an entry of the index points at, if they agree."""
         layout = self._layout
         if entry.offset < layout.data_start or entry.end + entry.index_length > layout.data_end:
             raise _UnusableIndexError
         opcode, length = self._head(entry.offset, layout.data_end)
-        if opcode != CHUNK or HEAD.size + length != entry.length:
+        if opcode != Op.CHUNK or HEAD.size + length != entry.length:
             raise _UnusableIndexError
         head = self._chunk_head(entry.offset, length)
         if head.uncompressed_size != entry.uncompressed_size:
@@ -182,14 +169,14 @@ class _IndexWalk:
         return head
 
 
-def _messages_of(entry: ChunkEntry) -> int | None:
-    """How many messages the MessageIndex records behind a chunk list, by their length."""
+def _messages_of(entry: ChunkIndexEntry) -> int | None:
+    """Count the messages that the MessageIndex records behind a chunk list, by their length."""
     records = len(entry.channel_ids) // 2
     entries, rest = divmod(entry.index_length - records * _INDEX_HEAD, _INDEX_ENTRY)
     return entries if records and not rest and entries >= 0 else None
 
 
-def plan_splits(file: McapFile, layout: Layout, options: McapOptions) -> list[McapSplit]:
+def plan_splits(file: McapFile, layout: McapLayout, options: McapOptions) -> list[McapSplit]:
     """Divide the data section into runs of chunks of about ``SPLIT_BYTES`` uncompressed.
 
     A file whose index is missing, incomplete or wrong is one split, read from front to end. The splits follow each
@@ -216,7 +203,7 @@ def plan_splits(file: McapFile, layout: Layout, options: McapOptions) -> list[Mc
     return _cut(file, layout, options, pieces)
 
 
-def whole(file: McapFile, layout: Layout, options: McapOptions) -> McapSplit:
+def whole(file: McapFile, layout: McapLayout, options: McapOptions) -> McapSplit:
     """The file as one split."""
     summary = layout.summary
     decoders = file_decoders(options.decoders)
@@ -239,7 +226,7 @@ def whole(file: McapFile, layout: Layout, options: McapOptions) -> McapSplit:
     return replace(split, end=split.start, check_data_crc=False, is_whole=False)
 
 
-def _cut(file: McapFile, layout: Layout, options: McapOptions, pieces: list[_Piece]) -> list[McapSplit]:
+def _cut(file: McapFile, layout: McapLayout, options: McapOptions, pieces: list[_Piece]) -> list[McapSplit]:
     """Runs of equal uncompressed size, as near as chunk borders allow."""
     decoders = file_decoders(options.decoders)
     runs = _runs(pieces) if options.reads_messages else []
@@ -286,7 +273,7 @@ def _trimmed(run: list[_Piece]) -> list[_Piece]:
     return run[wanted[0] : wanted[-1] + 1] if wanted else []
 
 
-def _times_to_skip_by(layout: Layout, options: McapOptions, needs_all: bool) -> TimeRange | None:
+def _times_to_skip_by(layout: McapLayout, options: McapOptions, needs_all: bool) -> TimeRange | None:
     """The range of times if nothing is needed of the chunks outside of it.
 
     The summary repeats every channel then, and tells all that the file level needs, unless ``needs_all``.

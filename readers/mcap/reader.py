@@ -1,23 +1,243 @@
-"""McapReader: the public face of this package."""
+"""The reader of MCAP files, and the source that pipelines pull from: chunks of the file level, and of messages."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ...engine.errors import SourceMissingError, UsageError
+from ...engine.chunk import Chunk, parse_entity_path
+from ...engine.errors import ReadWarning, SourceMissingError, UsageError
 from ...engine.locations import Location, exists, located, reading_location
-from .decoders import DECODERS
-from .info import McapInfo
-from .options import McapOptions
-from .recovering import McapRecoveryReport
-from .source import McapSource
-from .split import checked_range
+from .channel_chunks import ChannelOutput, entities_of, runs
+from .decoders import DECODERS, McapOptions, choose, compile_decoder, file_decoders, reads_records
+from .file import McapFile
+from .file_level import NO_FACTS, FileFacts, MessageSurvey, facts_of
+from .info import McapInfo, describe_file
+from .layout import McapLayout, read_layout
+from .plan import plan_splits, whole
+from .records import Op, Registry, damaged
+from .recovery import McapRecoveryReport, plan_salvage, recovery_report
+from .section import McapSplit, MessageGroup, SectionReader, checked_range
 
 if TYPE_CHECKING:
     from ...engine.stream import LazyChunkStream
+
+
+class _SplitReading:
+    """Reads one split once, in three steps that follow each other: :meth:`before`, :meth:`messages`, :meth:`after`.
+
+    ``facts`` are what the summary tells, ``wants`` says at which entities somebody will look.
+    """
+
+    def __init__(
+        self,
+        file: McapFile,
+        split: McapSplit,
+        facts: FileFacts,
+        options: McapOptions,
+        wants: Callable[[str], bool],
+    ) -> None:
+        self._file = file
+        self._split = split
+        self._facts = facts
+        self._options = options
+        self._wants = wants
+        self.registry = Registry(file.path, facts.channels.values(), facts.schemas.values())
+        self._survey = MessageSurvey()
+        made = [d(self.registry, options.selects) for d in file_decoders(options.decoders)]
+        self._decoders = {decoder.name: decoder for decoder in made}
+        self._outputs: dict[int, ChannelOutput | None] = {}
+
+    def before(self) -> Iterator[Chunk]:
+        """Yield what the summary tells of the file."""
+        yield from self._file_level(self._split.before, self._facts)
+
+    def messages(self, section: SectionReader) -> Iterator[Chunk]:
+        """The messages that ``section`` finds."""
+        split, times = self._split, self._options.times
+        late = [self._decoders[name] for name in split.after]
+        surveys = any(not decoder.looks_at_messages for decoder in late)
+        looking = [decoder for decoder in late if decoder.looks_at_messages and split.is_whole]
+        for group in section.groups():
+            if surveys:
+                self._survey.add(group.found)
+            for decoder in looking:
+                decoder.add(*group)
+            if times is not None:
+                group = MessageGroup(group.arena, group.found.at(times.holds(group.found.heads["log_time"])))
+            if len(group.found.heads):
+                yield from self._messages(group)
+            del group  # so that its arena can be taken for the next one
+
+    def after(self, section: SectionReader) -> Iterator[Chunk]:
+        """Yield what reading ``section`` has told of the file, and robots. Warns of what could not be decoded."""
+        for output in self._outputs.values():
+            if output is not None:
+                output.warn(path=self._file.path)
+        tally = section.tally
+        facts = self._survey.facts(self.registry, tally.chunks.total(), tally.attachments, tally.metadata)
+        yield from self._file_level(self._split.after, facts)
+
+    def _file_level(self, names: tuple[str, ...], facts: FileFacts) -> Iterator[Chunk]:
+        for decoder in (self._decoders[name] for name in names):
+            if decoder.entity is None or self._wants(decoder.entity):
+                if not self._split.is_whole:
+                    decoder.look_up(self._file)
+                chunks = decoder.chunks(self._file, facts)
+                yield from (chunk for chunk in chunks if self._wants(chunk.entity_path))
+
+    def _messages(self, group: MessageGroup) -> Iterator[Chunk]:
+        for run in runs(group.found):
+            if run.channel_id not in self._outputs:
+                self._outputs[run.channel_id] = self._output(run.channel_id)
+            output = self._outputs[run.channel_id]
+            if output is not None:
+                yield from output.chunks(group.arena, run)
+
+    def _output(self, channel_id: int) -> ChannelOutput | None:
+        channel = self.registry.channel(channel_id, offset=self._split.start)
+        schema = self.registry.schema_of(channel)
+        choice = choose(channel, schema, self._options)
+        if choice is None:
+            return None
+        entities = entities_of(choice.lenses, parse_entity_path(channel.topic))
+        if not any(self._wants(entity) for entity in entities):
+            return None
+        decoder = compile_decoder(channel, schema, choice.row, self._options, path=self._file.path)
+        return ChannelOutput(channel, decoder, self._options, choice.lenses)
+
+
+class _Shared(NamedTuple):
+    """The part of the summary that every split needs: facts of the file, and the numbers of its chunks and messages."""
+
+    facts: FileFacts
+    chunks: int
+    messages: int
+
+
+class McapSource:
+    """The chunks of one MCAP file.
+
+    Guarantee: every message of a selected topic (and time) is one row, once. Order: chunks of the file level as far as
+    the summary tells them; messages by split, within it by groups of MCAP chunks of about 32 MiB, within these by
+    channel id, then by log time; what of the file level only reading tells; robots. The same for every run over the
+    same bytes.
+    """
+
+    def __init__(self, path: str, options: McapOptions | None = None) -> None:
+        self.path = path
+        self.options = options or McapOptions()
+        self._shared: _Shared | None = None
+        self._version: str | None = None
+        self._wanted: Callable[[str], bool] | None = None
+
+    def __repr__(self) -> str:
+        return f"McapSource({self.path!r})"
+
+    def describe(self) -> str:
+        """``McapReader(drive.mcap)``."""
+        return f"McapReader({self.path})"
+
+    def paths(self) -> Sequence[str]:
+        """The file that is read."""
+        return [self.path]
+
+    def narrowed(self, wanted: Callable[[str], bool]) -> McapSource:
+        """The same file without the topics at whose entities nobody will look: their messages are not decoded."""
+        narrowed = McapSource(self.path, self.options)
+        narrowed._shared, narrowed._version, narrowed._wanted = self._shared, self._version, wanted
+        return narrowed
+
+    def splits(self) -> Sequence[McapSplit]:
+        """Runs of MCAP chunks of about 64 MiB uncompressed.
+
+        One for a file without a usable index, for one that is compressed as a whole, and when a damaged file is to be
+        recovered.
+        """
+        with McapFile(self.path, unwrap=False) as file:
+            self._version = file.version
+            if self.options.recover or file.is_wrapped:
+                return [McapSplit(PurePath(self.path).name, file.size, 0, 0, is_planned=False)]
+            layout = read_layout(file)
+            self._shared = _share(layout)
+            return plan_splits(file, layout, self.options)
+
+    def read(self, split: McapSplit) -> Iterator[Chunk]:
+        """The chunks of one split. Warns (``ReadWarning``) of what could not be decoded and comes out raw."""
+        with McapFile(self.path, self._version) as file:
+            if self.options.recover:
+                yield from self._recovered(file)
+                return
+            shared = self._shared
+            if shared is None or not split.is_planned:
+                layout = read_layout(file)
+                shared = _share(layout)
+                split = split if split.is_planned else whole(file, layout, self.options)
+            file.expect(split.start, split.end)
+            reading = _SplitReading(file, split, shared.facts, self.options, self._wants)
+            wanted = [d.name for d in file_decoders(self.options.decoders) if d.entity and self._wants(d.entity)]
+            are_read = reads_records(Op.ATTACHMENT, wanted)
+            section = SectionReader(file, split, reading.registry, check_attachments=not are_read)
+            yield from reading.before()
+            yield from reading.messages(section)
+            if split.is_whole:
+                _check_counts(section, shared, split, self.path)
+            yield from reading.after(section)
+
+    def info(self, *, timing: bool = False) -> McapInfo:
+        """Describe the file; reads its summary, and all of it only when there is none.
+
+        With ``timing`` it also tells rates and gaps of the channels, and reads the message indexes for that.
+        """
+        with McapFile(self.path) as file:
+            return describe_file(file, timing=timing)
+
+    def recovery_report(self) -> McapRecoveryReport:
+        """Tell what can be recovered of the file, and what is lost; reads all of it, and decodes nothing."""
+        with McapFile(self.path) as file:
+            return recovery_report(file, self.options)
+
+    def _recovered(self, file: McapFile) -> Iterator[Chunk]:
+        salvage = plan_salvage(file, self.options)
+        file.expect(salvage.split.start, salvage.split.end)
+        reading = _SplitReading(file, salvage.split, salvage.facts, self.options, self._wants)
+        section = salvage.section(file, reading.registry)
+        yield from reading.before()
+        yield from reading.messages(section)
+        salvage.finish(file, section)
+        yield from reading.after(section)
+        if not salvage.report.is_whole:
+            warnings.warn(str(salvage.report), ReadWarning, stacklevel=2)
+
+    def _wants(self, entity_path: str) -> bool:
+        return self._wanted is None or self._wanted(entity_path)
+
+
+def _share(layout: McapLayout) -> _Shared:
+    summary = layout.summary
+    if summary is None:
+        return _Shared(NO_FACTS, 0, 0)
+    statistics = summary.statistics
+    chunks = len({entry.offset for entry in summary.chunks})
+    if statistics is None:
+        return _Shared(facts_of(summary), chunks, 0)
+    return _Shared(facts_of(summary), max(chunks, statistics.chunk_count), statistics.message_count)
+
+
+def _check_counts(reader: SectionReader, shared: _Shared, split: McapSplit, path: str) -> None:
+    """Compare what was found in the whole file with what its summary counts."""
+    tally = reader.tally
+    for what, found, declared in (
+        ("chunks", tally.chunks.total(), shared.chunks),
+        ("messages", tally.messages, 0 if tally.skipped else shared.messages),
+    ):
+        if found < declared:
+            why = f"the summary counts {declared:,} {what} and {found:,} are there"
+            raise damaged(why, path=path, offset=split.end)
 
 
 class McapReader:
@@ -142,11 +362,11 @@ class McapReader:
         return info.start_time, info.end_time
 
     def recovery_report(self) -> McapRecoveryReport:
-        """What can be recovered of a cut or damaged file, and what is lost. Reads all of it, and decodes nothing."""
+        """Tell what can be recovered of a damaged file, and what is lost. Reads all of it, and decodes nothing."""
         return self.source().recovery_report()
 
     def info(self, *, timing: bool = False) -> McapInfo:
-        """What is in the file: channels, schemas, counts, times, compression. Messages are not decoded.
+        """Describe the file: channels, schemas, counts, times, compression. Messages are not decoded.
 
         With ``timing`` also the rate of each channel and its largest gap, for which the message indexes are read.
         """

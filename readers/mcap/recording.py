@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ..inspection import EntityReport, FileReport
     from .info import ChannelInfo, McapInfo
 
+
 _CHOOSES_TOPICS = "choose topics of an MCAP"
 _CHOOSES_TIMES = "choose log times of an MCAP"
 
@@ -97,7 +98,7 @@ class McapRecording(RecordingFile):
         """Channels, counts, times and compression, by the summary where there is one."""
         from ...engine.chunk import TimelineKind
         from ..inspection import FileReport, StoreReport, TimelineReport
-        from .source import McapSource
+        from .reader import McapSource
 
         info = McapSource(str(self.path)).info(timing=True)
         timeline = TimelineReport("message_log_time", TimelineKind.TIMESTAMP, info.start_time, info.end_time)

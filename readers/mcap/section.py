@@ -1,4 +1,4 @@
-"""The data section, read front to end: records in, groups of decompressed messages out."""
+"""A split of the data section, read front to end: records in, groups of decompressed messages out."""
 
 from __future__ import annotations
 
@@ -12,33 +12,96 @@ import numpy as np
 import numpy.typing as npt
 from zstandard import ZstdDecompressor
 
-from ...engine.errors import ReadError, ReadWarning
-from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB, check_limit
-from .compression import check_crc, check_declared, decompress, take_arena
-from .cursor import Cursor
-from .file import McapFile
-from .file_level import read_attachment
+from ...engine.bounded import check_limit
+from ...engine.errors import ReadError, ReadWarning, UsageError
+from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB
+from ...engine.stream import Split
+from .attachments import read_attachment
+from .blocks import Block, Bytes, MessageHeads, check_crc, check_declared, decompress, find_in_all, take_arena, walk
+from .file import McapFile, RecordCursor
 from .records import (
-    ATTACHMENT,
-    CHANNEL,
-    CHUNK,
     CHUNK_HEAD_MAX,
-    DAMAGED_HINT,
-    DATA_END,
     HEAD,
-    MESSAGE,
-    MESSAGE_INDEX,
-    METADATA,
-    SCHEMA,
     ChunkHead,
-    Place,
+    Op,
+    RecordPlace,
+    Registry,
+    damaged,
     malformed,
     parse_chunk_head,
     record_name,
 )
-from .registry import Registry
-from .scan import Block, Bytes, Found, find_in_all, walk
-from .split import McapSplit
+
+_BEYOND: Final = 2**64
+
+
+class TimeRange(NamedTuple):
+    """Log times from ``start`` (inclusive) to ``end`` (exclusive), ns as the writer wrote them."""
+
+    start: int
+    end: int
+
+    def overlaps(self, head: ChunkHead) -> bool:
+        """Whether a chunk may hold messages of this range. One whose times are both 0 does not say."""
+        if head.start_time == head.end_time == 0:
+            return head.uncompressed_size > 0
+        return head.start_time < self.end and head.end_time >= self.start
+
+    def holds(self, log_times: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Tell of each of these times whether it is in the range."""
+        inside: npt.NDArray[np.bool_] = (log_times >= np.uint64(self.start)) & (log_times <= np.uint64(self.end - 1))
+        return inside if self.end > self.start else np.zeros(len(log_times), np.bool_)
+
+
+def checked_range(start: int | None, end: int | None) -> TimeRange | None:
+    """The range of the arguments ``start_time_ns`` and ``end_time_ns``; None when neither is given.
+
+    Raises ``TypeError``, ``OverflowError`` or ``UsageError``.
+
+    >>> checked_range(5, None)
+    TimeRange(start=5, end=18446744073709551616)
+    """
+    if start is None and end is None:
+        return None
+    first = 0 if start is None else _checked("start_time_ns", start)
+    last = _BEYOND if end is None else _checked("end_time_ns", end)
+    if first > last:
+        raise UsageError(f"start_time_ns, {first:,}, is later than end_time_ns, {last:,}")
+    return TimeRange(first, last)
+
+
+def _checked(name: str, value: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"argument '{name}': '{type(value).__name__}' object cannot be interpreted as an integer")
+    value = value.__index__()
+    if not 0 <= value < _BEYOND:
+        raise OverflowError(f"argument '{name}': the number does not fit into 64 bits without a sign")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class McapSplit(Split):
+    """A run of records of the data section, from one byte to another.
+
+    ``chunks`` and ``messages`` are the numbers of Chunk and Message records to be found there, None where only reading
+    tells; chunks that are skipped count, their messages don't. ``check_data_crc``: the split is the whole data section,
+    and its CRC is to be compared with the writer's. ``times``: chunks that do not overlap this range are skipped.
+    ``before`` and ``after`` name the decoders of the file level whose chunks come ahead of the split's messages and
+    behind them. ``is_whole``: there is no other split. Where ``is_planned`` is false nothing else is known yet: who
+    reads the split has to plan it.
+    """
+
+    start: int
+    end: int
+    chunks: int | None = None
+    messages: int | None = None
+    check_data_crc: bool = False
+    times: TimeRange | None = None
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    is_whole: bool = False
+    is_planned: bool = True
+
 
 GROUP_BYTES: Final = 34 * MIB
 """Decompressed records that are looked at together. Two make a split of 64 MiB, whose last chunk ends beyond that."""
@@ -47,16 +110,16 @@ _WINDOWS: Final = (16 * 1024, 8 * MIB)
 """Smallest and largest piece in which records outside of chunks are read."""
 
 
-class Group(NamedTuple):
+class MessageGroup(NamedTuple):
     """Decompressed records of consecutive chunks, and the messages in them, in file order."""
 
     arena: Bytes
-    found: Found
+    found: MessageHeads
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was found so far. ``chunks`` counts by compression, ``uncompressed`` and ``compressed`` the bytes in them.
+    """Counts of what was read. ``chunks`` counts by compression, ``uncompressed`` and ``compressed`` their bytes.
 
     Of the chunks, ``skipped`` were passed over for their times.
     """
@@ -66,8 +129,8 @@ class Tally:
     skipped: int = 0
     uncompressed: int = 0
     compressed: int = 0
-    attachments: list[Place] = field(default_factory=list)
-    metadata: list[Place] = field(default_factory=list)
+    attachments: list[RecordPlace] = field(default_factory=list)
+    metadata: list[RecordPlace] = field(default_factory=list)
 
 
 class SectionReader:
@@ -84,7 +147,7 @@ class SectionReader:
         self._registry = registry
         self._check_attachments = check_attachments
         self._times_are_wrong = False
-        self._cursor = Cursor(file, split.start, split.end, checksum=split.check_data_crc)
+        self._cursor = RecordCursor(file, split.start, split.end, checksum=split.check_data_crc)
         self._zstd = ZstdDecompressor()
         self._arena: Bytes = np.empty(0, np.uint8)
         self._used = 0
@@ -94,7 +157,7 @@ class SectionReader:
         self._after_chunk = False
         self.tally = Tally()
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[MessageGroup]:
         """The messages of the split, in groups of about ``GROUP_BYTES``, in file order."""
         cursor = self._cursor
         while cursor.at < cursor.end:
@@ -124,12 +187,12 @@ class SectionReader:
 
     def _room_for(self, opcode: int, length: int) -> int:
         """Arena bytes that the next record needs."""
-        if opcode == CHUNK:
+        if opcode == Op.CHUNK:
             at = self._cursor.at
             body = self._cursor.peek_body(min(length, CHUNK_HEAD_MAX))
             self._head = parse_chunk_head(body, length, path=self._file.path, offset=at)
             return 0 if self._skips(self._head) else check_declared(self._head, path=self._file.path, offset=at)
-        if opcode == MESSAGE:
+        if opcode == Op.MESSAGE:
             size = HEAD.size + length
             check_limit(
                 size,
@@ -143,34 +206,34 @@ class SectionReader:
 
     def _take(self, opcode: int, length: int) -> None:
         cursor, after_chunk = self._cursor, self._after_chunk
-        self._after_chunk = opcode == CHUNK or (after_chunk and opcode == MESSAGE_INDEX)
-        if opcode == CHUNK:
+        self._after_chunk = opcode == Op.CHUNK or (after_chunk and opcode == Op.MESSAGE_INDEX)
+        if opcode == Op.CHUNK:
             self._take_chunk(length)
-        elif opcode == MESSAGE:
+        elif opcode == Op.MESSAGE:
             self._take_window(length)
-        elif opcode == MESSAGE_INDEX:
+        elif opcode == Op.MESSAGE_INDEX:
             if after_chunk:
-                for body in cursor.take_known(MESSAGE_INDEX) or [cursor.take_record(length)]:
+                for body in cursor.take_known(Op.MESSAGE_INDEX) or [cursor.take_record(length)]:
                     self._take_index(body)
             else:
                 cursor.skip_record(length)
-        elif opcode in (SCHEMA, CHANNEL):
+        elif opcode in (Op.SCHEMA, Op.CHANNEL):
             at = cursor.at
             check_limit(
                 length, MAX_SCHEMA_BYTES, path=self._file.path, offset=at, what=f"the length of a {record_name(opcode)}"
             )
             self._registry.add(opcode, cursor.take_record(length), offset=at)
-        elif opcode == ATTACHMENT:
+        elif opcode == Op.ATTACHMENT:
             self._take_attachment(length)
-        elif opcode == DATA_END:
+        elif opcode == Op.DATA_END:
             self._take_data_end(length)
-        elif opcode > DATA_END or opcode == METADATA:
-            if opcode == METADATA:
+        elif opcode > Op.DATA_END or opcode == Op.METADATA:
+            if opcode == Op.METADATA:
                 self._note(self.tally.metadata, length)
             cursor.skip_record(length)
         else:
             why = f"a record {record_name(opcode)} stands in the data section"
-            raise ReadError(why, path=self._file.path, offset=cursor.at, hint=DAMAGED_HINT)
+            raise damaged(why, path=self._file.path, offset=cursor.at)
 
     def _skips(self, head: ChunkHead) -> bool:
         times = self._split.times
@@ -183,8 +246,8 @@ class SectionReader:
         self._note(self.tally.attachments, length)
         self._cursor.skip_record(length)
 
-    def _note(self, places: list[Place], length: int) -> None:
-        place = Place(self._cursor.at, HEAD.size + length)
+    def _note(self, places: list[RecordPlace], length: int) -> None:
+        place = RecordPlace(self._cursor.at, HEAD.size + length)
         places.append(place)
         what = "the number of attachments or metadata records"
         check_limit(len(places), MAX_OTHER_RECORDS, path=self._file.path, offset=place.offset, what=what)
@@ -250,16 +313,15 @@ class SectionReader:
         offset, found = cursor.at, cursor.crc
         body = cursor.take_record(check_limit(length, MIB, path=path, offset=cursor.at, what="the length of DataEnd"))
         if len(body) < 4:
-            raise malformed(DATA_END, f"it has {len(body)} bytes", path=path, offset=offset)
+            raise malformed(Op.DATA_END, f"it has {len(body)} bytes", path=path, offset=offset)
         crc = int.from_bytes(body[:4], "little")
         if self._split.check_data_crc and crc and crc != found:
-            why = "the CRC of the data section does not match its data"
-            raise ReadError(why, path=path, offset=offset, hint=DAMAGED_HINT)
+            raise damaged("the CRC of the data section does not match its data", path=path, offset=offset)
         if cursor.at != cursor.end:
             why = f"{cursor.end - cursor.at:,} bytes follow the end of the data section"
-            raise ReadError(why, path=path, offset=cursor.at, hint=DAMAGED_HINT)
+            raise damaged(why, path=path, offset=cursor.at)
 
-    def _flush(self) -> Iterator[Group]:
+    def _flush(self) -> Iterator[MessageGroup]:
         arena, blocks = self._arena[: self._used], self._blocks
         found = find_in_all(arena, blocks, self._registry, path=self._file.path)
         if self._split.times is not None:
@@ -270,7 +332,7 @@ class SectionReader:
         self._arena = np.empty(0, np.uint8)
         if len(found.offsets):
             self.tally.messages += len(found.offsets)
-            yield Group(arena, found)
+            yield MessageGroup(arena, found)
 
     def _compare_with_head(self, block: Block, times: npt.NDArray[np.uint64]) -> None:
         """Warn, once, when a chunk tells the times of its messages wrong: others may have been skipped for theirs."""

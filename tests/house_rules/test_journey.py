@@ -35,5 +35,5 @@ def test_an_imu_message_passes_few_modules(data: Path, tmp_path: Path) -> None:
     finally:
         sys.setprofile(before)
     passed = {name.removeprefix("chunkmill.") for name in called} & modules().keys()
-    assert {"readers.mcap.emit", "lenses.lens_set", "engine.rrd.writer"} <= passed
+    assert {"readers.mcap.channel_chunks", "lenses.lens_set", "engine.rrd.writer"} <= passed
     assert len(passed) <= MOST, sorted(passed)

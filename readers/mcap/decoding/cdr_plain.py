@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from ....engine.limits import MAX_ELEMENTS
-from .message_types import CDR, ROS1_WIRE, Node, Primitive, Sequence, Struct, Text, Wire
+from .cdr_types import CDR, ROS1_WIRE, MessageType, Node, Primitive, Sequence, Text, Wire
 
-Reader = Callable[["Cursor"], Any]
+Reader = Callable[["CdrCursor"], Any]
 
 _MOST_ELEMENTS: Final = MAX_ELEMENTS // 4
 """Strings and structs taken from one message: each becomes an object."""
@@ -27,8 +27,8 @@ class CdrError(ValueError):
 
 
 @dataclass(frozen=True)
-class Encoding:
-    """How CDR is laid out: byte order, the largest alignment, and whether XCDR2's length headers are there.
+class CdrEncoding:
+    """A layout of CDR: byte order, the largest alignment, and whether XCDR2's length headers are there.
 
     ``headed_lists`` precede sequences and arrays of anything but numbers, ``headed_structs`` precede every struct.
     ``wide_unit`` is the width of a character of a ``wstring``: two bytes by the standard, four as the middlewares of
@@ -43,15 +43,15 @@ class Encoding:
     wire: Wire = CDR
 
 
-def _readings(order: str, kind: str) -> tuple[Encoding, ...]:
-    """What a label may mean, the standard's meaning first; a parameter list has none that needs no member ids."""
-    plain = Encoding(order)
-    two = Encoding(order, 4, headed_lists=True)
-    delimited = Encoding(order, 4, headed_lists=True, headed_structs=True)
+def _readings(order: str, kind: str) -> tuple[CdrEncoding, ...]:
+    """The meanings that a label may have, the standard's first; a parameter list has none that needs no member ids."""
+    plain = CdrEncoding(order)
+    two = CdrEncoding(order, 4, headed_lists=True)
+    delimited = CdrEncoding(order, 4, headed_lists=True, headed_structs=True)
     return {"cdr": (plain,), "cdr2": (two, plain), "delimited": (delimited, two, plain), "list": (plain,)}[kind]
 
 
-ENCODINGS: Final[dict[int, tuple[Encoding, ...]]] = {
+ENCODINGS: Final[dict[int, tuple[CdrEncoding, ...]]] = {
     label + (order == "<"): _readings(order, kind)
     for order in (">", "<")
     for label, kind in (
@@ -70,18 +70,18 @@ other than the first counts only when it ends where the message ends."""
 PARAMETER_LISTS: Final = frozenset({0x0A, 0x0B, 0x12, 0x13})
 """Labels whose standard meaning cannot be read: members go by ids that no ROS 2 definition has."""
 
-_ROS1: Final = Encoding("<", max_align=ROS1_WIRE.max_align, wire=ROS1_WIRE)
+_ROS1: Final = CdrEncoding("<", max_align=ROS1_WIRE.max_align, wire=ROS1_WIRE)
 
 COLUMNAR: Final = {0x00: ">", 0x01: "<"}
 """Labels that the columnar reader knows, and their byte order."""
 
 
-class Cursor:
+class CdrCursor:
     """A place in one message, after its four-byte header, from where alignment counts."""
 
     __slots__ = ("data", "elements", "encoding", "place")
 
-    def __init__(self, data: bytes, encoding: Encoding) -> None:
+    def __init__(self, data: bytes, encoding: CdrEncoding) -> None:
         self.data = data
         self.encoding = encoding
         self.place = 0
@@ -112,9 +112,9 @@ def read_plain(reader: Reader, body: bytes, label: int, *, wide: bool) -> Any:
     standard, *others = ENCODINGS[label]
     readings = [replace(reading, wide_unit=4) for reading in (standard, *others) if wide] + [standard, *others]
     if len(readings) == 1 and label not in PARAMETER_LISTS:
-        return reader(Cursor(body, standard))
+        return reader(CdrCursor(body, standard))
     for reading in readings:
-        cursor = Cursor(body, reading)
+        cursor = CdrCursor(body, reading)
         try:
             value = reader(cursor)
         except CdrError:
@@ -123,12 +123,12 @@ def read_plain(reader: Reader, body: bytes, label: int, *, wide: bool) -> Any:
             return value
     if label in PARAMETER_LISTS:
         raise CdrError("it is encoded as a parameter list, which names members by ids that the definition lacks")
-    return reader(Cursor(body, standard))
+    return reader(CdrCursor(body, standard))
 
 
 def read_plain_ros1(reader: Reader, body: bytes) -> Any:
     """The same for a message of ROS 1."""
-    cursor = Cursor(body, _ROS1)
+    cursor = CdrCursor(body, _ROS1)
     value = reader(cursor)
     if cursor.place != len(body):
         raise CdrError("the message goes on after its last field")
@@ -147,7 +147,7 @@ def plain_reader(node: Node, path: str = "") -> Reader:
 
 
 def _number_reader(node: Primitive, path: str) -> Reader:
-    def read(cursor: Cursor) -> Any:
+    def read(cursor: CdrCursor) -> Any:
         cursor.align(node.size)
         value = np.frombuffer(cursor.take(node.size), f"{cursor.encoding.order}{node.code}")[0].item()
         return _as_bool(value, path) if node.is_bool else value
@@ -162,7 +162,7 @@ def _as_bool(value: int, path: str) -> bool:
 
 
 def _text_reader(path: str) -> Reader:
-    def read(cursor: Cursor) -> str:
+    def read(cursor: CdrCursor) -> str:
         raw = cursor.take(cursor.word())
         try:
             return (raw[:-1] if cursor.encoding.wire.ended and raw[-1:] == b"\0" else raw).decode("utf-8")
@@ -173,7 +173,7 @@ def _text_reader(path: str) -> Reader:
 
 
 def _wide_text_reader(path: str) -> Reader:
-    def read(cursor: Cursor) -> str:
+    def read(cursor: CdrCursor) -> str:
         size = cursor.encoding.wide_unit
         raw = cursor.take(cursor.word() * size)
         units = np.frombuffer(raw, f"{cursor.encoding.order}u{size}")
@@ -194,7 +194,7 @@ def _list_reader(node: Sequence, path: str) -> Reader:
         return _numbers_reader(element, length, path)
     read_element = plain_reader(element, f"{path}[]")
 
-    def read(cursor: Cursor) -> list[Any]:
+    def read(cursor: CdrCursor) -> list[Any]:
         if cursor.encoding.headed_lists:
             cursor.word()
         count = cursor.word() if length is None else length
@@ -209,7 +209,7 @@ def _list_reader(node: Sequence, path: str) -> Reader:
 
 
 def _numbers_reader(element: Primitive, length: int | None, path: str) -> Reader:
-    def read(cursor: Cursor) -> list[Any]:
+    def read(cursor: CdrCursor) -> list[Any]:
         count = cursor.word() if length is None else length
         if not count:
             return []
@@ -220,10 +220,10 @@ def _numbers_reader(element: Primitive, length: int | None, path: str) -> Reader
     return read
 
 
-def _struct_reader(node: Struct, path: str) -> Reader:
+def _struct_reader(node: MessageType, path: str) -> Reader:
     readers = [(name, plain_reader(child, f"{path}.{name}" if path else name)) for name, child in node.fields]
 
-    def read(cursor: Cursor) -> dict[str, Any]:
+    def read(cursor: CdrCursor) -> dict[str, Any]:
         if cursor.encoding.headed_structs:
             cursor.word()
         if node.has_filler:

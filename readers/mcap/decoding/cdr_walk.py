@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ....engine.limits import MAX_ELEMENTS
-from .cdr_layout import ElementsVar, Frame, PlainVar, Program, TextVar, Var
-from .gather import offsets_of, read_words
+from .cdr_types import ElementsVar, Frame, PlainVar, Program, TextVar, Var
+from .columns import offsets_of, read_words
 
 _GROUP: Final = 8
 """After this many elements of equal counts, places have the same alignment again, whatever the elements' size."""
@@ -38,7 +38,7 @@ class _Walker:
         self._total = 0
 
     def elements(self, var: ElementsVar, count: int, place: int, base: int, end: int) -> tuple[np.ndarray, int]:
-        """Where ``count`` elements start, the first at ``place``, and where the last one ends.
+        """Return the places of ``count`` elements, the first at ``place``, and where the last one ends.
 
         Alignment counts from ``base``; raises :class:`_MisfitError` when one reaches past ``end``.
         """
@@ -66,7 +66,7 @@ class _Walker:
         return found, place
 
     def _repeats(self, place: int, stride: int, words: list[tuple[int, int]], most: int) -> int:
-        """How often the counts ``words`` are there again after ``place``, every ``stride`` bytes; at most ``most``."""
+        """Count how often ``words`` are there again after ``place``, every ``stride`` bytes; at most ``most``."""
         times, step = 0, 16
         while times < most:
             some = min(step, most - times)
@@ -80,7 +80,7 @@ class _Walker:
         return times
 
     def skip(self, program: Program, place: int, base: int, end: int) -> int:
-        """Where the element that starts at ``place`` ends; raises :class:`_MisfitError` past ``end``."""
+        """Return the end of the element that starts at ``place``; raises :class:`_MisfitError` past ``end``."""
         for block, var in program:
             place += block.steps[(place - base) & block.mask]
             if place > end:
@@ -125,7 +125,7 @@ _FAR: Final = 1 << 31
 
 
 class TextRun(NamedTuple):
-    """Where strings lie; ``lengths`` count bytes, a final NUL among them."""
+    """The places of strings; ``lengths`` count bytes, a final NUL among them."""
 
     starts: np.ndarray
     lengths: np.ndarray
@@ -134,7 +134,7 @@ class TextRun(NamedTuple):
 
 
 class PlainRun(NamedTuple):
-    """Where sequences of blocks lie, and how many blocks each has."""
+    """The places of sequences of blocks, and how many blocks each has."""
 
     starts: np.ndarray
     counts: np.ndarray
@@ -143,7 +143,7 @@ class PlainRun(NamedTuple):
 
 
 class ElementsRun(NamedTuple):
-    """How many elements each sequence has, and a frame with one row for each element, in order."""
+    """The number of elements of each sequence, and a frame with one row for each element, in order."""
 
     counts: np.ndarray
     elements: Frame
@@ -243,7 +243,7 @@ def _locate_singly(
     after: np.ndarray,
     done: np.ndarray,
 ) -> None:
-    """What :func:`_locate` does for the rows that are left, one row after the other."""
+    """Do what :func:`_locate` does for the rows that are left, one row after the other."""
     walker = _Walker(cursor.batch.data, cursor.batch.order)
     for row, place, base, end, owner in zip(
         cursor.row.tolist(),

@@ -6,26 +6,27 @@ as far as it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from ....engine.chunk import ComponentDescriptor
 from ....engine.limits import MAX_CELLS, MAX_NESTING, MAX_SCHEMA_BYTES, MAX_SCHEMA_FIELDS, MIB
-from .decoded import Decoded, SchemaError, check_batch, decoded_of
-from .flatbuffer_columns import FlatColumns, OverBudgetError, Rows
-from .flatbuffer_types import (
+from .columns import Faults, MessageDecoder, Piece, SchemaError
+from .flatbuffer_columns import (
     FlatArray,
+    FlatColumns,
     FlatField,
     FlatNode,
     FlatNumber,
+    FlatRows,
     FlatStruct,
     FlatTable,
     FlatText,
     FlatUnion,
     FlatVector,
+    OverBudgetError,
 )
 
 _UTYPE, _BOOL, _STRING, _VECTOR, _OBJECT, _UNION, _ARRAY = 1, 2, 13, 14, 15, 16, 17
@@ -107,7 +108,7 @@ def _read(schema_data: bytes) -> Any:
     data, zero = np.frombuffer(schema_data, np.uint8), np.zeros(1, np.int64)
     columns = FlatColumns(data, 64 * MAX_SCHEMA_FIELDS * 64)
     try:
-        array = columns.root(_SCHEMA, Rows(zero, zero, np.array([len(data)]), zero))
+        array = columns.root(_SCHEMA, FlatRows(zero, zero, np.array([len(data)]), zero))
     except OverBudgetError:
         raise SchemaError("it holds more definitions than are read") from None
     if columns.faults:
@@ -249,8 +250,8 @@ _FREE: Final = 256 * MIB
 _LEAST: Final = 64 * MIB
 
 
-class FlatBufferDecoder:
-    """Decodes FlatBuffers messages of one table; a :class:`~chunkmill.readers.mcap.decoding.MessageDecoder`.
+class FlatBufferDecoder(MessageDecoder):
+    """Decodes FlatBuffers messages of one table, by a binary ``flatbuffer`` schema.
 
     Fields come in the order of their ids. Numbers that are not there have their default, or are null if the schema
     calls them optional; tables, structs, strings and vectors that are not there are null. An enum's value becomes its
@@ -259,36 +260,17 @@ class FlatBufferDecoder:
 
     def __init__(self, schema_name: str, schema_data: bytes) -> None:
         self._node = _parse_flatbuffer(schema_name, schema_data)
-        name = schema_name or self._node.name
-        self.descriptor = ComponentDescriptor(f"{name}:message", archetype=name)
-        self.datatype: pa.DataType = self._node.arrow
+        super().__init__(schema_name or self._node.name, self._node.arrow)
 
-    def decode(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
-        """See :meth:`MessageDecoder.decode`."""
-        check_batch(starts, ends)
-        faults: dict[int, str] = {}
-        rows = Rows(starts, starts, ends, np.arange(len(starts)))
+    def _by_column(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterable[Piece]:
         if len(starts) * self._node.leaves > MAX_CELLS:
             why = "messages of its type have more fields than are taken from so many"
-            return decoded_of([], self.datatype, dict.fromkeys(range(len(starts)), why))
-        total = int((ends - starts).sum())
-        return decoded_of(list(self._columnar(data, rows, faults, _LEAST / max(total, 1))), self.datatype, faults)
+            faults |= dict.fromkeys(range(len(starts)), why)
+            return ()
+        rows = FlatRows(starts, starts, ends, np.arange(len(starts)))
+        return self._columnar(data, rows, faults, _LEAST / max(int((ends - starts).sum()), 1))
 
-    def decode_plain(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
-        """The same, one message at a time."""
-        faults: dict[int, str] = {}
-        pieces = []
-        share = _LEAST / max(int((ends - starts).sum()), 1)
-        for index in range(len(starts)):
-            rows = Rows(
-                starts[index : index + 1], starts[index : index + 1], ends[index : index + 1], np.array([index])
-            )
-            pieces += list(self._columnar(data, rows, faults, share))
-        return decoded_of(pieces, self.datatype, faults)
-
-    def _columnar(
-        self, data: np.ndarray, rows: Rows, faults: dict[int, str], share: float
-    ) -> Iterator[tuple[np.ndarray, pa.Array]]:
+    def _columnar(self, data: np.ndarray, rows: FlatRows, faults: Faults, share: float) -> Iterator[Piece]:
         """Decode the messages ``rows``; ``share`` is what a byte of a message may become beyond the usual."""
         size, count = int((rows.end - rows.start).sum()), len(rows.owner)
         budget = min(_EXPANSION * size, _FREE) + int(share * size) + 4 * size + 16 * self._node.leaves * count

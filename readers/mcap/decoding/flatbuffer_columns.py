@@ -1,25 +1,197 @@
-"""FlatBuffers by column: each field is read from all messages at once, whatever their layouts."""
+"""FlatBuffers by column: the types that a message is made of, and each field read from all messages at once."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from .flatbuffer_types import (
-    FlatArray,
-    FlatField,
-    FlatNode,
-    FlatNumber,
-    FlatStruct,
-    FlatTable,
-    FlatText,
-    FlatUnion,
-    FlatVector,
-)
-from .gather import gather, not_utf8, offsets_of, pick
-from .protobuf_columns import bitmap
+from .columns import bitmap, gather, lists, names_of, not_utf8, numbers_of, offsets_of, pick, spread, texts_of
+
+SCALARS: Final[dict[str, pa.DataType]] = {
+    "u1": pa.uint8(),
+    "i1": pa.int8(),
+    "u2": pa.uint16(),
+    "i2": pa.int16(),
+    "u4": pa.uint32(),
+    "i4": pa.int32(),
+    "u8": pa.uint64(),
+    "i8": pa.int64(),
+    "f4": pa.float32(),
+    "f8": pa.float64(),
+}
+"""By numpy's code without byte order; FlatBuffers are little-endian."""
+
+
+@dataclass(frozen=True)
+class FlatNumber:
+    """A number, a bool, or a value of an enum, whose ``names`` by number are then known."""
+
+    code: str
+    is_bool: bool = False
+    names: tuple[tuple[int, str], ...] | None = None
+
+    @cached_property
+    def wire(self) -> np.dtype[Any]:
+        """The numpy type."""
+        return np.dtype(f"<{self.code}")
+
+    @property
+    def size(self) -> int:
+        """Bytes where it lies: inline."""
+        return self.wire.itemsize
+
+    @cached_property
+    def number(self) -> pa.DataType:
+        """The Arrow type of the number."""
+        return pa.bool_() if self.is_bool else SCALARS[self.code]
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        """A number; of an enum, its name (null if it has none) and number, as protobuf's enums become."""
+        if self.names is None:
+            return self.number
+        return pa.struct([pa.field("name", pa.string()), pa.field("value", self.number)])
+
+    @property
+    def leaves(self) -> int:
+        """Columns."""
+        return 1 if self.names is None else 2
+
+
+@dataclass(frozen=True)
+class FlatText:
+    """A string, referred to."""
+
+    size: int = 4
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """A string."""
+        return pa.string()
+
+    @property
+    def leaves(self) -> int:
+        """Columns."""
+        return 1
+
+
+@dataclass(frozen=True)
+class FlatStruct:
+    """Members at fixed ``places``, inline; ``size`` bytes."""
+
+    name: str
+    members: tuple[tuple[str, FlatNode], ...]
+    places: tuple[int, ...]
+    size: int
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        """A struct."""
+        return pa.struct([pa.field(name, node.arrow) for name, node in self.members])
+
+    @cached_property
+    def leaves(self) -> int:
+        """Columns, at least 1."""
+        return sum(node.leaves for _, node in self.members) + 1
+
+
+@dataclass(frozen=True)
+class FlatArray:
+    """``length`` elements, inline, in structs only."""
+
+    element: FlatNode
+    length: int
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of all."""
+        return self.element.size * self.length
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        """A list."""
+        return pa.list_(self.element.arrow)
+
+    @cached_property
+    def leaves(self) -> int:
+        """Columns, times elements: all are there in each value."""
+        return self.element.leaves * self.length
+
+
+@dataclass(frozen=True)
+class FlatVector:
+    """Elements, referred to."""
+
+    element: FlatNode
+    size: int = 4
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        """A list."""
+        return pa.list_(self.element.arrow)
+
+    @property
+    def leaves(self) -> int:
+        """Columns of what does not depend on the data."""
+        return 1
+
+
+@dataclass(frozen=True)
+class FlatField:
+    """A field of a table: its place in the vtable counts from ``slot``. A number that is not there is ``default``, or
+    null where that is None, as everything else is. ``selector`` is the slot of the type, if the field is a union.
+    """
+
+    name: str
+    slot: int
+    node: FlatNode
+    default: float | None = None
+    selector: int = 0
+
+
+@dataclass(frozen=True)
+class FlatTable:
+    """A table, referred to."""
+
+    name: str
+    fields: tuple[FlatField, ...]
+    size: int = 4
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        """A struct."""
+        return pa.struct([pa.field(entry.name, entry.node.arrow) for entry in self.fields])
+
+    @cached_property
+    def leaves(self) -> int:
+        """Columns, at least 1."""
+        return sum(entry.node.leaves for entry in self.fields) + 1
+
+
+@dataclass(frozen=True)
+class FlatUnion:
+    """One of ``members``, tables or strings, by the number of its type; referred to."""
+
+    members: tuple[tuple[int, str, FlatNode], ...] = field(default_factory=tuple)
+    size: int = 4
+
+    @cached_property
+    def arrow(self) -> pa.DataType:
+        """A struct with a child for each member, of which at most one is not null."""
+        return pa.struct([pa.field(name, node.arrow) for _, name, node in self.members])
+
+    @cached_property
+    def leaves(self) -> int:
+        """Columns, at least 1."""
+        return sum(node.leaves for _, _, node in self.members) + 1
+
+
+FlatNode = FlatNumber | FlatText | FlatStruct | FlatArray | FlatVector | FlatTable | FlatUnion
+
 
 _CELL: Final = 8
 """Bytes that a value counts for, against the budget."""
@@ -29,9 +201,9 @@ class OverBudgetError(Exception):
     """Messages refer to the same bytes so often that they become far more than they are."""
 
 
-class Rows(NamedTuple):
-    """Where values lie, as int64 arrays of one length: ``place`` in the data, the message from ``start`` to ``end``,
-    and its index, ``owner``.
+class FlatRows(NamedTuple):
+    """The places of values, as int64 arrays of one length: ``place`` in the data, the message from ``start`` to
+    ``end``, and its index, ``owner``.
     """
 
     place: np.ndarray
@@ -39,9 +211,9 @@ class Rows(NamedTuple):
     end: np.ndarray
     owner: np.ndarray
 
-    def at(self, chosen: np.ndarray) -> Rows:
+    def at(self, chosen: np.ndarray) -> FlatRows:
         """Those of a mask, or of indices."""
-        return Rows(*(column[chosen] for column in self))
+        return FlatRows(*(column[chosen] for column in self))
 
 
 class FlatColumns:
@@ -55,7 +227,7 @@ class FlatColumns:
         self._budget = budget
         self.faults: list[tuple[np.ndarray, str]] = []
 
-    def root(self, node: FlatTable, rows: Rows) -> pa.Array:
+    def root(self, node: FlatTable, rows: FlatRows) -> pa.Array:
         """One table for each message, which begin at ``rows.place``."""
         return self._followed(node, rows, "")
 
@@ -68,14 +240,14 @@ class FlatColumns:
         kind = np.dtype(f"<{code}")
         return pick(self._data, kind.itemsize, places).view(kind).astype(np.int64)
 
-    def _check(self, rows: Rows, good: np.ndarray, what: str) -> np.ndarray:
+    def _check(self, rows: FlatRows, good: np.ndarray, what: str) -> np.ndarray:
         """``good``, where it does not hold a fault of the message."""
         if not good.all():
             self.faults.append((rows.owner[~good], what))
         return good
 
-    def _followed(self, node: FlatNode, rows: Rows, path: str) -> pa.Array:
-        """What the offsets at the places of ``rows`` refer to; null where that lies outside of the message."""
+    def _followed(self, node: FlatNode, rows: FlatRows, path: str) -> pa.Array:
+        """Build the values to which the offsets at ``rows`` refer; null where that lies outside of the message."""
         inside = (rows.place >= rows.start) & (rows.place + 4 <= rows.end)
         kept = np.flatnonzero(self._check(rows, inside, f"{path}: it lies outside of the message"))
         found = rows.at(kept)
@@ -94,9 +266,9 @@ class FlatColumns:
         else:
             assert isinstance(node, FlatVector)
             values, some = self._vectors(node, found, path)
-        return _spread(values, kept[some], len(rows.place))
+        return spread(values, kept[some], len(rows.place))
 
-    def _tables(self, node: FlatTable, rows: Rows, path: str) -> tuple[pa.Array, np.ndarray]:
+    def _tables(self, node: FlatTable, rows: FlatRows, path: str) -> tuple[pa.Array, np.ndarray]:
         """Tables at the places of ``rows``, and for which there are any."""
         some = np.ones(len(rows.place), np.bool_)
         vtable = rows.place - self._word(rows.place, "i4")
@@ -122,7 +294,7 @@ class FlatColumns:
             elif isinstance(entry.node, FlatNumber):
                 children.append(self._numbers_or_default(entry, at, there, len(vtable), where))
             else:
-                children.append(_spread(self._values(entry.node, at, where), there, len(vtable)))
+                children.append(spread(self._values(entry.node, at, where), there, len(vtable)))
         return pa.Array.from_buffers(node.arrow, len(vtable), [None], null_count=0, children=children), some
 
     def _slot(self, slot: int, vtable: np.ndarray, length: np.ndarray) -> np.ndarray:
@@ -133,7 +305,7 @@ class FlatColumns:
         return offset
 
     def _selectors(
-        self, entry: FlatField, rows: Rows, vtable: np.ndarray, length: np.ndarray, inline: np.ndarray
+        self, entry: FlatField, rows: FlatRows, vtable: np.ndarray, length: np.ndarray, inline: np.ndarray
     ) -> np.ndarray:
         offset = self._slot(entry.selector, vtable, length)
         there = (offset > 0) & (offset < inline)
@@ -142,31 +314,31 @@ class FlatColumns:
         return kinds
 
     def _unions(
-        self, node: FlatUnion, at: Rows, kinds: np.ndarray, there: np.ndarray, count: int, path: str
+        self, node: FlatUnion, at: FlatRows, kinds: np.ndarray, there: np.ndarray, count: int, path: str
     ) -> pa.Array:
         """Unions; of a type that the schema does not know, null."""
         children = []
         for number, name, member in node.members:
             chosen = np.flatnonzero(kinds == number)
-            children.append(_spread(self._followed(member, at.at(chosen), f"{path}.{name}"), there[chosen], count))
+            children.append(spread(self._followed(member, at.at(chosen), f"{path}.{name}"), there[chosen], count))
         valid = np.zeros(count, np.bool_)
         valid[there] = np.isin(kinds, [number for number, _, _ in node.members])
         return pa.Array.from_buffers(node.arrow, count, [bitmap(valid)], children=children)
 
-    def _values(self, node: FlatNode, rows: Rows, path: str) -> pa.Array:
+    def _values(self, node: FlatNode, rows: FlatRows, path: str) -> pa.Array:
         """Values of which the places are known to lie inside, with all that is inline of them."""
         if isinstance(node, FlatNumber | FlatStruct | FlatArray):
             return self._inline(node, rows, path)
         return self._followed(node, rows, path)
 
-    def _inline(self, node: FlatNode, rows: Rows, path: str) -> pa.Array:
+    def _inline(self, node: FlatNode, rows: FlatRows, path: str) -> pa.Array:
         if isinstance(node, FlatNumber):
             return self._numbers(node, pick(self._data, node.size, rows.place).view(node.wire), rows.owner, path)
         if isinstance(node, FlatArray):
             counts = np.full(len(rows.place), node.length, np.int64)
             every = _repeated(rows, counts, node.element.size)
             values = self._inline(node.element, every, f"{path}[]")
-            return _lists(node.arrow, counts, values)
+            return lists(node.arrow, counts, values)
         assert isinstance(node, FlatStruct)
         children = [
             self._inline(child, rows._replace(place=rows.place + place), f"{path}.{name}")
@@ -174,14 +346,14 @@ class FlatColumns:
         ]
         return pa.Array.from_buffers(node.arrow, len(rows.place), [None], null_count=0, children=children)
 
-    def _numbers_or_default(self, entry: FlatField, at: Rows, there: np.ndarray, count: int, path: str) -> pa.Array:
+    def _numbers_or_default(self, entry: FlatField, at: FlatRows, there: np.ndarray, count: int, path: str) -> pa.Array:
         node = entry.node
         assert isinstance(node, FlatNumber)
         found = pick(self._data, node.size, at.place).view(node.wire)
         if len(there) == count:
             return self._numbers(node, found, at.owner, path)
         if entry.default is None:
-            return _spread(self._numbers(node, found, at.owner, path), there, count)
+            return spread(self._numbers(node, found, at.owner, path), there, count)
         values = np.full(count, entry.default, node.wire)
         values[there] = found
         owner = np.zeros(count, np.int64)
@@ -193,20 +365,13 @@ class FlatColumns:
             wrong = values > 1
             if wrong.any():
                 self.faults.append((owner[wrong], f"{path}: a bool is neither 0 nor 1"))
-            buffer = np.packbits(values, bitorder="little")
-        else:
-            buffer = np.ascontiguousarray(values)
-        numbers = pa.Array.from_buffers(node.number, len(values), [None, pa.py_buffer(buffer)], null_count=0)
+        numbers = numbers_of(node.number, values)
         if node.names is None:
             return numbers
-        known = np.array([number for number, _ in node.names], np.int64 if node.code != "u8" else np.uint64)
-        texts = pa.array([name for _, name in node.names], pa.string())
-        index = np.searchsorted(known, values).clip(max=max(len(known) - 1, 0))
-        unknown = known[index] != values if len(known) else np.ones(len(values), np.bool_)
-        names = texts.take(pa.array(index, mask=unknown)) if len(known) else pa.nulls(len(values), pa.string())
+        names, _ = names_of(values, dict(node.names))
         return pa.Array.from_buffers(node.arrow, len(values), [None], null_count=0, children=[names, numbers])
 
-    def _texts(self, rows: Rows, path: str) -> tuple[pa.Array, np.ndarray]:
+    def _texts(self, rows: FlatRows, path: str) -> tuple[pa.Array, np.ndarray]:
         lengths = self._word(rows.place, "u4")
         some = self._check(rows, rows.place + 4 + lengths <= rows.end, f"{path}: the string does not fit")
         rows, lengths = rows.at(some), lengths[some]
@@ -216,10 +381,9 @@ class FlatColumns:
         wrong = not_utf8(payload, offsets)
         if len(wrong):
             self.faults.append((rows.owner[wrong], f"{path}: the text is not UTF-8"))
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(payload)]
-        return pa.Array.from_buffers(pa.string(), len(lengths), buffers, null_count=0), some
+        return texts_of(payload, offsets), some
 
-    def _vectors(self, node: FlatVector, rows: Rows, path: str) -> tuple[pa.Array, np.ndarray]:
+    def _vectors(self, node: FlatVector, rows: FlatRows, path: str) -> tuple[pa.Array, np.ndarray]:
         element, counts = node.element, self._word(rows.place, "u4")
         size = element.size
         some = self._check(rows, counts * size <= rows.end - rows.place - 4, f"{path}: the vector does not fit")
@@ -236,28 +400,12 @@ class FlatColumns:
         else:
             self._spend(_CELL * elements * (element.leaves + 4))
             values = self._values(element, _repeated(rows, counts, size), f"{path}[]")
-        return _lists(node.arrow, counts, values), some
+        return lists(node.arrow, counts, values), some
 
 
-def _repeated(rows: Rows, counts: np.ndarray, size: int) -> Rows:
+def _repeated(rows: FlatRows, counts: np.ndarray, size: int) -> FlatRows:
     """A row for each of ``counts`` elements of ``size`` bytes, one behind the other."""
     first = np.cumsum(counts) - counts
     index = np.arange(int(counts.sum())) - np.repeat(first, counts)
-    every = Rows(*(np.repeat(column, counts) for column in rows))
+    every = FlatRows(*(np.repeat(column, counts) for column in rows))
     return every._replace(place=every.place + index * size)
-
-
-def _lists(kind: pa.DataType, counts: np.ndarray, values: pa.Array) -> pa.Array:
-    buffers = [None, pa.py_buffer(offsets_of(counts))]
-    return pa.Array.from_buffers(kind, len(counts), buffers, null_count=0, children=[values])
-
-
-def _spread(values: pa.Array, places: np.ndarray, rows: int) -> pa.Array:
-    """``values`` at ``places`` (ascending) of ``rows`` rows, null elsewhere."""
-    if len(places) == rows:
-        return values
-    index = np.zeros(rows, np.int64)
-    index[places] = np.arange(len(places))
-    absent = np.ones(rows, np.bool_)
-    absent[places] = False
-    return values.take(pa.array(index, mask=absent))

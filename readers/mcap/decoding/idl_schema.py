@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....engine.limits import MAX_NESTING, MAX_SCHEMA_FIELDS
-from .decoded import SchemaError
+from .cdr_types import PRIMITIVES, TIME, MessageType, Sequence, Text
+from .columns import SchemaError
 from .idl_text import Declaration, Name, StructDecl, Type, candidates, read_idl
-from .message_types import PRIMITIVES, TIME, Node, Sequence, Struct, Text
-from .ros_interfaces import KNOWN, Fields, event_of, generated_around
-from .ros_types import LARGEST, fixed_array, known
+from .ros_definitions import (
+    KNOWN,
+    Built,
+    Fields,
+    TypeBuilder,
+    event_of,
+    fixed_array,
+    generated_around,
+    known,
+    struct_of,
+)
 
-_BUILTINS: Final[dict[Name, Struct]] = {
+_BUILTINS: Final[dict[Name, MessageType]] = {
     ("builtin_interfaces", "msg", "Time"): TIME,
-    ("builtin_interfaces", "msg", "Duration"): Struct("builtin_interfaces/Duration", TIME.fields),
+    ("builtin_interfaces", "msg", "Duration"): MessageType("builtin_interfaces/Duration", TIME.fields),
     **{(name.split("/")[0], "msg", name.split("/")[1]): known(name) for name in KNOWN},
 }
 
 
-def parse_idl(schema_name: str, schema_data: bytes) -> Struct:
+def parse_idl(schema_name: str, schema_data: bytes) -> MessageType:
     """The struct that ``schema_data`` declares for ``schema_name``, ``pkg/msg/Type`` or ``pkg::msg::Type``.
 
     Modules, structs (with a base), typedefs, sequences and strings with their bounds, arrays, constants, enums (their
@@ -38,8 +46,8 @@ def parse_idl(schema_name: str, schema_data: bytes) -> Struct:
         if len(same) != 1:
             raise SchemaError(f"it does not declare {schema_name}")
         name = same[0]
-    node = _Resolver(declared).declared(name)[0]
-    if not isinstance(node, Struct):
+    node = _Resolver(declared).declared(name).node
+    if not isinstance(node, MessageType):
         raise SchemaError(f"{schema_name} is not a struct")
     return node
 
@@ -70,77 +78,58 @@ def _type_of(kind: str, array: str | None) -> Type:
 
 
 class _Resolver:
-    """Turns declarations into types, each once; counts what they expand to."""
+    """Turns declarations into types."""
 
     def __init__(self, declared: dict[Name, Declaration]) -> None:
         self._declared = declared
-        self._done: dict[Name, tuple[Node, int, int]] = {}
-        self._open: list[Name] = []
+        self._types = TypeBuilder()
 
-    def declared(self, name: Name) -> tuple[Node, int, int]:
-        """The type of that full name, the number of its leaf columns and its depth."""
-        text = "::".join(name)
-        if name in self._open:
-            raise SchemaError(f"{text} contains itself")
-        if name in self._done:
-            return self._done[name]
-        if len(self._open) >= MAX_NESTING:
-            raise SchemaError(f"it nests deeper than {MAX_NESTING} levels")
-        self._open.append(name)
-        declaration = self._declared[name]
+    def declared(self, name: Name) -> Built:
+        """Return the type of that full name."""
+        return self._types.once("::".join(name), lambda: self._build(name))
+
+    def _build(self, name: Name) -> Built:
+        declaration, text = self._declared[name], "::".join(name)
         if isinstance(declaration, StructDecl):
-            built = self._struct(declaration, text)
-        else:
-            built = self._type(declaration.type, declaration.scope, text)
-        self._open.pop()
-        if built[0].least > LARGEST:
-            raise SchemaError(f"{text} is larger than any message can be")
-        self._done[name] = built
-        return built
+            return self._struct(declaration, text)
+        return self._type(declaration.type, declaration.scope, text)
 
-    def _struct(self, struct: StructDecl, text: str) -> tuple[Node, int, int]:
+    def _struct(self, struct: StructDecl, text: str) -> Built:
         if struct.why:
             raise SchemaError(f"{text}: {struct.why}")
-        fields: list[tuple[str, Node]] = []
-        leaves, depth = 1, 1
-        if struct.base is not None:
-            base, leaves, depth = self._named(struct.base, struct.scope, text)
-            if not isinstance(base, Struct):
-                raise SchemaError(f"the base of {text} is not a struct")
-            fields += base.fields
-        for name, type_ in struct.members:
-            node, some, deep = self._type(type_, struct.scope, f"{text}.{name}")
-            leaves, depth = leaves + some, max(depth, deep + 1)
-            if leaves > MAX_SCHEMA_FIELDS or depth > MAX_NESTING:
-                raise SchemaError(f"{text} expands to more than {MAX_SCHEMA_FIELDS:,} fields or {MAX_NESTING} levels")
-            fields.append((name, node))
-        if len({name for name, _ in fields}) < len(fields):
+        base = None if struct.base is None else self._named(struct.base, struct.scope, text)
+        if base is not None and not isinstance(base.node, MessageType):
+            raise SchemaError(f"the base of {text} is not a struct")
+        members = ((name, self._type(type_, struct.scope, f"{text}.{name}")) for name, type_ in struct.members)
+        built = struct_of(text, members, base=base)
+        assert isinstance(built.node, MessageType)
+        if len({name for name, _ in built.node.fields}) < len(built.node.fields):
             raise SchemaError(f"{text} has a member twice")
-        return Struct(text, tuple(fields)), leaves, depth
+        return built
 
-    def _type(self, type_: Type, scope: Name, where: str) -> tuple[Node, int, int]:
-        node, leaves, depth = self._single(type_, scope, where)
+    def _type(self, type_: Type, scope: Name, where: str) -> Built:
+        built = self._single(type_, scope, where)
         for length in reversed(type_.lengths):
-            node, depth = fixed_array(node, length, where), depth + 1
-        return node, leaves, depth
+            built = Built(fixed_array(built.node, length, where), built.leaves, built.depth + 1)
+        return built
 
-    def _single(self, type_: Type, scope: Name, where: str) -> tuple[Node, int, int]:
+    def _single(self, type_: Type, scope: Name, where: str) -> Built:
         if type_.kind in PRIMITIVES:
-            return PRIMITIVES[type_.kind], 1, 1
+            return Built(PRIMITIVES[type_.kind])
         if type_.kind in ("string", "wstring"):
-            return Text(wide=type_.kind == "wstring"), 1, 1
+            return Built(Text(wide=type_.kind == "wstring"))
         if type_.kind == "sequence":
             assert type_.element is not None
-            element, leaves, depth = self._type(type_.element, scope, f"{where}[]")
-            return Sequence(element), leaves, depth + 1
+            element = self._type(type_.element, scope, f"{where}[]")
+            return Built(Sequence(element.node), element.leaves, element.depth + 1)
         if type_.kind == "name":
             return self._named(type_.name, scope, where)
         raise SchemaError(f"{where}: a {type_.word} cannot be read")
 
-    def _named(self, name: Name, scope: Name, where: str) -> tuple[Node, int, int]:
+    def _named(self, name: Name, scope: Name, where: str) -> Built:
         for full in candidates(name, scope):
             if full in self._declared:
                 return self.declared(full)
             if full in _BUILTINS:
-                return _BUILTINS[full], 2, 2
+                return Built(_BUILTINS[full], 2, 2)
         raise SchemaError(f"{where}: {'::'.join(name)} is not declared")

@@ -1,24 +1,300 @@
-"""Protobuf messages, by the descriptors that stand in the file."""
+"""Protobuf messages, by the descriptors that stand in the file: column by column, and one by one what is odd."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from ....engine.chunk import ComponentDescriptor
-from ....engine.limits import MAX_RECURSIVE_MESSAGE
-from .decoded import Decoded, check_batch, decoded_of
-from .gather import offsets_of
-from .protobuf_columns import Columns
-from .protobuf_scan import Places, TooManyCellsError
-from .protobuf_schema import ENUM_TYPE, ProtoField, ProtoMessage, ProtoOneof, parse_protobuf
+from ....engine.limits import MAX_CELLS, MAX_RECURSIVE_MESSAGE
+from .columns import (
+    Faults,
+    MessageDecoder,
+    Piece,
+    bitmap,
+    gather,
+    lists,
+    names_of,
+    not_utf8,
+    numbers_of,
+    offsets_of,
+    pick,
+    spread,
+    texts_of,
+)
+from .protobuf_scan import Occurrences, Places, Scan, TooManyCellsError, split_varints, zigzag
+from .protobuf_schema import ENUM_TYPE, EnumNames, ProtoField, ProtoMessage, ProtoOneof, parse_protobuf
+
+FIXED: Final[dict[int, np.dtype[Any]]] = {
+    FieldDescriptor.TYPE_DOUBLE: np.dtype("<f8"),
+    FieldDescriptor.TYPE_FIXED64: np.dtype("<u8"),
+    FieldDescriptor.TYPE_SFIXED64: np.dtype("<i8"),
+    FieldDescriptor.TYPE_FLOAT: np.dtype("<f4"),
+    FieldDescriptor.TYPE_FIXED32: np.dtype("<u4"),
+    FieldDescriptor.TYPE_SFIXED32: np.dtype("<i4"),
+}
+
+
+_TILE: Final = 1 << 20
+"""Bytes of variable-width numbers that are read in one go: what is needed meanwhile is many times as large."""
+
+_LONGEST: Final = 10
+"""Bytes of the longest number."""
+
+
+class _Repeated(NamedTuple):
+    """The values of packed stretches, how many each has, and the indices of stretches that are malformed."""
+
+    values: np.ndarray
+    counts: np.ndarray
+    wrong: np.ndarray
+
+
+def _read_numbers(data: np.ndarray, kind: int, first: np.ndarray) -> np.ndarray:
+    """Numbers of ``kind`` (``FieldDescriptor.TYPE_…``): at places, if their width is fixed, else from their bits."""
+    dtype = FIXED.get(kind)
+    if dtype is not None:
+        return pick(data, dtype.itemsize, first).view(dtype)
+    return _from_bits(kind, first)
+
+
+def _from_bits(kind: int, bits: np.ndarray) -> np.ndarray:
+    """Numbers from the bits (int64) of variable-width ones; what is too wide for a type is cut, as the format says."""
+    match kind:
+        case FieldDescriptor.TYPE_BOOL:
+            truth: np.ndarray = bits != 0
+            return truth
+        case FieldDescriptor.TYPE_INT32 | FieldDescriptor.TYPE_ENUM:
+            return bits.astype(np.int32)
+        case FieldDescriptor.TYPE_UINT32:
+            return bits.astype(np.uint32)
+        case FieldDescriptor.TYPE_UINT64:
+            return bits.view(np.uint64)
+        case FieldDescriptor.TYPE_SINT32:
+            return zigzag(bits.astype(np.uint32).astype(np.uint64)).astype(np.int32)
+        case FieldDescriptor.TYPE_SINT64:
+            return zigzag(bits.view(np.uint64))
+    return bits
+
+
+def unpack(data: np.ndarray, kind: int, first: np.ndarray, last: np.ndarray) -> _Repeated:
+    """All values of the stretches ``data[first[i]:last[i]]``."""
+    dtype = FIXED.get(kind)
+    lengths = last - first
+    if dtype is not None:
+        wrong = lengths % dtype.itemsize != 0
+        lengths = np.where(wrong, 0, lengths)
+        payload = gather(data, first, lengths).view(dtype)
+        values = payload if payload.flags.aligned else payload.copy()
+        return _Repeated(values, lengths // dtype.itemsize, np.flatnonzero(wrong))
+    some = np.flatnonzero(lengths > 0)
+    open_ended = some[data[last[some] - 1] >= 0x80]
+    lengths[open_ended] = 0
+    payload, ends = gather(data, first, lengths), np.cumsum(lengths)
+    counts = np.zeros(len(lengths), np.int64)
+    some = np.flatnonzero(lengths)
+    if len(some):
+        counts[some] = np.add.reduceat(payload < 0x80, (ends - lengths)[some], dtype=np.int64)
+    values, too_long = _unpack_tiles(payload, kind, int(counts.sum()))
+    return _Repeated(values, counts, np.concatenate([open_ended, np.searchsorted(ends, too_long, side="right")]))
+
+
+def _unpack_tiles(payload: np.ndarray, kind: int, total: int) -> tuple[np.ndarray, np.ndarray]:
+    """``total`` numbers from their bytes, a tile at a time, and the places where those end that are too long."""
+    values = np.empty(total, _from_bits(kind, np.empty(0, np.int64)).dtype)
+    wrong, start, filled = [np.empty(0, np.int64)], 0, 0
+    while start < len(payload):
+        stop = _number_end(payload, start + _TILE)
+        bits, too_long = split_varints(payload[start:stop])
+        values[filled : filled + len(bits)] = _from_bits(kind, bits.view(np.int64))
+        wrong.append(too_long + start)
+        start, filled = stop, filled + len(bits)
+    return values, np.concatenate(wrong)
+
+
+def _number_end(payload: np.ndarray, place: int) -> int:
+    """The first place from ``place`` on where a number ends; one does at the very end."""
+    if place >= len(payload):
+        return len(payload)
+    near = payload[place - 1 : place + _LONGEST] < 0x80
+    ends = near if near.any() else payload[place - 1 :] < 0x80
+    return place + int(ends.argmax())
+
+
+_TEXT: Final = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
+
+
+class _Columns:
+    """Builds arrays from one buffer. ``odd`` collects the owners of messages that are to be read in another way:
+    what is built for them is of no use.
+    """
+
+    def __init__(self, data: np.ndarray) -> None:
+        self._data = data
+        self.odd: list[np.ndarray] = []
+
+    def messages(self, node: ProtoMessage, places: Places, otherwise: str = "unknown") -> pa.Array:
+        """One struct for each of ``places``. Raises :class:`TooManyCellsError`."""
+        rows = len(places.place)
+        if rows * node.leaves > MAX_CELLS:
+            raise TooManyCellsError
+        scan = Scan(self._data, places, node.fields, self.odd, otherwise)
+        children = [
+            self._oneof(entry, scan, places) if isinstance(entry, ProtoOneof) else self._field(entry, scan, places)
+            for entry in node.entries
+        ]
+        return pa.Array.from_buffers(node.arrow, rows, [None], null_count=0, children=children)
+
+    def _field(self, field: ProtoField, scan: Scan, places: Places) -> pa.Array:
+        found, rows = scan.take(field.number), len(places.place)
+        if field.is_map:
+            return self._map(field, found, places)
+        if field.repeated:
+            return self._repeated(field, found, places)
+        if not len(found.rows) and field.present:
+            return pa.nulls(rows, field.element)
+        again = found.rows[1:] == found.rows[:-1]
+        if again.any():
+            if field.message is not None:
+                self.odd.append(places.owner[found.rows[1:][again]])
+            last = np.append(~again, True)
+            found = Occurrences(*(column[last] for column in found))
+        valid = None
+        if field.present and len(found.rows) < rows:
+            valid = np.zeros(rows, np.bool_)
+            valid[found.rows] = True
+        if field.message is not None:
+            return self._nested(field.message, found, places, valid)
+        return self._values(field, found, places.owner, rows, valid)
+
+    def _oneof(self, entry: ProtoOneof, scan: Scan, places: Places) -> pa.Array:
+        rows = len(places.place)
+        chosen = np.zeros(rows, np.int64)
+        for member in entry.members:
+            chosen += np.bincount(scan.take(member.number).rows, minlength=rows)
+        self.odd.append(places.owner[chosen > 1])
+        children = [self._field(member, scan, places) for member in entry.members]
+        return pa.Array.from_buffers(entry.arrow.type, rows, [bitmap(chosen > 0)], children=children)
+
+    def _nested(self, node: ProtoMessage, found: Occurrences, places: Places, valid: np.ndarray | None) -> pa.Array:
+        """Messages within messages, null where unset."""
+        rows = len(places.place)
+        if len(found.rows) == rows:
+            return self.messages(node, Places(found.first, found.last, places.owner))
+        if valid is not None and 2 * len(found.rows) < rows:
+            some = self.messages(node, Places(found.first, found.last, places.owner[found.rows]))
+            return spread(some, found.rows, rows)
+        first, last = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        first[found.rows], last[found.rows] = found.first, found.last
+        array = self.messages(node, Places(first, last, places.owner))
+        if valid is None:
+            return array
+        children = [array.field(index) for index in range(array.type.num_fields)]
+        return pa.Array.from_buffers(node.arrow, rows, [bitmap(valid)], children=children)
+
+    def _values(
+        self, field: ProtoField, found: Occurrences, owner: np.ndarray, rows: int, valid: np.ndarray | None
+    ) -> pa.Array:
+        """Numbers, texts and enum values in their rows, defaults elsewhere; ``owner`` has one entry a row."""
+        dense = len(found.rows) == rows
+        if field.kind in _TEXT:
+            lengths = found.last - found.first
+            payload = gather(self._data, found.first, lengths)
+            if not dense:
+                lengths = _with_default(lengths, found.rows, rows, 0)
+            return self._text(field, payload, offsets_of(lengths), owner, valid)
+        values = _read_numbers(self._data, field.kind, found.first)
+        if not dense:
+            values = _with_default(values, found.rows, rows, 0 if field.enum is None else field.enum.default)
+        return self._numbers(field, values, owner, valid)
+
+    def _text(
+        self, field: ProtoField, payload: np.ndarray, offsets: np.ndarray, owner: np.ndarray, valid: np.ndarray | None
+    ) -> pa.Array:
+        if field.kind == FieldDescriptor.TYPE_STRING:
+            self.odd.append(owner[not_utf8(payload, offsets)])
+        return texts_of(payload, offsets, valid, field.element)
+
+    def _numbers(self, field: ProtoField, values: np.ndarray, owner: np.ndarray, valid: np.ndarray | None) -> pa.Array:
+        if field.enum is not None:
+            return self._enum(field.enum, values, owner, valid)
+        return numbers_of(field.element, values, valid)
+
+    def _enum(self, enum: EnumNames, values: np.ndarray, owner: np.ndarray, valid: np.ndarray | None) -> pa.Array:
+        names, unknown = names_of(values, enum.names)
+        if enum.closed:
+            self.odd.append(owner[unknown if valid is None else unknown & valid])
+        children = [names, numbers_of(pa.int32(), values)]
+        return pa.Array.from_buffers(ENUM_TYPE, len(values), [bitmap(valid)], children=children)
+
+    def _repeated(self, field: ProtoField, found: Occurrences, places: Places) -> pa.Array:
+        rows = len(places.place)
+        if not len(found.rows):
+            return pa.nulls(rows, field.arrow.type)
+        owner = places.owner[found.rows]
+        if field.message is not None:
+            values = self.messages(field.message, Places(found.first, found.last, owner))
+            counts = np.bincount(found.rows, minlength=rows)
+        elif found.packed.any():
+            unpacked = self._unpack(field, found, owner)
+            counts = np.bincount(found.rows, weights=unpacked.counts, minlength=rows).astype(np.int64)
+            values = self._numbers(field, unpacked.values, np.repeat(owner, unpacked.counts), None)
+        else:
+            if len(found.rows) > MAX_CELLS:
+                raise TooManyCellsError
+            every = found._replace(rows=np.arange(len(found.rows)))
+            values = self._values(field, every, owner, len(found.rows), None)
+            counts = np.bincount(found.rows, minlength=rows)
+        return lists(field.arrow.type, counts, values, counts > 0)
+
+    def _unpack(self, field: ProtoField, found: Occurrences, owner: np.ndarray) -> _Repeated:
+        single = ~found.packed
+        if single.any():
+            self.odd.append(owner[single])
+            empty = np.where(single, 0, found.last)
+            found = found._replace(first=np.where(single, 0, found.first), last=empty)
+        if field.kind not in FIXED and int((found.last - found.first).sum()) > MAX_CELLS:
+            raise TooManyCellsError
+        unpacked = unpack(self._data, field.kind, found.first, found.last)
+        self.odd.append(owner[unpacked.wrong])
+        return unpacked
+
+    def _map(self, field: ProtoField, found: Occurrences, places: Places) -> pa.Array:
+        """Maps, their entries by ascending key."""
+        assert field.message is not None
+        rows = len(places.place)
+        if not len(found.rows):
+            return pa.nulls(rows, field.arrow.type)
+        owner = places.owner[found.rows]
+        # Whether an entry with more in it than key and value counts is for the library to say.
+        pairs = self.messages(field.message, Places(found.first, found.last, owner), otherwise="odd")
+        keys = pairs.field(0)
+        if pa.types.is_boolean(keys.type):
+            keys = keys.cast(pa.uint8())
+        table = pa.table({"row": found.rows, "key": keys})
+        order = pc.sort_indices(table, sort_keys=[("row", "ascending"), ("key", "ascending")])
+        pairs, keys = pairs.take(order), keys.take(order)
+        same = (found.rows[1:] == found.rows[:-1]) & pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+        self.odd.append(owner[1:][same])
+        kind = field.arrow.type
+        entries = pa.struct([kind.key_field, kind.item_field])
+        children = [pairs.field(0), pairs.field(1)]
+        pairs = pa.Array.from_buffers(entries, len(owner), [None], null_count=0, children=children)
+        counts = np.bincount(found.rows, minlength=rows)
+        return lists(kind, counts, pairs, counts > 0)
+
+
+def _with_default(values: np.ndarray, places: np.ndarray, rows: int, default: int) -> np.ndarray:
+    spread = np.full(rows, default, values.dtype)
+    spread[places] = values
+    return spread
 
 
 def _build_messages(node: ProtoMessage, messages: list[Any]) -> pa.Array:
@@ -49,15 +325,13 @@ def _values(field: ProtoField, values: list[Any]) -> pa.Array:
     if field.enum is not None:
         names = [None if value is None else field.enum.names.get(value) for value in values]
         children = [pa.array(names, pa.string()), pa.array(values, pa.int32())]
-        return _struct(ENUM_TYPE, children, np.array([value is not None for value in values], np.bool_))
+        return _structs(ENUM_TYPE, children, [value is not None for value in values])
     if field.message is None:
         return pa.array(_texts(values) if field.kind == FieldDescriptor.TYPE_STRING else values, field.element)
-    there = [value for value in values if value is not None]
-    array = _build_messages(field.message, there)
-    if len(there) == len(values):
-        return array
-    places = iter(range(len(there)))
-    return array.take(pa.array([None if value is None else next(places) for value in values], pa.int64()))
+    there = [row for row, value in enumerate(values) if value is not None]
+    return spread(
+        _build_messages(field.message, [values[row] for row in there]), np.array(there, np.int64), len(values)
+    )
 
 
 def _texts(values: list[Any]) -> list[Any]:
@@ -67,24 +341,15 @@ def _texts(values: list[Any]) -> list[Any]:
     return values
 
 
-def _struct(kind: pa.DataType, children: list[pa.Array], valid: np.ndarray) -> pa.Array:
-    """A struct array that is null where ``valid`` does not hold."""
-    bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(valid), [bitmap], children=children)
+def _structs(kind: pa.DataType, children: list[pa.Array], valid: list[bool]) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(valid), [bitmap(np.array(valid, np.bool_))], children=children)
 
 
-def _repeated(field: ProtoField, lists: list[Any]) -> pa.Array:
+def _repeated(field: ProtoField, several: list[Any]) -> pa.Array:
     """Lists; an empty one is null."""
-    counts = np.fromiter(map(len, lists), np.int64, len(lists))
-    values = _values(field, list(chain.from_iterable(lists)))
-    return _lists(field.arrow.type, counts, values)
-
-
-def _lists(kind: pa.DataType, counts: np.ndarray, values: pa.Array) -> pa.Array:
-    valid = counts > 0
-    bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    buffers = [bitmap, pa.py_buffer(offsets_of(counts))]
-    return pa.Array.from_buffers(kind, len(counts), buffers, children=[values])
+    counts = np.fromiter(map(len, several), np.int64, len(several))
+    values = _values(field, list(chain.from_iterable(several)))
+    return lists(field.arrow.type, counts, values, counts > 0)
 
 
 def _map(field: ProtoField, maps: list[Any]) -> pa.Array:
@@ -101,7 +366,7 @@ def _map(field: ProtoField, maps: list[Any]) -> pa.Array:
     kind = field.arrow.type
     entries = pa.struct([kind.key_field, kind.item_field])
     pairs = pa.Array.from_buffers(entries, len(keys), [None], null_count=0, children=[keys, values])
-    return _lists(kind, counts, pairs)
+    return lists(kind, counts, pairs, counts > 0)
 
 
 def _oneof(entry: ProtoOneof, messages: list[Message]) -> pa.Array:
@@ -111,31 +376,26 @@ def _oneof(entry: ProtoOneof, messages: list[Message]) -> pa.Array:
         get, name = attrgetter(member.name), member.name
         chosen = [get(m) if w == name else None for m, w in zip(messages, which, strict=True)]
         children.append(_values(member, chosen))
-    return _struct(entry.arrow.type, children, np.array([name is not None for name in which], np.bool_))
+    return _structs(entry.arrow.type, children, [name is not None for name in which])
 
 
-class ProtobufDecoder:
-    """Decodes protobuf messages of one type; a :class:`~chunkmill.readers.mcap.decoding.MessageDecoder`."""
+class ProtobufDecoder(MessageDecoder):
+    """Decodes protobuf messages of one type, by a ``protobuf`` schema, which is a ``FileDescriptorSet``."""
 
     def __init__(self, schema_name: str, schema_data: bytes) -> None:
         self._node, self._class = parse_protobuf(schema_name, schema_data)
-        self.descriptor = ComponentDescriptor(f"{schema_name}:message", archetype=schema_name)
-        self.datatype: pa.DataType = self._node.arrow
+        super().__init__(schema_name, self._node.arrow)
 
-    def decode(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
-        """See :meth:`MessageDecoder.decode`."""
-        check_batch(starts, ends)
+    def _by_column(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterable[Piece]:
         if self._node.has_opaque:
-            return self.decode_plain(data, starts, ends)
-        faults: dict[int, str] = {}
-        pieces = list(self._columnar(data, starts, ends, np.arange(len(starts)), faults))
-        return decoded_of(pieces, self.datatype, faults)
+            return self._one_by_one(data, starts, ends, faults)
+        return self._columnar(data, starts, ends, np.arange(len(starts)), faults)
 
     def _columnar(
-        self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, chosen: np.ndarray, faults: dict[int, str]
-    ) -> Iterator[tuple[np.ndarray, pa.Array]]:
+        self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, chosen: np.ndarray, faults: Faults
+    ) -> Iterator[Piece]:
         """Decode the messages ``chosen`` by column; what is odd about some is left to the library."""
-        columns = Columns(data)
+        columns = _Columns(data)
         try:
             values = columns.messages(self._node, Places(starts[chosen], ends[chosen], chosen))
         except TooManyCellsError:
@@ -150,15 +410,14 @@ class ProtobufDecoder:
         if not len(odd):
             yield chosen, values
             return
-        plainly = self.decode_plain(data, starts[odd], ends[odd])
-        faults.update(zip(odd[plainly.bad].tolist(), plainly.reasons, strict=True))
-        yield np.delete(odd, plainly.bad), plainly.values
+        wrong: Faults = {}
+        yield from ((odd[rows], some) for rows, some in self._one_by_one(data, starts[odd], ends[odd], wrong))
+        faults.update((int(odd[row]), why) for row, why in wrong.items())
         good = ~np.isin(chosen, odd)
         yield chosen[good], values.filter(pa.array(good))
 
-    def decode_plain(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
-        """The same, by the library's message objects: the reference."""
-        faults: dict[int, str] = {}
+    def _one_by_one(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterator[Piece]:
+        """Decode by the library's message objects."""
         messages: dict[int, Any] = {}
         view = data.data
         for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
@@ -179,5 +438,4 @@ class ProtobufDecoder:
                     faults[index] = "a string in it is not UTF-8"
                     del messages[index]
             values = _build_messages(self._node, list(messages.values()))
-        bad = np.array(sorted(faults), np.int64)
-        return Decoded(values, bad, [faults[index] for index in bad.tolist()])
+        yield np.array(list(messages), np.int64), values

@@ -73,32 +73,32 @@ def zigzag(values: np.ndarray) -> np.ndarray:
 
 
 _VARINT: Final = 0
-FIXED64: Final = 1
-BYTES: Final = 2
-FIXED32: Final = 5
+_FIXED64: Final = 1
+_BYTES: Final = 2
+_FIXED32: Final = 5
 
 _FEW: Final = 40
 """With fewer messages than this, fields are found one by one: an array operation costs more than it saves."""
 
 _GROUPS: Final = (3, 4)
 _LAST_TAG: Final = (1 << 32) - 1
-_FIXED: Final = {FIXED64: 8, FIXED32: 4}
+_FIXED: Final = {_FIXED64: 8, _FIXED32: 4}
 _WIRE: Final = {
-    FieldDescriptor.TYPE_DOUBLE: FIXED64,
-    FieldDescriptor.TYPE_FIXED64: FIXED64,
-    FieldDescriptor.TYPE_SFIXED64: FIXED64,
-    FieldDescriptor.TYPE_FLOAT: FIXED32,
-    FieldDescriptor.TYPE_FIXED32: FIXED32,
-    FieldDescriptor.TYPE_SFIXED32: FIXED32,
-    FieldDescriptor.TYPE_STRING: BYTES,
-    FieldDescriptor.TYPE_BYTES: BYTES,
-    FieldDescriptor.TYPE_MESSAGE: BYTES,
+    FieldDescriptor.TYPE_DOUBLE: _FIXED64,
+    FieldDescriptor.TYPE_FIXED64: _FIXED64,
+    FieldDescriptor.TYPE_SFIXED64: _FIXED64,
+    FieldDescriptor.TYPE_FLOAT: _FIXED32,
+    FieldDescriptor.TYPE_FIXED32: _FIXED32,
+    FieldDescriptor.TYPE_SFIXED32: _FIXED32,
+    FieldDescriptor.TYPE_STRING: _BYTES,
+    FieldDescriptor.TYPE_BYTES: _BYTES,
+    FieldDescriptor.TYPE_MESSAGE: _BYTES,
     FieldDescriptor.TYPE_GROUP: -1,
 }
 
 
 def _wire_type(field: ProtoField) -> int:
-    """How one value of ``field`` is written; -1 for groups, which are not read here."""
+    """The wire type of one value of ``field``; -1 for groups, which are not read here."""
     return _WIRE.get(field.kind, _VARINT)
 
 
@@ -114,7 +114,7 @@ class Places(NamedTuple):
     owner: np.ndarray
 
 
-class Found(NamedTuple):
+class Occurrences(NamedTuple):
     """Occurrences of one field: the rows they are in, ascending and in the order of the wire.
 
     ``first`` is the value (the bits of a uint64, as int64) of a number of variable width, else the place where the
@@ -147,7 +147,7 @@ class Scan:
         self._fields = fields
         self._odd = odd
         self._otherwise = otherwise
-        self._pieces: dict[int, list[Found]] = {}
+        self._pieces: dict[int, list[Occurrences]] = {}
         self._total = 0
         rows = np.flatnonzero(places.place < places.end)
         at = places.place[rows]
@@ -155,17 +155,17 @@ class Scan:
             rows, at = self._step(rows, at)
         self._singly(rows.tolist(), at.tolist())
 
-    def take(self, number: int) -> Found:
+    def take(self, number: int) -> Occurrences:
         """All occurrences of a field."""
         pieces = self._pieces.get(number, [])
         if not pieces:
             none = np.empty(0, np.int64)
-            return Found(none, none, none, np.empty(0, np.bool_))
+            return Occurrences(none, none, none, np.empty(0, np.bool_))
         if len(pieces) == 1:
             return pieces[0]
-        merged = Found(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
+        merged = Occurrences(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
         order = np.argsort(merged.rows, kind="stable")
-        return Found(*(column[order] for column in merged))
+        return Occurrences(*(column[order] for column in merged))
 
     def _step(self, rows: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Read one field of each of ``rows``; the rows that have another, and where it is."""
@@ -194,7 +194,7 @@ class Scan:
         elif wire in _FIXED:
             after = at + _FIXED[wire]
             good = after <= ends
-        elif wire == BYTES:
+        elif wire == _BYTES:
             lengths, first, good = _read_varints(self._data, at, ends)
             good &= lengths <= np.maximum(ends - first, 0).astype(np.uint64)
             after = first + np.where(good, lengths, np.uint64(0)).astype(np.int64)
@@ -213,15 +213,15 @@ class Scan:
     def _add(self, number: int, form: str, rows: np.ndarray, first: np.ndarray, last: np.ndarray) -> None:
         if form in ("one", "packed"):
             packed = np.full(len(rows), form == "packed")
-            self._pieces.setdefault(number, []).append(Found(rows, first, last, packed))
+            self._pieces.setdefault(number, []).append(Occurrences(rows, first, last, packed))
             self._total += len(rows)
             if self._total > MAX_ELEMENTS:
                 raise TooManyCellsError
 
     def _form(self, tag: int) -> str:
-        """What a field is: wanted ("one", "packed"), "unknown", "odd" (not as the schema says), or "nonsense"."""
+        """Classify a field: wanted ("one", "packed"), "unknown", "odd" (not as the schema says), or "nonsense"."""
         number, wire = tag >> 3, tag & 7
-        if number == 0 or tag > _LAST_TAG or wire > FIXED32:
+        if number == 0 or tag > _LAST_TAG or wire > _FIXED32:
             return "nonsense"
         if wire in _GROUPS:
             return "odd"
@@ -231,7 +231,7 @@ class Scan:
         natural = _wire_type(field)
         if wire == natural:
             return "one"
-        return "packed" if field.repeated and wire == BYTES and natural in (_VARINT, *_FIXED) else "odd"
+        return "packed" if field.repeated and wire == _BYTES and natural in (_VARINT, *_FIXED) else "odd"
 
     def _reject(self, rows: np.ndarray) -> None:
         self._odd.append(self._places.owner[rows])
@@ -288,7 +288,7 @@ class _Single:
 
 
 def _run_length(data: np.ndarray, start: int, first: int, last: int, end: int) -> int:
-    """How many more fields follow the one at ``start`` that have its tag and its length."""
+    """Count the fields behind the one at ``start`` that have its tag and its length."""
     size, head = last - start, data[start:first]
     most, found, step = (end - last) // size, 0, 32
     while found < most:
@@ -317,11 +317,11 @@ def _varint(view: memoryview, place: int, end: int) -> tuple[int, int]:
 
 
 def _value(view: memoryview, wire: int, place: int, end: int) -> tuple[int, int]:
-    """What :class:`Found` says of one value, and where it ends, -1 when there is none."""
+    """Return ``first`` of :class:`Occurrences` of one value, and where it ends, -1 when there is none."""
     if wire == _VARINT:
         value, place = _varint(view, place, end)
         return value - (1 << 64) if value >> 63 else value, place
-    if wire == BYTES:
+    if wire == _BYTES:
         size = view[place] if place < end else 0x80
         size, start = (size, place + 1) if size < 0x80 else _varint(view, place, end)
         return start, start + size if start >= 0 and size <= end - start else -1

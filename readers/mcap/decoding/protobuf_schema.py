@@ -13,7 +13,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.message import DecodeError, Message
 
 from ....engine.limits import MAX_NESTING, MAX_SCHEMA_BYTES, MAX_SCHEMA_FIELDS
-from .decoded import SchemaError
+from .columns import SchemaError
 
 _EXTENSION: Final = b"ARROW:extension:name"
 _ENUM: Final = {_EXTENSION: b"rerun.datatypes.ProtobufEnum"}
@@ -121,7 +121,7 @@ class ProtoMessage:
 
     @cached_property
     def leaves(self) -> int:
-        """How many leaf columns it becomes, at least 1."""
+        """The number of leaf columns that it becomes, at least 1."""
         return sum(1 if field.message is None else field.message.leaves for field in self.fields.values()) + 1
 
     @cached_property

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, partial
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ....engine.chunk import ComponentDescriptor
 from ....engine.limits import FREE_EXPANSION, MAX_COMPRESSION_RATIO
-from .cdr_batch import ColumnarReader, Faults, Messages, Piece
-from .cdr_plain import COLUMNAR, ENCODINGS, CdrError, plain_reader, read_plain, read_plain_ros1
-from .decoded import Decoded, SchemaError, check_batch, decoded_of
-from .gather import pick
-from .message_types import CDR, ROS1_WIRE, Struct, is_wide
-from .ros_types import ROS1, ROS2, parse_ros
+from .cdr_columns import ColumnarReader, Messages
+from .cdr_plain import COLUMNAR, ENCODINGS, CdrError, Reader, plain_reader, read_plain, read_plain_ros1
+from .cdr_types import CDR, ROS1_WIRE, MessageType, is_wide
+from .columns import Faults, MessageDecoder, Piece, SchemaError, pick
+from .idl_schema import parse_idl
+from .ros_definitions import ROS1, ROS2, parse_ros
 
 _MAGIC: Final = np.frombuffer(b"\x28\xb5\x2f\xfd", np.uint8)
 
@@ -39,9 +39,7 @@ def _packed_rows(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.n
     return rows
 
 
-def _unpack(
-    data: np.ndarray, starts: np.ndarray, ends: np.ndarray, rows: np.ndarray, faults: dict[int, str]
-) -> _Unpacked:
+def _unpack(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, rows: np.ndarray, faults: Faults) -> _Unpacked:
     """Decompress the messages ``rows``; what is wrong with one goes to ``faults``.
 
     All together take at most 256 MiB or a hundred times what they have compressed, whatever they declare.
@@ -72,8 +70,8 @@ def _unpack(
     return _Unpacked(joined, stops - lengths, stops, np.array(good, np.int64))
 
 
-def parse_ros2(schema_name: str, schema_data: bytes) -> Struct:
-    """The type that ``schema_data`` defines for ``schema_name``; see :func:`parse_ros`."""
+def parse_ros2(schema_name: str, schema_data: bytes) -> MessageType:
+    """Return the type that ``schema_data`` defines for ``schema_name``; see :func:`parse_ros`."""
     return parse_ros(schema_name, schema_data, ROS2)
 
 
@@ -81,63 +79,59 @@ _HEADER: Final = CDR.header
 _UNREADABLE: Final = -1
 
 
-class Ros2Decoder:
-    """Decodes CDR messages of one type; a :class:`~chunkmill.readers.mcap.decoding.MessageDecoder`.
+class Ros2Decoder(MessageDecoder):
+    """Decodes CDR messages of one type, by a ``ros2msg`` schema.
 
-    ``parse`` reads the definition: ``ros2msg`` text unless another is given. Messages that are compressed one by one
-    are decompressed first.
+    Messages that are compressed one by one are decompressed first.
     """
 
-    def __init__(
-        self, schema_name: str, schema_data: bytes, parse: Callable[[str, bytes], Struct] = parse_ros2
-    ) -> None:
-        self._node = parse(schema_name, schema_data)
+    _parse: ClassVar[Callable[[str, bytes], MessageType]] = staticmethod(parse_ros2)
+
+    def __init__(self, schema_name: str, schema_data: bytes) -> None:
+        self._node = self._parse(schema_name, schema_data)
         self._columnar = ColumnarReader(self._node, CDR)
-        self._reader = plain_reader(self._node)
         self._wide = is_wide(self._node)
-        name = schema_name.replace("/", ".").replace("::", ".")
-        self.descriptor = ComponentDescriptor(f"{name}:message", archetype=name)
-        self.datatype: pa.DataType = self._node.arrow
+        super().__init__(schema_name.replace("/", ".").replace("::", "."), self._node.arrow)
 
-    def decode(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
-        """See :meth:`MessageDecoder.decode`."""
-        check_batch(starts, ends)
-        return self._decode(data, starts, ends, {} if self._wide else COLUMNAR)
+    @cached_property
+    def _reader(self) -> Reader:
+        return plain_reader(self._node)
 
-    def decode_plain(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
-        """The same, one message at a time: the reference."""
-        return self._decode(data, starts, ends, {})
+    def _by_column(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterable[Piece]:
+        return self._read(data, starts, ends, {} if self._wide else COLUMNAR, faults)
 
-    def _decode(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, columnar: dict[int, str]) -> Decoded:
-        faults: Faults = {}
+    def _one_by_one(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterable[Piece]:
+        return self._read(data, starts, ends, {}, faults)
+
+    def _read(
+        self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, columnar: dict[int, str], faults: Faults
+    ) -> Iterator[Piece]:
+        """Read messages; those whose label is in ``columnar`` by column."""
         if self._node.fields and (label := _only_label(data, starts, ends)) is not None:
             every = np.arange(len(starts))
-            found = self._labelled(data, starts, ends, every, label, columnar, faults)
-            return decoded_of(found, self.datatype, faults)
+            yield from self._labelled(data, starts, ends, every, label, columnar, faults)
+            return
         packed = _packed_rows(data, starts, ends)
         if not len(packed):
-            return decoded_of(self._pieces(data, starts, ends, columnar, faults), self.datatype, faults)
+            yield from self._pieces(data, starts, ends, columnar, faults)
+            return
         unpacked = _unpack(data, starts, ends, packed, faults)
         plain = np.setdiff1d(np.arange(len(starts)), packed)
-        pieces: list[Piece] = []
         for some in (unpacked, _Unpacked(data, starts[plain], ends[plain], plain)):
             wrong: Faults = {}
-            found = self._pieces(some.data, some.starts, some.ends, columnar, wrong)
-            pieces += [(some.rows[index], array) for index, array in found]
+            for index, array in self._pieces(some.data, some.starts, some.ends, columnar, wrong):
+                yield some.rows[index], array
             faults |= {int(some.rows[index]): why for index, why in wrong.items()}
-        return decoded_of(pieces, self.datatype, faults)
 
     def _pieces(
         self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, columnar: dict[int, str], faults: Faults
-    ) -> list[Piece]:
+    ) -> Iterator[Piece]:
         labels = _labels(data, starts, ends, faults)
         if not self._node.fields:
             labels = _without_content(labels, ends - starts, faults)
-        pieces: list[Piece] = []
         for label in np.unique(labels[labels != _UNREADABLE]).tolist():
             chosen = np.flatnonzero(labels == label)
-            pieces += self._labelled(data, starts, ends, chosen, label, columnar, faults)
-        return pieces
+            yield from self._labelled(data, starts, ends, chosen, label, columnar, faults)
 
     def _labelled(
         self,
@@ -148,23 +142,39 @@ class Ros2Decoder:
         label: int,
         columnar: dict[int, str],
         faults: Faults,
-    ) -> list[Piece]:
+    ) -> Iterable[Piece]:
         if label in columnar:
-            return list(self._columnar.read(Messages(data, starts, ends, columnar[label]), chosen, faults))
-        return [self._singly(data, starts, ends, chosen, label, faults)]
+            return self._columnar.read(Messages(data, starts, ends, columnar[label]), chosen, faults)
 
-    def _singly(
-        self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, chosen: np.ndarray, label: int, faults: Faults
-    ) -> Piece:
-        values, good = [], []
-        for index in chosen.tolist():
-            body = data[starts[index] + _HEADER : ends[index]].tobytes()
-            try:
-                values.append(read_plain(self._reader, body, label, wide=self._wide))
-                good.append(index)
-            except CdrError as error:
-                faults[index] = str(error)
-        return np.array(good, np.int64), pa.array(values, self.datatype)
+        def read(body: bytes) -> Any:
+            return read_plain(self._reader, body, label, wide=self._wide)
+
+        return [_singly(read, data, starts + _HEADER, ends, chosen, faults, self.datatype)]
+
+
+class IdlDecoder(Ros2Decoder):
+    """Decodes CDR messages of one type, by a ``ros2idl`` or ``omgidl`` schema."""
+
+    _parse = staticmethod(parse_idl)
+
+
+def _singly(
+    read: Callable[[bytes], Any],
+    data: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    chosen: np.ndarray,
+    faults: Faults,
+    datatype: pa.DataType,
+) -> Piece:
+    """Read the messages ``chosen``, one after the other."""
+    values: dict[int, Any] = {}
+    for index in chosen.tolist():
+        try:
+            values[index] = read(data[starts[index] : ends[index]].tobytes())
+        except CdrError as error:
+            faults[index] = str(error)
+    return np.array(list(values), np.int64), pa.array(values.values(), datatype)
 
 
 def _without_content(labels: np.ndarray, lengths: np.ndarray, faults: Faults) -> np.ndarray:
@@ -204,7 +214,7 @@ def _labels(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faul
     return labels
 
 
-def parse_ros1(schema_name: str, schema_data: bytes) -> Struct:
+def parse_ros1(schema_name: str, schema_data: bytes) -> MessageType:
     """The type that ``schema_data`` defines for ``schema_name``; see :func:`parse_ros`.
 
     >>> parse_ros1("my/Stamped", b"time stamp\\nchar c\\nbyte b").arrow
@@ -216,8 +226,8 @@ def parse_ros1(schema_name: str, schema_data: bytes) -> Struct:
     return node
 
 
-class Ros1Decoder:
-    """Decodes messages of one ROS 1 type; a :class:`~chunkmill.readers.mcap.decoding.MessageDecoder`.
+class Ros1Decoder(MessageDecoder):
+    """Decodes messages of one ROS 1 type, by a ``ros1msg`` schema.
 
     The format: little-endian numbers without padding, uint32 counts before texts and sequences, ``time`` and
     ``duration`` as two words (``roscpp/Overview/MessagesSerializationAndAdaptingTypes`` of the ROS wiki). Seconds and
@@ -227,28 +237,14 @@ class Ros1Decoder:
     def __init__(self, schema_name: str, schema_data: bytes) -> None:
         self._node = parse_ros1(schema_name, schema_data)
         self._columnar = ColumnarReader(self._node, ROS1_WIRE)
-        self._reader = plain_reader(self._node)
-        name = schema_name.replace("/", ".")
-        self.descriptor = ComponentDescriptor(f"{name}:message", archetype=name)
-        self.datatype: pa.DataType = self._node.arrow
+        super().__init__(schema_name.replace("/", "."), self._node.arrow)
 
-    def decode(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
-        """See :meth:`MessageDecoder.decode`."""
-        check_batch(starts, ends)
-        faults: Faults = {}
-        pieces = []
-        if len(starts):
-            pieces = list(self._columnar.read(Messages(data, starts, ends, "<"), np.arange(len(starts)), faults))
-        return decoded_of(pieces, self.datatype, faults)
+    def _by_column(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterable[Piece]:
+        if not len(starts):
+            return ()
+        return self._columnar.read(Messages(data, starts, ends, "<"), np.arange(len(starts)), faults)
 
-    def decode_plain(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
-        """The same, one message at a time: the reference."""
-        faults: Faults = {}
-        values: dict[int, Any] = {}
-        for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-            try:
-                values[index] = read_plain_ros1(self._reader, data[start:end].tobytes())
-            except CdrError as error:
-                faults[index] = str(error)
-        good = np.array(list(values), np.int64)
-        return decoded_of([(good, pa.array(values.values(), self.datatype))], self.datatype, faults)
+    def _one_by_one(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterable[Piece]:
+        reader = plain_reader(self._node)
+        read = partial(read_plain_ros1, reader)
+        return [_singly(read, data, starts, ends, np.arange(len(starts)), faults, self.datatype)]

@@ -13,8 +13,7 @@ import pyarrow as pa
 import zstandard
 from chunkmill.engine.chunk import Chunk
 from chunkmill.readers.mcap import McapSource
-from chunkmill.readers.mcap.decoders import DECODERS, FILE_DECODERS
-from chunkmill.readers.mcap.options import McapOptions
+from chunkmill.readers.mcap.decoders import DECODERS, FILE_DECODERS, McapOptions
 
 MAGIC = b"\x89MCAP0\r\n"
 COMPRESS = {"": bytes, "lz4": lz4.frame.compress, "zstd": zstandard.compress}

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentDescriptor, TimeColumn
 from chunkmill.lenses.foxglove import foxglove_lenses
-from chunkmill.readers.mcap.mapping import Mapping
-from chunkmill.readers.mcap.options import McapOptions
+from chunkmill.readers.mcap.channel_chunks import Mapping
+from chunkmill.readers.mcap.decoders import McapOptions
 
 from tests.lenses.foxglove_messages import PROTOBUF, VECTOR, types
 

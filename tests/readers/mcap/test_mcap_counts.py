@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.readers.mcap import McapSource, McapSplit
-from chunkmill.readers.mcap.options import McapOptions
+from chunkmill.readers.mcap.decoders import McapOptions
 
 from tests.readers.mcap.mcap_bytes import ChunkOf, channel, chunk_of, mcap, message, record, times_of, written
 

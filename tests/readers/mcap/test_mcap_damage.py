@@ -15,7 +15,7 @@ import zstandard
 from chunkmill.engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError
 from chunkmill.engine.limits import MIB
 from chunkmill.readers.mcap import McapSource
-from chunkmill.readers.mcap.options import McapOptions
+from chunkmill.readers.mcap.decoders import McapOptions
 
 from tests.conftest import DATA
 from tests.readers.mcap.mcap_bytes import (

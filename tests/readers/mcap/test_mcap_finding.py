@@ -9,8 +9,8 @@ import warnings
 import numpy as np
 import pytest
 from chunkmill.engine.errors import ReadError
-from chunkmill.readers.mcap.registry import Registry
-from chunkmill.readers.mcap.scan import Block, Found, find_in_all, find_messages, joined
+from chunkmill.readers.mcap.blocks import Block, MessageHeads, find_in_all, find_messages, joined
+from chunkmill.readers.mcap.records import Registry
 
 from tests.readers.mcap.mcap_bytes import channel, message, record, schema
 
@@ -35,14 +35,14 @@ def outcome(find: object, arena: np.ndarray, blocks: list[Block]) -> tuple[objec
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            found: Found = find(arena, blocks, registry, path="x")  # type: ignore[operator]
+            found: MessageHeads = find(arena, blocks, registry, path="x")  # type: ignore[operator]
             result: tuple[object, ...] = (found.offsets.tolist(), found.heads.tolist())
         except ReadError as error:
             result = (str(error), error.offset)
     return (*result, [str(w.message) for w in caught], dict(registry.channels), dict(registry.schemas))
 
 
-def one_by_one(arena: np.ndarray, blocks: list[Block], registry: Registry, *, path: str) -> Found:
+def one_by_one(arena: np.ndarray, blocks: list[Block], registry: Registry, *, path: str) -> MessageHeads:
     return joined([find_messages(arena, block, registry, path=path) for block in blocks])
 
 
@@ -65,7 +65,7 @@ def blocks_of(**how: bool) -> list[Block]:
 
 def test_right_indexes_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = outcome(one_by_one, arena_of(RUNS), blocks_of())
-    monkeypatch.setattr("chunkmill.readers.mcap.scan.find_messages", None)
+    monkeypatch.setattr("chunkmill.readers.mcap.blocks.find_messages", None)
     assert outcome(find_in_all, arena_of(RUNS), blocks_of()) == expected
     offsets, heads, warned, channels, schemas = expected
     assert len(offsets) == len(heads) == 9  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from chunkmill.engine.errors import ReadError
-from chunkmill.readers.mcap.compression import decompress
+from chunkmill.readers.mcap.blocks import decompress
 from chunkmill.readers.mcap.records import ChunkHead
 from zstandard import ZstdCompressor, ZstdDecompressor
 

@@ -12,7 +12,7 @@ import pytest
 from chunkmill.engine.chunk import Chunk, parse_entity_path
 from chunkmill.engine.errors import ReadError
 from chunkmill.readers.mcap import McapSource
-from chunkmill.readers.mcap.options import McapOptions
+from chunkmill.readers.mcap.decoders import McapOptions
 from mcap.records import Channel, Message
 from mcap.stream_reader import StreamReader
 from places import DATA, recordings

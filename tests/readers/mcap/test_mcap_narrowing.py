@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from chunkmill.engine.errors import WriteError
 from chunkmill.readers import McapReader
-from chunkmill.readers.mcap import source as reading_module
+from chunkmill.readers.mcap import reader as reading_module
 
 
 def test_unwanted_topics_are_not_decoded(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[str] = []
-    real = reading_module._decoder_for
+    real = reading_module.compile_decoder
 
     def spy(channel, *arguments, **options):
         decoded.append(channel.topic)
         return real(channel, *arguments, **options)
 
-    monkeypatch.setattr(reading_module, "_decoder_for", spy)
+    monkeypatch.setattr(reading_module, "compile_decoder", spy)
     stream = (
         McapReader(data / "demo.mcap").stream().filter(content="/nissan/gps/**").drop(content="/nissan/gps/duro/imu")
     )

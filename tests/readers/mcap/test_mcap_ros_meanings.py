@@ -12,8 +12,8 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.errors import ReadWarning
 from chunkmill.lenses import DeriveLens, Selector
-from chunkmill.readers.mcap.mapping import Mapping
-from chunkmill.readers.mcap.options import McapOptions
+from chunkmill.readers.mcap.channel_chunks import Mapping
+from chunkmill.readers.mcap.decoders import McapOptions
 from places import DATA
 
 from tests.readers.mcap.mcap_bytes import channel, chunk_of, chunks_of, mcap, message, schema, written

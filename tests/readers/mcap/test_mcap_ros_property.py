@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.lenses.ros2.mappings import DECLARATIONS, TRANSFORMS, ros2_lenses
-from chunkmill.readers.mcap.mapping import Mapping
-from chunkmill.readers.mcap.options import McapOptions
+from chunkmill.readers.mcap.channel_chunks import Mapping
+from chunkmill.readers.mcap.decoders import McapOptions
 
 SEEDS = 36
 

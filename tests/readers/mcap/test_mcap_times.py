@@ -9,7 +9,7 @@ import pytest
 from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.readers import McapReader
 from chunkmill.readers.mcap import McapSource, section
-from chunkmill.readers.mcap.options import McapOptions
+from chunkmill.readers.mcap.decoders import McapOptions
 from chunkmill.readers.mcap.records import ChunkHead
 
 from tests.conftest import DATA

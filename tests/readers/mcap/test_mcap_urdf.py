@@ -10,9 +10,9 @@ import pytest
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.errors import ReadWarning
 from chunkmill.readers.mcap import McapSource
-from chunkmill.readers.mcap.options import McapOptions
-from chunkmill.readers.mcap.urdf.chunks import MeshError, load_mesh, quaternion
-from chunkmill.readers.mcap.urdf.model import UrdfError, parse_urdf
+from chunkmill.readers.mcap.decoders import McapOptions
+from chunkmill.readers.mcap.robots import MeshError, load_mesh, quaternion
+from chunkmill.readers.mcap.urdf import UrdfError, parse_urdf
 
 from tests.readers.mcap.mcap_bytes import channel, chunk_of, chunks_of, mcap, message, record, schema, written
 
@@ -218,7 +218,7 @@ class TestMeshes:
             load_mesh(uri.format(folder=folder))
 
     def test_one_that_is_too_large(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("chunkmill.readers.mcap.urdf.chunks.MAX_MESH", 6)
+        monkeypatch.setattr("chunkmill.readers.mcap.robots.MAX_MESH", 6)
         with pytest.raises(MeshError, match="more than 6 bytes"):
             load_mesh(f"file://{folder}/outside.stl")
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.errors import ReadError
-from chunkmill.readers.mcap import cursor
-from chunkmill.readers.mcap.cursor import Window
-from chunkmill.readers.mcap.file import McapFile
+from chunkmill.readers.mcap import file as file_module
+from chunkmill.readers.mcap.file import McapFile, Window
 
 from tests.readers.mcap.mcap_bytes import channel, chunk_of, mcap, message, times_of, written
 
@@ -32,7 +31,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("largest", [100, 40_000, 4_000_000])
 def test_bytes_are_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int) -> None:
-    monkeypatch.setattr(cursor, "_LARGEST", largest)
+    monkeypatch.setattr(file_module, "_LARGEST", largest)
     chance = random.Random(largest)
     with McapFile(str(written(tmp_path, DATA))) as file:
         view, at = Window(file), 0

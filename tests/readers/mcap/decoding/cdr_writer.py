@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from chunkmill.readers.mcap.decoding.message_types import PRIMITIVES, Node, Primitive, Sequence, Struct, Text
+from chunkmill.readers.mcap.decoding.cdr_types import PRIMITIVES, MessageType, Node, Primitive, Sequence, Text
 from hypothesis import strategies as st
 
 
@@ -33,7 +33,7 @@ class Writer:
             self.number(node.code, value)
         elif isinstance(node, Text):
             self.text(node, value)
-        elif isinstance(node, Struct):
+        elif isinstance(node, MessageType):
             for name, child in node.fields:
                 self.write(child, value[name])
             if node.has_filler:
@@ -71,7 +71,7 @@ def ros1_message(node: Node, value: Any) -> bytes:
     return bytes(writer.out)
 
 
-def schema_text(node: Struct) -> bytes:
+def schema_text(node: MessageType) -> bytes:
     """The ``ros2msg`` definition of ``node``."""
     sections: dict[str, str] = {}
     main = "\n".join(f"{_type_name(child, sections)} {name}" for name, child in node.fields)
@@ -81,7 +81,7 @@ def schema_text(node: Struct) -> bytes:
 def _type_name(node: Node, sections: dict[str, str]) -> str:
     if isinstance(node, Sequence):
         return f"{_type_name(node.element, sections)}[{'' if node.length is None else node.length}]"
-    if isinstance(node, Struct):
+    if isinstance(node, MessageType):
         sections[node.name] = "\n".join(f"{_type_name(child, sections)} {name}" for name, child in node.fields)
         return node.name
     return node.name if isinstance(node, Primitive) else "wstring" if node.wide else "string"
@@ -101,14 +101,14 @@ def join(messages: Iterable[bytes], gap: bytes = b"\x7f\x80\xff") -> tuple[np.nd
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)
 
 
-def message_types() -> st.SearchStrategy[Struct]:
+def message_types() -> st.SearchStrategy[MessageType]:
     """Message types of a few fields, nested up to two deep."""
     return _structs(2).map(lambda node: _named(node, "p/T"))
 
 
-def _structs(depth: int) -> st.SearchStrategy[Struct]:
+def _structs(depth: int) -> st.SearchStrategy[MessageType]:
     return st.lists(_nodes(depth), max_size=4).map(
-        lambda nodes: Struct("", tuple((f"f{index}", node) for index, node in enumerate(nodes)))
+        lambda nodes: MessageType("", tuple((f"f{index}", node) for index, node in enumerate(nodes)))
     )
 
 
@@ -123,16 +123,16 @@ def _named(node: Any, name: str) -> Any:
     """The same type with names that tell all its structs apart."""
     if isinstance(node, Sequence):
         return Sequence(_named(node.element, name), node.length)
-    if not isinstance(node, Struct):
+    if not isinstance(node, MessageType):
         return node
-    return Struct(name, tuple((field, _named(child, f"{name}_{field}")) for field, child in node.fields))
+    return MessageType(name, tuple((field, _named(child, f"{name}_{field}")) for field, child in node.fields))
 
 
 def values(node: Node) -> st.SearchStrategy[Any]:
     """Values of a type, as Python objects."""
     if isinstance(node, Text):
         return texts
-    if isinstance(node, Struct):
+    if isinstance(node, MessageType):
         return st.fixed_dictionaries({name: values(child) for name, child in node.fields})
     if isinstance(node, Sequence):
         least, most = (0, 3) if node.length is None else (node.length, node.length)

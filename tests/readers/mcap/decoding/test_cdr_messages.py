@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from cdr_writer import join, message
-from chunkmill.readers.mcap.decoding import Decoded, cdr_walk, ros2_decoder
-from chunkmill.readers.mcap.decoding.ros import Ros2Decoder, parse_ros2
+from chunkmill.readers.mcap.decoding import Decoded, Ros2Decoder, cdr_walk
+from chunkmill.readers.mcap.decoding.ros import parse_ros2
 
 LE, BE = b"\0\1\0\0", b"\0\0\0\0"
 RULE = b"\n" + b"=" * 80 + b"\n"
 
 
 def decode(schema: bytes, *messages: bytes) -> Decoded:
-    decoded = ros2_decoder("p/msg/T", schema).decode(*join(messages))
+    decoded = Ros2Decoder("p/msg/T", schema).decode(*join(messages))
     decoded.values.validate(full=True)
     return decoded
 
@@ -135,10 +135,10 @@ def test_messages_out_of_file_order() -> None:
     node = parse_ros2("p/msg/T", schema)
     some = [{"s": "x" * (index % 5), "d": [index] * (index % 9)} for index in range(50)]
     data, starts, ends = join([message(node, value) for value in some])
-    decoded = ros2_decoder("p/msg/T", schema).decode(data, starts[::-1].copy(), ends[::-1].copy())
+    decoded = Ros2Decoder("p/msg/T", schema).decode(data, starts[::-1].copy(), ends[::-1].copy())
     assert decoded.values.to_pylist() == some[::-1]
     again = np.array([3, 3, 3])
-    assert ros2_decoder("p/msg/T", schema).decode(data, starts[again], ends[again]).values.to_pylist() == [some[3]] * 3
+    assert Ros2Decoder("p/msg/T", schema).decode(data, starts[again], ends[again]).values.to_pylist() == [some[3]] * 3
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_messages_out_of_file_order() -> None:
     ],
 )
 def test_a_hostile_count_takes_no_memory(schema: bytes) -> None:
-    decoder = ros2_decoder("p/msg/T", schema)
+    decoder = Ros2Decoder("p/msg/T", schema)
     arguments = join([LE + b"\xff\xff\xff\xff" + bytes(12), LE + b"\xff\xff\xff\x7f"] * 50)
     tracemalloc.start()
     decoded = decoder.decode(*arguments)

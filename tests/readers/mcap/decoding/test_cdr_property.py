@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cdr_writer import join, message, message_types, schema_text, values
 from chunkmill.readers.mcap.decoding import Decoded, cdr_walk
-from chunkmill.readers.mcap.decoding.message_types import Struct
+from chunkmill.readers.mcap.decoding.cdr_types import MessageType
 from chunkmill.readers.mcap.decoding.ros import Ros2Decoder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @st.composite
-def recordings(draw: st.DrawFn) -> tuple[Struct, list[Any], list[bytes]]:
+def recordings(draw: st.DrawFn) -> tuple[MessageType, list[Any], list[bytes]]:
     """A type, values of it, and the messages that say them, in either byte order."""
     node = draw(message_types())
     written = draw(st.lists(values(node), max_size=6)) * draw(st.sampled_from([1, 1, 5]))
@@ -42,7 +42,7 @@ def same(one: Decoded, other: Decoded) -> None:
 
 @PROPERTY
 @given(recordings())
-def test_values_come_back(few: int, recording: tuple[Struct, list[Any], list[bytes]]) -> None:
+def test_values_come_back(few: int, recording: tuple[MessageType, list[Any], list[bytes]]) -> None:
     node, written, messages = recording
     decoder = Ros2Decoder(node.name, schema_text(node))
     assert decoder.datatype == node.arrow
@@ -55,7 +55,7 @@ def test_values_come_back(few: int, recording: tuple[Struct, list[Any], list[byt
 @PROPERTY
 @given(recordings(), st.data())
 def test_damage_is_found_by_both(
-    few: int, recording: tuple[Struct, list[Any], list[bytes]], data: st.DataObject
+    few: int, recording: tuple[MessageType, list[Any], list[bytes]], data: st.DataObject
 ) -> None:
     node, _, messages = recording
     damaged = []

@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from cdr_writer import join, message, message_types, schema_text, values
-from chunkmill.readers.mcap.decoding import Decoded, cdr_still
-from chunkmill.readers.mcap.decoding.message_types import PRIMITIVES, Struct, Text
-from chunkmill.readers.mcap.decoding.message_types import Sequence as ListOf
+from chunkmill.readers.mcap.decoding import Decoded, cdr_template
+from chunkmill.readers.mcap.decoding.cdr_types import PRIMITIVES, MessageType, Text
+from chunkmill.readers.mcap.decoding.cdr_types import Sequence as ListOf
 from chunkmill.readers.mcap.decoding.ros import Ros2Decoder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-JOINTS = Struct(
+JOINTS = MessageType(
     "p/Joints",
     (
         ("sec", PRIMITIVES["int32"]),
@@ -33,9 +33,9 @@ OTHERS = ("rechts_schulter"[:13], "right_elbo", "grüßt", "")
 def keen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for what is still in the fewest messages and bytes, by two messages alone."""
     for name in ("_LEAST_ROWS", "_LEAST_BYTES"):
-        monkeypatch.setattr(cdr_still, name, 1)
-    monkeypatch.setattr(cdr_still, "_SAMPLE", 2)
-    monkeypatch.setattr(cdr_still, "_MOST_MISSES", 1000)
+        monkeypatch.setattr(cdr_template, name, 1)
+    monkeypatch.setattr(cdr_template, "_SAMPLE", 2)
+    monkeypatch.setattr(cdr_template, "_MOST_MISSES", 1000)
 
 
 def joints(count: int, names: Sequence[str] = NAMES, start: int = 0) -> list[bytes]:
@@ -131,21 +131,21 @@ def test_a_text_that_is_no_text_stays_a_fault_of_every_message() -> None:
 
 def test_what_changes_again_and_again_is_read_all_the_same() -> None:
     by = decoder()
-    for i in range(cdr_still._MOST_MISSES + 3):
+    for i in range(cdr_template._MOST_MISSES + 3):
         messages = joints(100)
         messages[50 + i] = joints(1, OTHERS)[0]
         checked(by, messages)
 
 
 def test_what_is_kept_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cdr_still, "_ROOM", 30_000)
+    monkeypatch.setattr(cdr_template, "_ROOM", 30_000)
     several = [decoder() for _ in range(4)]
     kept = [places(checked(by, joints(200)).values.field("name")) for by in several]
-    assert sum(cdr_still._kept.values()) <= 30_000
+    assert sum(cdr_template._kept.values()) <= 30_000
     again = [places(checked(by, joints(200)).values.field("name")) for by in reversed(several)]
     assert again[0] == kept[-1]
     assert again[-1] != kept[0]
-    monkeypatch.setattr(cdr_still, "_ROOM", 100)
+    monkeypatch.setattr(cdr_template, "_ROOM", 100)
     one = decoder()
     assert places(checked(one, joints(200)).values.field("name")) != places(
         checked(one, joints(200)).values.field("name")

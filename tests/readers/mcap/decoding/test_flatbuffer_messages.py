@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cdr_writer import join
-from chunkmill.readers.mcap.decoding import Decoded, SchemaError, flatbuffer_decoder
-from chunkmill.readers.mcap.decoding.flatbuffer import FlatBufferDecoder
-from chunkmill.readers.mcap.decoding.flatbuffer_types import FlatField, FlatNumber, FlatTable, FlatText, FlatVector
+from chunkmill.readers.mcap.decoding import Decoded, FlatBufferDecoder, SchemaError
+from chunkmill.readers.mcap.decoding.flatbuffer_columns import FlatField, FlatNumber, FlatTable, FlatText, FlatVector
 from flatbuffer_writer import message, schema_of, table_values, tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -87,7 +86,7 @@ def test_a_schema_of_flatc() -> None:
         found = list(make_reader(file).iter_messages())
     schema = found[0][0]
     assert schema is not None
-    decoder = flatbuffer_decoder(schema.name, schema.data)
+    decoder = FlatBufferDecoder(schema.name, schema.data)
     assert decoder.descriptor.component == "foxglove.PoseInFrame:message"
     xyz = [("x", pa.float64()), ("y", pa.float64()), ("z", pa.float64())]
     pose = pa.struct([("position", pa.struct(xyz)), ("orientation", pa.struct([*xyz, ("w", pa.float64())]))])
@@ -126,7 +125,7 @@ def test_the_root_table_serves_where_no_table_has_the_name() -> None:
 @pytest.mark.parametrize("raw", [b"", b"BFBS", bytes(8), b"\4\0\0\0BFBS", b"\xff\xff\xff\x7fBFBS" + bytes(99)])
 def test_refused(raw: bytes) -> None:
     with pytest.raises(SchemaError):
-        flatbuffer_decoder("T", raw)
+        FlatBufferDecoder("T", raw)
 
 
 def test_tables_that_contain_themselves_are_refused() -> None:

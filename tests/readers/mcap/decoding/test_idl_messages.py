@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from cdr_writer import join, message, message_types, values
 from chunkmill.engine.limits import MAX_NESTING
-from chunkmill.readers.mcap.decoding import SchemaError, idl_decoder
+from chunkmill.readers.mcap.decoding import IdlDecoder, SchemaError
+from chunkmill.readers.mcap.decoding.cdr_types import MessageType, Node, Primitive, Sequence
 from chunkmill.readers.mcap.decoding.idl_schema import parse_idl
-from chunkmill.readers.mcap.decoding.message_types import Node, Primitive, Sequence, Struct
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from ros1_plain import rosbag_plain
@@ -117,7 +117,7 @@ def test_names() -> None:
     text = b"module a { module msg { struct T { long x; }; }; };"
     for name in ("a/msg/T", "a::msg::T", "T"):
         assert parse_idl(name, text).arrow == pa.struct([("x", pa.int32())])
-    assert idl_decoder("a::msg::T", text).descriptor.component == "a.msg.T:message"
+    assert IdlDecoder("a::msg::T", text).descriptor.component == "a.msg.T:message"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ WORDS = {
 }
 
 
-def idl_of(node: Struct) -> str:
+def idl_of(node: MessageType) -> str:
     """The IDL that declares ``node``, as rosidl would write it."""
     declared: dict[str, str] = {}
     _declare(node, declared)
@@ -186,7 +186,7 @@ def idl_of(node: Struct) -> str:
     return f"module p {{ module msg {{\n{inner}\n}}; }};"
 
 
-def _declare(node: Struct, declared: dict[str, str]) -> None:
+def _declare(node: MessageType, declared: dict[str, str]) -> None:
     lines = []
     for name, child in node.fields:
         kind = _written(child, declared)
@@ -202,7 +202,7 @@ def _written(node: Node, declared: dict[str, str]) -> str:
     if isinstance(node, Sequence):
         element = _written(node.element, declared)
         return element if node.length is not None else f"sequence<{element}>"
-    if isinstance(node, Struct):
+    if isinstance(node, MessageType):
         _declare(node, declared)
         return f"p::msg::{node.name.split('/')[-1]}"
     return WORDS.get(node.name, node.name) if isinstance(node, Primitive) else "string"
@@ -210,7 +210,7 @@ def _written(node: Node, declared: dict[str, str]) -> str:
 
 def has_no_char(node: Any) -> bool:
     """Without ``char`` and ``byte``, which IDL or rosbags has otherwise, and without structs that have no members."""
-    if isinstance(node, Struct):
+    if isinstance(node, MessageType):
         return bool(node.fields) and all(has_no_char(child) for _, child in node.fields)
     return (
         has_no_char(node.element) if isinstance(node, Sequence) else getattr(node, "name", "") not in ("char", "byte")
@@ -225,7 +225,7 @@ def test_values_come_back_and_rosbags_reads_the_same(data: st.DataObject) -> Non
     written = data.draw(st.lists(values(node), min_size=1, max_size=4))
     messages = [message(node, value) for value in written]
     text = idl_of(node)
-    decoder = idl_decoder("p/msg/T", text.encode())
+    decoder = IdlDecoder("p/msg/T", text.encode())
     assert decoder.datatype == node.arrow
     assert decoder.decode(*join(messages)).values.to_pylist() == written
     store = get_typestore(Stores.EMPTY)
@@ -237,7 +237,7 @@ def test_values_come_back_and_rosbags_reads_the_same(data: st.DataObject) -> Non
 def test_a_plan_is_decoded() -> None:
     text = b"module a { struct P { octet a[2][3]; }; struct T { sequence<P> ps; }; };"
     raw = b"\0\1\0\0" + struct.pack("<I", 2) + bytes(range(12))
-    decoded = idl_decoder("a::T", text).decode(*join([raw] * 10))
+    decoded = IdlDecoder("a::T", text).decode(*join([raw] * 10))
     assert (
         decoded.values.to_pylist()
         == [

@@ -11,11 +11,9 @@ import pyarrow as pa
 import pytest
 from cdr_writer import join
 from chunkmill.engine.limits import MAX_NESTING, MAX_SCHEMA_FIELDS
-from chunkmill.readers.mcap.decoding import Decoded, SchemaError, json_decoder
+from chunkmill.readers.mcap.decoding import Decoded, JsonDecoder, SchemaError
 from chunkmill.readers.mcap.decoding import json_messages as module
-from chunkmill.readers.mcap.decoding.json_messages import JsonDecoder
-from chunkmill.readers.mcap.decoding.json_schema import parse_json_schema
-from chunkmill.readers.mcap.decoding.json_types import JsonNode, from_base64
+from chunkmill.readers.mcap.decoding.json_types import JsonNode, from_base64, parse_json_schema
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from json_values import records, sayable, schema_of, values
@@ -131,14 +129,14 @@ def test_types(schema: Any, kind: str) -> None:
 
 
 def test_names() -> None:
-    assert json_decoder("sensor_msgs/Imu", b"{}").descriptor.component == "sensor_msgs.Imu:message"
-    assert json_decoder("", b"").descriptor.component == "json:message"
-    assert json_decoder("", b"").descriptor.archetype == "json"
+    assert JsonDecoder("sensor_msgs/Imu", b"{}").descriptor.component == "sensor_msgs.Imu:message"
+    assert JsonDecoder("", b"").descriptor.component == "json:message"
+    assert JsonDecoder("", b"").descriptor.archetype == "json"
 
 
 def test_without_a_schema_messages_stay_text() -> None:
     messages = [b'{"a": 1}', b" [1,2] ", b"null", b"3", b'{"a":', b"", b"\xff", b"[1e999,NaN]"]
-    decoded = json_decoder("", b"").decode(*join(messages))
+    decoded = JsonDecoder("", b"").decode(*join(messages))
     assert decoded.values.to_pylist() == ['{"a": 1}', " [1,2] ", "null", "3", "[1e999,NaN]"]
     assert decoded.bad.tolist() == [4, 5, 6]
 
@@ -284,8 +282,8 @@ def test_many_values_are_read_by_column_only(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_few_odd_messages_leave_the_others_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = []
-    real = module.build_column
-    monkeypatch.setattr(module, "build_column", lambda *args: parsed.append(len(args[1])) or real(*args))
+    real = module._build_column
+    monkeypatch.setattr(module, "_build_column", lambda *args: parsed.append(len(args[1])) or real(*args))
     decoded = decoder(i={"type": "integer"}).decode(*join([b'{"i":1}'] * 5000 + [b"{"] + [b'{"i":2}'] * 5000))
     assert decoded.bad.tolist() == [5000]
     assert sum(parsed) < 200

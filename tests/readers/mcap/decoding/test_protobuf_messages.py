@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from cdr_writer import join
 from chunkmill.engine.limits import MAX_NESTING
-from chunkmill.readers.mcap.decoding import Decoded, SchemaError, protobuf, protobuf_columns, protobuf_decoder
+from chunkmill.readers.mcap.decoding import Decoded, ProtobufDecoder, SchemaError, protobuf
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FieldDescriptor as F
 from proto_types import file_set, fixed64, sized, tag, varint
@@ -47,7 +47,7 @@ def schema(*fields: tuple[Any, ...], syntax: str = "proto3", **more: Any) -> byt
 
 
 def decode(data: bytes, *messages: bytes) -> Decoded:
-    decoder = protobuf_decoder("t.M", data)
+    decoder = ProtobufDecoder("t.M", data)
     decoded = decoder.decode(*join(messages))
     decoded.values.validate(full=True)
     assert decoded.values.type == decoder.datatype
@@ -69,7 +69,7 @@ def test_descriptor_and_types() -> None:
         oneofs=("choice", "solo"),
         map=True,
     )
-    decoder = protobuf_decoder("t.M", data)
+    decoder = ProtobufDecoder("t.M", data)
     assert decoder.descriptor.component == "t.M:message"
     assert decoder.descriptor.archetype == "t.M"
     kind = decoder.datatype
@@ -213,7 +213,7 @@ def importing(*pairs: tuple[str, str]) -> bytes:
 )
 def test_refused(name: str, data: bytes, words: str) -> None:
     with pytest.raises(SchemaError, match=words):
-        protobuf_decoder(name, data)
+        ProtobufDecoder(name, data)
 
 
 def chain(depth: int, fields: int) -> bytes:
@@ -230,11 +230,11 @@ def chain(depth: int, fields: int) -> bytes:
 
 
 def test_schemas_are_bounded() -> None:
-    protobuf_decoder("t.T0", chain(MAX_NESTING - 1, 1))
+    ProtobufDecoder("t.T0", chain(MAX_NESTING - 1, 1))
     with pytest.raises(SchemaError, match="levels"):
-        protobuf_decoder("t.T0", chain(MAX_NESTING, 1))
+        ProtobufDecoder("t.T0", chain(MAX_NESTING, 1))
     with pytest.raises(SchemaError, match="expands to more"):
-        protobuf_decoder("t.T0", chain(30, 10))
+        ProtobufDecoder("t.T0", chain(30, 10))
 
 
 def test_a_bomb_is_refused() -> None:
@@ -245,7 +245,7 @@ def test_a_bomb_is_refused() -> None:
         wide.field.add(name=f"f{number}", number=number, type=F.TYPE_INT64, label=1)
     message = file.message_type.add(name="M")
     message.field.add(name="l", number=1, type=F.TYPE_MESSAGE, label=3, type_name=".t.Wide")
-    decoder = protobuf_decoder("t.M", file_set(file))
+    decoder = ProtobufDecoder("t.M", file_set(file))
     arguments = join([sized(1, b"") * 700_000, sized(1, b"")])
     tracemalloc.start()
     decoded = decoder.decode(*arguments)
@@ -259,7 +259,7 @@ def test_a_bomb_is_refused() -> None:
 
 @pytest.mark.parametrize("tile", [1, 3, 11, 1 << 20])
 def test_packed_numbers_in_tiles(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protobuf_columns, "_TILE", tile)
+    monkeypatch.setattr(protobuf, "_TILE", tile)
     data = schema(("n", 1, F.TYPE_UINT64, REPEATED))
     numbers = [[], [0], [1, 127, 128, 300], [2**64 - 1, 0, 2**63], [5] * 20, [2**35] * 5]
     raw = [sized(1, b"".join(map(varint, some))) for some in numbers]

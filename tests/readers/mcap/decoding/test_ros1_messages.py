@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from cdr_writer import join, message_types, ros1_message, schema_text, values
-from chunkmill.readers.mcap.decoding import Decoded, SchemaError, cdr_walk, ros1_decoder
-from chunkmill.readers.mcap.decoding.message_types import PRIMITIVES, Node, Primitive, Sequence, Struct, Text
-from chunkmill.readers.mcap.decoding.ros import Ros1Decoder, parse_ros1
+from chunkmill.readers.mcap.decoding import Decoded, Ros1Decoder, SchemaError, cdr_walk
+from chunkmill.readers.mcap.decoding.cdr_types import PRIMITIVES, MessageType, Node, Primitive, Sequence, Text
+from chunkmill.readers.mcap.decoding.ros import parse_ros1
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from ros1_plain import rosbag_plain
@@ -30,8 +30,8 @@ def of_ros1(node: Any) -> Any:
     """The same type as ROS 1 has it: ``char`` and ``byte`` have other meanings, nothing fills empty messages."""
     if isinstance(node, Sequence):
         return Sequence(of_ros1(node.element), node.length)
-    if isinstance(node, Struct):
-        return Struct(node.name, tuple((name, of_ros1(child)) for name, child in node.fields), filled=False)
+    if isinstance(node, MessageType):
+        return MessageType(node.name, tuple((name, of_ros1(child)) for name, child in node.fields), filled=False)
     if isinstance(node, Primitive):
         return {"char": PRIMITIVES["uint8"], "byte": PRIMITIVES["int8"]}.get(node.name, node)
     return node
@@ -41,11 +41,11 @@ def counts_nothing(node: Node) -> bool:
     """Whether an array in it has elements without a byte."""
     if isinstance(node, Sequence):
         return not node.element.least or counts_nothing(node.element)
-    return isinstance(node, Struct) and any(counts_nothing(child) for _, child in node.fields)
+    return isinstance(node, MessageType) and any(counts_nothing(child) for _, child in node.fields)
 
 
 @st.composite
-def recordings(draw: st.DrawFn) -> tuple[Struct, list[Any], list[bytes]]:
+def recordings(draw: st.DrawFn) -> tuple[MessageType, list[Any], list[bytes]]:
     """A type, values of it, and the messages that say them."""
     node = of_ros1(draw(message_types()))
     assume(not counts_nothing(node))
@@ -62,7 +62,7 @@ def same(one: Decoded, other: Decoded) -> None:
 
 @PROPERTY
 @given(recordings())
-def test_values_come_back(few: None, recording: tuple[Struct, list[Any], list[bytes]]) -> None:
+def test_values_come_back(few: None, recording: tuple[MessageType, list[Any], list[bytes]]) -> None:
     node, written, messages = recording
     decoder = Ros1Decoder(node.name, schema_text(node))
     assert decoder.datatype == node.arrow
@@ -75,7 +75,7 @@ def test_values_come_back(few: None, recording: tuple[Struct, list[Any], list[by
 @PROPERTY
 @given(recordings(), st.data())
 def test_damage_is_found_by_both(
-    few: None, recording: tuple[Struct, list[Any], list[bytes]], data: st.DataObject
+    few: None, recording: tuple[MessageType, list[Any], list[bytes]], data: st.DataObject
 ) -> None:
     node, _, messages = recording
     damaged = []
@@ -93,24 +93,24 @@ def test_damage_is_found_by_both(
     same(decoded, decoder.decode(*join(damaged, gap=b"")))
 
 
-def field_lines(node: Struct) -> bool:
+def field_lines(node: MessageType) -> bool:
     """Whether rosbags reads such a type: it knows no messages without fields."""
     if not node.fields:
         return False
     inner = [child.element if isinstance(child, Sequence) else child for _, child in node.fields]
-    return all(field_lines(child) for child in inner if isinstance(child, Struct))
+    return all(field_lines(child) for child in inner if isinstance(child, MessageType))
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(recordings())
-def test_rosbags_reads_the_same(recording: tuple[Struct, list[Any], list[bytes]]) -> None:
+def test_rosbags_reads_the_same(recording: tuple[MessageType, list[Any], list[bytes]]) -> None:
     node, _, messages = recording
     assume(field_lines(node) and messages)
     text = schema_text(node).decode()
     store = get_typestore(Stores.EMPTY)
     store.register(get_types_from_msg(text, "p/msg/T"))
     read = [rosbag_plain(store.deserialize_ros1(raw, "p/msg/T"), store) for raw in messages]
-    assert repr(ros1_decoder("p/T", text.encode()).decode(*join(messages)).values.to_pylist()) == repr(read)
+    assert repr(Ros1Decoder("p/T", text.encode()).decode(*join(messages)).values.to_pylist()) == repr(read)
 
 
 def test_names_of_ros1() -> None:
@@ -123,25 +123,25 @@ def test_names_of_ros1() -> None:
 
 
 def test_descriptor() -> None:
-    decoder = ros1_decoder("sensor_msgs/Imu", b"int8 x")
+    decoder = Ros1Decoder("sensor_msgs/Imu", b"int8 x")
     assert decoder.descriptor.component == "sensor_msgs.Imu:message"
     assert decoder.descriptor.archetype == "sensor_msgs.Imu"
 
 
 def test_texts_keep_what_they_end_with() -> None:
     raw = struct.pack("<I", 3) + b"ab\0"
-    assert ros1_decoder("p/T", b"string s").decode(*join([raw] * 20)).values.to_pylist() == [{"s": "ab\0"}] * 20
+    assert Ros1Decoder("p/T", b"string s").decode(*join([raw] * 20)).values.to_pylist() == [{"s": "ab\0"}] * 20
 
 
 def test_messages_without_fields_are_empty() -> None:
-    decoded = ros1_decoder("std_msgs/Empty", b"").decode(*join([b"", b"", b"x"]))
+    decoded = Ros1Decoder("std_msgs/Empty", b"").decode(*join([b"", b"", b"x"]))
     assert decoded.bad.tolist() == [2]
     assert decoded.values == pa.array([{}, {}], pa.struct([]))
 
 
 @pytest.mark.parametrize("length", [1, 5])
 def test_what_is_left_over_is_damage(length: int) -> None:
-    decoded = ros1_decoder("p/T", b"uint32 x").decode(*join([bytes(4)] * 10 + [bytes(4 + length)] * 10))
+    decoded = Ros1Decoder("p/T", b"uint32 x").decode(*join([bytes(4)] * 10 + [bytes(4 + length)] * 10))
     assert decoded.bad.tolist() == list(range(10, 20))
     assert "goes on" in decoded.reasons[0]
 
@@ -151,18 +151,18 @@ def test_what_is_left_over_is_damage(length: int) -> None:
 )
 def test_refused(text: str, words: str) -> None:
     with pytest.raises(SchemaError, match=words):
-        ros1_decoder("p/T", text.encode())
+        Ros1Decoder("p/T", text.encode())
 
 
 def test_counts_take_no_memory() -> None:
     huge = struct.pack("<I", 0xFFFFFFFF)
     for text in (b"float64[] x", b"string[] x", b"string x"):
-        decoded = ros1_decoder("p/T", text).decode(*join([huge] * 3))
+        decoded = Ros1Decoder("p/T", text).decode(*join([huge] * 3))
         assert decoded.bad.tolist() == [0, 1, 2]
 
 
 def test_both_readers_read_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Struct("p/T", (("a", Text()), ("b", Sequence(Text()))), filled=False)
+    node = MessageType("p/T", (("a", Text()), ("b", Sequence(Text()))), filled=False)
     value = {"a": "x", "b": ["", "yz"]}
     decoder = Ros1Decoder("p/T", b"string a\nstring[] b")
     # Lengths that differ are read without a template, equal ones with it.

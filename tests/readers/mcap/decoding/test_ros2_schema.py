@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from chunkmill.engine.limits import MAX_NESTING
-from chunkmill.readers.mcap.decoding import SchemaError, ros2_decoder
+from chunkmill.readers.mcap.decoding import Ros2Decoder, SchemaError
 from chunkmill.readers.mcap.decoding.ros import parse_ros2
 
 RULE = "=" * 80
@@ -51,7 +51,7 @@ def test_constants_are_dropped_however_they_are_written() -> None:
 
 
 def test_descriptor() -> None:
-    decoder = ros2_decoder("sensor_msgs/msg/Imu", b"int8 x")
+    decoder = Ros2Decoder("sensor_msgs/msg/Imu", b"int8 x")
     assert decoder.descriptor.component == "sensor_msgs.msg.Imu:message"
     assert decoder.descriptor.archetype == "sensor_msgs.msg.Imu"
     assert decoder.descriptor.component_type is None

@@ -7,7 +7,7 @@ import struct
 import pyarrow as pa
 import pytest
 from cdr_writer import join
-from chunkmill.readers.mcap.decoding import SchemaError, ros1_decoder, ros2_decoder
+from chunkmill.readers.mcap.decoding import Ros1Decoder, Ros2Decoder, SchemaError
 from chunkmill.readers.mcap.decoding.idl_schema import parse_idl
 from chunkmill.readers.mcap.decoding.ros import parse_ros2
 
@@ -62,8 +62,8 @@ def test_actions(head: bytes, suffix: str, kind: pa.DataType) -> None:
 
 
 def test_services_of_ros1() -> None:
-    assert ros1_decoder("example/AddRequest", ADD).datatype == REQUEST
-    assert ros1_decoder("example/AddResponse", ADD).datatype == RESPONSE
+    assert Ros1Decoder("example/AddRequest", ADD).datatype == REQUEST
+    assert Ros1Decoder("example/AddResponse", ADD).datatype == RESPONSE
 
 
 IDL = b"""
@@ -95,7 +95,7 @@ def test_types_that_a_service_uses_are_found_behind_it() -> None:
 def test_an_event_is_decoded() -> None:
     info = struct.pack("<BxxxiI16sxxxxq", 1, 7, 8, bytes(range(16)), 3)
     raw = b"\0\1\0\0" + info + struct.pack("<IxxxxqqI", 1, 4, 5, 0)
-    decoded = ros2_decoder("example/srv/Add_Event", ADD).decode(*join([raw] * 9))
+    decoded = Ros2Decoder("example/srv/Add_Event", ADD).decode(*join([raw] * 9))
     assert decoded.values.to_pylist()[8] == {
         "info": {
             "event_type": 1,
@@ -125,7 +125,7 @@ def test_refused(name: str, text: bytes, words: str) -> None:
 
 
 def test_a_definition_that_was_left_empty_loses_nothing() -> None:
-    decoder = ros2_decoder("p/action/Fib_FeedbackMessage", b"")
+    decoder = Ros2Decoder("p/action/Fib_FeedbackMessage", b"")
     decoded = decoder.decode(*join([b"\0\1\0\0\0", b"\0\1\0\0" + bytes(20), b"\0\1\0\0\0\0\0\0", b"\0\7"]))
     assert decoded.bad.tolist() == [1, 3]
     assert "no fields" in decoded.reasons[0]

@@ -1,34 +1,31 @@
-"""Finding the next records behind a damaged place."""
+"""Damaged places: the next records behind one, and the first records of a chunk that breaks."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Final
+from contextlib import suppress
+from typing import Final, NamedTuple
 
+import lz4.frame
 import numpy as np
+import pyarrow as pa
 from mcap import records as library
 
-from ....engine.errors import ReadError
-from ....engine.limits import MAX_SCHEMA_BYTES, MIB
-from ..file import McapFile
-from ..records import (
-    ATTACHMENT,
-    CHANNEL,
-    CHUNK,
+from ...engine.errors import ReadError
+from ...engine.limits import FREE_EXPANSION, MAX_CHUNK_UNCOMPRESSED, MAX_COMPRESSION_RATIO, MAX_SCHEMA_BYTES, MIB
+from .file import McapFile
+from .records import (
     CHUNK_HEAD_MAX,
-    DATA_END,
     DATA_END_SIZE,
     HEAD,
-    MESSAGE,
     MESSAGE_FIXED,
-    MESSAGE_INDEX,
-    METADATA,
-    SCHEMA,
+    ChunkHead,
+    Op,
+    Registry,
     parse_chunk_head,
     parse_record,
 )
-from ..registry import Registry
 
 _SMALLEST_WINDOW: Final = 4096
 _LARGEST_WINDOW: Final = 4 * MIB
@@ -51,7 +48,7 @@ class Resync:
         self._tries = _MOST_TRIES
 
     def next_record(self, at: int, *, only_chunks_until: int = 0) -> int | None:
-        """Where the first believable record at or behind ``at`` begins; None when there is none.
+        """Return the place at or behind ``at`` where a believable record begins; None when there is none.
 
         Up to byte ``only_chunks_until`` records of other kinds are not looked for.
         """
@@ -63,7 +60,7 @@ class Resync:
             for place in _places(np.frombuffer(window, np.uint8), self._end - begin):
                 if place >= size or self._tries == 0:
                     break
-                if begin + place < only_chunks_until and window[place] != CHUNK:
+                if begin + place < only_chunks_until and window[place] != Op.CHUNK:
                     continue
                 self._tries -= 1
                 if self.is_believable(begin + place):
@@ -79,7 +76,7 @@ class Resync:
         return self._tries <= 0
 
     def _next_indexed(self, at: int) -> int:
-        """Where the next chunk of the index begins; the end where there is none."""
+        """Return the place of the next chunk of the index; the end where there is none."""
         for offset in self._index[bisect_left(self._index, at) :]:
             if self._is_chunk(offset):
                 return offset
@@ -102,10 +99,10 @@ class Resync:
         return (self._after(at) or 0) < 0
 
     def _after(self, at: int) -> int | None:
-        """Where the record at ``at`` ends, -1 if it is beyond doubt, None if it is no record."""
+        """Return the end of the record at ``at``, -1 if it is beyond doubt, None if it is no record."""
         try:
             opcode, length = self._file.head_at(at, self._end)
-            if opcode == CHUNK:
+            if opcode == Op.CHUNK:
                 return -1 if self._chunk_is_right(at, length) else None
             return at + HEAD.size + length if self._is_right(opcode, length, at) else None
         except ReadError:
@@ -118,31 +115,31 @@ class Resync:
         return (is_plain or head.compression in ("lz4", "zstd")) and head.data_at + head.size == length
 
     def _is_right(self, opcode: int, length: int, at: int) -> bool:
-        if opcode == MESSAGE:
+        if opcode == Op.MESSAGE:
             channel = int.from_bytes(self._file.read_up_to(at + HEAD.size, 2), "little")
             return length >= MESSAGE_FIXED and (channel in self._registry.channels or not self._registry.channels)
-        if opcode in (SCHEMA, CHANNEL):
+        if opcode in (Op.SCHEMA, Op.CHANNEL):
             if length > MAX_SCHEMA_BYTES:
                 return False
             body = self._file.read_at(at + HEAD.size, length, what="a record")
-            read = library.Schema.read if opcode == SCHEMA else library.Channel.read
+            read = library.Schema.read if opcode == Op.SCHEMA else library.Channel.read
             parse_record(read, opcode, body, path=self._file.path, offset=at)
             return True
-        if opcode == MESSAGE_INDEX:
+        if opcode == Op.MESSAGE_INDEX:
             return length >= 6 and (length - 6) % 16 == 0
-        if opcode == DATA_END:
+        if opcode == Op.DATA_END:
             return length == DATA_END_SIZE - HEAD.size
-        return opcode in (ATTACHMENT, METADATA) and length >= 8
+        return opcode in (Op.ATTACHMENT, Op.METADATA) and length >= 8
 
 
 def _places(window: np.ndarray, left: int) -> list[int]:
-    """Where in ``window`` a record head could be: a kind that the data section has, and a length within ``left``."""
+    """Places in ``window`` at which a record may begin: of a kind of the data section, of a length within ``left``."""
     count = len(window) - HEAD.size + 1
     if count <= 0:
         return []
     opcode = window[:count]
-    kinds = (opcode >= SCHEMA) & (opcode <= MESSAGE_INDEX) | (opcode == ATTACHMENT) | (opcode == METADATA)
-    kinds |= opcode == DATA_END
+    kinds = (opcode >= Op.SCHEMA) & (opcode <= Op.MESSAGE_INDEX) | (opcode == Op.ATTACHMENT) | (opcode == Op.METADATA)
+    kinds |= opcode == Op.DATA_END
     # the upper three bytes of a length of less than a terabyte are zero
     for byte in (8, 7, 6):
         kinds &= window[byte : count + byte] == 0
@@ -152,3 +149,75 @@ def _places(window: np.ndarray, left: int) -> list[int]:
         lengths |= window[places + 1 + byte].astype(np.int64) << (8 * byte)
     found: list[int] = places[lengths <= left - places - HEAD.size].tolist()
     return found
+
+
+_STEP: Final = 64 * 1024
+
+
+def decompress_beginning(head: ChunkHead, data: bytes) -> bytearray:
+    """The records of a chunk as far as its data decompresses, at most as many bytes as it declares."""
+    most = min(head.uncompressed_size, MAX_CHUNK_UNCOMPRESSED, max(FREE_EXPANSION, len(data) * MAX_COMPRESSION_RATIO))
+    if head.compression == "zstd":
+        return _zstd(data, most)
+    if head.compression == "lz4":
+        return _lz4(data, most)
+    return bytearray(data[:most]) if head.compression == "" else bytearray()
+
+
+class _Saved(NamedTuple):
+    """Whole records: the offsets of the messages among them, where they end, and why they end there, if too early."""
+
+    offsets: list[int]
+    end: int
+    stop: str | None
+
+
+def whole_records(records: bytearray, registry: Registry, *, offset: int) -> _Saved:
+    """The messages in ``records`` up to the first record that is not whole, or is none.
+
+    Channels and schemas go to ``registry``.
+    """
+    at = 0
+    offsets: list[int] = []
+    while at < len(records):
+        if len(records) - at < HEAD.size:
+            return _Saved(offsets, at, "its last record is cut")
+        opcode, length = HEAD.unpack_from(records, at)
+        body = at + HEAD.size
+        if length > len(records) - body:
+            return _Saved(offsets, at, "a record in it runs past its end")
+        if opcode == Op.MESSAGE and length >= MESSAGE_FIXED:
+            offsets.append(at)
+        elif opcode in (Op.SCHEMA, Op.CHANNEL):
+            try:
+                registry.add(opcode, bytes(records[body : body + length]), offset=offset)
+            except ReadError as error:
+                return _Saved(offsets, at, error.message)
+        elif opcode < 0x80:
+            return _Saved(offsets, at, "what is in it are no records from there on")
+        at = body + length
+    return _Saved(offsets, at, None)
+
+
+def _zstd(data: bytes, most: int) -> bytearray:
+    records = bytearray()
+    with suppress(OSError, RuntimeError), pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+        while len(records) < most and (part := stream.read(min(_STEP, most - len(records)))):
+            records += part
+    return records
+
+
+def _lz4(data: bytes, most: int) -> bytearray:
+    records = bytearray()
+    decompressor = lz4.frame.LZ4FrameDecompressor()
+    with suppress(RuntimeError, EOFError):
+        for begin in range(0, len(data), _STEP):
+            piece: bytes = data[begin : begin + _STEP]
+            while len(records) < most and (
+                part := decompressor.decompress(piece, max_length=min(_STEP, most - len(records)))
+            ):
+                records += part
+                piece = b""
+            if decompressor.eof or len(records) == most:
+                break
+    return records

@@ -1,48 +1,38 @@
-"""The records of a cut or damaged file that can still be read, and the report of what was lost."""
+"""Cut and damaged files: a plan to read them, the records that can still be read, and the report of what was lost."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Final, NamedTuple
 
-import lz4.frame
 import numpy as np
-import pyarrow as pa
+from zlib_ng.zlib_ng import crc32
 
-from ....engine.errors import ReadError
-from ....engine.limits import FREE_EXPANSION, MAX_CHUNK_UNCOMPRESSED, MAX_COMPRESSION_RATIO, MIB, check_expansion
-from ..compression import take_arena
-from ..decoders import reads_records
-from ..file import McapFile
-from ..file_level import read_metadata
-from ..records import (
-    ATTACHMENT,
-    ATTACHMENT_INDEX,
-    CHANNEL,
-    CHUNK,
+from ...engine.bounded import check_expansion
+from ...engine.errors import ReadError
+from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MIB
+from .attachments import read_attachment, read_metadata
+from .blocks import Block, MessageHeads, find_messages, heads_of, joined, take_arena
+from .damage import Resync, decompress_beginning, whole_records
+from .decoders import McapOptions, file_decoders, reads_records
+from .file import McapFile
+from .file_level import NO_FACTS, FileFacts, check_place, facts_of
+from .layout import McapLayout, check_beginning, read_layout
+from .plan import whole
+from .records import (
     CHUNK_HEAD_MAX,
-    CHUNK_INDEX,
-    DATA_END,
-    FOOTER,
+    DATA_END_SIZE,
     HEAD,
-    MESSAGE,
-    MESSAGE_FIXED,
-    METADATA,
-    METADATA_INDEX,
-    SCHEMA,
-    STATISTICS,
-    SUMMARY_OFFSET,
+    MAGIC,
     ChunkHead,
-    Place,
+    Op,
+    RecordPlace,
+    Registry,
     parse_chunk_head,
 )
-from ..registry import Registry
-from ..scan import Block, Found, find_messages, heads_of, joined
-from ..section import GROUP_BYTES, Group, SectionReader
-from ..split import McapSplit
-from .resync import Resync
+from .section import GROUP_BYTES, McapSplit, MessageGroup, SectionReader
 
 _NAMED: Final = 3
 _KEPT: Final = 1000
@@ -50,7 +40,7 @@ _KEPT: Final = 1000
 
 @dataclass(slots=True)
 class McapRecoveryReport:
-    """What was recovered of a file and what was lost.
+    """A report of what was recovered of a file and what was lost.
 
     ``whole_until`` is the first byte that could not be read as it should be (the size of the file when there is none).
     ``chunks`` and ``messages`` count what was recovered, ``lost_bytes`` what was passed over, ``lost_messages`` the
@@ -107,79 +97,9 @@ class McapRecoveryReport:
         return f"{text}; and {more:,} places more" if more else text
 
 
-_STEP: Final = 64 * 1024
-
-
-def _decompress_beginning(head: ChunkHead, data: bytes) -> bytearray:
-    """The records of a chunk as far as its data decompresses, at most as many bytes as it declares."""
-    most = min(head.uncompressed_size, MAX_CHUNK_UNCOMPRESSED, max(FREE_EXPANSION, len(data) * MAX_COMPRESSION_RATIO))
-    if head.compression == "zstd":
-        return _zstd(data, most)
-    if head.compression == "lz4":
-        return _lz4(data, most)
-    return bytearray(data[:most]) if head.compression == "" else bytearray()
-
-
-class _Saved(NamedTuple):
-    """Whole records: the offsets of the messages among them, where they end, and why they end there, if too early."""
-
-    offsets: list[int]
-    end: int
-    stop: str | None
-
-
-def _whole_records(records: bytearray, registry: Registry, *, offset: int) -> _Saved:
-    """The messages in ``records`` up to the first record that is not whole, or is none.
-
-    Channels and schemas go to ``registry``.
-    """
-    at = 0
-    offsets: list[int] = []
-    while at < len(records):
-        if len(records) - at < HEAD.size:
-            return _Saved(offsets, at, "its last record is cut")
-        opcode, length = HEAD.unpack_from(records, at)
-        body = at + HEAD.size
-        if length > len(records) - body:
-            return _Saved(offsets, at, "a record in it runs past its end")
-        if opcode == MESSAGE and length >= MESSAGE_FIXED:
-            offsets.append(at)
-        elif opcode in (SCHEMA, CHANNEL):
-            try:
-                registry.add(opcode, bytes(records[body : body + length]), offset=offset)
-            except ReadError as error:
-                return _Saved(offsets, at, error.message)
-        elif opcode < 0x80:
-            return _Saved(offsets, at, "what is in it are no records from there on")
-        at = body + length
-    return _Saved(offsets, at, None)
-
-
-def _zstd(data: bytes, most: int) -> bytearray:
-    records = bytearray()
-    with suppress(OSError, RuntimeError), pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-        while len(records) < most and (part := stream.read(min(_STEP, most - len(records)))):
-            records += part
-    return records
-
-
-def _lz4(data: bytes, most: int) -> bytearray:
-    records = bytearray()
-    decompressor = lz4.frame.LZ4FrameDecompressor()
-    with suppress(RuntimeError, EOFError):
-        for begin in range(0, len(data), _STEP):
-            piece: bytes = data[begin : begin + _STEP]
-            while len(records) < most and (
-                part := decompressor.decompress(piece, max_length=min(_STEP, most - len(records)))
-            ):
-                records += part
-                piece = b""
-            if decompressor.eof or len(records) == most:
-                break
-    return records
-
-
-_OF_SUMMARY: Final = frozenset({CHUNK_INDEX, ATTACHMENT_INDEX, STATISTICS, METADATA_INDEX, SUMMARY_OFFSET, FOOTER})
+_OF_SUMMARY: Final = frozenset(
+    {Op.CHUNK_INDEX, Op.ATTACHMENT_INDEX, Op.STATISTICS, Op.METADATA_INDEX, Op.SUMMARY_OFFSET, Op.FOOTER}
+)
 
 
 _EFFORT: Final = 20
@@ -195,7 +115,7 @@ class _Broken(NamedTuple):
     end: int
 
 
-class RecoveringSection(SectionReader):
+class _RecoveringSection(SectionReader):
     """Reads records like ``SectionReader``; what it cannot read is noted in ``report`` and passed over.
 
     Behind a damaged place it goes on with the next record that makes sense. Of a chunk that does not decompress to
@@ -211,14 +131,14 @@ class RecoveringSection(SectionReader):
         *,
         index: Sequence[int] = (),
     ) -> None:
-        super().__init__(file, split, registry, check_attachments=not reads_records(ATTACHMENT, split.before))
+        super().__init__(file, split, registry, check_attachments=not reads_records(Op.ATTACHMENT, split.before))
         self._report = report
         self._resync = Resync(file, registry, split.end, index)
         self._is_over = False
         self._gave_up = False
         self._effort = MAX_CHUNK_UNCOMPRESSED + _EFFORT * file.size
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[MessageGroup]:
         """The messages that could be read, in groups of about ``GROUP_BYTES``, in file order."""
         cursor = self._cursor
         while cursor.at < cursor.end and not self._is_over:
@@ -237,7 +157,7 @@ class RecoveringSection(SectionReader):
         yield from self._flush()
         self._report.whole_until = self._report.whole_until or cursor.at
 
-    def _pass_over(self, at: int, error: ReadError) -> Iterator[Group]:
+    def _pass_over(self, at: int, error: ReadError) -> Iterator[MessageGroup]:
         """Keep what is left of the record at ``at``, and go on behind it."""
         self._is_over = False
         self._after_chunk = False
@@ -264,7 +184,7 @@ class RecoveringSection(SectionReader):
         self._cursor.at = after
 
     def _end_of(self, at: int) -> int | None:
-        """Where the record at ``at`` ends, if records follow there."""
+        """Return the end of the record at ``at``, if records follow there."""
         try:
             opcode, length = self._file.head_at(at, self._cursor.end)
         except ReadError:
@@ -273,9 +193,9 @@ class RecoveringSection(SectionReader):
         return after if opcode in range(1, 0x10) and self._resync.is_believable(after) else None
 
     def _broken_chunk(self, at: int) -> _Broken | None:
-        """What is left of the chunk at ``at``, if it is one."""
+        """Return what is left of the chunk at ``at``, if it is one."""
         left = self._cursor.end - at - HEAD.size
-        if left < 0 or self._file.read_up_to(at, 1)[0] != CHUNK:
+        if left < 0 or self._file.read_up_to(at, 1)[0] != Op.CHUNK:
             return None
         length = int.from_bytes(self._file.read_at(at + 1, 8, what="a record"), "little")
         try:
@@ -288,14 +208,14 @@ class RecoveringSection(SectionReader):
             data = self._file.read_at(data_at, size, what="a chunk")
         except ReadError:
             return None
-        records = _decompress_beginning(head, data)
+        records = decompress_beginning(head, data)
         self._effort -= 2 * size + head.uncompressed_size
         return _Broken(head, records, data_at, data_at + size)
 
-    def _saved(self, broken: _Broken, at: int, error: ReadError) -> Generator[Group, None, int]:
+    def _saved(self, broken: _Broken, at: int, error: ReadError) -> Generator[MessageGroup, None, int]:
         """The messages among the first records of a damaged chunk; returns how many bytes of records were whole."""
         head = broken.head
-        saved = _whole_records(broken.records, self._registry, offset=at)
+        saved = whole_records(broken.records, self._registry, offset=at)
         then = f", then {saved.stop}" if saved.stop else ""
         count = len(saved.offsets)
         self._report.doubted(at, f"{error.message}; {count:,} messages of the chunk were kept{then}")
@@ -306,12 +226,12 @@ class RecoveringSection(SectionReader):
         yield from self._known(arena, heads_of(arena, np.array(saved.offsets, np.int64)), at)
         return saved.end
 
-    def _flush(self) -> Iterator[Group]:
+    def _flush(self) -> Iterator[MessageGroup]:
         """The messages of the blocks so far. A block that breaks gives those before the break."""
         arena, blocks = self._arena[: self._used], self._blocks
         self._blocks, self._heads, self._used = [], {}, 0
         self._arena = np.empty(0, np.uint8)
-        parts: list[Found] = []
+        parts: list[MessageHeads] = []
         for block in blocks:
             try:
                 parts.append(find_messages(arena, block, self._registry, path=self._file.path))
@@ -321,14 +241,14 @@ class RecoveringSection(SectionReader):
         if len(found.offsets):
             yield from self._known(arena, found, blocks[0].offset)
 
-    def _broken(self, arena: np.ndarray, block: Block, error: ReadError) -> Found:
-        saved = _whole_records(bytearray(arena[block.begin : block.end]), self._registry, offset=block.offset)
+    def _broken(self, arena: np.ndarray, block: Block, error: ReadError) -> MessageHeads:
+        saved = whole_records(bytearray(arena[block.begin : block.end]), self._registry, offset=block.offset)
         self._report.doubted(
             block.offset, f"{saved.stop or error.message}; {len(saved.offsets):,} messages of the chunk were kept"
         )
         return heads_of(arena, np.array(saved.offsets, np.int64) + block.begin)
 
-    def _known(self, arena: np.ndarray, found: Found, offset: int) -> Iterator[Group]:
+    def _known(self, arena: np.ndarray, found: MessageHeads, offset: int) -> Iterator[MessageGroup]:
         """The messages whose channel is known."""
         channels = np.array(sorted(self._registry.channels), np.uint16)
         unknown = ~np.isin(found.heads["channel"], channels)
@@ -342,14 +262,135 @@ class RecoveringSection(SectionReader):
             self._report.last_times["message_log_time"] = max(
                 self._report.last_times.get("message_log_time", 0), int(found.heads["log_time"].max())
             )
-            yield Group(arena, found)
+            yield MessageGroup(arena, found)
 
     def _take(self, opcode: int, length: int) -> None:
         """Take a record. Those of the summary, which come where the end of the data section is missing, are skipped."""
-        if opcode == DATA_END or opcode in _OF_SUMMARY:
-            self._is_over = opcode in (DATA_END, FOOTER)
+        if opcode == Op.DATA_END or opcode in _OF_SUMMARY:
+            self._is_over = opcode in (Op.DATA_END, Op.FOOTER)
             self._cursor.skip_record(length)
             return
-        if opcode == METADATA and not reads_records(METADATA, self._split.before):
-            read_metadata(self._file, Place(self._cursor.at, HEAD.size + length))
+        if opcode == Op.METADATA and not reads_records(Op.METADATA, self._split.before):
+            read_metadata(self._file, RecordPlace(self._cursor.at, HEAD.size + length))
         super()._take(opcode, length)
+
+
+class Salvage(NamedTuple):
+    """The reading of a damaged file: its records in ``split``, with what its summary tells, if it can be believed."""
+
+    split: McapSplit
+    facts: FileFacts
+    layout: McapLayout | None
+    report: McapRecoveryReport
+
+    def section(self, file: McapFile, registry: Registry) -> _RecoveringSection:
+        """A reader of the records; it fills the report."""
+        summary = self.layout.summary if self.layout is not None else None
+        index = [entry.offset for entry in summary.chunks] if summary is not None else []
+        return _RecoveringSection(file, self.split, registry, self.report, index=index)
+
+    def finish(self, file: McapFile, section: _RecoveringSection) -> None:
+        """Complete the report when all records were read."""
+        report, tally = self.report, section.tally
+        report.chunks, report.messages = tally.chunks.total(), tally.messages
+        layout = self.layout
+        if layout is None:
+            return
+        statistics = layout.summary.statistics if layout.summary is not None else None
+        if statistics is not None and not tally.skipped:
+            report.lost_messages = max(report.lost_messages, statistics.message_count - tally.messages, 0)
+        if layout.data_crc and report.is_whole and _crc(file, layout) != layout.data_crc:
+            report.doubted(layout.data_start, "the CRC of the data section does not match its data")
+
+
+def plan_salvage(file: McapFile, options: McapOptions) -> Salvage:
+    """Look at both ends of ``file``. Raises ``ReadError`` only where it is no MCAP at all."""
+    check_beginning(file)
+    report = McapRecoveryReport(file.path, file.size)
+    try:
+        layout = read_layout(file)
+    except ReadError as error:
+        if error.transient:
+            raise
+        report.reason = error.message
+        return Salvage(_without_summary(file, options, report), NO_FACTS, None, report)
+    summary = layout.summary
+    facts = _sound(file, facts_of(summary), report) if summary is not None else NO_FACTS
+    split = whole(file, layout, options)
+    return Salvage(_unchecked(split, layout), facts, layout, report)
+
+
+def recovery_report(file: McapFile, options: McapOptions) -> McapRecoveryReport:
+    """Read the whole file without decoding its messages, and say what can be recovered of it."""
+    salvage = plan_salvage(file, options)
+    registry = Registry(file.path, salvage.facts.channels.values(), salvage.facts.schemas.values())
+    section = salvage.section(file, registry)
+    for _ in section.groups():
+        pass
+    salvage.finish(file, section)
+    return salvage.report
+
+
+def _unchecked(split: McapSplit, layout: McapLayout) -> McapSplit:
+    return McapSplit(
+        split.label,
+        split.size,
+        split.start,
+        layout.data_end if split.is_whole else split.end,
+        times=split.times,
+        before=split.before,
+        after=split.after,
+        is_whole=True,
+    )
+
+
+def _without_summary(file: McapFile, options: McapOptions, report: McapRecoveryReport) -> McapSplit:
+    after = tuple(d.name for d in file_decoders(options.decoders))
+    start = len(MAGIC)
+    try:
+        opcode, length = file.head_at(start, file.size)
+        if opcode == Op.HEADER:
+            start += HEAD.size + length
+    except ReadError as error:
+        report.lost(start, error.message)
+    return McapSplit(PurePath(file.path).name, file.size, start, file.size, after=after, is_whole=True)
+
+
+def _sound(file: McapFile, facts: FileFacts, report: McapRecoveryReport) -> FileFacts:
+    """The facts without the attachments and metadata records that cannot be read."""
+    return facts._replace(
+        attachments=tuple(_readable(file, facts.attachments, _check_attachment, report)),
+        metadata=tuple(_readable(file, facts.metadata, _check_metadata, report)),
+    )
+
+
+def _readable(
+    file: McapFile,
+    places: Iterable[RecordPlace],
+    check: Callable[[McapFile, RecordPlace], None],
+    report: McapRecoveryReport,
+) -> Iterator[RecordPlace]:
+    for place in places:
+        try:
+            check(file, place)
+        except ReadError as error:
+            report.lost(place.offset, error.message)
+        else:
+            yield place
+
+
+def _check_attachment(file: McapFile, place: RecordPlace) -> None:
+    check_place(file, place, Op.ATTACHMENT)
+    read_attachment(file, place.offset, place.length - HEAD.size).check(file)
+
+
+def _check_metadata(file: McapFile, place: RecordPlace) -> None:
+    read_metadata(file, place)
+
+
+def _crc(file: McapFile, layout: McapLayout) -> int:
+    """The CRC-32 of everything before the DataEnd record."""
+    crc, end = 0, layout.data_end - DATA_END_SIZE
+    for begin in range(0, end, MIB):
+        crc = crc32(file.read_at(begin, min(MIB, end - begin), what="the data section"), crc)
+    return crc

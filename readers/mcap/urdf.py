@@ -3,56 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 _MAX_DEPTH: Final = 64
 
 
-class _XmlError(ValueError):
-    """A text that is no XML, or that defines entities."""
+def _parse_xml(text: str) -> Element:
+    """Return the root element of a document. Raises ``UrdfError``, also where it has definitions of its own.
 
-
-@dataclass(slots=True)
-class _Element:
-    """An element: its name, its attributes and the elements in it. Text between them is not kept."""
-
-    name: str
-    attributes: dict[str, str]
-    children: list[_Element] = field(default_factory=list)
-
-    def all(self, name: str) -> list[_Element]:
-        """The children of one name."""
-        return [child for child in self.children if child.name == name]
-
-    def first(self, name: str) -> _Element | None:
-        """The first child of one name."""
-        return next((child for child in self.children if child.name == name), None)
-
-
-def _parse_xml(text: str) -> _Element:
-    """The root element of a document.
-
-    >>> _parse_xml("<a><b x='1'/></a>").children
-    [_Element(name='b', attributes={'x': '1'}, children=[])]
+    >>> [(child.tag, child.attrib) for child in _parse_xml("<a><b x='1'/></a>")]
+    [('b', {'x': '1'})]
     """
-    top = _Element("", {})
-    open_: list[_Element] = [top]
+    tree = TreeBuilder()
+    depth = 0
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        if len(open_) > _MAX_DEPTH:
-            raise _XmlError(f"its elements are nested more than {_MAX_DEPTH} deep")
-        element = _Element(name, attributes)
-        open_[-1].children.append(element)
-        open_.append(element)
+        nonlocal depth
+        depth += 1
+        if depth > _MAX_DEPTH:
+            raise UrdfError(f"its elements are nested more than {_MAX_DEPTH} deep")
+        tree.start(name, attributes)
 
-    def end(_name: str) -> None:
-        open_.pop()
+    def end(name: str) -> None:
+        nonlocal depth
+        depth -= 1
+        tree.end(name)
 
     def doctype(_name: str, _system: str | None, _public: str | None, has_definitions: bool) -> None:
         if has_definitions:
-            raise _XmlError("it has definitions of its own (DTD), which are not read")
+            raise UrdfError("it has definitions of its own (DTD), which are not read")
 
     parser = expat.ParserCreate()
     parser.StartElementHandler = start
@@ -61,8 +42,8 @@ def _parse_xml(text: str) -> _Element:
     try:
         parser.Parse(text.lstrip("\ufeff \t\r\n"), True)
     except (expat.ExpatError, UnicodeError) as error:
-        raise _XmlError(str(error)) from error
-    return top.children[0]
+        raise UrdfError(str(error)) from error
+    return tree.close()
 
 
 Vector = tuple[float, ...]
@@ -118,21 +99,18 @@ class Robot(NamedTuple):
 
 def parse_urdf(text: str) -> Robot:
     """Parse a robot description. Raises ``UrdfError``."""
-    try:
-        root = _parse_xml(text)
-    except _XmlError as error:
-        raise UrdfError(str(error)) from error
-    if root.name != "robot":
-        raise UrdfError(f"its root element is {root.name!r}, not 'robot'")
-    materials = {m.attributes["name"]: _color(m) for m in root.all("material") if "name" in m.attributes}
-    links = {link.name: link for link in (_link(e, materials) for e in root.all("link"))}
-    return Robot(root.attributes.get("name", ""), tuple(_ordered(links, _children(root, links))))
+    root = _parse_xml(text)
+    if root.tag != "robot":
+        raise UrdfError(f"its root element is {root.tag!r}, not 'robot'")
+    materials = {m.attrib["name"]: _color(m) for m in root.findall("material") if "name" in m.attrib}
+    links = {link.name: link for link in (_link(e, materials) for e in root.findall("link"))}
+    return Robot(root.attrib.get("name", ""), tuple(_ordered(links, _children(root, links))))
 
 
-def _children(root: _Element, links: Mapping[str, Link]) -> dict[str, list[str]]:
+def _children(root: Element, links: Mapping[str, Link]) -> dict[str, list[str]]:
     """The names of the links below each link."""
     children: dict[str, list[str]] = {name: [] for name in links}
-    for joint in root.all("joint"):
+    for joint in root.findall("joint"):
         kind = _required(joint, "type")
         if kind not in _JOINT_TYPES:
             raise UrdfError(f"a joint is of type {kind!r}, which does not exist")
@@ -158,62 +136,62 @@ def _ordered(links: Mapping[str, Link], children: Mapping[str, list[str]]) -> It
             waiting.extend(reversed(children[name]))
 
 
-def _link(element: _Element, materials: Mapping[str, Vector | None]) -> Link:
+def _link(element: Element, materials: Mapping[str, Vector | None]) -> Link:
     return Link(
         _required(element, "name"),
-        tuple(_shape(e, materials) for e in element.all("visual")),
-        tuple(_shape(e, {}) for e in element.all("collision")),
+        tuple(_shape(e, materials) for e in element.findall("visual")),
+        tuple(_shape(e, {}) for e in element.findall("collision")),
     )
 
 
-def _shape(element: _Element, materials: Mapping[str, Vector | None]) -> Shape:
-    geometry = _child(element, "geometry").children
+def _shape(element: Element, materials: Mapping[str, Vector | None]) -> Shape:
+    geometry = _child(element, "geometry")
     if len(geometry) != 1:
         raise UrdfError(f"a geometry has {len(geometry)} shapes where one is needed")
     form = geometry[0]
-    if form.name not in _NUMBERS:
-        raise UrdfError(f"a geometry is a {form.name!r}, which does not exist")
-    numbers = {name: _vector(_required(form, name), count) for name, count in _NUMBERS[form.name].items()}
-    if form.name == "mesh" and "scale" in form.attributes:
-        numbers["scale"] = _vector(form.attributes["scale"], 3)
-    origin = element.first("origin")
-    place = origin.attributes if origin is not None else {}
+    if form.tag not in _NUMBERS:
+        raise UrdfError(f"a geometry is a {form.tag!r}, which does not exist")
+    numbers = {name: _vector(_required(form, name), count) for name, count in _NUMBERS[form.tag].items()}
+    if form.tag == "mesh" and "scale" in form.attrib:
+        numbers["scale"] = _vector(form.attrib["scale"], 3)
+    origin = element.find("origin")
+    place = origin.attrib if origin is not None else {}
     return Shape(
-        element.attributes.get("name") or None,
-        form.name,
+        element.attrib.get("name") or None,
+        form.tag,
         numbers,
-        _required(form, "filename") if form.name == "mesh" else "",
+        _required(form, "filename") if form.tag == "mesh" else "",
         _vector(place.get("xyz", "0 0 0"), 3),
         _vector(place.get("rpy", "0 0 0"), 3),
         _color_of(element, materials),
     )
 
 
-def _color_of(element: _Element, materials: Mapping[str, Vector | None]) -> Vector | None:
+def _color_of(element: Element, materials: Mapping[str, Vector | None]) -> Vector | None:
     """The colour that a shape's own material has, else the robot's material of that name."""
-    material = element.first("material")
+    material = element.find("material")
     if material is None:
         return None
-    return _color(material) or materials.get(material.attributes.get("name", ""))
+    return _color(material) or materials.get(material.attrib.get("name", ""))
 
 
-def _color(material: _Element) -> Vector | None:
-    color = material.first("color")
+def _color(material: Element) -> Vector | None:
+    color = material.find("color")
     return None if color is None else _vector(_required(color, "rgba"), 4)
 
 
-def _child(element: _Element, name: str) -> _Element:
-    child = element.first(name)
+def _child(element: Element, name: str) -> Element:
+    child = element.find(name)
     if child is None:
-        raise UrdfError(f"a {element.name} has no {name}")
+        raise UrdfError(f"a {element.tag} has no {name}")
     return child
 
 
-def _required(element: _Element, attribute: str) -> str:
+def _required(element: Element, attribute: str) -> str:
     try:
-        return element.attributes[attribute]
+        return element.attrib[attribute]
     except KeyError:
-        raise UrdfError(f"a {element.name} has no attribute {attribute!r}") from None
+        raise UrdfError(f"a {element.tag} has no attribute {attribute!r}") from None
 
 
 def _vector(text: str, count: int) -> Vector:

@@ -1,10 +1,10 @@
-"""A robot as static chunks: frames, poses and geometry of its links, with their meshes. Joints are not among them."""
+"""The decoder ``urdf``: robot descriptions that were recorded as messages, as static chunks with the robot's meshes."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 from urllib.parse import unquote
@@ -13,11 +13,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ....engine.chunk import Chunk, ComponentDescriptor, join_parts
-from ....engine.errors import ReadWarning
-from ....engine.limits import MAX_MESH
-from ..file_level import BLOB, described, static_chunk
-from .model import WHITE, Link, Robot, Shape, Vector
+from ...engine.chunk import Chunk, ComponentDescriptor, join_parts
+from ...engine.errors import ReadWarning
+from ...engine.limits import MAX_MESH, MAX_SCHEMA_BYTES
+from .blocks import Bytes, MessageHeads
+from .decoding import blobs
+from .file import McapFile
+from .file_level import FileDecoder, FileFacts, Schemas, described, static_chunk
+from .layout import Summary, read_layout
+from .records import HEAD, MESSAGE_FIXED, Channel, McapSchema, Registry
+from .section import McapSplit, SectionReader
+from .urdf import WHITE, Link, Robot, Shape, UrdfError, Vector, parse_urdf
 
 _MEDIA_TYPES: Final = {
     ".dae": "model/vnd.collada+xml",
@@ -144,7 +150,7 @@ def _byte(value: float) -> int:
 _Columns = list[tuple[ComponentDescriptor, pa.Array]]
 
 
-def robot_chunks(robot: Robot, *, path: str) -> Iterator[Chunk]:
+def _robot_chunks(robot: Robot, *, path: str) -> Iterator[Chunk]:
     """The chunks of a robot at ``/<its name>``.
 
     A mesh that cannot be read is left out with a ``ReadWarning`` that names ``path``; the rest of the robot stays.
@@ -207,10 +213,8 @@ def _geometry(shape: Shape) -> _Columns:
 
 def _mesh(shape: Shape) -> _Columns:
     mesh = load_mesh(shape.filename)
-    values = pa.Array.from_buffers(pa.uint8(), len(mesh.data), [None, pa.py_buffer(mesh.data)])
-    blob = pa.ListArray.from_arrays(pa.array([0, len(mesh.data)], pa.int32()), values).cast(BLOB)
     columns = [
-        (described("Asset3D", "blob", "Blob"), blob),
+        (described("Asset3D", "blob", "Blob"), blobs(mesh.data, [len(mesh.data)])),
         (described("Asset3D", "media_type", "MediaType"), pa.array([mesh.media_type], pa.string())),
     ]
     if shape.color is not None:
@@ -227,3 +231,115 @@ def _vectors(values: object) -> pa.Array:
     numbers = np.asarray(values, np.float32)
     item = pa.field("item", pa.float32(), nullable=False)
     return pa.FixedSizeListArray.from_arrays(pa.array(numbers), type=pa.list_(item, len(numbers)))
+
+
+_TOPIC_PART: Final = "robot_description"
+_STRING: Final = "std_msgs/msg/String"
+
+
+class Robots(FileDecoder):
+    """The decoder ``urdf``: of each channel of robot descriptions the last one that can be read, as a robot.
+
+    The messages are those that it was given; where these were not all, they are found by the index of the file.
+    """
+
+    name = "urdf"
+    looks_at_messages = True
+
+    def __init__(self, registry: Registry, selects: Callable[[str], bool]) -> None:
+        super().__init__(registry, selects)
+        self._texts: dict[int, str] = {}
+
+    @classmethod
+    def is_told_by(cls, summary: Summary) -> bool:
+        """Whether the summary tells that there is none, which it does where it has all channels."""
+        return Schemas.is_told_by(summary)
+
+    @classmethod
+    def has_messages(cls, summary: Summary, selects: Callable[[str], bool]) -> bool:
+        """Whether the summary has a channel of robot descriptions."""
+        schemas = {schema.id: schema for schema in summary.schemas}
+        return bool(_description_channels({channel.id: channel for channel in summary.channels}, schemas, selects))
+
+    def add(self, arena: Bytes, found: MessageHeads) -> None:
+        """Look through messages that come behind those looked at before."""
+        self._look(arena, found, self._channels())
+
+    def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:  # noqa: ARG002
+        """The robots, by channel id. One that cannot be read gives a ``ReadWarning``."""
+        for id_, text in sorted(self._texts.items()):
+            try:
+                robot = parse_urdf(text)
+            except UrdfError as error:
+                topic = self._registry.channels[id_].topic
+                warnings.warn(
+                    f"{file.path}: topic {topic}: the robot description cannot be read: {error}",
+                    ReadWarning,
+                    stacklevel=2,
+                )
+                continue
+            yield from _robot_chunks(robot, path=file.path)
+
+    def look_up(self, file: McapFile) -> None:
+        """Find of each channel the last message that can be read, in the chunks that hold it, from the last one on."""
+        if not self._missing():
+            return
+        summary = read_layout(file).summary
+        for entry in reversed(summary.chunks if summary is not None else ()):
+            missing = self._missing()
+            if not missing:
+                return
+            held = set(np.frombuffer(entry.channel_ids, "<u2").tolist())
+            if held and not held & missing:
+                continue
+            split = McapSplit("", entry.length, entry.offset, entry.end, chunks=1)
+            groups = list(SectionReader(file, split, self._registry).groups())
+            for group in reversed(groups):
+                self._look(group.arena, group.found, self._missing())
+
+    def _channels(self) -> frozenset[int]:
+        """The ids of the channels with descriptions, as far as they are known by now."""
+        return _description_channels(self._registry.channels, self._registry.schemas, self._selects)
+
+    def _missing(self) -> frozenset[int]:
+        """Those of which no description was found yet."""
+        return self._channels() - self._texts.keys()
+
+    def _look(self, arena: Bytes, found: MessageHeads, ids: frozenset[int]) -> None:
+        channels = found.heads["channel"]
+        for id_ in ids:
+            for i in np.flatnonzero(channels == id_)[::-1].tolist():
+                begin = int(found.offsets[i]) + HEAD.size + MESSAGE_FIXED
+                end = int(found.offsets[i]) + HEAD.size + int(found.heads["length"][i])
+                text = _string_of(arena[begin:end].tobytes()) if end - begin <= MAX_SCHEMA_BYTES else None
+                if text is not None:
+                    self._texts[id_] = text
+                    break
+
+
+def _description_channels(
+    channels: Mapping[int, Channel], schemas: Mapping[int, McapSchema], selects: Callable[[str], bool]
+) -> frozenset[int]:
+    """The ids of the channels whose messages are robot descriptions: ROS 2 strings at a topic so named."""
+    return frozenset(
+        c.id
+        for c in channels.values()
+        if _TOPIC_PART in c.topic and _is_string(schemas.get(c.schema_id)) and selects(c.topic)
+    )
+
+
+def _is_string(schema: McapSchema | None) -> bool:
+    return schema is not None and (schema.name, schema.encoding) == (_STRING, "ros2msg")
+
+
+def _string_of(data: bytes) -> str | None:
+    """The text of a ``std_msgs/msg/String`` in CDR; None when it is none."""
+    if len(data) < 8 or data[0] != 0:
+        return None
+    size = int.from_bytes(data[4:8], "little" if data[1] & 1 else "big")
+    if size > len(data) - 8:
+        return None
+    try:
+        return data[8 : 8 + size].rstrip(b"\0").decode()
+    except UnicodeDecodeError:
+        return None

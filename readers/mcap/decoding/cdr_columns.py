@@ -1,4 +1,4 @@
-"""Columns of a frame of CDR messages, read block by block, to Arrow arrays."""
+"""Messages of one type and byte order as columns: those of one layout by a template, others block by block."""
 
 from __future__ import annotations
 
@@ -8,12 +8,26 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from .cdr_layout import Batch, Block, Frame, Program
-from .cdr_walk import ElementsRun, PlainRun, TextRun, advance, constant_counts
-from .gather import gather, not_utf8, offsets_of, pick
-from .message_types import Node, Primitive, Sequence, Struct, Text
+from .cdr_template import MOST_BYTES, Memory, NoTemplateError, Template, TemplateReader, trace
+from .cdr_types import (
+    Batch,
+    FixedBlock,
+    Frame,
+    MessageType,
+    Node,
+    Primitive,
+    Program,
+    Sequence,
+    Text,
+    Wire,
+    compile_node,
+    numbers,
+    strings,
+)
+from .cdr_walk import ElementsRun, PlainRun, TextRun, TooManyElementsError, advance, constant_counts
+from .columns import Faults, Piece, gather, offsets_of, pick
 
-_TILE: Final = 1 << 18
+_BLOCK_TILE: Final = 1 << 18
 """Bytes of messages that are taken apart together: what stays in a core's own cache."""
 
 
@@ -37,7 +51,7 @@ class _Elements(NamedTuple):
 _Column = _Raw | TextRun | PlainRun | _Elements
 
 
-def read(program: Program, frame: Frame) -> list[_Column]:
+def _read_columns(program: Program, frame: Frame) -> list[_Column]:
     """Read one ``program`` in every row of ``frame``: its columns, in the order of the fields.
 
     When rows were dropped on the way (the batch has faults), columns differ in length and are good for nothing.
@@ -51,13 +65,13 @@ def read(program: Program, frame: Frame) -> list[_Column]:
             continue
         run = advance(var, frame, constant_counts(var, len(frame)) if counts is None else counts)
         if isinstance(run, ElementsRun):
-            columns.append(_Elements(run.counts, len(run.elements), iter(read(run.var.program, run.elements))))
+            columns.append(_Elements(run.counts, len(run.elements), iter(_read_columns(run.var.program, run.elements))))
         else:
             columns.append(run)
     return columns
 
 
-def _read_block(block: Block, frame: Frame) -> list[np.ndarray]:
+def _read_block(block: FixedBlock, frame: Frame) -> list[np.ndarray]:
     """The parts of ``block``, each as an array of void with one item for each row; steps over the block."""
     residues, common = frame.enter(block)
     data, places = frame.batch.data, frame.place
@@ -73,7 +87,7 @@ def _read_block(block: Block, frame: Frame) -> list[np.ndarray]:
     return items
 
 
-def _pick_parts(data: np.ndarray, places: np.ndarray, block: Block, residue: int) -> list[np.ndarray]:
+def _pick_parts(data: np.ndarray, places: np.ndarray, block: FixedBlock, residue: int) -> list[np.ndarray]:
     """The parts of blocks that start at ``places``, all with one layout."""
     offsets, size = block.layout(residue)
     kinds = [f"V{part.size}" for part in block.parts]
@@ -83,7 +97,7 @@ def _pick_parts(data: np.ndarray, places: np.ndarray, block: Block, residue: int
         return []
     if len(kinds) == 1 and not offsets[0]:
         return [pick(data, size, places)]
-    rows = max(_TILE // size, 16)
+    rows = max(_BLOCK_TILE // size, 16)
     if len(places) <= rows:
         return [np.ascontiguousarray(part) for part in _split(data, places, size, offsets, kinds)]
     items = [np.empty(len(places), kind) for kind in kinds]
@@ -107,42 +121,14 @@ def _split(
         yield np.ndarray((count,), kind, source, start + offset, (stride,))
 
 
-_STRING: Final = pa.string()
-
-
-def numbers(node: Primitive, items: np.ndarray, batch: Batch, owner: np.ndarray, path: str) -> pa.Array:
-    """Numbers from their bytes. ``owner`` are the messages that have equal shares of them, for wrong ones to be
-    faults of.
-    """
-    values = items.view(node.wire[batch.order])
-    if node.is_bool:
-        if len(values) and int(values.max()) > 1:
-            share = np.flatnonzero(values > 1) // (len(values) // len(owner))
-            batch.faults.append((owner[share], f"{path}: a bool is neither 0 nor 1"))
-        buffer = np.packbits(values, bitorder="little")
-    else:
-        buffer = values.astype(node.value, copy=not values.flags.aligned)
-    return pa.Array.from_buffers(node.arrow, len(values), [None, pa.py_buffer(buffer)], null_count=0)
-
-
-def strings(payload: np.ndarray, offsets: np.ndarray, batch: Batch, owner: np.ndarray, path: str) -> pa.Array:
-    """Strings that lie one after the other; ``owner`` are the messages that have equal shares of them."""
-    count = len(offsets) - 1
-    wrong = not_utf8(payload, offsets)
-    if len(wrong):
-        batch.faults.append((owner[wrong // (count // len(owner))], f"{path}: the text is not UTF-8"))
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(payload)]
-    return pa.Array.from_buffers(_STRING, count, buffers, null_count=0)
-
-
-def assemble(node: Node, columns: Iterator[_Column], rows: int, batch: Batch) -> pa.Array:
+def _assemble(node: Node, columns: Iterator[_Column], rows: int, batch: Batch) -> pa.Array:
     """The array of ``rows`` values of type ``node`` that the next of ``columns`` hold.
 
     Values that are wrong (text that is not UTF-8, a bool that is neither 0 nor 1) become faults of the batch; the
     array is then not to be used.
     """
-    if isinstance(node, Struct):
-        children = [assemble(child, columns, rows, batch) for _, child in node.fields]
+    if isinstance(node, MessageType):
+        children = [_assemble(child, columns, rows, batch) for _, child in node.fields]
         if node.has_filler:
             next(columns)
         return pa.Array.from_buffers(node.arrow, rows, [None], null_count=0, children=children)
@@ -171,7 +157,7 @@ def _strings(column: TextRun, batch: Batch) -> pa.Array:
 
 
 def _nuls(starts: np.ndarray, lengths: np.ndarray, batch: Batch) -> np.ndarray:
-    """Which texts end in NUL."""
+    """Tell of each text whether it ends in NUL (bool)."""
     some = lengths > 0
     if some.all():
         ended: np.ndarray = batch.data[starts + lengths - 1] == 0
@@ -189,11 +175,11 @@ def _sequence(node: Sequence, column: _Column, rows: int, batch: Batch) -> pa.Ar
         values = _numbers(node.element, column, batch)
     elif isinstance(column, _Elements):
         offsets = offsets_of(column.counts)
-        values = assemble(node.element, column.columns, column.rows, batch)
+        values = _assemble(node.element, column.columns, column.rows, batch)
     else:
         assert isinstance(column, PlainRun)
         offsets = offsets_of(column.counts)
-        values = assemble(node.element, iter(_plain_columns(column, batch)), int(offsets[-1]), batch)
+        values = _assemble(node.element, iter(_plain_columns(column, batch)), int(offsets[-1]), batch)
     return pa.Array.from_buffers(node.arrow, rows, [None, pa.py_buffer(offsets)], null_count=0, children=[values])
 
 
@@ -211,3 +197,115 @@ def _plain_columns(column: PlainRun, batch: Batch) -> list[_Raw]:
         places = np.repeat(column.starts - first * var.stride, counts) + np.arange(counts.sum()) * var.stride
         items = _pick_parts(batch.data, places, var.block, 0)
     return [_Raw(item, column.owner, part.path, counts) for item, part in zip(items, var.block.parts, strict=True)]
+
+
+_MOST_TEMPLATES: Final = 4
+_MOST_REMEMBERED: Final = 16
+_LEAST_ALIKE: Final = 8
+"""A template serves at least this many messages, and at least one in so many."""
+
+
+class Messages(NamedTuple):
+    """Messages ``data[starts[i]:ends[i]]``, header included; ``order`` is their byte order, ``"<"`` or ``">"``."""
+
+    data: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    order: str
+
+
+class ColumnarReader:
+    """Reads messages of one type by column."""
+
+    def __init__(self, node: MessageType, wire: Wire) -> None:
+        self._node = node
+        self._wire = wire
+        self._program: Program = compile_node(node, "", wire)
+        self._templates: dict[tuple[str, int], tuple[Template, Memory]] = {}
+
+    def read(self, messages: Messages, chosen: np.ndarray, faults: Faults) -> Iterator[Piece]:
+        """Arrays of the messages ``chosen`` (indices, int64), each with the indices that it has the values of.
+
+        What is wrong with a message goes to ``faults``.
+        """
+        read = []
+        for group in _of_equal_length((messages.ends - messages.starts)[chosen]):
+            alike = self._read_alike(messages, chosen[group])
+            if alike is not None:
+                yield alike
+                read.append(alike[0])
+        if sum(map(len, read)) < len(chosen):
+            rest = np.setdiff1d(chosen, np.concatenate(read), assume_unique=True) if read else chosen
+            yield from self._read_any(messages, rest, faults)
+
+    def _read_alike(self, messages: Messages, chosen: np.ndarray) -> Piece | None:
+        """Read those of ``chosen``, all of one length, that have the layout of the first; None when few have."""
+        data, starts, ends, order = messages
+        first = chosen[0]
+        body = data[starts[first] + self._wire.header : ends[first]]
+        known = self._templates.get((order, len(body)))
+        if known is None or not known[0].fits(body.tobytes()):
+            try:
+                known = trace(self._node, body.tobytes(), order, self._wire), Memory()
+            except NoTemplateError:
+                return None
+            if len(self._templates) >= _MOST_REMEMBERED:
+                self._templates.clear()
+            self._templates[order, len(body)] = known
+        alike = self._take_apart(*known, messages, chosen)
+        if not alike.alike.all():
+            chosen = chosen[alike.alike]
+            if len(chosen) * _LEAST_ALIKE < len(alike.alike):
+                return None
+            alike = self._take_apart(*known, messages, chosen)
+        values = alike.array()
+        return None if alike.batch.faults else (chosen, values)
+
+    def _read_any(self, messages: Messages, chosen: np.ndarray, faults: Faults) -> Iterator[Piece]:
+        """Read messages of any layout; those found wrong are left out and the others read again."""
+        data, starts, ends, order = messages
+        while True:
+            batch = Batch(data, order, self._wire)
+            base = starts[chosen] + self._wire.header
+            try:
+                frame = Frame(batch, base, base, ends[chosen], chosen, chosen)
+                columns = _read_columns(self._program, frame)
+            except TooManyElementsError:
+                yield from self._read_halves(messages, chosen, faults)
+                return
+            if self._wire.exact:
+                frame.require(frame.place == frame.end, "the message goes on after its last field")
+            if not batch.faults:
+                values = _assemble(self._node, iter(columns), len(chosen), batch)
+            if not batch.faults:
+                yield chosen, values
+                return
+            for owners, what in batch.faults:
+                for owner in owners.tolist():
+                    faults.setdefault(owner, what)
+            chosen = np.setdiff1d(chosen, np.concatenate([owners for owners, _ in batch.faults]))
+
+    def _read_halves(self, messages: Messages, chosen: np.ndarray, faults: Faults) -> Iterator[Piece]:
+        if len(chosen) == 1:
+            faults[int(chosen[0])] = "it holds more elements than are taken from one message"
+            return
+        half = len(chosen) // 2
+        yield from self._read_any(messages, chosen[:half], faults)
+        yield from self._read_any(messages, chosen[half:], faults)
+
+    def _take_apart(self, template: Template, memory: Memory, messages: Messages, chosen: np.ndarray) -> TemplateReader:
+        batch = Batch(messages.data, messages.order, self._wire)
+        return TemplateReader(template, memory, batch, messages.starts[chosen] + self._wire.header, chosen)
+
+
+def _of_equal_length(lengths: np.ndarray) -> list[np.ndarray]:
+    """Indices of messages of equal length, if a few lengths make up most of them."""
+    if bool((lengths == lengths[0]).all()):
+        return [np.arange(len(lengths))] if lengths[0] <= MOST_BYTES else []
+    least = max(_LEAST_ALIKE, len(lengths) // _LEAST_ALIKE)
+    values, counts = np.unique(lengths, return_counts=True)
+    several = (counts >= least) & (values <= MOST_BYTES)
+    if not several.any() or 2 * int(counts[several].sum()) < len(lengths):
+        return []
+    commonest = np.argsort(-counts[several], kind="stable")[:_MOST_TEMPLATES]
+    return [np.flatnonzero(lengths == length) for length in values[several][commonest].tolist()]

@@ -1,0 +1,384 @@
+"""ROS definitions: their text in its parts, with what ROS adds to services and actions, and the types they define."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from ....engine.limits import MAX_NESTING, MAX_SCHEMA_BYTES, MAX_SCHEMA_FIELDS
+from .cdr_types import PRIMITIVES, TIME, MessageType, Node, Primitive, Sequence, Text
+from .columns import SchemaError
+
+_SEPARATOR: Final = re.compile(r"^={3,}\s*$", re.MULTILINE)
+_SECTION: Final = re.compile(r"\s*(?:MSG|SRV|ACTION):\s*([\w/]+)[^\n]*(?:\n|$)")
+_LINE: Final = re.compile(
+    r"(?P<type>[A-Za-z]\w*(?:/\w+)*)(?:<=(?P<bound>\d+))?(?P<array>\[(?:<=)?\d*\])?"
+    r"\s+(?P<name>[A-Za-z_]\w*)\s*(?P<rest>=|#|$|\s.*$)",
+    re.ASCII,
+)
+
+
+@dataclass
+class Definition:
+    """A message type: its fields as (name, type, array suffix), and the types of its constants."""
+
+    name: str
+    fields: list[tuple[str, str, str | None]] = field(default_factory=list)
+    constants: list[str] = field(default_factory=list)
+
+
+def short(name: str) -> str:
+    """``std_msgs/msg/Header`` and ``std_msgs/Header`` name the same type.
+
+    >>> short("std_msgs/msg/Header"), short("Header")
+    ('std_msgs/Header', 'Header')
+    """
+    parts = [part for part in name.split("/") if part]
+    return f"{parts[0]}/{parts[-1]}" if len(parts) > 1 else "".join(parts)
+
+
+def _read_sections(schema_name: str, schema_data: bytes) -> tuple[list[Definition], dict[str, list[Definition]]]:
+    """The text's own definition, and those of the types that it uses, by short name.
+
+    Each is a list of parts: one of a message, two of a service, three of an action, which ``---`` separates. Raises
+    :class:`SchemaError`.
+    """
+    if len(schema_data) > MAX_SCHEMA_BYTES:
+        raise SchemaError(f"the definition of {schema_name} has {len(schema_data):,} bytes, too many")
+    main, *rest = _SEPARATOR.split(schema_data.decode("utf-8", errors="replace").replace("\r", ""))
+    definitions: dict[str, list[Definition]] = {}
+    for section in rest:
+        head = _SECTION.match(section)
+        if head is None:
+            if section.strip():
+                raise SchemaError(f"{schema_name}: a section does not start with 'MSG: <type name>'")
+            continue
+        key = short(head[1])
+        if key not in definitions:
+            definitions[key] = _parse(key, section[head.end() :])
+    return _parse(short(schema_name), main), definitions
+
+
+def _parse(name: str, text: str) -> list[Definition]:
+    definition = Definition(name)
+    parts = [definition]
+    seen: set[str] = set()
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith("---"):
+            definition, seen = Definition(name), set()
+            parts.append(definition)
+            continue
+        match = _LINE.match(line)
+        if match is None:
+            raise SchemaError(f"{name}, line {number}: {line[:60]!r} is neither a field nor a constant")
+        if match["bound"] is not None and match["type"] not in ("string", "wstring"):
+            raise SchemaError(f"{name}, line {number}: only strings have a bound, not {match['type']}")
+        if match["rest"].lstrip().startswith("="):
+            definition.constants.append(match["type"])
+            continue
+        if match["name"] in seen:
+            raise SchemaError(f"{name}, line {number}: the field {match['name']!r} is there twice")
+        seen.add(match["name"])
+        definition.fields.append((match["name"], match["type"], match["array"]))
+    return parts
+
+
+Fields = list[tuple[str, str, str | None]]
+
+_SERVICE: Final = ("_Request", "_Response")
+_ROS1_SERVICE: Final = ("Request", "Response")
+_ACTION: Final = ("_Goal", "_Result", "_Feedback")
+_GENERATED_SERVICES: Final = ("_SendGoal", "_GetResult")
+_OF_SERVICES: Final = (*_SERVICE, "_Event")
+_OF_ACTIONS: Final = (
+    *_ACTION,
+    "_FeedbackMessage",
+    *(service + part for service in _GENERATED_SERVICES for part in _OF_SERVICES),
+)
+
+KNOWN: Final = {
+    "service_msgs/ServiceEventInfo": Definition(
+        "service_msgs/ServiceEventInfo",
+        [
+            ("event_type", "uint8", None),
+            ("stamp", "builtin_interfaces/Time", None),
+            ("client_gid", "char", "[16]"),
+            ("sequence_number", "int64", None),
+        ],
+    ),
+    "unique_identifier_msgs/UUID": Definition("unique_identifier_msgs/UUID", [("uuid", "uint8", "[16]")]),
+}
+"""Types that the generated messages use, and that a text with only the service's or action's own definition lacks."""
+
+
+def _base_of(name: str, parts: int) -> str:
+    """The service or action, of so many parts, to which the message type ``name`` belongs. Raises
+    :class:`SchemaError` when the name says none.
+
+    >>> _base_of("nav/ComputePath_SendGoal_Event", 3), _base_of("std_srvs/SetBoolRequest", 2)
+    ('nav/ComputePath', 'std_srvs/SetBool')
+    """
+    kinds = {2: (*_OF_SERVICES, *_ROS1_SERVICE), 3: _OF_ACTIONS}
+    if parts not in kinds:
+        raise SchemaError(f"{name} has {parts} parts: a service has two, an action three")
+    found = [suffix for suffix in kinds[parts] if name.endswith(suffix)]
+    if not found:
+        what = "service" if parts == 2 else "action"
+        raise SchemaError(f"the definition is that of a {what}, and {name} does not say which message of it is meant")
+    return name.removesuffix(max(found, key=len))
+
+
+def _messages_of(base: str, parts: list[Definition]) -> dict[str, Definition]:
+    """The message types of the service or action ``base`` by name."""
+    if len(parts) == 2:
+        own = {f"{base}{suffix}": part for suffix, part in zip(_SERVICE, parts, strict=True)}
+        ros1 = {f"{base}{suffix}": part for suffix, part in zip(_ROS1_SERVICE, parts, strict=True)}
+        return _named({**ros1, **own, **_event(base)})
+    own = {f"{base}{suffix}": part for suffix, part in zip(_ACTION, parts, strict=True)}
+    own |= {f"{base}{suffix}": Definition("", fields) for suffix, fields in generated_around(base).items()}
+    for service in _GENERATED_SERVICES:
+        own |= _event(base + service)
+    return _named(own)
+
+
+def generated_around(base: str) -> dict[str, Fields]:
+    """The fields of the messages that carry the parts of the action ``base``, by suffix of the name."""
+    goal_id = ("goal_id", "unique_identifier_msgs/UUID", None)
+    return {
+        "_FeedbackMessage": [goal_id, ("feedback", f"{base}_Feedback", None)],
+        "_SendGoal_Request": [goal_id, ("goal", f"{base}_Goal", None)],
+        "_SendGoal_Response": [("accepted", "bool", None), ("stamp", "builtin_interfaces/Time", None)],
+        "_GetResult_Request": [goal_id],
+        "_GetResult_Response": [("status", "int8", None), ("result", f"{base}_Result", None)],
+    }
+
+
+def event_of(base: str) -> Fields:
+    """The fields of the message that tells of a call of the service ``base``."""
+    return [
+        ("info", "service_msgs/ServiceEventInfo", None),
+        ("request", f"{base}_Request", "[<=1]"),
+        ("response", f"{base}_Response", "[<=1]"),
+    ]
+
+
+def _event(base: str) -> dict[str, Definition]:
+    return {f"{base}_Event": Definition("", event_of(base))}
+
+
+def _named(definitions: dict[str, Definition]) -> dict[str, Definition]:
+    return {name: Definition(name, found.fields, found.constants) for name, found in definitions.items()}
+
+
+LARGEST: Final = 1 << 40
+"""Bytes that no message can have: a fixed-size type past it is refused."""
+
+
+class Dialect(NamedTuple):
+    """The meaning of names of types. ``filled`` says that a message without fields takes one byte, and that constants
+    alone are an enum; else it takes nothing.
+    """
+
+    primitives: dict[str, Primitive]
+    builtins: dict[str, MessageType]
+    filled: bool
+
+
+ROS2: Final = Dialect(
+    PRIMITIVES,
+    {
+        "builtin_interfaces/Time": TIME,
+        "builtin_interfaces/Duration": MessageType("builtin_interfaces/Duration", TIME.fields),
+        "time": TIME,
+        "duration": TIME,
+    },
+    filled=True,
+)
+ROS1: Final = Dialect(
+    # Historical names: genmsg maps them to these.
+    {**PRIMITIVES, "char": PRIMITIVES["uint8"], "byte": PRIMITIVES["int8"]},
+    {
+        "time": MessageType("time", (("sec", PRIMITIVES["uint32"]), ("nanosec", PRIMITIVES["uint32"]))),
+        "duration": MessageType("duration", (("sec", PRIMITIVES["int32"]), ("nanosec", PRIMITIVES["int32"]))),
+    },
+    filled=False,
+)
+
+
+def parse_ros(schema_name: str, schema_data: bytes, dialect: Dialect) -> MessageType:
+    """The type that ``schema_data`` defines for ``schema_name``. Raises :class:`SchemaError`.
+
+    Names resolve as ROS 1 and ROS 2 write them: ``std_msgs/Header``, ``std_msgs/msg/Header``, ``Header``, and a bare
+    name means the package it is used in. Constants, defaults and bounds are understood and dropped. The text may be
+    that of a service or action, when the name says which of its messages is meant: ``example/srv/Add_Event``.
+
+    >>> parse_ros("my/msg/Point", b"float64 x 0.5  # metres\\nuint8 UNSET=0x0", ROS2).arrow
+    StructType(struct<x: double>)
+    >>> parse_ros("my/srv/Add_Response", b"int64 a\\nint64 b\\n---\\nint64 sum", ROS2).arrow
+    StructType(struct<sum: int64>)
+    """
+    name = short(schema_name)
+    main, sections = _read_sections(schema_name, schema_data)
+    top = main[0]
+    definitions = {key: parts[0] for key, parts in sections.items() if len(parts) == 1}
+    for key, parts in sections.items():
+        if len(parts) > 1:
+            _check_parts(key, parts)
+            definitions |= _messages_of(key, parts)
+    if len(main) > 1:
+        _check_parts(name, main)
+        definitions |= _messages_of(_base_of(name, len(main)), main)
+    # The text's own definition may stand below a line that names it, like the others.
+    if len(main) > 1 or not (top.fields or top.constants):
+        top = definitions.get(name, top)
+        if len(main) > 1 and top is main[0]:
+            raise SchemaError(f"the definition has no message {name}")
+    definitions = KNOWN | definitions
+    node = _Resolver(definitions, dialect).resolve(top).node
+    return node if isinstance(node, MessageType) else MessageType(top.name, (), dialect.filled)
+
+
+def _check_parts(name: str, parts: list[Definition]) -> None:
+    if len(parts) > 3:
+        raise SchemaError(f"{name} has {len(parts)} parts: a service has two, an action three")
+
+
+def known(name: str) -> MessageType:
+    """One of the types that every service or action uses."""
+    node = _Resolver(KNOWN, ROS2).resolve(KNOWN[name]).node
+    assert isinstance(node, MessageType)
+    return node
+
+
+class Built(NamedTuple):
+    """A type, the number of the leaf columns that it becomes, and how deep it nests."""
+
+    node: Node
+    leaves: int = 1
+    depth: int = 1
+
+
+class TypeBuilder:
+    """Builds types by name, each once, within limits of what they expand to."""
+
+    def __init__(self) -> None:
+        self._done: dict[str, Built] = {}
+        self._open: list[str] = []
+
+    def once(self, name: str, build: Callable[[], Built]) -> Built:
+        """Return the type ``name``, which ``build`` gives when it is met first. Raises :class:`SchemaError`."""
+        if name in self._open:
+            raise SchemaError(f"{name} contains itself ({' > '.join([*self._open, name])})")
+        if name in self._done:
+            return self._done[name]
+        if len(self._open) >= MAX_NESTING:
+            raise SchemaError(f"{self._open[0]} nests deeper than {MAX_NESTING} levels")
+        self._open.append(name)
+        built = build()
+        self._open.pop()
+        if built.node.least > LARGEST:
+            raise SchemaError(f"{name} is larger than any message can be")
+        self._done[name] = built
+        return built
+
+
+def struct_of(
+    name: str, members: Iterable[tuple[str, Built]], *, base: Built | None = None, filled: bool = True
+) -> Built:
+    """Return the message type of the fields of ``base`` and these. Raises :class:`SchemaError` for too many."""
+    fields: list[tuple[str, Node]] = []
+    leaves = depth = 0
+    if base is not None and isinstance(base.node, MessageType):
+        fields, leaves, depth = [*base.node.fields], base.leaves, base.depth - 1
+    for field_name, built in members:
+        leaves, depth = leaves + built.leaves, max(depth, built.depth)
+        if leaves > MAX_SCHEMA_FIELDS or depth >= MAX_NESTING:
+            raise SchemaError(f"{name} expands to more than {MAX_SCHEMA_FIELDS:,} fields or {MAX_NESTING} levels")
+        fields.append((field_name, built.node))
+    return Built(MessageType(name, tuple(fields), filled), leaves, depth + 1)
+
+
+class _Resolver:
+    """Turns definitions into types."""
+
+    def __init__(self, definitions: dict[str, Definition], dialect: Dialect) -> None:
+        self._definitions = definitions
+        self._dialect = dialect
+        self._types = TypeBuilder()
+
+    def resolve(self, definition: Definition) -> Built:
+        """Return the type that ``definition`` defines. Raises :class:`SchemaError`."""
+        if not definition.fields:
+            return Built(self._without_fields(definition))
+        return self._types.once(definition.name, lambda: self._struct(definition))
+
+    def _struct(self, definition: Definition) -> Built:
+        owner = definition.name
+        members = (
+            (field, _with_array(self._single(owner, type_name), array, f"{owner}.{field}"))
+            for field, type_name, array in definition.fields
+        )
+        return struct_of(owner, members, filled=self._dialect.filled)
+
+    def _single(self, owner: str, type_name: str) -> Built:
+        if type_name in self._dialect.primitives:
+            return Built(self._dialect.primitives[type_name])
+        if type_name in ("string", "wstring"):
+            return Built(Text(wide=type_name == "wstring"))
+        for key in self._candidates(owner, type_name):
+            if key in self._definitions:
+                return self.resolve(self._definitions[key])
+            if key in self._dialect.builtins:
+                return Built(self._dialect.builtins[key], 2, 2)
+        raise SchemaError(f"{owner} uses the type {type_name}, which nothing defines")
+
+    def _candidates(self, owner: str, type_name: str) -> list[str]:
+        if "/" in type_name:
+            return [short(type_name)]
+        package = owner.split("/")[0] if "/" in owner else ""
+        keys = [f"{package}/{type_name}", type_name]
+        if type_name in ("Header", "Time", "Duration"):
+            keys.append(f"std_msgs/{type_name}" if type_name == "Header" else f"builtin_interfaces/{type_name}")
+        same = [key for key in self._definitions if key.endswith(f"/{type_name}")]
+        return [*keys, *same] if len(same) == 1 else keys
+
+    def _without_fields(self, definition: Definition) -> Node:
+        """Constants alone, all of one type, are the enum idiom: the value is the one byte an empty message has."""
+        kinds = set(definition.constants)
+        if not self._dialect.filled or len(kinds) != 1 or not kinds <= PRIMITIVES.keys():
+            return MessageType(definition.name, (), self._dialect.filled)
+        kind = PRIMITIVES[kinds.pop()]
+        if kind.size == 1:
+            return kind
+        signed = pa.types.is_signed_integer(kind.arrow)
+        return Primitive(kind.name, "i1" if signed else "u1", kind.arrow)
+
+
+def _with_array(built: Built, array: str | None, where: str) -> Built:
+    if array is None:
+        return built
+    if not built.node.least:
+        raise SchemaError(f"{where}: elements without a byte cannot be counted")
+    inner = array[1:-1]
+    if inner == "<=":
+        raise SchemaError(f"{where}: the array has a bound without a number")
+    if inner.startswith("<=") or not inner:
+        return built._replace(node=Sequence(built.node))
+    return built._replace(node=fixed_array(built.node, int(inner) if len(inner) < 12 else LARGEST, where))
+
+
+def fixed_array(node: Node, length: int, where: str) -> Sequence:
+    """An array of exactly ``length`` elements; raises :class:`SchemaError` when no message can hold one."""
+    if not 0 < length < LARGEST:
+        raise SchemaError(f"{where}: an array of {length} elements is impossible")
+    sequence = Sequence(node, length)
+    if sequence.least > LARGEST:
+        raise SchemaError(f"{where}: the array is larger than any message can be")
+    return sequence

@@ -1,0 +1,315 @@
+"""The file beside its messages: facts of it, and decoders that make chunks of these, each of one static row."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from mcap.records import Statistics
+
+from ...engine.chunk import Chunk, ChunkData, ComponentDescriptor, parse_entity_path
+from ...engine.errors import ReadWarning
+from .blocks import Bytes, MessageHeads
+from .decoding import blobs
+from .file import McapFile
+from .layout import Summary
+from .records import HEAD, Channel, McapSchema, RecordPlace, Registry, damaged, record_name
+
+
+class FileFacts(NamedTuple):
+    """``filled`` are the ids of the channels that have messages. ``statistics`` may be missing."""
+
+    statistics: Statistics | None
+    channels: Mapping[int, Channel]
+    schemas: Mapping[int, McapSchema]
+    filled: frozenset[int]
+    attachments: tuple[RecordPlace, ...]
+    metadata: tuple[RecordPlace, ...]
+
+
+NO_FACTS = FileFacts(None, {}, {}, frozenset(), (), ())
+
+
+def facts_of(summary: Summary) -> FileFacts:
+    """Return the facts that a summary tells."""
+    return FileFacts(
+        summary.statistics,
+        {c.id: c for c in summary.channels},
+        {s.id: s for s in summary.schemas},
+        _filled(summary),
+        tuple(RecordPlace(a.offset, a.length) for a in summary.attachments),
+        tuple(RecordPlace(m.offset, m.length) for m in summary.metadata),
+    )
+
+
+@dataclass(slots=True)
+class MessageSurvey:
+    """Counts the messages of a file by channel, and keeps the first and the last log time (ns)."""
+
+    counts: Counter[int] = field(default_factory=Counter)
+    start_time: int | None = None
+    end_time: int | None = None
+
+    def add(self, found: MessageHeads) -> None:
+        """Take in some messages, at least one."""
+        ids, numbers = np.unique(found.heads["channel"], return_counts=True)
+        self.counts.update(dict(zip(ids.tolist(), numbers.tolist(), strict=True)))
+        times = found.heads["log_time"]
+        first, last = int(times.min()), int(times.max())
+        self.start_time = first if self.start_time is None else min(first, self.start_time)
+        self.end_time = last if self.end_time is None else max(last, self.end_time)
+
+    def facts(
+        self, registry: Registry, chunks: int, attachments: Sequence[RecordPlace], metadata: Sequence[RecordPlace]
+    ) -> FileFacts:
+        """Return the facts that the records met on the way tell."""
+        made = Statistics(
+            message_count=self.counts.total(),
+            schema_count=len(registry.schemas),
+            channel_count=len(registry.channels),
+            attachment_count=len(attachments),
+            metadata_count=len(metadata),
+            chunk_count=chunks,
+            message_start_time=self.start_time or 0,
+            message_end_time=self.end_time or 0,
+            channel_message_counts=dict(self.counts),
+        )
+        return FileFacts(
+            made, registry.channels, registry.schemas, frozenset(self.counts), tuple(attachments), tuple(metadata)
+        )
+
+
+def _filled(summary: Summary) -> frozenset[int]:
+    counts = summary.statistics.channel_message_counts if summary.statistics is not None else {}
+    if counts:
+        return frozenset(id_ for id_, count in counts.items() if count)
+    return frozenset(_indexed(summary))
+
+
+def _counts_are_known(summary: Summary) -> bool:
+    """Whether the summary says which channels have messages."""
+    statistics = summary.statistics
+    if statistics is not None and (statistics.channel_message_counts or not statistics.message_count):
+        return True
+    return bool(summary.chunks) and all(entry.channel_ids for entry in summary.chunks)
+
+
+def _counted_channels(summary: Summary) -> set[int]:
+    """The ids of the channels that the summary counts messages of."""
+    counts = summary.statistics.channel_message_counts if summary.statistics is not None else {}
+    return set(counts) | _indexed(summary)
+
+
+def _indexed(summary: Summary) -> set[int]:
+    ids = np.frombuffer(b"".join(entry.channel_ids for entry in summary.chunks), "<u2")
+    return {int(i) for i in np.unique(ids)}
+
+
+PAIRS: Final = pa.list_(
+    pa.field(
+        "item",
+        pa.struct([pa.field("first", pa.string(), nullable=False), pa.field("second", pa.string(), nullable=False)]),
+        nullable=False,
+    )
+)
+"""Rerun's ``KeyValuePairs``."""
+
+
+class FileDecoder(ABC):
+    """Makes chunks of what a file says of itself; one is made for each split whose chunks they are.
+
+    ``entity`` is where they lie, if that is known; ``opcode`` the kind of records that it reads, and so checks.
+    One that ``looks_at_messages`` is given those of the file, and comes behind them. ``registry`` has the channels of
+    the file, ``selects`` says which topics are wanted.
+    """
+
+    name: ClassVar[str]
+    entity: ClassVar[str | None] = None
+    opcode: ClassVar[int | None] = None
+    looks_at_messages: ClassVar[bool] = False
+
+    def __init__(self, registry: Registry, selects: Callable[[str], bool]) -> None:
+        self._registry = registry
+        self._selects = selects
+
+    @classmethod
+    def is_told_by(cls, summary: Summary) -> bool:  # noqa: ARG003 (of those that the summary tells all of)
+        """Whether its chunks can be made of the summary, nothing missing."""
+        return True
+
+    @classmethod
+    def has_messages(cls, summary: Summary, selects: Callable[[str], bool]) -> bool:  # noqa: ARG003 (of those that look)
+        """Whether the summary has a channel whose messages it looks at."""
+        return False
+
+    def add(self, arena: Bytes, found: MessageHeads) -> None:  # noqa: B027 (most look at none)
+        """Look at messages, which come behind those that were looked at before."""
+
+    def look_up(self, file: McapFile) -> None:  # noqa: B027 (most look at none)
+        """Find messages by the index, where those of the file are read in several splits."""
+
+    @abstractmethod
+    def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:
+        """The chunks of a file of which ``facts`` are known. Raises ``ReadError`` on damage."""
+
+
+def described(archetype: str, field: str, component_type: str) -> ComponentDescriptor:
+    """The descriptor of a field of one of Rerun's archetypes.
+
+    >>> described("McapChannel", "id", "ChannelId")
+    ComponentDescriptor(component='McapChannel:id', archetype='rerun.archetypes.McapChannel', \
+component_type='rerun.components.ChannelId')
+    """
+    return ComponentDescriptor(
+        f"{archetype}:{field}",
+        archetype=f"rerun.archetypes.{archetype}",
+        component_type=f"rerun.components.{component_type}",
+    )
+
+
+Columns = Iterable[tuple[ComponentDescriptor, pa.Array]]
+
+
+def static_chunk(entity_path: str, columns: Columns) -> Chunk:
+    """Return a chunk of one row; each column is given as the instances of that row."""
+    return Chunk.build(entity_path, {}, [(descriptor, _one_row(instances)) for descriptor, instances in columns])
+
+
+def _one_row(instances: pa.Array) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array([0, len(instances)], pa.int32()), instances)
+
+
+def pairs(values: Mapping[str, str]) -> list[dict[str, str]]:
+    """One value of ``KeyValuePairs``, in the order of ``values``."""
+    return [{"first": key, "second": value} for key, value in values.items()]
+
+
+def check_place(file: McapFile, place: RecordPlace, expected: int) -> None:
+    """Raise ``ReadError`` unless a record of opcode ``expected`` and of the right length begins at ``place``."""
+    opcode, length = file.head_at(place.offset, file.size)
+    if opcode != expected or length + HEAD.size != place.length:
+        raise damaged(
+            f"the summary points at a record {record_name(expected)} of {place.length:,} bytes, where there is a record"
+            f" {record_name(opcode)} of {length + HEAD.size:,}",
+            path=file.path,
+            offset=place.offset,
+        )
+
+
+_ENTITY: Final = "/__mcap_properties"
+_COUNTS: Final = (
+    "message_count",
+    "schema_count",
+    "channel_count",
+    "attachment_count",
+    "metadata_count",
+    "chunk_count",
+)
+_TIMES: Final = ("message_start_time", "message_end_time")
+_LATEST: Final = 2**63 - 1
+_CHANNEL_COUNT: Final = pa.struct(
+    [pa.field("channel_id", pa.uint16(), nullable=False), pa.field("message_count", pa.uint64(), nullable=False)]
+)
+_CHANNEL_COUNTS: Final = pa.list_(pa.field("item", _CHANNEL_COUNT, nullable=False))
+
+
+class RecordingInfo(FileDecoder):
+    """The decoder ``recording_info``: when the recording began."""
+
+    name = "recording_info"
+    entity = _ENTITY
+
+    def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:  # noqa: ARG002
+        """``RecordingInfo:start_time``, the first log time in ns; a row without columns when no statistics tell."""
+        if facts.statistics is None:
+            yield Chunk.from_data(ChunkData.fresh(_ENTITY, 1, (), ()))
+            return
+        start = pa.array([min(facts.statistics.message_start_time, _LATEST)], pa.int64())
+        yield static_chunk(_ENTITY, [(described("RecordingInfo", "start_time", "Timestamp"), start)])
+
+
+class Schemas(FileDecoder):
+    """The decoder ``schema``: each channel, with its schema, at the entity of its topic."""
+
+    name = "schema"
+
+    @classmethod
+    def is_told_by(cls, summary: Summary) -> bool:
+        """Whether the summary repeats the channels, and says which have messages."""
+        return _counts_are_known(summary) and _counted_channels(summary) <= {c.id for c in summary.channels}
+
+    def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:  # noqa: ARG002
+        """One chunk for each channel that has messages and is selected, by ascending id."""
+        for id_ in sorted(facts.filled & facts.channels.keys()):
+            channel = facts.channels[id_]
+            if self._selects(channel.topic):
+                yield _channel_chunk(channel, facts.schemas.get(channel.schema_id))
+
+
+class Counts(FileDecoder):
+    """The decoder ``stats``: the counts of the summary."""
+
+    name = "stats"
+    entity = _ENTITY
+
+    def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:
+        """``McapStatistics``; a ``ReadWarning`` where there are none."""
+        if facts.statistics is not None:
+            yield _statistics_chunk(facts.statistics)
+            return
+        warnings.warn(
+            f"{file.path}: the summary has no Statistics record; the decoders stats and recording_info have nothing to"
+            " tell",
+            ReadWarning,
+            stacklevel=2,
+        )
+
+
+def _statistics_chunk(statistics: Statistics) -> Chunk:
+    """``McapStatistics``: the counts, the first and last log time (ns), and the messages of each channel by id."""
+    per_channel = [
+        {"channel_id": id_, "message_count": count} for id_, count in sorted(statistics.channel_message_counts.items())
+    ]
+    columns = [
+        *((_described(name, "Count"), pa.array([getattr(statistics, name)], pa.uint64())) for name in _COUNTS),
+        *(
+            (_described(name, "Timestamp"), pa.array([min(getattr(statistics, name), _LATEST)], pa.int64()))
+            for name in _TIMES
+        ),
+        (_described("channel_message_counts", "ChannelMessageCounts"), pa.array([per_channel], _CHANNEL_COUNTS)),
+    ]
+    return static_chunk(_ENTITY, columns)
+
+
+def _described(field: str, component_type: str) -> ComponentDescriptor:
+    return described("McapStatistics", field, component_type)
+
+
+def _channel_chunk(channel: Channel, schema: McapSchema | None) -> Chunk:
+    metadata = pairs(dict(sorted(channel.metadata)))
+    columns = [
+        _column("McapChannel", "id", "ChannelId", channel.id, pa.uint16()),
+        _column("McapChannel", "topic", "Text", channel.topic, pa.string()),
+        _column("McapChannel", "message_encoding", "Text", channel.message_encoding, pa.string()),
+        _column("McapChannel", "metadata", "KeyValuePairs", metadata, PAIRS),
+    ]
+    if schema is not None:
+        columns += [
+            _column("McapSchema", "id", "SchemaId", schema.id, pa.uint16()),
+            _column("McapSchema", "name", "Text", schema.name, pa.string()),
+            _column("McapSchema", "encoding", "Text", schema.encoding, pa.string()),
+            (described("McapSchema", "data", "Blob"), blobs(schema.data, [len(schema.data)])),
+        ]
+    return static_chunk(parse_entity_path(channel.topic), columns)
+
+
+def _column(
+    archetype: str, field: str, component_type: str, value: object, datatype: pa.DataType
+) -> tuple[ComponentDescriptor, pa.Array]:
+    return described(archetype, field, component_type), pa.array([value], datatype)
