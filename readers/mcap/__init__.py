@@ -12,7 +12,7 @@ from ...engine.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .info import ChannelInfo, ChannelTiming, McapInfo
     from .reader import McapReader, McapSource
-    from .recovering import McapRecoveryReport
+    from .recovery import McapRecoveryReport
     from .section import McapSplit
 
 _HOMES = {

@@ -75,7 +75,7 @@ def walk(arena: Bytes, block: Block, registry: Registry, *, path: str, window: b
     It ends where the block does. In a ``window`` of records outside of chunks it ends before the first record that is
     not whole, or that is neither message, channel, schema nor unknown.
     """
-    view, unpack, size = arena.data, HEAD.unpack_from, HEAD.size
+    view, unpack, size, message = arena.data, HEAD.unpack_from, HEAD.size, Op.MESSAGE
     at, end = block.begin, block.end
     offsets: list[int] = []
     others = 0
@@ -87,7 +87,7 @@ def walk(arena: Bytes, block: Block, registry: Registry, *, path: str, window: b
             if window:
                 break
             raise _overrun(block, at, opcode, length, path)
-        if opcode == Op.MESSAGE:
+        if opcode == message:
             offsets.append(at)
         elif window and opcode <= Op.DATA_END and opcode not in (Op.SCHEMA, Op.CHANNEL):
             break

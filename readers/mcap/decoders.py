@@ -37,7 +37,7 @@ from .decoding import (
 from .file_level import Counts, FileDecoder, RecordingInfo, Schemas
 from .records import Channel, McapSchema
 from .robots import Robots
-from .section import TimeRange, checked_range
+from .section import TimeRange, checked_integer, checked_range
 
 FILE_DECODERS: Final[Mapping[str, type[FileDecoder]]] = {
     row.name: row for row in (Attachments, MetadataRecords, RecordingInfo, Schemas, Counts, Robots)
@@ -154,7 +154,8 @@ class McapOptions:
             if name not in DECODERS:
                 valid = ", ".join(f'"{d}"' for d in DECODERS)
                 raise UsageError(f'Unknown decoder: "{name}". Valid decoders: [{valid}]')
-        offset = _checked_offset(timestamp_offset_ns)
+        given = 0 if timestamp_offset_ns is None else timestamp_offset_ns
+        offset = checked_integer("timestamp_offset_ns", given, -(2**63), 2**63)
         return cls(
             timeline_type,
             offset if timeline_type == "timestamp" else 0,
@@ -185,18 +186,6 @@ class McapOptions:
     def time_type(self) -> pa.DataType:
         """Arrow type of the timelines, ``timestamp[ns]`` or ``duration[ns]``."""
         return pa.timestamp("ns") if self.timeline_type == "timestamp" else pa.duration("ns")
-
-
-def _checked_offset(value: int | None) -> int:
-    if value is None:
-        return 0
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        kind = type(value).__name__
-        raise TypeError(f"argument 'timestamp_offset_ns': '{kind}' object cannot be interpreted as an integer")
-    value = value.__index__()
-    if not -(2**63) <= value < 2**63:
-        raise OverflowError("argument 'timestamp_offset_ns': the number does not fit into 64 bits")
-    return value
 
 
 def _checked_patterns(which: str, patterns: Iterable[str] | None) -> tuple[str, ...]:

@@ -41,15 +41,6 @@ class _UnusableIndexError(Exception):
     """The summary does not describe the data section well enough to start reading in its middle."""
 
 
-def _indexed_pieces(file: McapFile, layout: McapLayout, options: McapOptions) -> list[_Piece]:
-    """Every chunk of the data section in file order, indexed or not. Only heads are read.
-
-    Raises ``UnusableIndexError``, and ``ReadError`` when fewer chunks are there than the summary counts.
-    """
-    assert layout.summary is not None
-    return _IndexWalk(file, layout, layout.summary, options).pieces()
-
-
 def _check_channels(summary: Summary) -> None:
     """Raise unless every channel and schema is repeated in the summary, so that a split needs nothing of the others."""
     channels = {channel.id for channel in summary.channels}
@@ -85,6 +76,10 @@ class _IndexWalk:
         self._loose = False
 
     def pieces(self) -> list[_Piece]:
+        """Return every chunk of the data section in file order, indexed or not. Only heads are read.
+
+        Raises ``UnusableIndexError``, and ``ReadError`` when fewer chunks are there than the summary counts.
+        """
         layout, statistics = self._layout, self._summary.statistics
         at = layout.data_start
         self._file.peek((entry.offset, HEAD.size + CHUNK_HEAD_MAX) for entry in self._summary.chunks)
@@ -196,7 +191,7 @@ def plan_splits(file: McapFile, layout: McapLayout, options: McapOptions) -> lis
     ):
         return [whole(file, layout, options)]
     try:
-        pieces = _indexed_pieces(file, layout, options)
+        pieces = _IndexWalk(file, layout, summary, options).pieces()
         _check_channels(summary)
     except _UnusableIndexError:
         return [whole(file, layout, options)]

@@ -63,19 +63,24 @@ def checked_range(start: int | None, end: int | None) -> TimeRange | None:
     """
     if start is None and end is None:
         return None
-    first = 0 if start is None else _checked("start_time_ns", start)
-    last = _BEYOND if end is None else _checked("end_time_ns", end)
+    first = 0 if start is None else checked_integer("start_time_ns", start, 0, _BEYOND)
+    last = _BEYOND if end is None else checked_integer("end_time_ns", end, 0, _BEYOND)
     if first > last:
         raise UsageError(f"start_time_ns, {first:,}, is later than end_time_ns, {last:,}")
     return TimeRange(first, last)
 
 
-def _checked(name: str, value: int) -> int:
+def checked_integer(name: str, value: int, low: int, high: int) -> int:
+    """Return the argument ``name``, which has to be an integer from ``low`` to below ``high``.
+
+    Raises ``TypeError`` or ``OverflowError``.
+    """
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"argument '{name}': '{type(value).__name__}' object cannot be interpreted as an integer")
     value = value.__index__()
-    if not 0 <= value < _BEYOND:
-        raise OverflowError(f"argument '{name}': the number does not fit into 64 bits without a sign")
+    if not low <= value < high:
+        sign = "" if low else " without a sign"
+        raise OverflowError(f"argument '{name}': the number does not fit into 64 bits{sign}")
     return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -85,13 +85,14 @@ class Ros2Decoder(MessageDecoder):
     Messages that are compressed one by one are decompressed first.
     """
 
-    _parse: ClassVar[Callable[[str, bytes], MessageType]] = staticmethod(parse_ros2)
-
     def __init__(self, schema_name: str, schema_data: bytes) -> None:
         self._node = self._parse(schema_name, schema_data)
         self._columnar = ColumnarReader(self._node, CDR)
         self._wide = is_wide(self._node)
         super().__init__(schema_name.replace("/", ".").replace("::", "."), self._node.arrow)
+
+    def _parse(self, schema_name: str, schema_data: bytes) -> MessageType:
+        return parse_ros2(schema_name, schema_data)
 
     @cached_property
     def _reader(self) -> Reader:
@@ -155,7 +156,8 @@ class Ros2Decoder(MessageDecoder):
 class IdlDecoder(Ros2Decoder):
     """Decodes CDR messages of one type, by a ``ros2idl`` or ``omgidl`` schema."""
 
-    _parse = staticmethod(parse_idl)
+    def _parse(self, schema_name: str, schema_data: bytes) -> MessageType:
+        return parse_idl(schema_name, schema_data)
 
 
 def _singly(
