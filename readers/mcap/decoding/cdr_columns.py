@@ -25,7 +25,7 @@ from .cdr_types import (
     strings,
 )
 from .cdr_walk import ElementsRun, PlainRun, TextRun, TooManyElementsError, advance, constant_counts
-from .columns import Faults, Piece, gather, offsets_of, pick
+from .columns import Faults, Piece, gather, lists, offsets_of, pick, strided
 
 _BLOCK_TILE: Final = 1 << 18
 """Bytes of messages that are taken apart together: what stays in a core's own cache."""
@@ -111,14 +111,9 @@ def _split(
     data: np.ndarray, places: np.ndarray, size: int, offsets: tuple[int, ...], kinds: list[str]
 ) -> Iterator[np.ndarray]:
     """Views of the parts; blocks at equal distances are looked at where they are, others are copied together first."""
-    count = len(places)
-    start, stride, source = 0, size, data
-    if count > 1 and bool((np.diff(places) == (step := int(places[1] - places[0]))).all()) and step > 0:
-        start, stride = int(places[0]), step
-    else:
-        source = pick(data, size, places)
+    source, start, stride = strided(data, places, size)
     for offset, kind in zip(offsets, kinds, strict=True):
-        yield np.ndarray((count,), kind, source, start + offset, (stride,))
+        yield np.ndarray((len(places),), kind, source, start + offset, (stride,))
 
 
 def _assemble(node: Node, columns: Iterator[_Column], rows: int, batch: Batch) -> pa.Array:
@@ -171,16 +166,13 @@ def _sequence(node: Sequence, column: _Column, rows: int, batch: Batch) -> pa.Ar
     if isinstance(column, _Raw):
         assert isinstance(node.element, Primitive)
         assert node.length is not None
-        offsets = np.arange(0, (rows + 1) * node.length, node.length, dtype=np.int32)
-        values = _numbers(node.element, column, batch)
-    elif isinstance(column, _Elements):
-        offsets = offsets_of(column.counts)
+        return lists(node.arrow, np.full(rows, node.length), _numbers(node.element, column, batch))
+    if isinstance(column, _Elements):
         values = _assemble(node.element, column.columns, column.rows, batch)
     else:
         assert isinstance(column, PlainRun)
-        offsets = offsets_of(column.counts)
-        values = _assemble(node.element, iter(_plain_columns(column, batch)), int(offsets[-1]), batch)
-    return pa.Array.from_buffers(node.arrow, rows, [None, pa.py_buffer(offsets)], null_count=0, children=[values])
+        values = _assemble(node.element, iter(_plain_columns(column, batch)), int(column.counts.sum()), batch)
+    return lists(node.arrow, column.counts, values)
 
 
 def _plain_columns(column: PlainRun, batch: Batch) -> list[_Raw]:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from .cdr_types import Batch, MessageType, Node, Primitive, Sequence, Text, Wire, numbers, strings
-from .columns import pick, regular_offsets
+from .columns import pick, regular_offsets, strided
 
 MOST_BYTES: Final = 1 << 13
 """Larger messages are mostly blobs, which are not worth copying together first."""
@@ -260,10 +260,7 @@ class TemplateReader:
         for first in range(0, len(places), rows):
             some = places[first : first + rows]
             span = slice(first, first + len(some))
-            if len(some) > 1 and bool((np.diff(some) == (step := int(some[1] - some[0]))).all()) and step > 0:
-                yield _Tile(span, data, int(some[0]), step)
-            else:
-                yield _Tile(span, pick(data, size, some), 0, size)
+            yield _Tile(span, *strided(data, some, size))
 
     def _read(self, tile: _Tile) -> bool:
         """Read the messages of a tile, unless what should be still differs: False."""

@@ -139,6 +139,16 @@ def pick(data: np.ndarray, size: int, places: np.ndarray) -> np.ndarray:
     return picked
 
 
+def strided(data: np.ndarray, places: np.ndarray, size: int) -> tuple[np.ndarray, int, int]:
+    """Return a buffer with the ``size`` bytes at each of ``places``, the first of these, and their distance.
+
+    The buffer is ``data`` itself where they lie at equal distances, else they are copied together.
+    """
+    if len(places) > 1 and bool((np.diff(places) == (step := int(places[1] - places[0]))).all()) and step > 0:
+        return data, int(places[0]), step
+    return pick(data, size, places), 0, size
+
+
 def read_words(data: np.ndarray, places: np.ndarray, order: str) -> np.ndarray:
     """The uint32 at each of ``places`` (int64 offsets), as int64; ``order`` is ``"<"`` or ``">"``."""
     return pick(data, 4, places).view(f"{order}u4").astype(np.int64)
