@@ -360,14 +360,14 @@ def _sound(file: McapFile, facts: FileFacts, report: McapRecoveryReport) -> File
     """The facts without the attachments and metadata records that cannot be read."""
     return facts._replace(
         attachments=tuple(_readable(file, facts.attachments, _check_attachment, report)),
-        metadata=tuple(_readable(file, facts.metadata, _check_metadata, report)),
+        metadata=tuple(_readable(file, facts.metadata, read_metadata, report)),
     )
 
 
 def _readable(
     file: McapFile,
     places: Iterable[RecordPlace],
-    check: Callable[[McapFile, RecordPlace], None],
+    check: Callable[[McapFile, RecordPlace], object],
     report: McapRecoveryReport,
 ) -> Iterator[RecordPlace]:
     for place in places:
@@ -382,10 +382,6 @@ def _readable(
 def _check_attachment(file: McapFile, place: RecordPlace) -> None:
     check_place(file, place, Op.ATTACHMENT)
     read_attachment(file, place.offset, place.length - HEAD.size).check(file)
-
-
-def _check_metadata(file: McapFile, place: RecordPlace) -> None:
-    read_metadata(file, place)
 
 
 def _crc(file: McapFile, layout: McapLayout) -> int:

@@ -15,7 +15,18 @@ from pyarrow import json as arrow_json
 
 from ....engine.limits import MAX_CELLS, MAX_ELEMENTS, MAX_NESTING
 from .columns import Faults, MessageDecoder, Piece
-from .json_types import JsonNode, Leaf, MisfitError, as_declared, as_text, parse_json_schema, unwired, wired
+from .json_types import (
+    JsonNode,
+    Leaf,
+    MisfitError,
+    Record,
+    as_declared,
+    as_text,
+    innermost,
+    parse_json_schema,
+    unwired,
+    wired,
+)
 
 _MOST_VALUES: Final = MAX_ELEMENTS // 4
 """Values taken from one message: each becomes an object."""
@@ -47,11 +58,12 @@ def _messages_of(
     An object has a value for each field that its schema declares, however few are in the message.
     """
     views = [data[start:end].data for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-    if len(views) * node.leaves > MAX_CELLS:
+    element = innermost(node)
+    if len(views) * element.leaves > MAX_CELLS:
         why = "messages of its type have more fields than are taken from so many"
         faults.update(dict.fromkeys(range(len(views)), why))
         return []
-    total, widest = int((ends - starts).sum()), node.widest
+    total, widest = int((ends - starts).sum()), element.leaves if isinstance(element, Record) else 0
     if total * widest <= _FREE_VALUES:
         return list(enumerate(views))
     values = np.array([parser.objects(bytes(view)) * widest for view in views])
@@ -200,7 +212,7 @@ class JsonDecoder(_SchemaDecoder):
         )
 
     def _by_column(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterable[Piece]:
-        if not self._node.by_column:
+        if not innermost(self._node).by_column:
             return self._one_by_one(data, starts, ends, faults)
         messages = _messages_of(data, starts, ends, self._node, self.parser, faults)
         return self._columnar(messages, faults) if messages else ()

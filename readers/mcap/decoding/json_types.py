@@ -47,11 +47,6 @@ class Leaf:
         return 1
 
     @property
-    def widest(self) -> int:
-        """No object has any field."""
-        return 0
-
-    @property
     def by_column(self) -> bool:
         """Whether Arrow's own JSON reader can read it."""
         return self.kind != "any"
@@ -67,21 +62,6 @@ class ListOf:
     def arrow(self) -> pa.DataType:
         """A list."""
         return pa.list_(self.element.arrow)
-
-    @property
-    def leaves(self) -> int:
-        """As many columns as one element has."""
-        return self.element.leaves
-
-    @property
-    def widest(self) -> int:
-        """See :attr:`Record.widest`."""
-        return self.element.widest
-
-    @property
-    def by_column(self) -> bool:
-        """See :attr:`Leaf.by_column`."""
-        return self.element.by_column
 
 
 @dataclass(frozen=True)
@@ -105,20 +85,20 @@ class Record:
     @cached_property
     def leaves(self) -> int:
         """The number of its leaf columns, at least 1."""
-        return sum(node.leaves for _, node in self.fields) + 1
-
-    @cached_property
-    def widest(self) -> int:
-        """The most columns that an object within has, or it itself."""
-        return self.leaves
+        return sum(innermost(node).leaves for _, node in self.fields) + 1
 
     @cached_property
     def by_column(self) -> bool:
         """See :attr:`Leaf.by_column`."""
-        return not self.open and bool(self.fields) and all(node.by_column for _, node in self.fields)
+        return not self.open and bool(self.fields) and all(innermost(node).by_column for _, node in self.fields)
 
 
 JsonNode = Leaf | ListOf | Record
+
+
+def innermost(node: JsonNode) -> Leaf | Record:
+    """Return what lists, and lists of lists, have as elements."""
+    return innermost(node.element) if isinstance(node, ListOf) else node
 
 
 def as_declared(node: JsonNode, value: Any, path: str = "") -> Any:
