@@ -13,10 +13,9 @@ import pyarrow as pa
 from mcap.records import Metadata
 from zlib_ng.zlib_ng import crc32
 
-from ...engine.bounded import check_limit
 from ...engine.chunk import Chunk, ComponentDescriptor
 from ...engine.errors import ReadError, ReadWarning
-from ...engine.limits import MAX_ATTACHMENTS, MAX_METADATA, MAX_SCHEMA_BYTES, MIB
+from ...engine.limits import MAX_ATTACHMENTS, MAX_METADATA, MAX_SCHEMA_BYTES, MIB, check_limit
 from .blocks import Bytes
 from .decoding import blobs
 from .file import McapFile

@@ -17,9 +17,8 @@ import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
 from zstandard import ZstdDecompressor, ZstdError, frame_header_size, get_frame_parameters
 
-from ...engine.bounded import check_expansion, check_limit
 from ...engine.errors import ReadError, ReadWarning, UnsupportedError
-from ...engine.limits import MAX_OTHER_RECORDS, MIB
+from ...engine.limits import MAX_OTHER_RECORDS, MIB, check_expansion, check_limit
 from ...engine.task_context import lasting
 from .records import HEAD, MESSAGE_FIXED, ChunkHead, Op, Registry, damaged, malformed, record_name
 

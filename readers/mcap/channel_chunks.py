@@ -16,7 +16,7 @@ import pyarrow as pa
 from ...engine.chunk import Chunk, ChunkData, Timeline, TimelineKind, mint, parse_entity_path
 from ...engine.errors import LensError, ReadWarning
 from ...engine.limits import MIB
-from ...engine.phases import DECODE, phase, timed
+from ...engine.task_context import DECODE, phase, timed
 from ...lenses import DeriveLens, LensOutput, LensSet
 from .blocks import Bytes, Ints, MessageHeads
 from .decoders import McapOptions

@@ -17,9 +17,8 @@ from mcap.data_stream import ReadDataStream
 from mcap.exceptions import McapError
 from mcap.opcode import Opcode
 
-from ...engine.bounded import check_limit
 from ...engine.errors import ReadError
-from ...engine.limits import MAX_SCHEMA_BYTES
+from ...engine.limits import MAX_SCHEMA_BYTES, check_limit
 
 MAGIC: Final = b"\x89MCAP0\r\n"
 HEAD: Final = struct.Struct("<BQ")

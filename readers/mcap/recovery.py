@@ -10,9 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from zlib_ng.zlib_ng import crc32
 
-from ...engine.bounded import check_expansion
 from ...engine.errors import ReadError
-from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MIB
+from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MIB, check_expansion
 from .attachments import read_attachment, read_metadata
 from .blocks import Block, MessageHeads, find_messages, heads_of, joined, take_arena
 from .damage import Resync, decompress_beginning, whole_records

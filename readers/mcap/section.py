@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from zstandard import ZstdDecompressor
 
-from ...engine.bounded import check_limit
 from ...engine.errors import ReadError, ReadWarning, UsageError
-from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB
+from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB, check_limit
 from ...engine.stream import Split
 from .attachments import read_attachment
 from .blocks import Block, Bytes, MessageHeads, check_crc, check_declared, decompress, find_in_all, take_arena, walk

@@ -13,8 +13,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pybase64
 
-from ....engine.bounded import is_text
-from ....engine.limits import MAX_NESTING, MAX_SCHEMA_BYTES, MAX_SCHEMA_FIELDS
+from ....engine.limits import MAX_NESTING, MAX_SCHEMA_BYTES, MAX_SCHEMA_FIELDS, is_text
 from .columns import SchemaError
 
 REST: Final = "additionalProperties"
