@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 from ...engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .expressions import one_each
+    from .columns import one_each
     from .file import ParquetFile
-    from .info import ColumnInfo, ParquetInfo
-    from .options import IndexColumn
+    from .options import ColumnRule, IndexColumn
     from .pages import read_columns
-    from .reader import ParquetReader
+    from .reader import ColumnInfo, ParquetInfo, ParquetReader
     from .recording import ParquetRecording
-    from .rules import ColumnRule
     from .source import ParquetSource, ParquetSplit
 
 _HOMES = {
@@ -26,7 +24,7 @@ _HOMES = {
         "ColumnInfo",
         "ParquetInfo",
     ),
-    ".expressions": ("one_each",),
+    ".columns": ("one_each",),
     ".file": ("ParquetFile",),
     ".options": ("IndexColumn",),
     ".pages": ("read_columns",),

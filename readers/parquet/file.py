@@ -1,7 +1,12 @@
-"""One open Parquet file: its footer checked before the Parquet library sees it, its errors turned into ours."""
+"""One open Parquet file: its footer checked before the Parquet library sees it, its errors turned into ours.
+
+Its schema, too: the types that columns come out in.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import inspect
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +23,6 @@ from ...engine.errors import ReadError, ReadWarning, SourceMissingError, Unsuppo
 from ...engine.limits import MAX_PARQUET_FOOTER, MIB, check_limit
 from ...engine.objects import RemoteFile, is_url
 from .footer import DAMAGED_HINT, MAX_DEPTH, Footer, parse_footer
-from .layout import ARROW_SCHEMA, in_type, plain_schema
 
 
 def _open_input(path: str, version: str | None = None) -> tuple[pa.NativeFile, str | None]:
@@ -71,8 +75,8 @@ class ParquetFile:
                 self.size = int(self._input.size())
                 self.footer_at, self._footer_size, self.footer = self._read_footer()
                 self._file = pq.ParquetFile(self._input, **self._options())
-                stored = dict(self.footer.key_values).get(ARROW_SCHEMA)
-                self.schema: pa.Schema = plain_schema(self._file.schema_arrow, stored)
+                stored = dict(self.footer.key_values).get(_ARROW_SCHEMA)
+                self.schema: pa.Schema = _plain_schema(self._file.schema_arrow, stored)
                 self.stored_schema: pq.ParquetSchema = self._file.schema
                 check_limit(self.footer.rows, 2**62, path=path, offset=self.footer_at, what="the number of rows")
         except BaseException:
@@ -113,14 +117,10 @@ class ParquetFile:
             for batch in stored:
                 arrays = batch.columns if self._leaves is not None else [batch.column(c) for c in wanted]
                 if len(arrays) != len(wanted):
-                    raise ReadError(
-                        f"Parquet error: {len(wanted)} columns were asked for and {len(arrays)} came",
-                        path=self.path,
-                        hint=DAMAGED_HINT,
-                    )
+                    raise self.damaged(f"{len(wanted)} columns were asked for and {len(arrays)} came")
                 for column, array in zip(wanted, arrays, strict=True):
                     self._check_text(self.schema.field(column).name, array)
-                found = {c: in_type(array, self.schema.field(c).type) for c, array in zip(wanted, arrays, strict=True)}
+                found = {c: _in_type(array, self.schema.field(c).type) for c, array in zip(wanted, arrays, strict=True)}
                 for column, times in next(seconds, {}).items():
                     self._check_nanoseconds(column, found[column], times)
                 yield found
@@ -158,6 +158,10 @@ class ParquetFile:
             except pa.ArrowInvalid as error:
                 message = f"Parquet error: a text of column '{name}' is damaged: {error}"
                 raise ReadError(message, path=self.path, hint=DAMAGED_HINT) from error
+
+    def damaged(self, what: str, offset: int | None = None) -> ReadError:
+        """The error for a file that is not as it was written; ``offset`` is the byte."""
+        return ReadError(f"Parquet error: {what}", path=self.path, offset=offset, hint=DAMAGED_HINT)
 
     def can_read(self, row_group: int, leaf: int) -> bool:
         """Whether a stored column can be read in one row group."""
@@ -254,3 +258,61 @@ def _has_text(datatype: pa.DataType) -> bool:
         return _has_text(datatype.value_type)
     is_text = pa.types.is_string(datatype) or pa.types.is_large_string(datatype) or pa.types.is_string_view(datatype)
     return is_text or any(_has_text(datatype.field(i).type) for i in range(datatype.num_fields))
+
+
+_ARROW_SCHEMA = "ARROW:schema"
+
+
+def _plain_schema(schema: pa.Schema, stored: str | None) -> pa.Schema:
+    """The schema that columns come out in: no extension types, no metadata, and dates as they were written.
+
+    ``stored`` is the file's value for ``ARROW:schema``: of its types the library restores all but ``date64``.
+    """
+    written = _written(stored) if stored is not None else None
+    fields = []
+    for i, field in enumerate(schema):
+        datatype = _storage_type(field.type)
+        if written is not None and len(written) == len(schema) and _is_milliseconds(datatype, written.field(i).type):
+            datatype = pa.date64()
+        fields.append(pa.field(field.name, datatype, field.nullable))
+    return pa.schema(fields)
+
+
+def _storage_type(datatype: pa.DataType) -> pa.DataType:
+    """The type without extension types, at any depth."""
+    if isinstance(datatype, pa.BaseExtensionType):
+        return _storage_type(datatype.storage_type)
+    if pa.types.is_struct(datatype):
+        return pa.struct([_storage_field(f) for f in datatype])
+    if pa.types.is_list(datatype):
+        return pa.list_(_storage_field(datatype.value_field))
+    if pa.types.is_large_list(datatype):
+        return pa.large_list(_storage_field(datatype.value_field))
+    if pa.types.is_fixed_size_list(datatype):
+        return pa.list_(_storage_field(datatype.value_field), datatype.list_size)
+    if pa.types.is_map(datatype):
+        return pa.map_(_storage_field(datatype.key_field), _storage_field(datatype.item_field), datatype.keys_sorted)
+    return datatype
+
+
+def _in_type(values: pa.Array, datatype: pa.DataType) -> pa.Array:
+    """The values in the type of the :func:`_plain_schema`."""
+    if values.type != datatype:
+        return values.cast(datatype)
+    # Maps whose entries are named differently are equal. In a file they may have the name of their column.
+    return values if str(values.type) == str(datatype) else values.view(datatype)
+
+
+def _storage_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_storage_type(field.type))
+
+
+def _is_milliseconds(datatype: pa.DataType, written: pa.DataType) -> bool:
+    return bool(pa.types.is_date32(datatype) and pa.types.is_date64(written))
+
+
+def _written(stored: str) -> pa.Schema | None:
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
+    except (binascii.Error, ValueError, pa.ArrowException, OSError, RuntimeError):
+        return None  # the library, which reads it too, has not refused it

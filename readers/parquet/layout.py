@@ -1,9 +1,7 @@
-"""From a file's schema and the reader's options to the chunks that each batch of rows becomes."""
+"""From a file's schema and the reader's options to the chunks that each batch becomes: groups, rules, outputs."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -13,67 +11,143 @@ import pyarrow as pa
 
 from ...engine.chunk import ComponentDescriptor, parse_entity_path, rust_type_name, split_parts
 from ...engine.errors import ReadError, ReadWarning
-from .expressions import Expression, Names, Raw, Struct, Vector, becomes_numbers
-from .options import IndexColumn, ParquetOptions
-from .rules import Entry, Named, grouped_entries, individual_entries
-from .timelines import is_index_type
-
-ARROW_SCHEMA = "ARROW:schema"
+from .columns import Expression, Names, Raw, Struct, Vector, becomes_numbers, is_index_type
+from .options import ColumnRule, IndexColumn, ParquetOptions
 
 
-def plain_schema(schema: pa.Schema, stored: str | None) -> pa.Schema:
-    """The schema that columns come out in: no extension types, no metadata, and dates as they were written.
+class _Named(NamedTuple):
+    """A column of a group: its position in the file, and its name within the group.
 
-    ``stored`` is the file's value for ``ARROW:schema``: of its types the library restores all but ``date64``.
+    ``refused``: the type of a column that cannot become numbers, which no rule takes.
     """
-    written = _written(stored) if stored is not None else None
-    fields = []
-    for i, field in enumerate(schema):
-        datatype = _storage_type(field.type)
-        if written is not None and len(written) == len(schema) and _is_milliseconds(datatype, written.field(i).type):
-            datatype = pa.date64()
-        fields.append(pa.field(field.name, datatype, field.nullable))
-    return pa.schema(fields)
+
+    position: int
+    name: str
+    refused: str | None = None
 
 
-def _storage_type(datatype: pa.DataType) -> pa.DataType:
-    """The type without extension types, at any depth."""
-    if isinstance(datatype, pa.BaseExtensionType):
-        return _storage_type(datatype.storage_type)
-    if pa.types.is_struct(datatype):
-        return pa.struct([_storage_field(f) for f in datatype])
-    if pa.types.is_list(datatype):
-        return pa.list_(_storage_field(datatype.value_field))
-    if pa.types.is_large_list(datatype):
-        return pa.large_list(_storage_field(datatype.value_field))
-    if pa.types.is_fixed_size_list(datatype):
-        return pa.list_(_storage_field(datatype.value_field), datatype.list_size)
-    if pa.types.is_map(datatype):
-        return pa.map_(_storage_field(datatype.key_field), _storage_field(datatype.item_field), datatype.keys_sorted)
-    return datatype
+class _Entry(NamedTuple):
+    """What a group holds: a match of ``rule``, or with ``rule`` None a column as it is.
+
+    ``columns`` are positions in the file, ``rotation`` those of a transform's quaternion; ``sub_prefix`` is what
+    stands before the suffixes of a match.
+    """
+
+    field_name: str
+    columns: tuple[int, ...]
+    rule: ColumnRule | None = None
+    rotation: tuple[int, ...] = ()
+    sub_prefix: str = ""
 
 
-def in_type(values: pa.Array, datatype: pa.DataType) -> pa.Array:
-    """The values in the type of :func:`plain_schema`."""
-    if values.type != datatype:
-        return values.cast(datatype)
-    # Maps whose entries are named differently are equal. In a file they may have the name of their column.
-    return values if str(values.type) == str(datatype) else values.view(datatype)
+class _Match(NamedTuple):
+    sub_prefix: str
+    columns: tuple[int, ...]
 
 
-def _storage_field(field: pa.Field) -> pa.Field:
-    return field.with_type(_storage_type(field.type))
+def _entries(columns: Sequence[_Named], rules: Sequence[ColumnRule], *, bounded: bool) -> list[_Entry]:
+    """The entries of a group: matches in the order of the rules, then the columns nobody took.
+
+    With ``bounded`` a match begins at the start of a name or behind ``_``, and one leading ``_`` of a suffix does not
+    count. Without it suffixes count as they are, and match anywhere in a name; the field name of a match is its
+    sub-prefix, that of a transform is empty.
+    """
+    taken: set[int] = set()
+    entries: list[_Entry] = []
+    for rule in rules:
+        if rule.target == "Transform":
+            found = _transforms(columns, rule, taken, bounded=bounded)
+        else:
+            found = [
+                _Entry(_field_name(rule, m.sub_prefix, bounded=bounded), m.columns, rule, (), m.sub_prefix)
+                for m in _matches(columns, rule.target, rule.suffixes, taken, bounded=bounded)
+            ]
+        for entry in found:
+            taken.update(entry.columns, entry.rotation)
+        entries += found
+    return entries + [_Entry(c.name, (c.position,)) for c in columns if c.position not in taken]
 
 
-def _is_milliseconds(datatype: pa.DataType, written: pa.DataType) -> bool:
-    return bool(pa.types.is_date32(datatype) and pa.types.is_date64(written))
+def _transforms(columns: Sequence[_Named], rule: ColumnRule, taken: set[int], *, bounded: bool) -> list[_Entry]:
+    """Translations and rotations with the same sub-prefix; one without the other is left to later rules."""
+    moved = list(_matches(columns, rule.target, rule.suffixes, taken, bounded=bounded))
+    used = taken.union(*(m.columns for m in moved))
+    rotations = _matches(columns, rule.target, rule.rotation_suffixes or (), used, bounded=bounded)
+    turned = {m.sub_prefix: m for m in rotations}
+    return [
+        _Entry(
+            _field_name(rule, m.sub_prefix, bounded=bounded) if bounded else "",
+            m.columns,
+            rule,
+            turned[m.sub_prefix].columns,
+            m.sub_prefix,
+        )
+        for m in moved
+        if m.sub_prefix in turned
+    ]
 
 
-def _written(stored: str) -> pa.Schema | None:
-    try:
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
-    except (binascii.Error, ValueError, pa.ArrowException, OSError, RuntimeError):
-        return None  # the library, which reads it too, has not refused it
+def _matches(
+    columns: Sequence[_Named], target: str, suffixes: Sequence[str], taken: set[int], *, bounded: bool
+) -> Iterator[_Match]:
+    ends = [s.removeprefix("_") for s in suffixes] if bounded else list(suffixes)
+    if not ends:
+        return
+    free: dict[str, _Named] = {}
+    for column in columns:
+        if column.position not in taken:
+            free.setdefault(column.name, column)
+    for column in columns:
+        if free.get(column.name) is not column or not column.name.endswith(ends[0]):
+            continue
+        before = column.name[: len(column.name) - len(ends[0])]
+        if bounded and before and not before.endswith("_"):
+            continue
+        wanted = [free.get(before + end) for end in ends]
+        found = [c for c in wanted if c is not None]
+        if len(found) < len(wanted) or _refused(found, target):
+            continue
+        for c in found:
+            free.pop(c.name, None)
+        yield _Match(before.removesuffix("_") if bounded else before, tuple(c.position for c in found))
+
+
+def _refused(columns: Sequence[_Named], target: str) -> bool:
+    """Whether a match cannot be used, which is said."""
+    for column in columns:
+        if column.refused is not None:
+            what = "scalar" if target == "Scalars" else "archetype"
+            warnings.warn(
+                f"Unsupported column type for {what} mapping: {column.refused}; the columns that the rule for {target}"
+                f" would join come out as they are (column {column.name!r})",
+                ReadWarning,
+                stacklevel=2,
+            )
+            return True
+    return False
+
+
+def _field_name(rule: ColumnRule, sub_prefix: str, *, bounded: bool) -> str:
+    if not bounded:
+        return sub_prefix
+    override = rule.field_name_override
+    if override:
+        return sub_prefix + override if sub_prefix else override.lstrip("_")
+    if sub_prefix:
+        return sub_prefix
+    shared = _common_start([s.removeprefix("_") for s in rule.suffixes]).rstrip("_")
+    return shared or ("scalars" if rule.target == "Scalars" else "")
+
+
+def _common_start(texts: Sequence[str]) -> str:
+    """What all texts begin with.
+
+    >>> _common_start(["pos_x", "pos_y", "pos_z"])
+    'pos_'
+    """
+    first, last = min(texts), max(texts)
+    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return first[:same]
 
 
 class _Group(NamedTuple):
@@ -83,16 +157,16 @@ class _Group(NamedTuple):
     """
 
     path: str
-    entries: tuple[Entry, ...]
+    entries: tuple[_Entry, ...]
     flat: bool
 
 
-def _group_columns(columns: Sequence[Named], options: ParquetOptions) -> list[_Group]:
+def _group_columns(columns: Sequence[_Named], options: ParquetOptions) -> list[_Group]:
     """All groups, in the order in which their chunks come."""
-    if options.grouping == "individual":
+    if options.column_grouping == "individual":
         return _individual(columns, options)
-    if options.grouping == "prefix":
-        parted: dict[str, list[Named]] = defaultdict(list)
+    if options.column_grouping == "prefix":
+        parted: dict[str, list[_Named]] = defaultdict(list)
         for column in columns:
             prefix, name = _split_name(column.name, options.delimiter)
             parted[prefix].append(column._replace(name=name))
@@ -110,29 +184,31 @@ def _split_name(name: str, delimiter: str) -> tuple[str, str]:
     return (prefix, rest) if rest else (name, name)
 
 
-def _explicit(columns: Sequence[Named], options: ParquetOptions) -> list[_Group]:
-    longest_first = sorted(options.prefixes, key=len, reverse=True)
-    parted: dict[str, list[Named]] = defaultdict(list)
+def _explicit(columns: Sequence[_Named], options: ParquetOptions) -> list[_Group]:
+    longest_first = sorted(options.prefixes or (), key=len, reverse=True)
+    parted: dict[str, list[_Named]] = defaultdict(list)
     alone: list[_Group] = []
     for column in columns:
         prefix = next((p for p in longest_first if column.name.startswith(p) and column.name != p), None)
         if prefix is None:
-            alone.append(_Group(column.name, (Entry(column.name, (column.position,)),), flat=True))
+            alone.append(_Group(column.name, (_Entry(column.name, (column.position,)),), flat=True))
         else:
             parted[prefix].append(column._replace(name=column.name[len(prefix) :].removeprefix("_")))
     return _sorted_groups(parted, options) + alone
 
 
-def _sorted_groups(parted: dict[str, list[Named]], options: ParquetOptions) -> list[_Group]:
+def _sorted_groups(parted: dict[str, list[_Named]], options: ParquetOptions) -> list[_Group]:
     return [
-        _Group(prefix, tuple(grouped_entries(parted[prefix], options.rules)), flat=not options.use_structs)
+        _Group(
+            prefix, tuple(_entries(parted[prefix], options.column_rules, bounded=True)), flat=not options.use_structs
+        )
         for prefix in sorted(parted, key=lambda p: p.encode("utf-8", "surrogatepass"))
     ]
 
 
-def _individual(columns: Sequence[Named], options: ParquetOptions) -> list[_Group]:
-    entries = individual_entries(columns, options.rules)
-    matched: dict[str, list[Entry]] = defaultdict(list)
+def _individual(columns: Sequence[_Named], options: ParquetOptions) -> list[_Group]:
+    entries = _entries(columns, options.column_rules, bounded=False)
+    matched: dict[str, list[_Entry]] = defaultdict(list)
     for entry in entries:
         if entry.rule is not None:
             matched[entry.sub_prefix].append(entry)
@@ -195,18 +271,19 @@ def compile_layout(schema: pa.Schema, options: ParquetOptions, *, path: str) -> 
     static = tuple(i for i, name in enumerate(schema.names) if name in options.static_columns)
     removed |= set(static)
     columns = [_named(i, field) for i, field in enumerate(schema) if i not in removed]
+    prefix = options.entity_path_prefix or "/"
     outputs: list[Output] = []
     series: list[SeriesNames] = []
     for group in _group_columns(columns, options):
-        made = list(_outputs(group, schema, options.entity_path_prefix))
+        made = list(_outputs(group, schema, prefix))
         outputs += [output for output, _ in made]
         series += [names for _, several in made for names in several]
-    root = parse_entity_path(options.entity_path_prefix)
+    root = parse_entity_path(prefix)
     return Layout(schema, root, index, static, tuple(outputs), tuple(series))
 
 
-def _named(position: int, field: pa.Field) -> Named:
-    return Named(position, field.name, None if becomes_numbers(field.type) else str(field.type))
+def _named(position: int, field: pa.Field) -> _Named:
+    return _Named(position, field.name, None if becomes_numbers(field.type) else str(field.type))
 
 
 def _index_columns(
@@ -252,7 +329,7 @@ def _outputs(group: _Group, schema: pa.Schema, prefix: str) -> Iterator[tuple[Ou
         yield Output(parse_entity_path(base), ((ComponentDescriptor("data"), Struct(fields)),)), []
 
 
-def _flat(entries: Sequence[Entry], schema: pa.Schema, base: str) -> Iterator[tuple[Output, list[SeriesNames]]]:
+def _flat(entries: Sequence[_Entry], schema: pa.Schema, base: str) -> Iterator[tuple[Output, list[SeriesNames]]]:
     """One chunk an entity; a component that an entity has already makes another chunk there."""
     chunks: list[tuple[str, dict[ComponentDescriptor, Expression]]] = []
     series: list[SeriesNames] = []
@@ -272,7 +349,7 @@ def _flat(entries: Sequence[Entry], schema: pa.Schema, base: str) -> Iterator[tu
         yield Output(path, tuple(components.items())), series if i == 0 else []
 
 
-def _components(entry: Entry, schema: pa.Schema) -> Iterator[tuple[ComponentDescriptor, Expression]]:
+def _components(entry: _Entry, schema: pa.Schema) -> Iterator[tuple[ComponentDescriptor, Expression]]:
     """An entry as components of its own."""
     if entry.rule is None:
         yield ComponentDescriptor(entry.field_name), _raw(entry, schema)
@@ -283,7 +360,7 @@ def _components(entry: Entry, schema: pa.Schema) -> Iterator[tuple[ComponentDesc
         yield _DESCRIPTORS[entry.rule.target], _vector(entry.columns, schema, double=entry.rule.target == "Scalars")
 
 
-def _fields(entry: Entry, schema: pa.Schema) -> Iterator[tuple[str, Expression]]:
+def _fields(entry: _Entry, schema: pa.Schema) -> Iterator[tuple[str, Expression]]:
     """An entry as fields of a struct."""
     name = entry.field_name
     if entry.rule is None:
@@ -298,7 +375,7 @@ def _fields(entry: Entry, schema: pa.Schema) -> Iterator[tuple[str, Expression]]
         yield name, _vector(entry.columns, schema)
 
 
-def _raw(entry: Entry, schema: pa.Schema) -> Raw:
+def _raw(entry: _Entry, schema: pa.Schema) -> Raw:
     (column,) = entry.columns
     return Raw(column, schema.field(column).nullable)
 

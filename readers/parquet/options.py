@@ -1,15 +1,98 @@
-"""What a ParquetReader was asked for, validated."""
+"""The options of a ParquetReader, checked: index columns, groups, rules that make one component of several columns."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypedDict, Unpack
 
 from ...engine.chunk import TimelineKind
 from ...engine.errors import ReadWarning, UsageError, check_argument
-from .rules import TARGETS, ColumnRule
+
+TARGETS: Final = ("Translation3D", "RotationQuat", "RotationAxisAngle", "Scale3D", "Scalars", "Transform")
+"""Everything a rule can make."""
+
+
+@dataclass(frozen=True)
+class ColumnRule:
+    """Columns whose names differ in their ends only become one component. Made by the factory methods.
+
+    ``suffixes`` are the ends of the names, in the order of the component's numbers; what stands before them (the
+    sub-prefix) has to be the same for all. The component is named after the sub-prefix and ``field_name_override``.
+
+    >>> ColumnRule.translation3d(["_x", "_y", "_z"]).target
+    'Translation3D'
+    """
+
+    suffixes: Sequence[str]
+    target: str
+    names: Sequence[str] | None = None
+    field_name_override: str | None = None
+    rotation_suffixes: Sequence[str] | None = None
+
+    @classmethod
+    def translation3d(cls, suffixes: Sequence[str], *, field_name_override: str | None = None) -> ColumnRule:
+        """Three columns as ``Transform3D:translation``, float32. Raises ``ValueError`` for another number."""
+        _check(len(suffixes) == 3, "Translation3D requires exactly 3 suffixes")
+        return cls(list(suffixes), "Translation3D", field_name_override=field_name_override)
+
+    @classmethod
+    def rotation_quat(cls, suffixes: Sequence[str], *, field_name_override: str | None = None) -> ColumnRule:
+        """Four columns (x, y, z, w) as ``Transform3D:quaternion``, float32.
+
+        Raises ``ValueError`` for another number.
+        """
+        _check(len(suffixes) == 4, "RotationQuat requires exactly 4 suffixes")
+        return cls(list(suffixes), "RotationQuat", field_name_override=field_name_override)
+
+    @classmethod
+    def rotation_axis_angle(cls, suffixes: Sequence[str], *, field_name_override: str | None = None) -> ColumnRule:
+        """Three columns of an axis and one of an angle (rad) as ``Transform3D:rotation_axis_angle``, float32.
+
+        Raises ``ValueError`` for another number.
+        """
+        _check(len(suffixes) == 4, "RotationAxisAngle requires exactly 4 suffixes (3 axis + 1 angle)")
+        return cls(list(suffixes), "RotationAxisAngle", field_name_override=field_name_override)
+
+    @classmethod
+    def scale3d(cls, suffixes: Sequence[str], *, field_name_override: str | None = None) -> ColumnRule:
+        """Three columns as ``Transform3D:scale``, float32. Raises ``ValueError`` for another number."""
+        _check(len(suffixes) == 3, "Scale3D requires exactly 3 suffixes")
+        return cls(list(suffixes), "Scale3D", field_name_override=field_name_override)
+
+    @classmethod
+    def scalars(
+        cls, suffixes: Sequence[str], *, names: Sequence[str], field_name_override: str | None = None
+    ) -> ColumnRule:
+        """Any number of columns as ``Scalars:scalars``, float64, with a name for each series.
+
+        Raises ``ValueError`` where there are not as many names as suffixes.
+        """
+        _check(len(suffixes) == len(names), "suffixes and names must have the same length")
+        return cls(list(suffixes), "Scalars", list(names), field_name_override)
+
+    @classmethod
+    def transform(
+        cls,
+        translation_suffixes: Sequence[str],
+        rotation_suffixes: Sequence[str],
+        *,
+        field_name_override: str | None = None,
+    ) -> ColumnRule:
+        """Three columns of a translation and four of a quaternion (x, y, z, w) with the same sub-prefix.
+
+        Raises ``ValueError`` for other numbers of columns.
+        """
+        _check(len(translation_suffixes) == 3, "Transform requires exactly 3 translation suffixes")
+        _check(len(rotation_suffixes) == 4, "Transform requires exactly 4 rotation suffixes")
+        return cls(list(translation_suffixes), "Transform", None, field_name_override, list(rotation_suffixes))
+
+
+def _check(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise UsageError(otherwise)
+
 
 NANOSECONDS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """How many nanoseconds each unit has."""
@@ -76,49 +159,54 @@ class IndexColumn:
         return 1 if self.line is TimelineKind.SEQUENCE else NANOSECONDS[self.input_unit or "ns"]
 
 
+class LayoutArguments(TypedDict, total=False):
+    """The options of :class:`ParquetReader`, as they are given."""
+
+    entity_path_prefix: str | None
+    column_grouping: str
+    delimiter: str
+    prefixes: Iterable[str] | None
+    use_structs: bool
+    static_columns: Iterable[str] | None
+    index_columns: Iterable[IndexColumn | Sequence[str]] | None
+    column_rules: Iterable[ColumnRule] | None
+
+
 @dataclass(frozen=True)
 class ParquetOptions:
-    """The options of :class:`ParquetReader`, checked and ready to pickle."""
+    """The options of :class:`ParquetReader`, checked and ready to pickle. Raises ``UsageError`` (a ``ValueError``)."""
 
-    entity_path_prefix: str = "/"
-    grouping: str = "prefix"
+    entity_path_prefix: str | None = None
+    column_grouping: str = "prefix"
     delimiter: str = "_"
-    prefixes: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] | None = None
     use_structs: bool = True
     static_columns: tuple[str, ...] = ()
     index_columns: tuple[IndexColumn, ...] = ()
-    rules: tuple[ColumnRule, ...] = ()
+    column_rules: tuple[ColumnRule, ...] = ()
 
-    @classmethod
-    def checked(
-        cls,
-        entity_path_prefix: str | None = None,
-        column_grouping: str = "prefix",
-        delimiter: str = "_",
-        prefixes: Iterable[str] | None = None,
-        use_structs: bool = True,
-        static_columns: Iterable[str] | None = None,
-        index_columns: Iterable[IndexColumn | Sequence[str]] | None = None,
-        column_rules: Iterable[ColumnRule] | None = None,
-    ) -> ParquetOptions:
-        """Validate the arguments of the reader. Raises ``UsageError`` (a ``ValueError``)."""
-        rules = tuple(column_rules or ())
-        for rule in rules:
+    def __post_init__(self) -> None:
+        for rule in self.column_rules:
             _check_rule(rule)
-        _warn_of_shadows(rules)
-        return cls(
-            entity_path_prefix or "/",
-            _grouping(column_grouping, prefixes),
-            _delimiter(delimiter),
-            tuple(prefixes or ()),
-            bool(use_structs),
-            tuple(static_columns or ()),
-            tuple(IndexColumn.of(entry) for entry in index_columns or ()),
-            rules,
-        )
+        _warn_of_shadows(self.column_rules)
+        _check_grouping(self.column_grouping, self.prefixes)
+        if len(self.delimiter) != 1:
+            raise UsageError("expected a string of length 1")
+
+    def changed(self, **given: Unpack[LayoutArguments]) -> ParquetOptions:
+        """These options, but those that are given."""
+        values: dict[str, Any] = dict(given)
+        for name in ("static_columns", "index_columns", "column_rules"):
+            if name in values:
+                values[name] = tuple(values[name] or ())
+        if "index_columns" in values:
+            values["index_columns"] = tuple(IndexColumn.of(entry) for entry in values["index_columns"])
+        if values.get("prefixes") is not None:
+            values["prefixes"] = tuple(values["prefixes"])
+        return replace(self, **values)
 
 
-def _grouping(name: str, prefixes: Iterable[str] | None) -> str:
+def _check_grouping(name: str, prefixes: tuple[str, ...] | None) -> None:
     if name not in GROUPINGS:
         raise UsageError(f"Unknown column_grouping: '{name}'. Expected 'prefix', 'individual', or 'explicit_prefixes'.")
     if name != "explicit_prefixes":
@@ -126,15 +214,8 @@ def _grouping(name: str, prefixes: Iterable[str] | None) -> str:
             raise UsageError("'prefixes' is only valid with column_grouping='explicit_prefixes'")
     elif prefixes is None:
         raise UsageError("'explicit_prefixes' requires the 'prefixes' parameter")
-    elif not tuple(prefixes):
+    elif not prefixes:
         raise UsageError("'prefixes' must not be empty for 'explicit_prefixes' grouping")
-    return name
-
-
-def _delimiter(text: str) -> str:
-    if len(text) != 1:
-        raise UsageError("expected a string of length 1")
-    return text
 
 
 def _check_rule(rule: ColumnRule) -> None:
@@ -159,7 +240,7 @@ def _warn_of_shadows(rules: Sequence[ColumnRule]) -> None:
                     f"Column rule {earlier} (suffixes {_listed(broad.suffixes)}) may shadow rule {later} (suffixes"
                     f" {_listed(rule.suffixes)}). Consider reordering so more specific rules come first.",
                     ReadWarning,
-                    stacklevel=5,
+                    stacklevel=7,
                 )
 
 

@@ -24,8 +24,7 @@ from ...engine.limits import (
     check_limit,
 )
 from .file import ParquetFile
-from .footer import DAMAGED_HINT, StoredColumn
-from .thrift import INTEGERS, STRUCT, Cursor, CutThriftError, ThriftError
+from .footer import INTEGERS, STRUCT, Cursor, CutThriftError, StoredColumn, ThriftError
 
 BATCH_BYTES: Final = 32 * MIB
 """Values that are read together."""
@@ -54,12 +53,7 @@ def check_row_groups(file: ParquetFile, row_groups: Sequence[int], leaves: Seque
                 cap = max(FREE_EXPANSION // _WIDTH, column.compressed * MAX_VALUES_PER_BYTE)
                 check_limit(column.values, cap, path=file.path, offset=file.footer_at, what=what)
             elif column.values != rows:
-                raise ReadError(
-                    f"Parquet error: {what} is {column.values:,}, and there are {rows:,} rows",
-                    path=file.path,
-                    offset=file.footer_at,
-                    hint=DAMAGED_HINT,
-                )
+                raise file.damaged(f"{what} is {column.values:,}, and there are {rows:,} rows", file.footer_at)
             expanded = _check_column(file, group, leaf)
             size += expanded.size
             dictionary = max(dictionary, expanded.dictionary)
@@ -97,7 +91,7 @@ def _located(error: ReadError, file: ParquetFile, row_groups: Sequence[int], lea
                 return type(error)(
                     f"{error.message} (column {path!r} of row group {group})",
                     path=error.path,
-                    offset=_column_start(file, group, leaf),
+                    offset=_extent(file, group, leaf)[0],
                     hint=error.hint,
                 )
     return error
@@ -161,11 +155,8 @@ def _check_column(file: ParquetFile, row_group: int, leaf: int) -> _Expanded:
         else:
             found += page.values
     if found < column.values:
-        raise ReadError(
-            f"Parquet error: {_place(column, row_group)} has {found:,} values and the footer counts {column.values:,}",
-            path=file.path,
-            offset=begin,
-            hint=DAMAGED_HINT,
+        raise file.damaged(
+            f"{_place(column, row_group)} has {found:,} values and the footer counts {column.values:,}", begin
         )
     return _Expanded(size, dictionary)
 
@@ -176,20 +167,12 @@ def _damaged_page(file: ParquetFile, row_group: int, leaf: int) -> ReadError | N
     try:
         for page in _pages(file, begin, end, column):
             if page.crc is not None and crc32(file.read_at(page.data, page.compressed)) != page.crc & 0xFFFFFFFF:
-                return ReadError(
-                    f"Parquet error: the checksum of a page of {_place(column, row_group)} does not match",
-                    path=file.path,
-                    offset=page.offset,
-                    hint=DAMAGED_HINT,
+                return file.damaged(
+                    f"the checksum of a page of {_place(column, row_group)} does not match", page.offset
                 )
     except ReadError as error:
         return error
     return None
-
-
-def _column_start(file: ParquetFile, row_group: int, leaf: int) -> int:
-    """Where the pages of a stored column begin. Raises ``ReadError``."""
-    return _extent(file, row_group, leaf)[0]
 
 
 def _extent(file: ParquetFile, row_group: int, leaf: int) -> tuple[int, int, StoredColumn]:
@@ -237,9 +220,7 @@ def _page(file: ParquetFile, stored: _Bytes, at: int, limit: int) -> _Page:
 
 
 def _malformed(file: ParquetFile, at: int, why: str) -> ReadError:
-    return ReadError(
-        f"Parquet error: the header of a page cannot be read: {why}", path=file.path, offset=at, hint=DAMAGED_HINT
-    )
+    return file.damaged(f"the header of a page cannot be read: {why}", at)
 
 
 def _parsed(data: bytes, at: int) -> _Page:

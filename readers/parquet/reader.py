@@ -1,34 +1,111 @@
-"""ParquetReader: the public face of this package."""
+"""ParquetReader, the public face of this package; and what a file holds, as far as its footer tells."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Unpack
+
+import pyarrow as pa
 
 from ...engine.errors import SourceMissingError
 from ...engine.locations import Location, located, reading_location
-from .files import exists
-from .info import ParquetInfo
-from .options import IndexColumn, ParquetOptions
-from .rules import ColumnRule
-from .source import ParquetSource
+from .columns import is_index_type
+from .file import ParquetFile
+from .options import ColumnRule, IndexColumn, LayoutArguments, ParquetOptions
+from .source import ParquetSource, exists, find_files
 
 if TYPE_CHECKING:
     from ...engine.stream import LazyChunkStream
 
+_CODECS: Final = ("none", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
+_ENCODINGS: Final = {
+    0: "plain",
+    2: "plain_dictionary",
+    3: "rle",
+    4: "bit_packed",
+    5: "delta_binary_packed",
+    6: "delta_length_byte_array",
+    7: "delta_byte_array",
+    8: "rle_dictionary",
+    9: "byte_stream_split",
+}
+_TIME_WORDS: Final = ("time", "stamp", "frame", "index", "seq", "tick")
 
-class LayoutArguments(TypedDict, total=False):
-    """The options of :class:`ParquetReader`."""
 
-    entity_path_prefix: str | None
-    column_grouping: str
-    delimiter: str
-    prefixes: Iterable[str] | None
-    use_structs: bool
-    static_columns: Iterable[str] | None
-    index_columns: Iterable[IndexColumn | Sequence[str]] | None
-    column_rules: Iterable[ColumnRule] | None
+@dataclass(frozen=True, slots=True)
+class ColumnInfo:
+    """One column. ``values`` counts what is stored of it, ``bytes`` and ``uncompressed_bytes`` are those of its pages.
+
+    ``is_index``: its type can be a timeline, and its type or name says that it may be meant as one.
+    """
+
+    name: str
+    type: str
+    nullable: bool
+    encodings: tuple[str, ...]
+    compression: tuple[str, ...]
+    values: int
+    bytes: int
+    uncompressed_bytes: int
+    is_index: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetInfo:
+    """What :meth:`ParquetReader.info` tells. ``bytes`` is the size of the file."""
+
+    path: str
+    bytes: int
+    created_by: str
+    rows: int
+    row_groups: int
+    columns: tuple[ColumnInfo, ...]
+    key_values: Mapping[str, str]
+
+    @property
+    def index_candidates(self) -> tuple[str, ...]:
+        """Columns that may be meant as timelines."""
+        return tuple(column.name for column in self.columns if column.is_index)
+
+
+def _describe(file: ParquetFile) -> ParquetInfo:
+    """Describe an open file from its footer."""
+    return ParquetInfo(
+        file.path,
+        file.size,
+        file.footer.created_by,
+        file.footer.rows,
+        len(file.footer.row_groups),
+        tuple(_column(file, position, field) for position, field in enumerate(file.schema)),
+        dict(file.footer.key_values),
+    )
+
+
+def _column(file: ParquetFile, position: int, field: pa.Field) -> ColumnInfo:
+    stored = [group.columns[leaf] for group in file.footer.row_groups for leaf in file.leaves([position])]
+    encodings = Counter(encoding for column in stored for encoding in column.encodings)
+    codecs = Counter(column.codec for column in stored)
+    return ColumnInfo(
+        field.name,
+        str(field.type),
+        field.nullable,
+        tuple(_ENCODINGS.get(e, str(e)) for e in sorted(encodings)),
+        tuple(_CODECS[c] if 0 <= c < len(_CODECS) else str(c) for c in sorted(codecs)),
+        sum(column.values for column in stored),
+        sum(column.compressed for column in stored),
+        sum(column.uncompressed for column in stored),
+        _may_be_index(field),
+    )
+
+
+def _may_be_index(field: pa.Field) -> bool:
+    if not is_index_type(field.type):
+        return False
+    named = any(word in field.name.lower() for word in _TIME_WORDS)
+    return bool(pa.types.is_temporal(field.type)) or named
 
 
 class ParquetReader:
@@ -88,17 +165,16 @@ class ParquetReader:
         column_rules: Iterable[ColumnRule] | None = None,
     ) -> None:
         self._path = reading_location(path)
-        self._arguments: dict[str, Any] = {
-            "entity_path_prefix": entity_path_prefix,
-            "column_grouping": column_grouping,
-            "delimiter": delimiter,
-            "prefixes": None if prefixes is None else tuple(prefixes),
-            "use_structs": use_structs,
-            "static_columns": None if static_columns is None else tuple(static_columns),
-            "index_columns": None if index_columns is None else tuple(index_columns),
-            "column_rules": None if column_rules is None else tuple(column_rules),
-        }
-        self._options = ParquetOptions.checked(**self._arguments)
+        self._options = ParquetOptions().changed(
+            entity_path_prefix=entity_path_prefix,
+            column_grouping=column_grouping,
+            delimiter=delimiter,
+            prefixes=prefixes,
+            use_structs=use_structs,
+            static_columns=static_columns,
+            index_columns=index_columns,
+            column_rules=column_rules,
+        )
         if not exists(str(self._path)):
             raise SourceMissingError(f"Parquet file not found: {self._path}")
 
@@ -112,12 +188,16 @@ class ParquetReader:
 
     def source(self, **options: Unpack[LayoutArguments]) -> ParquetSource:
         """The file as a source for a pipeline; ``options`` as for :meth:`stream`."""
-        chosen = ParquetOptions.checked(**{**self._arguments, **options}) if options else self._options
+        chosen = self._options.changed(**options) if options else self._options
         return ParquetSource(str(located(self._path)), chosen)
 
     def info(self) -> list[ParquetInfo]:
         """What is in each file: rows, columns, types, encodings, sizes. Reads the footers. Raises ``ReadError``."""
-        return self.source().info()
+        found = []
+        for data in find_files(str(located(self._path))):
+            with ParquetFile(data.path) as file:
+                found.append(_describe(file))
+        return found
 
     def stream(self, **options: Unpack[LayoutArguments]) -> LazyChunkStream:
         """A lazy stream of the chunks; each call reads the file anew.

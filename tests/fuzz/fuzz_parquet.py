@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from chunkmill.readers.parquet.thrift import STRUCT, Cursor
+from chunkmill.readers.parquet.footer import STRUCT, Cursor
 from fuzz_sources import Source
 from mutation import LengthField
 

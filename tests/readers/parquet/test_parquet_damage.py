@@ -15,8 +15,7 @@ import pytest
 from chunkmill.engine.errors import ReadError
 from chunkmill.readers.parquet import pages
 from chunkmill.readers.parquet.file import ParquetFile
-from chunkmill.readers.parquet.footer import parse_footer
-from chunkmill.readers.parquet.thrift import Cursor, CutThriftError, ThriftError
+from chunkmill.readers.parquet.footer import Cursor, CutThriftError, ThriftError, parse_footer
 from parquet_making import chunks
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError, UsageError
 from chunkmill.readers import ColumnRule, ParquetReader, StreamingReader
-from chunkmill.readers.parquet.rules import TARGETS
+from chunkmill.readers.parquet.options import TARGETS
 from parquet_making import chunks, column, data
 
 

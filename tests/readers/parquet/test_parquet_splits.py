@@ -14,7 +14,7 @@ from chunkmill.engine.errors import ReadError, ReadWarning
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import ColumnRule, ParquetReader
 from chunkmill.readers.parquet import source as source_module
-from chunkmill.readers.parquet.emit import CHUNK_BYTES
+from chunkmill.readers.parquet.batches import CHUNK_BYTES
 from chunkmill.readers.parquet.file import ParquetFile
 from chunkmill.readers.parquet.pages import BATCH_ROWS
 from comparison import cells

@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 from ...engine.chunk import Chunk, ChunkData, Component, ComponentDescriptor, Timeline, time_order
 from ...engine.errors import ReadError, ReadWarning
 from ...engine.limits import MIB
-from .expressions import one_each
+from .columns import one_each, row_numbers, timeline
 from .file import ParquetFile
 from .layout import Layout, Output, SeriesNames
-from .timelines import row_numbers, timeline
 
 _BATCH_ROWS = 1024
 """A change at a multiple of this row is told as one between batches, as Rerun does, which reads that many at once."""
@@ -31,42 +30,34 @@ def _is_comparable(datatype: pa.DataType) -> bool:
     return bool(datatype.num_fields == 0)
 
 
-class StaticColumns:
-    """Compares the rows of static columns with the first row of all; ``first`` holds that by name, one value each."""
+def check_static(name: str, values: pa.Array, first: pa.Array, *, first_row: int, path: str) -> None:
+    """Compare rows of a static column with the first row of all, ``first``, which holds that one value.
 
-    def __init__(self, first: Mapping[str, pa.Array], *, path: str) -> None:
-        self._first = first
-        self._path = path
-
-    def check(self, name: str, values: pa.Array, first_row: int) -> None:
-        """Raise ``ReadError`` where a value differs from the first; a null does, even from a null.
-
-        ``first_row`` is the number of the first of ``values``.
-        """
-        same: npt.NDArray[np.bool_]
-        if pa.types.is_null(values.type):
-            same = np.zeros(len(values), bool)
-        elif _is_comparable(values.type):
-            same = _same(_plain(values), _plain(self._first[name])[0])
-        else:
-            return
-        if first_row == 0 and len(same):
-            same[0] = True
-        different = np.flatnonzero(~same)
-        if not len(different):
-            return
-        row = first_row + int(different[0])
-        hint = f"Leave {name!r} out of static_columns: row {row:,} differs from the first."
-        if row % _BATCH_ROWS or values[int(different[0])].as_py() is None:
-            raise ReadError(
-                f"Parquet error: Static column '{name}' contains non-uniform values", path=self._path, hint=hint
-            )
-        old, new = _text(self._first[name][0]), _text(values[int(different[0])])
-        raise ReadError(
-            f"Parquet error: Static column '{name}' changed between batches: '{old}' → '{new}'",
-            path=self._path,
-            hint=hint,
-        )
+    Raises ``ReadError`` where a value differs; a null does, even from a null. ``first_row`` is the number of the first
+    of ``values``.
+    """
+    same: npt.NDArray[np.bool_]
+    if pa.types.is_null(values.type):
+        same = np.zeros(len(values), bool)
+    elif _is_comparable(values.type):
+        same = _same(_plain(values), _plain(first)[0])
+    else:
+        return
+    if first_row == 0 and len(same):
+        same[0] = True
+    different = np.flatnonzero(~same)
+    if not len(different):
+        return
+    row = first_row + int(different[0])
+    hint = f"Leave {name!r} out of static_columns: row {row:,} differs from the first."
+    if row % _BATCH_ROWS or values[int(different[0])].as_py() is None:
+        raise ReadError(f"Parquet error: Static column '{name}' contains non-uniform values", path=path, hint=hint)
+    old, new = _text(first[0]), _text(values[int(different[0])])
+    raise ReadError(
+        f"Parquet error: Static column '{name}' changed between batches: '{old}' → '{new}'",
+        path=path,
+        hint=hint,
+    )
 
 
 def warn_of_incomparable(name: str, datatype: pa.DataType) -> None:
@@ -111,40 +102,35 @@ _METADATA: Final = ComponentDescriptor("file_metadata", "ParquetMetadata", "reru
 _NAMES: Final = ComponentDescriptor("SeriesLines:names", "rerun.archetypes.SeriesLines", "rerun.components.Name")
 
 
-class BatchOutput:
-    """Makes the chunks of batches: one for each output, more where that would be too large."""
+def batch_chunks(
+    layout: Layout, outputs: Sequence[Output], arrays: Mapping[int, pa.Array], first_row: int, length: int, *, path: str
+) -> Iterator[Chunk]:
+    """The chunks of a batch, whose columns are found by their positions in the schema.
 
-    def __init__(self, layout: Layout, outputs: Sequence[Output], *, path: str) -> None:
-        self._layout = layout
-        self._outputs = outputs
-        self._path = path
-
-    def chunks(self, arrays: Mapping[int, pa.Array], first_row: int, length: int) -> Iterator[Chunk]:
-        """The chunks of a batch, whose columns are found by their positions in the schema.
-
-        Rows are sorted stably by all timelines, taken in the order of their names.
-        """
-        if not self._outputs:
-            return
-        timelines = self._timelines(arrays, first_row, length)
-        order = time_order(timelines)
-        if order is not None:
-            rows = pa.array(order)
-            arrays = {position: values.take(rows) for position, values in arrays.items()}
-            timelines = tuple(Timeline(t.name, t.kind, t.times.take(rows)) for t in timelines)
-        for output in self._outputs:
-            components = [
-                Component(descriptor, one_each(part.evaluate(arrays, length), nullable=part.nullable))
-                for descriptor, part in output.components
-            ]
-            yield from _pieces(output.entity_path, timelines, components, length)
-
-    def _timelines(self, arrays: Mapping[int, pa.Array], first_row: int, length: int) -> tuple[Timeline, ...]:
-        found = [
-            timeline(arrays[position], column, path=self._path, first_row=first_row)
-            for position, column in self._layout.timelines
+    One for each output, more where that would be too large. Rows are sorted stably by all timelines, taken in the order
+    of their names.
+    """
+    if not outputs:
+        return
+    timelines = _timelines(layout, arrays, first_row, length, path)
+    order = time_order(timelines)
+    if order is not None:
+        rows = pa.array(order)
+        arrays = {position: values.take(rows) for position, values in arrays.items()}
+        timelines = tuple(Timeline(t.name, t.kind, t.times.take(rows)) for t in timelines)
+    for output in outputs:
+        components = [
+            Component(descriptor, one_each(part.evaluate(arrays, length), nullable=part.nullable))
+            for descriptor, part in output.components
         ]
-        return tuple(sorted(found, key=lambda t: t.name.encode())) or (row_numbers(first_row, length),)
+        yield from _pieces(output.entity_path, timelines, components, length)
+
+
+def _timelines(
+    layout: Layout, arrays: Mapping[int, pa.Array], first_row: int, length: int, path: str
+) -> tuple[Timeline, ...]:
+    found = [timeline(arrays[i], column, path=path, first_row=first_row) for i, column in layout.timelines]
+    return tuple(sorted(found, key=lambda t: t.name.encode())) or (row_numbers(first_row, length),)
 
 
 def properties_chunk(file: ParquetFile) -> Iterator[Chunk]:
