@@ -57,7 +57,7 @@ class Format:
         return self.file(path, **own)
 
     def inspect(self, path: Location) -> FileReport:
-        """What is in a file. Raises ``ReadError`` where it is missing or damaged."""
+        """The report on a file. Raises ``ReadError`` where it is missing or damaged."""
         return replace(self.open(path).report(), format=self.name)
 
     def is_dataset(self, folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What a format is: a class over one file of it, whose fields are its options.
+"""A format as a class over one file of it, whose fields are its options.
 
 A :class:`RecordingFile` knows how a file becomes streams, and what ``chunkmill inspect`` shows of it; a
 :class:`FileSource` is one that reads the file itself. Each further field of such a dataclass, made by :func:`option`,
@@ -141,7 +141,7 @@ class RecordingFile(ABC):
         return ()
 
     def report(self) -> FileReport:
-        """What ``chunkmill inspect`` shows: here, of all its chunks, which are read for it. Raises ``ReadError``."""
+        """The report that ``chunkmill inspect`` shows: here, of all its chunks, which are read for it. Raises ``ReadError``."""
         from ..engine.stream import single_tasks
         from .inspection import FileReport, summarise_store
 

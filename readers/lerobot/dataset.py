@@ -40,7 +40,7 @@ class LeRobotDataset:
 
     @property
     def info(self) -> DatasetInfo:
-        """What ``meta`` says, read once. Raises ``ReadError``."""
+        """The content of ``meta``, read once. Raises ``ReadError``."""
         if self._info is None:
             self._info = read_metadata(self.path)
         return self._info
@@ -159,7 +159,7 @@ class LeRobotEpisode:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """What was to be done in it."""
+        """The texts of what was to be done in it."""
         return self._episode.tasks
 
     @property

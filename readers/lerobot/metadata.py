@@ -1,4 +1,4 @@
-"""What the ``meta`` folder of a LeRobot dataset says: features, episodes, tasks.
+"""The ``meta`` folder of a LeRobot dataset: features, episodes, tasks.
 
 Format: https://github.com/huggingface/lerobot, ``codebase_version`` 2.0, 2.1 and 3.0.
 """
@@ -41,7 +41,7 @@ class Feature(NamedTuple):
 
 
 class _Video(NamedTuple):
-    """Where the video of one feature lies, below the dataset, and which seconds of it belong to the episode."""
+    """The video of one feature: its path below the dataset, and the seconds of it that belong to the episode."""
 
     feature: str
     path: str

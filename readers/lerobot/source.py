@@ -42,7 +42,7 @@ def _entity_of(feature: str) -> str:
 
 
 def _feature_column(feature: Feature | None, name: str, values: pa.Array) -> _FeatureColumn:
-    """What the column of a feature becomes: numbers ``Scalars``, images ``EncodedImage``, texts ``TextDocument``.
+    """The component of a feature: numbers are ``Scalars``, images ``EncodedImage``, texts ``TextDocument``.
 
     Anything else comes as it is, as a component of the feature's last name.
     """
@@ -171,7 +171,7 @@ class EpisodeSource:
             yield Chunk.build(entity, {}, [(_NAMES, values)])
 
     def _properties(self) -> Iterator[Chunk]:
-        """What ``meta`` says of the episode, and where its videos lie."""
+        """The facts that ``meta`` has of the episode, and the places of its videos."""
         facts: dict[str, Any] = {
             "codebase_version": self.info.version,
             "episode_index": self.episode.index,

@@ -185,7 +185,7 @@ class ParquetFile:
             raise _translated(error, self.path) from error
 
     def _read_footer(self) -> tuple[int, int, Footer]:
-        """Where the footer begins, its size, and what it says."""
+        """The place of the footer, its size, and its content."""
         if self.size < _TAIL:
             raise ReadError(
                 f"Parquet error: EOF: Parquet file too small. Size is {self.size} but need {_TAIL}",
@@ -210,7 +210,7 @@ class ParquetFile:
         return begin, length, parse_footer(self._input.read_at(length, begin), path=self.path, offset=begin)
 
     def _options(self) -> dict[str, Any]:
-        """What the library may do with this file, as far as its version knows."""
+        """The options of the library for this file, as far as its version knows them."""
         wanted = {
             "page_checksum_verification": True,
             "pre_buffer": False,

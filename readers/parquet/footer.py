@@ -296,7 +296,7 @@ class StoredColumn(NamedTuple):
 
     @property
     def start(self) -> int:
-        """Where its first page begins."""
+        """The byte at which its first page begins."""
         dictionary = self.dictionary_offset
         return dictionary if dictionary is not None and 0 < dictionary < self.data_offset else self.data_offset
 
@@ -310,7 +310,7 @@ class _RowGroup(NamedTuple):
 
 @dataclass
 class Footer:
-    """What a footer says."""
+    """The content of a footer."""
 
     leaves: list[_Leaf] = field(default_factory=list)
     row_groups: list[_RowGroup] = field(default_factory=list)

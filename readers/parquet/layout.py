@@ -27,7 +27,7 @@ class _Named(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """What a group holds: a match of ``rule``, or with ``rule`` None a column as it is.
+    """An entry of a group: a match of ``rule``, or with ``rule`` None a column as it is.
 
     ``columns`` are positions in the file, ``rotation`` those of a transform's quaternion; ``sub_prefix`` is what
     stands before the suffixes of a match.
@@ -140,7 +140,7 @@ def _field_name(rule: ColumnRule, sub_prefix: str, *, bounded: bool) -> str:
 
 
 def _common_start(texts: Sequence[str]) -> str:
-    """What all texts begin with.
+    """The text that all texts begin with.
 
     >>> _common_start(["pos_x", "pos_y", "pos_z"])
     'pos_'
@@ -248,7 +248,7 @@ class SeriesNames(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What becomes of each column. ``timelines`` and ``static`` hold positions in the schema.
+    """The use of each column. ``timelines`` and ``static`` hold positions in the schema.
 
     ``root`` is the entity of the static columns; without ``timelines`` rows are on ``row_index``.
     """
@@ -262,7 +262,7 @@ class Layout(NamedTuple):
 
 
 def compile_layout(schema: pa.Schema, options: ParquetOptions, *, path: str) -> Layout:
-    """What the columns of ``schema`` become.
+    """Compile the layout of ``schema``: the chunks that its columns become.
 
     Raises ``ReadError`` where an index column is missing. Warns (``ReadWarning``) of columns that cannot be what the
     options want.

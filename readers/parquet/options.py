@@ -155,7 +155,7 @@ class IndexColumn:
 
     @property
     def factor(self) -> int:
-        """What the integers are multiplied by."""
+        """The factor that makes nanoseconds of the integers."""
         return 1 if self.line is TimelineKind.SEQUENCE else NANOSECONDS[self.input_unit or "ns"]
 
 

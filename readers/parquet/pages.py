@@ -136,7 +136,7 @@ class _Bytes:
 
 
 class _Expanded(NamedTuple):
-    """What a column may become: about the bytes of its values, and those of a dictionary of texts that is unusual."""
+    """The most that columns may become: about the bytes of their values, and of a dictionary of texts that is unusual."""
 
     size: int
     dictionary: int
@@ -162,7 +162,7 @@ def _check_column(file: ParquetFile, row_group: int, leaf: int) -> _Expanded:
 
 
 def _damaged_page(file: ParquetFile, row_group: int, leaf: int) -> ReadError | None:
-    """What is wrong with the first page of a stored column whose header or checksum is; None where they are right."""
+    """The error of the first page of a stored column whose header or checksum is wrong; None where all are right."""
     begin, end, column = _extent(file, row_group, leaf)
     try:
         for page in _pages(file, begin, end, column):
@@ -176,7 +176,7 @@ def _damaged_page(file: ParquetFile, row_group: int, leaf: int) -> ReadError | N
 
 
 def _extent(file: ParquetFile, row_group: int, leaf: int) -> tuple[int, int, StoredColumn]:
-    """Where a stored column begins and has to end."""
+    """The byte at which a stored column begins, the one at which it has to end, and what the footer says of it."""
     column = file.footer.row_groups[row_group].columns[leaf]
     begin, size = column.start, column.compressed
     what = _place(column, row_group)

@@ -55,7 +55,7 @@ class ColumnInfo:
 
 @dataclass(frozen=True, slots=True)
 class ParquetInfo:
-    """What :meth:`ParquetReader.info` tells. ``bytes`` is the size of the file."""
+    """The content of a file, as :meth:`ParquetReader.info` gives it. ``bytes`` is the size of the file."""
 
     path: str
     bytes: int
@@ -192,7 +192,7 @@ class ParquetReader:
         return ParquetSource(str(located(self._path)), chosen)
 
     def info(self) -> list[ParquetInfo]:
-        """What is in each file: rows, columns, types, encodings, sizes. Reads the footers. Raises ``ReadError``."""
+        """The content of each file: rows, columns, types, encodings, sizes. Reads the footers. Raises ``ReadError``."""
         found = []
         for data in find_files(str(located(self._path))):
             with ParquetFile(data.path) as file:

@@ -87,7 +87,7 @@ def partition_schema(files: Sequence[DataFile]) -> pa.Schema:
 
 
 def partition_values(file: DataFile, field: pa.Field, length: int) -> pa.Array:
-    """What a partition column holds in ``length`` rows of a file."""
+    """The values of a partition column in ``length`` rows of a file."""
     value = dict(file.partitions).get(field.name)
     if value is None:
         return pa.nulls(length, field.type)
@@ -229,7 +229,7 @@ _PROPERTIES = "/__properties"
 
 
 class _Shared(NamedTuple):
-    """What every split needs: the files, the layout of each, and the first value of each static column."""
+    """The facts that every split needs: the files, the layout of each, and the first value of each static column."""
 
     files: tuple[DataFile, ...]
     layouts: tuple[Layout, ...]
