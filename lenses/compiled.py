@@ -17,7 +17,7 @@ from ..engine.errors import LensError, SelectorError
 from . import arrays
 from .arrays import type_name
 from .lens import ConstantOutput, DeriveLens, Lens, MutateLens, SpreadOutput
-from .selector import Pipeline, SelectorResults, SelectorTable, pipeline_text
+from .selector import SelectorPipeline, SelectorResults, SelectorTable, pipeline_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def compile_lenses(lenses: tuple[Lens, ...]) -> CompiledLenses:
 
 def _derive(lens: DeriveLens, table: SelectorTable) -> CompiledDerive:
 
-    def selected(pipeline: Pipeline, required: bool = False, nullable: bool = True) -> Selected:
+    def selected(pipeline: SelectorPipeline, required: bool = False, nullable: bool = True) -> Selected:
         return Selected(table.add(pipeline), pipeline_text(pipeline), required or lens.strict, nullable)
 
     return CompiledDerive(

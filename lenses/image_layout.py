@@ -48,7 +48,7 @@ YUY2: Final = 27
 Ints = npt.NDArray[np.integer[Any]]
 
 
-class Encoding(NamedTuple):
+class ImageEncoding(NamedTuple):
     """An encoding of images: its format, the bytes of a pixel in a row, and the rows for one of its height.
 
     ``depth``: one channel that is shown as distance.
@@ -63,27 +63,27 @@ class Encoding(NamedTuple):
 
 
 ENCODINGS: Final = {
-    "rgb8": Encoding(RGB, U8, pixel_bytes=3),
-    "rgba8": Encoding(RGBA, U8, pixel_bytes=4),
-    "rgb16": Encoding(RGB, U16, pixel_bytes=6),
-    "rgba16": Encoding(RGBA, U16, pixel_bytes=8),
-    "bgr8": Encoding(BGR, U8, pixel_bytes=3),
-    "bgra8": Encoding(BGRA, U8, pixel_bytes=4),
-    "bgr16": Encoding(BGR, U16, pixel_bytes=6),
-    "bgra16": Encoding(BGRA, U16, pixel_bytes=8),
-    "8UC3": Encoding(BGR, U8, pixel_bytes=3),
-    "yuyv": Encoding(pixel_format=YUY2, pixel_bytes=2),
-    "yuv422_yuy2": Encoding(pixel_format=YUY2, pixel_bytes=2),
-    "nv12": Encoding(pixel_format=NV12, row_factor=Fraction(3, 2)),
-    "mono8": Encoding(L, U8, depth=True),
-    "mono16": Encoding(L, U16, pixel_bytes=2, depth=True),
-    "8UC1": Encoding(None, U8, depth=True),
-    "8SC1": Encoding(None, I8, depth=True),
-    "16UC1": Encoding(None, U16, pixel_bytes=2, depth=True),
-    "16SC1": Encoding(None, I16, pixel_bytes=2, depth=True),
-    "32SC1": Encoding(None, I32, pixel_bytes=4, depth=True),
-    "32FC1": Encoding(None, F32, pixel_bytes=4, depth=True),
-    "64FC1": Encoding(None, F64, pixel_bytes=8, depth=True),
+    "rgb8": ImageEncoding(RGB, U8, pixel_bytes=3),
+    "rgba8": ImageEncoding(RGBA, U8, pixel_bytes=4),
+    "rgb16": ImageEncoding(RGB, U16, pixel_bytes=6),
+    "rgba16": ImageEncoding(RGBA, U16, pixel_bytes=8),
+    "bgr8": ImageEncoding(BGR, U8, pixel_bytes=3),
+    "bgra8": ImageEncoding(BGRA, U8, pixel_bytes=4),
+    "bgr16": ImageEncoding(BGR, U16, pixel_bytes=6),
+    "bgra16": ImageEncoding(BGRA, U16, pixel_bytes=8),
+    "8UC3": ImageEncoding(BGR, U8, pixel_bytes=3),
+    "yuyv": ImageEncoding(pixel_format=YUY2, pixel_bytes=2),
+    "yuv422_yuy2": ImageEncoding(pixel_format=YUY2, pixel_bytes=2),
+    "nv12": ImageEncoding(pixel_format=NV12, row_factor=Fraction(3, 2)),
+    "mono8": ImageEncoding(L, U8, depth=True),
+    "mono16": ImageEncoding(L, U16, pixel_bytes=2, depth=True),
+    "8UC1": ImageEncoding(None, U8, depth=True),
+    "8SC1": ImageEncoding(None, I8, depth=True),
+    "16UC1": ImageEncoding(None, U16, pixel_bytes=2, depth=True),
+    "16SC1": ImageEncoding(None, I16, pixel_bytes=2, depth=True),
+    "32SC1": ImageEncoding(None, I32, pixel_bytes=4, depth=True),
+    "32FC1": ImageEncoding(None, F32, pixel_bytes=4, depth=True),
+    "64FC1": ImageEncoding(None, F64, pixel_bytes=8, depth=True),
 }
 """By name, exactly as written. Others (Bayer patterns, ``8UC4``, …) have no image format."""
 

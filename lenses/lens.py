@@ -12,7 +12,7 @@ import pyarrow as pa
 from ..engine.chunk import ComponentDescriptor, DescriptorLike, TimelineKind, descriptor_of
 from ..engine.errors import check_argument
 from . import archetypes, arrays
-from .selector import Pipeline, Selector, pipeline_of, pipeline_text, scalars, vector
+from .selector import Selector, SelectorPipeline, pipeline_of, pipeline_text, scalars, vector
 
 OutputMode = Literal["drop_unmatched", "forward_unmatched", "forward_all"]
 """Keep only what lenses make; also the columns that no lens reads; or all original columns."""
@@ -48,7 +48,7 @@ class ComponentOutput:
     """
 
     descriptor: ComponentDescriptor
-    pipeline: Pipeline
+    pipeline: SelectorPipeline
     required: bool = False
     nullable: bool = True
 
@@ -63,7 +63,7 @@ class TimeOutput:
 
     name: str
     kind: TimelineKind
-    pipeline: Pipeline
+    pipeline: SelectorPipeline
 
     @classmethod
     def of(cls, name: str, timeline_type: str, selector: Selector | str) -> TimeOutput:
@@ -88,7 +88,7 @@ class SpreadOutput:
 
     prefix: str
     archetype: str | None
-    pipeline: Pipeline
+    pipeline: SelectorPipeline
 
     def descriptor(self, field: str) -> ComponentDescriptor:
         """The component that a field becomes."""
@@ -156,7 +156,7 @@ class DeriveLens:
     keep_empty: bool = field(default=True, kw_only=True)
     static: bool = field(default=False, kw_only=True)
     strict: bool = field(default=False, kw_only=True)
-    condition: Pipeline | None = field(default=None, kw_only=True, repr=False)
+    condition: SelectorPipeline | None = field(default=None, kw_only=True, repr=False)
     otherwise: str = field(default="", kw_only=True, repr=False)
     outputs: tuple[ComponentOutput, ...] = field(default=(), kw_only=True, repr=False)
     timelines: tuple[TimeOutput, ...] = field(default=(), kw_only=True, repr=False)
@@ -343,7 +343,7 @@ class MutateLens:
     """
 
     input_component: str
-    pipeline: Pipeline
+    pipeline: SelectorPipeline
     keep_row_ids: bool
 
     def __init__(self, input_component: str, selector: Selector | str, *, keep_row_ids: bool = False) -> None:

@@ -33,7 +33,7 @@ class PackedField(NamedTuple):
     kind: str
 
 
-class Layout(NamedTuple):
+class PointLayout(NamedTuple):
     """The fields of a point, and how many bytes lie between points."""
 
     fields: tuple[PackedField, ...]
@@ -49,10 +49,10 @@ class Layout(NamedTuple):
         return all(self.field(name) is not None for name in names)
 
 
-class Alike(NamedTuple):
+class CloudGroup(NamedTuple):
     """Clouds of one layout, by ascending index; without a layout where it cannot be read."""
 
-    layout: Layout | None
+    layout: PointLayout | None
     clouds: Ints
 
 
@@ -70,7 +70,7 @@ class FieldTable:
     big_endian: Flags | None = None
     code: str = "datatype"
 
-    def groups(self) -> list[Alike]:
+    def groups(self) -> list[CloudGroup]:
         """The clouds by layout.
 
         A layout cannot be read where a type code is unknown, a field does not end within the point, or more fields lie
@@ -84,7 +84,7 @@ class FieldTable:
             for count in np.unique(counts).tolist()
             for clouds in self._apart(np.flatnonzero(counts == count), count)
         ]
-        return [Alike(self._layout(int(clouds[0])), clouds) for clouds in alike]
+        return [CloudGroup(self._layout(int(clouds[0])), clouds) for clouds in alike]
 
     def _apart(self, clouds: Ints, count: int) -> list[Ints]:
         """Clouds of ``count`` fields each, by what their fields, steps and byte orders are."""
@@ -106,7 +106,7 @@ class FieldTable:
         group = group.reshape(-1)
         return np.split(clouds[np.argsort(group, kind="stable")], np.cumsum(np.bincount(group))[:-1])
 
-    def _layout(self, cloud: int) -> Layout | None:
+    def _layout(self, cloud: int) -> PointLayout | None:
         step = int(self.steps[cloud])
         fields: dict[str, PackedField] = {}
         for field in self.fields[cloud].as_py() or ():
@@ -118,7 +118,7 @@ class FieldTable:
             fields.setdefault(name, PackedField(name, offset, kind))
         if sum(np.dtype(f.kind).itemsize for f in fields.values()) > step * MAX_POINT_FIELD_OVERLAP > 0:
             return None
-        return Layout(tuple(fields.values()), step, self.big_endian is not None and bool(self.big_endian[cloud]))
+        return PointLayout(tuple(fields.values()), step, self.big_endian is not None and bool(self.big_endian[cloud]))
 
 
 class PackedPoints:
@@ -128,7 +128,7 @@ class PackedPoints:
     Bytes behind the last whole point are no point, and points of no bytes are none.
     """
 
-    def __init__(self, data: pa.ListArray, groups: Sequence[Alike]) -> None:
+    def __init__(self, data: pa.ListArray, groups: Sequence[CloudGroup]) -> None:
         self._count = len(data)
         content, offsets = bytes_of(data)
         self._groups = [_Group(group.layout, group.clouds, content, offsets) for group in groups if group.layout]
@@ -175,7 +175,7 @@ class PackedPoints:
 class _Group:
     """Clouds of one layout, and their points."""
 
-    def __init__(self, layout: Layout, clouds: Ints, content: Bytes, offsets: arrays.Offsets) -> None:
+    def __init__(self, layout: PointLayout, clouds: Ints, content: Bytes, offsets: arrays.Offsets) -> None:
         self.layout = layout
         self.clouds = clouds
         self._content = content

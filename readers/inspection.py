@@ -21,7 +21,7 @@ class TimelineReport:
 
 
 @dataclass(frozen=True, slots=True)
-class EntityReport:
+class EntitySummary:
     """One entity, or one topic of an MCAP. ``None`` stands for what the file does not say without reading it all.
 
     ``rate`` is in messages a second, ``largest_gap`` in ns.
@@ -48,7 +48,7 @@ class StoreReport:
     application_id: str | None
     recording_id: str | None
     timelines: tuple[TimelineReport, ...]
-    entities: tuple[EntityReport, ...]
+    entities: tuple[EntitySummary, ...]
 
     @property
     def rows(self) -> int | None:
@@ -157,8 +157,8 @@ class _EntitySums:
         self.timelines.update(line.name for line in header.timelines)
         self.components.update(c.descriptor.component for c in header.components)
 
-    def report(self, path: str) -> EntityReport:
-        return EntityReport(
+    def report(self, path: str) -> EntitySummary:
+        return EntitySummary(
             path,
             self.rows,
             self.chunks,
@@ -211,7 +211,7 @@ def _store(store: StoreReport) -> dict[str, Any]:
     }
 
 
-def _entity(entity: EntityReport) -> dict[str, Any]:
+def _entity(entity: EntitySummary) -> dict[str, Any]:
     given = {
         "path": entity.path,
         "rows": entity.rows,

@@ -141,7 +141,7 @@ class RecordingFile(ABC):
         return ()
 
     def report(self) -> FileReport:
-        """The report that ``chunkmill inspect`` shows: here, of all its chunks, which are read for it. Raises ``ReadError``."""
+        """The report of ``chunkmill inspect``: here, of all its chunks, which are read for it. Raises ``ReadError``."""
         from ..engine.stream import single_tasks
         from .inspection import FileReport, summarise_store
 

@@ -57,7 +57,7 @@ class RrdReader:
         return LazyChunkStream.from_source(RrdSource(str(located(self.path)), self._chosen(store)))
 
     def recovery_report(self, *, store: StoreEntry | None = None) -> RecoveryReport:
-        """The report on what can be recovered of a store of a cut or damaged file, and what is lost. Reads the whole file."""
+        """The report on a store of a cut or damaged file: what is recovered, what is lost. Reads the whole file."""
         file = RecoveringFile(self.path)
         report = file.report()
         for _ in file.chunks(self._chosen(store, file.stores()), report):

@@ -29,7 +29,7 @@ from ..image_layout import (
     projections_of,
     without_padding,
 )
-from ..packed_points import FOXGLOVE_TYPES, Alike, FieldTable, Layout, PackedPoints
+from ..packed_points import FOXGLOVE_TYPES, CloudGroup, FieldTable, PackedPoints, PointLayout
 from ..selector import beside, cast, nanoseconds
 
 CODECS: Final = MappingProxyType(
@@ -245,9 +245,9 @@ def fields_of(fields: pa.Array) -> pa.ListArray:
     return arrays.list_array(table, arrays.offsets_of(fields), arrays.bitmap_of(fields))
 
 
-def colors_of(data: pa.ListArray, groups: list[Alike]) -> pa.ListArray:
+def colors_of(data: pa.ListArray, groups: list[CloudGroup]) -> pa.ListArray:
     """Colours, clouds together whose numbers are of the same types."""
-    alike: dict[tuple[str, ...], list[Alike]] = {}
+    alike: dict[tuple[str, ...], list[CloudGroup]] = {}
     for group in groups:
         if group.layout is not None and group.layout.has(_COLORS):
             alike.setdefault(_kinds(group.layout), []).append(group)
@@ -257,7 +257,7 @@ def colors_of(data: pa.ListArray, groups: list[Alike]) -> pa.ListArray:
     return columns[0] if len(columns) == 1 else pc.coalesce(*columns)
 
 
-def _kinds(layout: Layout) -> tuple[str, ...]:
+def _kinds(layout: PointLayout) -> tuple[str, ...]:
     fields = [layout.field(name) for name in (*_COLORS, _ALPHA)]
     return tuple(field.kind for field in fields if field is not None)
 

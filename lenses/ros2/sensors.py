@@ -21,7 +21,7 @@ from .. import arrays
 from ..arrays import blobs, type_name
 from ..image_layout import MATRIX, encoding_codes, image_formats, image_plane, is_depth, projections_of
 from ..lens import DeriveLens
-from ..packed_points import ROS_TYPES, Alike, FieldTable, PackedPoints
+from ..packed_points import ROS_TYPES, CloudGroup, FieldTable, PackedPoints
 from ..selector import Selector
 
 STAMP_TIMELINE: Final = "ros2_timestamp"
@@ -72,7 +72,7 @@ def _unpacked(clouds: pa.StructArray) -> pa.StructArray:
     steps = clouds.field("point_step").to_numpy(zero_copy_only=False)
     groups = FieldTable(clouds.field("fields"), steps, ROS_TYPES, big_endian).groups()
     readable = np.zeros(len(clouds), bool)
-    placed: list[Alike] = []
+    placed: list[CloudGroup] = []
     names: dict[str, None] = {}
     for group in sorted(groups, key=lambda group: int(group.clouds[0])):
         if group.layout is None:

@@ -3,11 +3,11 @@
 from .conversion import beside, cast, nanoseconds
 from .evaluation import SelectorResults, SelectorTable, execute_per_row
 from .selector import UNITS, Selector, datatype_of, pipeline_of, scalars, unit_factor, vector
-from .syntax import Pipeline, pipeline_text
+from .syntax import SelectorPipeline, pipeline_text
 
 __all__ = [
-    "Pipeline",
     "Selector",
+    "SelectorPipeline",
     "SelectorResults",
     "SelectorTable",
     "UNITS",

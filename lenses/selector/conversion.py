@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ...engine.errors import SelectorError
 from .. import arrays
 from ..arrays import type_name
-from .syntax import Packed, pipeline_text
+from .syntax import Pack, pipeline_text
 
 _SECONDS = ("sec", "secs", "seconds")
 _FRACTIONS = ("nanosec", "nanosecs", "nsec", "nsecs", "nanos", "nanoseconds")
@@ -153,7 +153,7 @@ def _is_small(values: pa.Array) -> bool:
     return values.null_count == 0 and values.type in (pa.int32(), pa.uint32())
 
 
-def pack(node: Packed, parts: list[pa.Array]) -> pa.FixedSizeListArray:
+def pack(node: Pack, parts: list[pa.Array]) -> pa.FixedSizeListArray:
     """Vectors of the numbers in ``parts``, one of each."""
     size = len(parts)
     if node.datatype is None:
@@ -183,7 +183,7 @@ def beside(
     return numbers, missing if missing.any() else None
 
 
-def _packed_as_they_are(node: Packed, parts: list[pa.Array]) -> pa.FixedSizeListArray:
+def _packed_as_they_are(node: Pack, parts: list[pa.Array]) -> pa.FixedSizeListArray:
     """One value of each part, of whatever type; a null one makes the list null."""
     kind = parts[0].type
     for path, part in zip(node.parts, parts, strict=True):
@@ -203,7 +203,7 @@ def _packed_as_they_are(node: Packed, parts: list[pa.Array]) -> pa.FixedSizeList
     return arrays.fixed_lists(flat, size, bitmap, nullable=True)
 
 
-def vectors(node: Packed, values: pa.Array) -> pa.FixedSizeListArray:
+def vectors(node: Pack, values: pa.Array) -> pa.FixedSizeListArray:
     """Vectors of lists that already hold the numbers in order. Raises where a list has another length."""
     size, kind = len(node.parts), values.type
     if pa.types.is_fixed_size_list(kind):

@@ -1,8 +1,8 @@
 """Selectors on whole Arrow arrays.
 
-Each stage turns an array into :class:`Groups`: the values, and, where a stage flattened lists, which values belong to
-which element of the input (``offsets``) and which elements became null as a whole (``valid``). Stages are composed by
-composing offsets; no stage looks at one row at a time.
+Each stage turns an array into :class:`GroupedValues`: the values, and, where a stage flattened lists, which values
+belong to which element of the input (``offsets``) and which elements became null as a whole (``valid``). Stages are
+composed by composing offsets; no stage looks at one row at a time.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from .syntax import (
     Each,
     Field,
     Function,
-    Group,
     Identity,
     Index,
     Jq,
-    Map,
+    MapEach,
     Marked,
     Nanoseconds,
+    Nested,
     Node,
-    Packed,
-    Pipeline,
+    Pack,
     Scaled,
+    SelectorPipeline,
     holds_code,
     pipeline_text,
 )
 
 
-class Groups(NamedTuple):
+class GroupedValues(NamedTuple):
     """An array in groups: group ``i`` owns ``values[offsets[i]:offsets[i + 1]]``, one each without offsets.
 
     ``valid`` has one bool a group; None: all are.
@@ -52,16 +52,16 @@ class Groups(NamedTuple):
     offsets: Offsets | None = None
     valid: Validity | None = None
 
-    def of(self, before: Groups) -> Groups:
+    def of(self, before: GroupedValues) -> GroupedValues:
         """These groups, made of ``before.values``, as groups of what ``before`` was made of."""
         if before.offsets is None:
-            return Groups(self.values, self.offsets, arrays.both(before.valid, self.valid))
+            return GroupedValues(self.values, self.offsets, arrays.both(before.valid, self.valid))
         offsets = before.offsets if self.offsets is None else self.offsets[before.offsets]
         valid = None if self.valid is None else arrays.any_in_group(self.valid, before.offsets)
-        return Groups(self.values, offsets, arrays.both(before.valid, valid))
+        return GroupedValues(self.values, offsets, arrays.both(before.valid, valid))
 
 
-class Rows:
+class ListRows:
     """The elements of a list array: row ``i`` owns ``elements[offsets[i]:offsets[i + 1]]``."""
 
     __slots__ = ("_one_each", "elements", "offsets", "source")
@@ -90,7 +90,7 @@ class Rows:
         """Whether each row has one element, and none is null as a whole."""
         return self.source.null_count == 0 and self.one_each
 
-    def regrouped(self, found: Groups) -> pa.ListArray:
+    def regrouped(self, found: GroupedValues) -> pa.ListArray:
         """``found``, made of the elements, as one list a row."""
         if found.valid is None:
             valid: Validity | pa.Buffer | None = arrays.bitmap_of(self.source)
@@ -108,7 +108,7 @@ class Tracking(NamedTuple):
     """Stages' record of more than the values: their groups, and the rows whose elements they started from."""
 
     groups: bool
-    rows: Rows | None = None
+    rows: ListRows | None = None
 
     @property
     def hides_nulls(self) -> bool:
@@ -120,16 +120,16 @@ _VALUES = Tracking(False)
 _GROUPS = Tracking(True)
 
 
-def execute(pipeline: Pipeline, source: pa.Array) -> pa.Array | None:
+def execute(pipeline: SelectorPipeline, source: pa.Array) -> pa.Array | None:
     """The values that ``pipeline`` gives for ``source``, flat; None where it gives nothing."""
-    found = run(pipeline.nodes, Groups(source), _VALUES)
+    found = run(pipeline.nodes, GroupedValues(source), _VALUES)
     return None if found is None else found.values
 
 
-def execute_per_row(pipeline: Pipeline, source: pa.ListArray) -> pa.ListArray | None:
+def execute_per_row(pipeline: SelectorPipeline, source: pa.ListArray) -> pa.ListArray | None:
     """A list array of as many rows as ``source``: what ``pipeline`` gives for the elements of each of its lists."""
-    rows = Rows(source, whole=holds_code(pipeline))
-    found = run(pipeline.nodes, Groups(rows.elements), Tracking(True, rows))
+    rows = ListRows(source, whole=holds_code(pipeline))
+    found = run(pipeline.nodes, GroupedValues(rows.elements), Tracking(True, rows))
     return None if found is None else rows.regrouped(found)
 
 
@@ -143,7 +143,7 @@ class SelectorTable:
         self.whole = False
         self._slots: dict[tuple[int, Node], int] = {}
 
-    def add(self, pipeline: Pipeline) -> int:
+    def add(self, pipeline: SelectorPipeline) -> int:
         """The slot at which the selector's result will be."""
         self.whole = self.whole or holds_code(pipeline)
         slot = 0
@@ -163,8 +163,8 @@ class SelectorResults:
 
     def __init__(self, table: SelectorTable, column: pa.ListArray) -> None:
         self._table = table
-        self._rows = Rows(column, whole=table.whole)
-        self._groups: dict[int, Groups | None] = {0: Groups(self._rows.elements)}
+        self._rows = ListRows(column, whole=table.whole)
+        self._groups: dict[int, GroupedValues | None] = {0: GroupedValues(self._rows.elements)}
         self._columns: dict[int, pa.ListArray | None] = {}
 
     def column(self, slot: int) -> pa.ListArray | None:
@@ -187,7 +187,7 @@ class SelectorResults:
             return None
         return None if found.values.null_count else found.values
 
-    def _at(self, slot: int) -> Groups | None:
+    def _at(self, slot: int) -> GroupedValues | None:
         path = []
         while slot not in self._groups:
             path.append(slot)
@@ -200,15 +200,15 @@ class SelectorResults:
         return found
 
 
-def run(nodes: tuple[Node, ...], start: Groups, tracking: Tracking) -> Groups | None:
+def run(nodes: tuple[Node, ...], start: GroupedValues, tracking: Tracking) -> GroupedValues | None:
     """``nodes`` in turn on ``start``."""
-    groups: Groups | None = start
+    groups: GroupedValues | None = start
     for node in nodes:
         groups = None if groups is None else step(node, groups, tracking)
     return groups
 
 
-def step(node: Node, before: Groups, tracking: Tracking) -> Groups | None:
+def step(node: Node, before: GroupedValues, tracking: Tracking) -> GroupedValues | None:
     """One more stage. Raises :class:`SelectorError` where it does not fit the values."""
     values = before.values
     if isinstance(values, pa.ExtensionArray):
@@ -221,53 +221,53 @@ def step(node: Node, before: Groups, tracking: Tracking) -> Groups | None:
         raise SelectorError(f"Arrow error: {error}") from error
     if found is None:
         return None
-    return found.of(before) if tracking.groups else Groups(found.values)
+    return found.of(before) if tracking.groups else GroupedValues(found.values)
 
 
-def _apply(node: Node, values: pa.Array, tracking: Tracking) -> Groups | None:
+def _apply(node: Node, values: pa.Array, tracking: Tracking) -> GroupedValues | None:
     match node:
         case Field(name):
             return _field(values, name)
         case Index(position):
-            return Groups(conversion.element(values, position))
+            return GroupedValues(conversion.element(values, position))
         case Each():
             return _each(values, tracking)
-        case Map(body):
+        case MapEach(body):
             return _map(values, body)
-        case Group(body):
-            return run(body.nodes, Groups(values), tracking)
+        case Nested(body):
+            return run(body.nodes, GroupedValues(values), tracking)
         case Marked(inner, marks):
             return _marked(inner, marks, values, tracking)
         case Function():
             return _called(node, values, tracking)
         case Identity():
-            return Groups(values)
+            return GroupedValues(values)
         case Constant(text):
-            return Groups(pa.repeat(pa.scalar(text, pa.string()), len(values)))
+            return GroupedValues(pa.repeat(pa.scalar(text, pa.string()), len(values)))
         case Call(name, arguments):
-            return Groups(conversion.call(name, arguments or (), values))
+            return GroupedValues(conversion.call(name, arguments or (), values))
         case _:
             return _converted(node, values, tracking)
 
 
-def _converted(node: Node, values: pa.Array, tracking: Tracking) -> Groups | None:
+def _converted(node: Node, values: pa.Array, tracking: Tracking) -> GroupedValues | None:
     match node:
         case Jq():
             outputs, offsets = jq_program.run_jq(node, values)
-            return Groups(outputs, offsets)
+            return GroupedValues(outputs, offsets)
         case Cast(datatype):
-            return Groups(conversion.cast(values, datatype))
+            return GroupedValues(conversion.cast(values, datatype))
         case Scaled(factor):
-            return Groups(conversion.scaled(values, factor))
+            return GroupedValues(conversion.scaled(values, factor))
         case Nanoseconds():
-            return Groups(conversion.nanoseconds(values))
-        case Packed():
+            return GroupedValues(conversion.nanoseconds(values))
+        case Pack():
             return _packed(node, values, tracking)
         case _:
             raise SelectorError(f"Unknown stage: {node!r}")
 
 
-def _field(values: pa.Array, name: str) -> Groups | None:
+def _field(values: pa.Array, name: str) -> GroupedValues | None:
     kind = values.type
     if not pa.types.is_struct(kind):
         raise unexpected(f"cannot access field `.{name}` on", kind)
@@ -275,34 +275,34 @@ def _field(values: pa.Array, name: str) -> Groups | None:
     if not places:
         return None
     if values.null_count == 0:
-        return Groups(values.field(places[0]))
-    return Groups(pc.struct_field(values, [places[0]]))
+        return GroupedValues(values.field(places[0]))
+    return GroupedValues(pc.struct_field(values, [places[0]]))
 
 
-def _each(values: pa.Array, tracking: Tracking) -> Groups:
+def _each(values: pa.Array, tracking: Tracking) -> GroupedValues:
     kind = values.type
     if not (pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)):
         raise unexpected("`.[]` called on", kind)
     if not tracking.groups:
-        return Groups(arrays.flattened(values))
+        return GroupedValues(arrays.flattened(values))
     flat, offsets = arrays.grouped(values, hidden=values.null_count > 0 and tracking.hides_nulls)
-    return Groups(flat, offsets, arrays.validity_of(values))
+    return GroupedValues(flat, offsets, arrays.validity_of(values))
 
 
-def _map(values: pa.Array, body: Pipeline) -> Groups | None:
+def _map(values: pa.Array, body: SelectorPipeline) -> GroupedValues | None:
     kind = values.type
     if pa.types.is_fixed_size_list(kind):
         raise SelectorError(f"Not yet implemented: `map()` is not yet implemented for {type_name(kind)}")
     if not pa.types.is_list(kind):
         raise unexpected("cannot call `.map()` on", kind)
     found = execute_per_row(body, values)
-    return None if found is None else Groups(found)
+    return None if found is None else GroupedValues(found)
 
 
-def _marked(inner: Node, marks: str, values: pa.Array, tracking: Tracking) -> Groups | None:
+def _marked(inner: Node, marks: str, values: pa.Array, tracking: Tracking) -> GroupedValues | None:
     """``inner`` and its marks from left to right: a ``?`` forgives what fails before it."""
     try:
-        found = step(inner, Groups(values), tracking)
+        found = step(inner, GroupedValues(values), tracking)
     except SelectorError:
         if "?" in marks:
             return None
@@ -312,10 +312,10 @@ def _marked(inner: Node, marks: str, values: pa.Array, tracking: Tracking) -> Gr
     there = arrays.validity_of(found.values)
     if there is not None and found.offsets is not None:
         there = arrays.any_in_group(there, found.offsets)
-    return Groups(found.values, found.offsets, arrays.both(found.valid, there))
+    return GroupedValues(found.values, found.offsets, arrays.both(found.valid, there))
 
 
-def _called(node: Function, values: pa.Array, tracking: Tracking) -> Groups | None:
+def _called(node: Function, values: pa.Array, tracking: Tracking) -> GroupedValues | None:
     try:
         given = node.callable(values)
     except SelectorError:
@@ -334,15 +334,15 @@ def _called(node: Function, values: pa.Array, tracking: Tracking) -> Groups | No
         raise SelectorError(
             f"Python callback changed the length: it was given {len(values):,} values and returned {len(given):,}"
         )
-    return Groups(given)
+    return GroupedValues(given)
 
 
-def _packed(node: Packed, values: pa.Array, tracking: Tracking) -> Groups | None:
+def _packed(node: Pack, values: pa.Array, tracking: Tracking) -> GroupedValues | None:
     if node.by_position and not pa.types.is_struct(values.type):
-        return Groups(conversion.vectors(node, values))
-    parts: list[Groups] = []
+        return GroupedValues(conversion.vectors(node, values))
+    parts: list[GroupedValues] = []
     for part in node.parts:
-        found = run(part.nodes, Groups(values), _GROUPS)
+        found = run(part.nodes, GroupedValues(values), _GROUPS)
         if found is None and node.datatype is None:
             raise SelectorError(
                 f"`pack` path `{pipeline_text(part)}` gives nothing: no such field{_fields(values.type)}"
@@ -356,15 +356,15 @@ def _packed(node: Packed, values: pa.Array, tracking: Tracking) -> Groups | None
             raise SelectorError("the parts of a vector differ in their number of values")
     packed = conversion.pack(node, [p.values for p in parts])
     if node.datatype is None or not tracking.groups:
-        return Groups(packed)
-    return Groups(packed, first.offsets, reduce(arrays.both, [p.valid for p in parts]))
+        return GroupedValues(packed)
+    return GroupedValues(packed, first.offsets, reduce(arrays.both, [p.valid for p in parts]))
 
 
 def _fields(kind: pa.DataType) -> str:
     return f". Available fields: [{', '.join(f.name for f in kind)}]" if pa.types.is_struct(kind) else ""
 
 
-def _same_groups(a: Groups, b: Groups) -> bool:
+def _same_groups(a: GroupedValues, b: GroupedValues) -> bool:
     if a.offsets is None or b.offsets is None:
         return a.offsets is b.offsets and len(a.values) == len(b.values)
     return len(a.values) == len(b.values) and bool(np.array_equal(a.offsets, b.offsets))

@@ -31,15 +31,15 @@ from .syntax import (
     Constant,
     Each,
     Field,
-    Group,
     Identity,
     Index,
-    Map,
+    MapEach,
     Marked,
+    Nested,
     Node,
-    Packed,
-    Pipeline,
-    Stage,
+    Pack,
+    PipelineStep,
+    SelectorPipeline,
     inner_nodes,
     is_alphabetic,
     is_name_part,
@@ -53,7 +53,7 @@ _SINGLE = "[]()|;?!"
 _DIGITS = "0123456789"
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """The kind of a token; single characters are their own kind."""
 
     FIELD = "field"
@@ -67,20 +67,20 @@ class Kind(Enum):
 class Token(NamedTuple):
     """One token: ``text`` is a field's or function's name, a string's content, a number's digits, or the symbol."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     position: int
 
     @property
     def shown(self) -> str:
         """The token as written."""
-        if self.kind is Kind.FIELD:
+        if self.kind is TokenKind.FIELD:
             return f".{self.text}"
-        return quoted(self.text) if self.kind is Kind.STRING else self.text
+        return quoted(self.text) if self.kind is TokenKind.STRING else self.text
 
     def is_symbol(self, text: str) -> bool:
         """Whether this is the given bracket, bar or mark."""
-        return self.kind is Kind.SYMBOL and self.text == text
+        return self.kind is TokenKind.SYMBOL and self.text == text
 
 
 def tokenise(query: str) -> list[Token]:
@@ -104,7 +104,7 @@ class _Lexer:
                 self.at += 1
                 continue
             previous = self._token(c, previous)
-            self.packs = self.packs or (previous.kind is Kind.NAME and previous.text == "pack")
+            self.packs = self.packs or (previous.kind is TokenKind.NAME and previous.text == "pack")
             yield previous
 
     def _token(self, c: str, previous: Token | None) -> Token:
@@ -112,17 +112,17 @@ class _Lexer:
         self.at += 1
         if c == ".":
             if is_alphabetic(self._next()):
-                return Token(Kind.FIELD, self._run(self.at), start)
-            return Token(Kind.DOT, c, start)
+                return Token(TokenKind.FIELD, self._run(self.at), start)
+            return Token(TokenKind.DOT, c, start)
         if c in _SINGLE or (c == "," and self.packs):
-            return Token(Kind.SYMBOL, c, start)
+            return Token(TokenKind.SYMBOL, c, start)
         if c == '"':
-            return Token(Kind.STRING, self._string(), start)
+            return Token(TokenKind.STRING, self._string(), start)
         negative = c == "-" and previous is not None and previous.is_symbol("[") and self._next() in _DIGITS
         if c in _DIGITS or negative:
-            return Token(Kind.INTEGER, self._integer(start), start)
+            return Token(TokenKind.INTEGER, self._integer(start), start)
         if c == "_" or is_alphabetic(c):
-            return Token(Kind.NAME, self._run(start), start)
+            return Token(TokenKind.NAME, self._run(start), start)
         return self._fail(f"unexpected character `{c}`", start)
 
     def _next(self) -> str:
@@ -168,7 +168,7 @@ class _Lexer:
         raise SelectorSyntaxError(f"{what} at line {line}, column {column}", query=self.query, position=position)
 
 
-def parse(query: str) -> Pipeline:
+def parse(query: str) -> SelectorPipeline:
     """The pipeline that ``query`` means. Raises :class:`SelectorSyntaxError`."""
     return _Parser(query).whole()
 
@@ -182,13 +182,13 @@ class _Parser:
         self.at = 0
         self.depth = 0
 
-    def whole(self) -> Pipeline:
+    def whole(self) -> SelectorPipeline:
         pipeline = self._expression()
         if self._peek() is not None:
             self._unexpected()
         return pipeline
 
-    def _expression(self) -> Pipeline:
+    def _expression(self) -> SelectorPipeline:
         self.depth += 1
         if self.depth > MAX_NESTING:
             self._fail(f"nested deeper than {MAX_NESTING} levels", self._position())
@@ -197,46 +197,46 @@ class _Parser:
             self.at += 1
             stages += self._term(True)
         self.depth -= 1
-        return Pipeline(tuple(stages))
+        return SelectorPipeline(tuple(stages))
 
-    def _term(self, piped: bool) -> list[Stage]:
+    def _term(self, piped: bool) -> list[PipelineStep]:
         token = self._peek()
-        if token is not None and token.kind is Kind.NAME:
+        if token is not None and token.kind is TokenKind.NAME:
             self.at += 1
             known = {"map": self._map, "pack": self._pack}.get(token.text)
-            return [Stage(self._call(token.text) if known is None else known(), piped)]
-        if token is not None and token.kind is Kind.STRING:
+            return [PipelineStep(self._call(token.text) if known is None else known(), piped)]
+        if token is not None and token.kind is TokenKind.STRING:
             self.at += 1
-            return [Stage(Constant(token.text), piped)]
+            return [PipelineStep(Constant(token.text), piped)]
         if self._symbol("("):
             self.at += 1
             body = self._expression()
             self._expect(")")
-            return [Stage(self._marked(Group(body)), piped), *self._segments(False)]
-        bare_dot = token is not None and token.kind is Kind.DOT and not self._string_follows()
+            return [PipelineStep(self._marked(Nested(body)), piped), *self._segments(False)]
+        bare_dot = token is not None and token.kind is TokenKind.DOT and not self._string_follows()
         if bare_dot:
             self.at += 1
         stages = self._segments(piped)
         if stages:
             return stages
         if bare_dot:
-            return [Stage(Identity(), piped)]
+            return [PipelineStep(Identity(), piped)]
         return self._unexpected()
 
-    def _segments(self, piped: bool) -> list[Stage]:
-        stages: list[Stage] = []
+    def _segments(self, piped: bool) -> list[PipelineStep]:
+        stages: list[PipelineStep] = []
         while (node := self._segment()) is not None:
-            stages.append(Stage(self._marked(node), piped and not stages))
+            stages.append(PipelineStep(self._marked(node), piped and not stages))
         return stages
 
     def _segment(self) -> Node | None:
         token = self._peek()
         if token is None:
             return None
-        if token.kind is Kind.FIELD:
+        if token.kind is TokenKind.FIELD:
             self.at += 1
             return Field(token.text)
-        if token.kind is Kind.DOT and self._string_follows():
+        if token.kind is TokenKind.DOT and self._string_follows():
             self.at += 2
             return Field(self.tokens[self.at - 1].text)
         if token.is_symbol("["):
@@ -249,11 +249,11 @@ class _Parser:
         if self._symbol("]"):
             self.at += 1
             return Each()
-        if token is None or token.kind not in (Kind.INTEGER, Kind.STRING):
+        if token is None or token.kind not in (TokenKind.INTEGER, TokenKind.STRING):
             return self._unexpected()
         self.at += 1
         self._expect("]")
-        return Index(int(token.text)) if token.kind is Kind.INTEGER else Field(token.text)
+        return Index(int(token.text)) if token.kind is TokenKind.INTEGER else Field(token.text)
 
     def _marked(self, node: Node) -> Node:
         marks = ""
@@ -266,7 +266,7 @@ class _Parser:
         self._expect("(")
         body = self._expression()
         self._expect(")")
-        return Map(body)
+        return MapEach(body)
 
     def _pack(self) -> Node:
         self._expect("(")
@@ -275,9 +275,9 @@ class _Parser:
             self.at += 1
             parts.append(self._path())
         self._expect(")")
-        return Packed(tuple(parts), None, 1.0, whole=True, by_position=False)
+        return Pack(tuple(parts), None, 1.0, whole=True, by_position=False)
 
-    def _path(self) -> Pipeline:
+    def _path(self) -> SelectorPipeline:
         start = self._position()
         path = self._expression()
         if not all(isinstance(n, (Field, Identity, Index, Marked)) for n in inner_nodes(path)):
@@ -291,7 +291,7 @@ class _Parser:
         arguments: list[str] = []
         while not (self._symbol(")") and not arguments):
             token = self._peek()
-            if token is None or token.kind is not Kind.STRING:
+            if token is None or token.kind is not TokenKind.STRING:
                 return self._unexpected()
             arguments.append(token.text)
             self.at += 1
@@ -311,7 +311,7 @@ class _Parser:
         return token is not None and token.is_symbol(text)
 
     def _string_follows(self) -> bool:
-        return self.at + 1 < len(self.tokens) and self.tokens[self.at + 1].kind is Kind.STRING
+        return self.at + 1 < len(self.tokens) and self.tokens[self.at + 1].kind is TokenKind.STRING
 
     def _expect(self, text: str) -> None:
         token = self._peek()

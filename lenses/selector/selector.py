@@ -14,7 +14,7 @@ from ...engine.errors import check_argument
 from ..arrays import type_name
 from . import evaluation, jq_program, syntax
 from .parser import parse
-from .syntax import Cast, Each, Function, Jq, Nanoseconds, Packed, Pipeline, Scaled, Stage
+from .syntax import Cast, Each, Function, Jq, Nanoseconds, Pack, PipelineStep, Scaled, SelectorPipeline
 
 _DEGREE = math.pi / 180
 
@@ -98,14 +98,14 @@ class Selector:
 
     __slots__ = ("_pipeline",)
 
-    _pipeline: Pipeline
+    _pipeline: SelectorPipeline
 
     def __init__(self, query: str) -> None:
         check_argument("query", query, str)
         self._pipeline = parse(query)
 
     @classmethod
-    def of(cls, pipeline: Pipeline) -> Selector:
+    def of(cls, pipeline: SelectorPipeline) -> Selector:
         """The selector of stages made already."""
         selector = cls(".")
         selector._pipeline = pipeline
@@ -152,10 +152,10 @@ class Selector:
         if datatype not in (pa.float32(), pa.float64()):
             raise ValueError(f"pack makes vectors of float32 or float64, not of {datatype}")
         parts = tuple(pipeline_of(selector) for selector in selectors)
-        return _single(Packed(parts, datatype, 1.0, whole=True, by_position=False))
+        return _single(Pack(parts, datatype, 1.0, whole=True, by_position=False))
 
     @property
-    def pipeline(self) -> Pipeline:
+    def pipeline(self) -> SelectorPipeline:
         """The stages."""
         return self._pipeline
 
@@ -229,7 +229,7 @@ class Selector:
         return Selector.of, (self._pipeline,)
 
 
-def pipeline_of(selector: Selector | str) -> Pipeline:
+def pipeline_of(selector: Selector | str) -> SelectorPipeline:
     """The stages of a selector or a query."""
     if isinstance(selector, str):
         return parse(selector)
@@ -267,8 +267,8 @@ def scalars(selectors: tuple[Selector | str, ...], unit: float | str | None, to_
         single = Selector.of(pipeline_of(selectors[0])).cast(pa.float64())
         return single if factor == 1.0 else single.scaled(factor)
     parts = tuple(pipeline_of(s) for s in selectors)
-    packed = Packed(parts, pa.float64(), factor, whole=False, by_position=False)
-    return Selector.of(Pipeline((Stage(packed, False), Stage(Each(), True))))
+    packed = Pack(parts, pa.float64(), factor, whole=False, by_position=False)
+    return Selector.of(SelectorPipeline((PipelineStep(packed, False), PipelineStep(Each(), True))))
 
 
 def vector(
@@ -282,15 +282,15 @@ def vector(
     factor = _factor(unit, to_unit)
     if len(selectors) == len(axes):
         parts = tuple(pipeline_of(s) for s in selectors)
-        return _single(Packed(parts, pa.float32(), factor, whole=True, by_position=False))
+        return _single(Pack(parts, pa.float32(), factor, whole=True, by_position=False))
     if len(selectors) != 1:
         raise ValueError(f"{caller} takes one selector or {len(axes)}, got {len(selectors)}")
-    packed = Packed(tuple(parse(f".{a}") for a in axes), pa.float32(), factor, whole=True, by_position=True)
+    packed = Pack(tuple(parse(f".{a}") for a in axes), pa.float32(), factor, whole=True, by_position=True)
     return Selector.of(pipeline_of(selectors[0]).then_node(packed))
 
 
 def _single(node: syntax.Node) -> Selector:
-    return Selector.of(Pipeline((Stage(node, False),)))
+    return Selector.of(SelectorPipeline((PipelineStep(node, False),)))
 
 
 def _factor(unit: float | str | None, to_unit: str | None) -> float:

@@ -1,7 +1,7 @@
 """The pieces a selector is made of, and their text.
 
-A selector is a :class:`Pipeline` of stages, each a transformation of one Arrow array into another. The pieces are plain
-data that compares, hashes and pickles; only :class:`Function` holds code.
+A selector is a :class:`SelectorPipeline` of stages, each a transformation of one Arrow array into another. The pieces
+are plain data that compares, hashes and pickles; only :class:`Function` holds code.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ class Each:
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class MapEach:
     """``map(…)``: the inner pipeline on each list, lists kept."""
 
-    body: Pipeline
+    body: SelectorPipeline
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Nested:
     """``(…)``: a pipeline as one stage."""
 
-    body: Pipeline
+    body: SelectorPipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Nanoseconds:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class Pack:
     """Several numbers, times a factor, as one vector: a fixed-size list of ``datatype``.
 
     ``whole``: a null number makes the vector null; else only itself. ``by_position``: where the input is a list and
@@ -153,7 +153,7 @@ class Packed:
     are, and each of them has to be there.
     """
 
-    parts: tuple[Pipeline, ...]
+    parts: tuple[SelectorPipeline, ...]
     datatype: pa.DataType | None
     factor: float
     whole: bool
@@ -161,7 +161,7 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PipelineStep:
     """A stage of a pipeline; ``piped``: written behind a ``|``."""
 
     node: Node
@@ -169,26 +169,26 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
+class SelectorPipeline:
     """Stages, the output of each the input of the next."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[PipelineStep, ...]
 
-    def then(self, other: Pipeline) -> Pipeline:
+    def then(self, other: SelectorPipeline) -> SelectorPipeline:
         """This pipeline, then ``other``, joined by a ``|``."""
         first, *rest = other.stages
-        return Pipeline((*self.stages, Stage(first.node, True), *rest))
+        return SelectorPipeline((*self.stages, PipelineStep(first.node, True), *rest))
 
-    def then_node(self, node: Node) -> Pipeline:
+    def then_node(self, node: Node) -> SelectorPipeline:
         """This pipeline, then one more stage, joined by a ``|``."""
-        return Pipeline((*self.stages, Stage(node, True)))
+        return SelectorPipeline((*self.stages, PipelineStep(node, True)))
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The stages that do something, groups without marks dissolved: equal tuples mean equal selectors."""
         out: list[Node] = []
         for stage in self.stages:
-            if isinstance(stage.node, Group):
+            if isinstance(stage.node, Nested):
                 out.extend(stage.node.body.nodes)
             elif not isinstance(stage.node, Identity):
                 out.append(stage.node)
@@ -200,8 +200,8 @@ Node = (
     | Field
     | Index
     | Each
-    | Map
-    | Group
+    | MapEach
+    | Nested
     | Call
     | Constant
     | Marked
@@ -210,11 +210,11 @@ Node = (
     | Cast
     | Scaled
     | Nanoseconds
-    | Packed
+    | Pack
 )
 
 
-def pipeline_text(pipeline: Pipeline) -> str:
+def pipeline_text(pipeline: SelectorPipeline) -> str:
     """The canonical query of a pipeline."""
     out = []
     for i, stage in enumerate(pipeline.stages):
@@ -229,7 +229,7 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def inner_nodes(pipeline: Pipeline) -> Iterator[Node]:
+def inner_nodes(pipeline: SelectorPipeline) -> Iterator[Node]:
     """Every node of a pipeline, at any depth."""
     for stage in pipeline.stages:
         yield from _below(stage.node)
@@ -239,9 +239,9 @@ def _below(node: Node) -> Iterator[Node]:
     yield node
     if isinstance(node, Marked):
         yield from _below(node.inner)
-    elif isinstance(node, (Map, Group)):
+    elif isinstance(node, (MapEach, Nested)):
         yield from inner_nodes(node.body)
-    elif isinstance(node, Packed):
+    elif isinstance(node, Pack):
         for part in node.parts:
             yield from inner_nodes(part)
 
@@ -256,15 +256,15 @@ def _node_text(node: Node) -> str:
             return f"[{position}]"
         case Each():
             return "[]"
-        case Map(body):
+        case MapEach(body):
             return f"map({pipeline_text(body)})"
-        case Group(body):
+        case Nested(body):
             return f"({pipeline_text(body)})"
         case Call(name, arguments):
             return name if arguments is None else f"{name}({'; '.join(map(quoted, arguments))})"
         case Constant(text):
             return quoted(text)
-        case Packed(parts, None):
+        case Pack(parts, None):
             return f"pack({', '.join(map(pipeline_text, parts))})"
         case Marked(inner, marks):
             return _node_text(inner) + marks
@@ -283,20 +283,20 @@ def _beyond_text(node: Node) -> str:
             return f"<scaled {factor:g}>"
         case Nanoseconds():
             return "<nanoseconds>"
-        case Packed(parts, datatype):
+        case Pack(parts, datatype):
             return f"<packed {', '.join(map(pipeline_text, parts))} as {datatype}>"
         case _:
             return "<function>"
 
 
-def is_written(pipeline: Pipeline) -> bool:
+def is_written(pipeline: SelectorPipeline) -> bool:
     """Whether the canonical text, parsed, gives the pipeline again."""
     return not any(
-        isinstance(n, (Function, Jq, Cast, Scaled, Nanoseconds)) or (isinstance(n, Packed) and n.datatype is not None)
+        isinstance(n, (Function, Jq, Cast, Scaled, Nanoseconds)) or (isinstance(n, Pack) and n.datatype is not None)
         for n in inner_nodes(pipeline)
     )
 
 
-def holds_code(pipeline: Pipeline) -> bool:
+def holds_code(pipeline: SelectorPipeline) -> bool:
     """Whether a callable of the user's is somewhere in the pipeline."""
     return any(isinstance(n, Function) for n in inner_nodes(pipeline))

@@ -10,7 +10,7 @@ from ..recording_file import RecordingFile, option, recover_option
 
 if TYPE_CHECKING:
     from ...engine.stream import LazyChunkStream
-    from ..inspection import EntityReport, FileReport
+    from ..inspection import EntitySummary, FileReport
     from .info import ChannelInfo, McapInfo
 
 
@@ -107,10 +107,10 @@ class McapRecording(RecordingFile):
         return FileReport(str(self.path), info.bytes, (store,), _facts(info))
 
 
-def _topic(channel: ChannelInfo) -> EntityReport:
-    from ..inspection import EntityReport
+def _topic(channel: ChannelInfo) -> EntitySummary:
+    from ..inspection import EntitySummary
 
-    return EntityReport(
+    return EntitySummary(
         channel.topic,
         channel.count,
         schema=channel.schema,

@@ -17,7 +17,7 @@ from ...engine.errors import ReadError, ReadWarning
 from ...engine.limits import MIB
 from .columns import one_each, row_numbers, timeline
 from .file import ParquetFile
-from .layout import Layout, Output, SeriesNames
+from .layout import ChunkOutput, ColumnLayout, SeriesNames
 
 _BATCH_ROWS = 1024
 """A change at a multiple of this row is told as one between batches, as Rerun does, which reads that many at once."""
@@ -103,7 +103,13 @@ _NAMES: Final = ComponentDescriptor("SeriesLines:names", "rerun.archetypes.Serie
 
 
 def batch_chunks(
-    layout: Layout, outputs: Sequence[Output], arrays: Mapping[int, pa.Array], first_row: int, length: int, *, path: str
+    layout: ColumnLayout,
+    outputs: Sequence[ChunkOutput],
+    arrays: Mapping[int, pa.Array],
+    first_row: int,
+    length: int,
+    *,
+    path: str,
 ) -> Iterator[Chunk]:
     """The chunks of a batch, whose columns are found by their positions in the schema.
 
@@ -127,7 +133,7 @@ def batch_chunks(
 
 
 def _timelines(
-    layout: Layout, arrays: Mapping[int, pa.Array], first_row: int, length: int, path: str
+    layout: ColumnLayout, arrays: Mapping[int, pa.Array], first_row: int, length: int, path: str
 ) -> tuple[Timeline, ...]:
     found = [timeline(arrays[i], column, path=path, first_row=first_row) for i, column in layout.timelines]
     return tuple(sorted(found, key=lambda t: t.name.encode())) or (row_numbers(first_row, length),)

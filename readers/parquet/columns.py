@@ -39,7 +39,7 @@ class Expression(Protocol):
 
 
 @dataclass(frozen=True)
-class Raw:
+class RawColumn:
     """One column as it is."""
 
     column: int
@@ -56,7 +56,7 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class Vector:
+class VectorColumn:
     """Several columns side by side as a fixed-size list of floats; null becomes 0, with a ``ReadWarning``."""
 
     columns: tuple[int, ...]
@@ -75,7 +75,7 @@ class Vector:
 
 
 @dataclass(frozen=True)
-class Names:
+class NamesColumn:
     """The same list of names in every row."""
 
     names: tuple[str, ...]
@@ -90,7 +90,7 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Struct:
+class StructColumn:
     """Other expressions as the fields of a struct; names may repeat."""
 
     fields: tuple[tuple[str, Expression], ...]

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from ...engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError
 from ...engine.limits import MAX_PARQUET_FOOTER, MIB, check_limit
 from ...engine.objects import RemoteFile, is_url
-from .footer import DAMAGED_HINT, MAX_DEPTH, Footer, parse_footer
+from .footer import DAMAGED_HINT, MAX_DEPTH, ParquetFooter, parse_footer
 
 
 def _open_input(path: str, version: str | None = None) -> tuple[pa.NativeFile, str | None]:
@@ -184,7 +184,7 @@ class ParquetFile:
         except _ERRORS as error:
             raise _translated(error, self.path) from error
 
-    def _read_footer(self) -> tuple[int, int, Footer]:
+    def _read_footer(self) -> tuple[int, int, ParquetFooter]:
         """The place of the footer, its size, and its content."""
         if self.size < _TAIL:
             raise ReadError(

@@ -38,21 +38,21 @@ class CutThriftError(ThriftError):
     """The bytes end too early."""
 
 
-class Field(NamedTuple):
+class _Field(NamedTuple):
     """A field of a struct that the cursor stands before: its number and the type of its value."""
 
     id: int
     type: int
 
 
-class Cursor:
+class ThriftCursor:
     """Reads values from ``data``, from ``at`` on. Raises ``ThriftError``; never looks beyond the end."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data = data
         self.at = at
 
-    def fields(self) -> Iterator[Field]:
+    def fields(self) -> Iterator[_Field]:
         """The fields of a struct; whoever iterates has to read or skip the value of each."""
         last = 0
         while True:
@@ -61,7 +61,7 @@ class Cursor:
                 return
             delta, kind = head >> 4, head & 15
             last = last + delta if delta else self.integer()
-            yield Field(last, kind)
+            yield _Field(last, kind)
 
     def byte(self) -> int:
         """One byte."""
@@ -178,7 +178,7 @@ class _Leaf(NamedTuple):
     physical_type: int
 
 
-def _parse_leaves(cursor: Cursor, elements: int) -> list[_Leaf]:
+def _parse_leaves(cursor: ThriftCursor, elements: int) -> list[_Leaf]:
     """Return the leaves of a schema, which is stored as a tree, parents first.
 
     Raises ``ThriftError`` where it is nested too deep, or says two things about a type.
@@ -207,7 +207,7 @@ def _parse_leaves(cursor: Cursor, elements: int) -> list[_Leaf]:
     return leaves
 
 
-def _element(cursor: Cursor) -> tuple[str, dict[int, Any]]:
+def _element(cursor: ThriftCursor) -> tuple[str, dict[int, Any]]:
     name = ""
     values: dict[int, Any] = {}
     for item in cursor.fields():
@@ -218,7 +218,7 @@ def _element(cursor: Cursor) -> tuple[str, dict[int, Any]]:
     return name, values
 
 
-def _take(cursor: Cursor, number: int, kind: int, values: dict[int, Any], depth: int = 0) -> None:
+def _take(cursor: ThriftCursor, number: int, kind: int, values: dict[int, Any], depth: int = 0) -> None:
     """Read a number, a truth, or a struct of them; skip everything else."""
     if kind in INTEGERS:
         values[number] = cursor.integer()
@@ -309,7 +309,7 @@ class _RowGroup(NamedTuple):
 
 
 @dataclass
-class Footer:
+class ParquetFooter:
     """The content of a footer."""
 
     leaves: list[_Leaf] = field(default_factory=list)
@@ -323,13 +323,13 @@ class Footer:
         return sum(group.rows for group in self.row_groups)
 
 
-def parse_footer(data: bytes, *, path: str, offset: int) -> Footer:
+def parse_footer(data: bytes, *, path: str, offset: int) -> ParquetFooter:
     """Parse a footer that begins at ``offset``.
 
     Raises ``ReadError`` where it is no Thrift, is nested beyond reason, or lacks what it must have.
     """
-    cursor = Cursor(data)
-    footer = Footer()
+    cursor = ThriftCursor(data)
+    footer = ParquetFooter()
     rows: int | None = None
     try:
         for item in cursor.fields():
@@ -359,7 +359,7 @@ def parse_footer(data: bytes, *, path: str, offset: int) -> Footer:
     return footer
 
 
-def _check(footer: Footer, rows: int | None, at: int) -> None:
+def _check(footer: ParquetFooter, rows: int | None, at: int) -> None:
     """Compare what a footer says of its rows and columns in two places."""
     if rows is not None and rows != footer.rows:
         raise ThriftError(f"it counts {rows:,} rows, and its row groups {footer.rows:,}", at)
@@ -377,7 +377,7 @@ def _check(footer: Footer, rows: int | None, at: int) -> None:
                 )
 
 
-def _row_group(cursor: Cursor) -> _RowGroup:
+def _row_group(cursor: ThriftCursor) -> _RowGroup:
     rows = -1
     columns: tuple[StoredColumn, ...] = ()
     for item in cursor.fields():
@@ -392,7 +392,7 @@ def _row_group(cursor: Cursor) -> _RowGroup:
     return _RowGroup(rows, columns)
 
 
-def _column(cursor: Cursor) -> StoredColumn:
+def _column(cursor: ThriftCursor) -> StoredColumn:
     found: StoredColumn | None = None
     encrypted = False
     for item in cursor.fields():
@@ -408,7 +408,7 @@ def _column(cursor: Cursor) -> StoredColumn:
     return found
 
 
-def _column_metadata(cursor: Cursor) -> StoredColumn:
+def _column_metadata(cursor: ThriftCursor) -> StoredColumn:
     numbers = {1: -1, 4: -1, 5: -1, 6: -1, 7: -1, 9: -1}
     dictionary: int | None = None
     encodings: tuple[int, ...] = ()
@@ -433,7 +433,7 @@ def _column_metadata(cursor: Cursor) -> StoredColumn:
     return StoredColumn(kind, encodings, path, codec, values, uncompressed, compressed, data, dictionary, *bounds)
 
 
-def _bounds(cursor: Cursor) -> tuple[bytes | None, bytes | None]:
+def _bounds(cursor: ThriftCursor) -> tuple[bytes | None, bytes | None]:
     """Lowest and highest value, as they are stored."""
     lowest = highest = None
     for item in cursor.fields():
@@ -446,7 +446,7 @@ def _bounds(cursor: Cursor) -> tuple[bytes | None, bytes | None]:
     return lowest, highest
 
 
-def _pair(cursor: Cursor) -> tuple[str, str]:
+def _pair(cursor: ThriftCursor) -> tuple[str, str]:
     texts = {1: "", 2: ""}
     for item in cursor.fields():
         if item.id in texts and item.type == BINARY:
@@ -456,5 +456,5 @@ def _pair(cursor: Cursor) -> tuple[str, str]:
     return texts[1], texts[2]
 
 
-def _text(cursor: Cursor) -> str:
+def _text(cursor: ThriftCursor) -> str:
     return cursor.binary().decode("utf-8", "replace")

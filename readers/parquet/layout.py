@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ...engine.chunk import ComponentDescriptor, parse_entity_path, rust_type_name, split_parts
 from ...engine.errors import ReadError, ReadWarning
-from .columns import Expression, Names, Raw, Struct, Vector, becomes_numbers, is_index_type
+from .columns import Expression, NamesColumn, RawColumn, StructColumn, VectorColumn, becomes_numbers, is_index_type
 from .options import ColumnRule, IndexColumn, ParquetOptions
 
 
@@ -228,7 +228,7 @@ _DESCRIPTORS: Final = {
 }
 
 
-class Output(NamedTuple):
+class ChunkOutput(NamedTuple):
     """One chunk of each batch: its entity (canonical) and its components."""
 
     entity_path: str
@@ -247,7 +247,7 @@ class SeriesNames(NamedTuple):
     names: tuple[str, ...]
 
 
-class Layout(NamedTuple):
+class ColumnLayout(NamedTuple):
     """The use of each column. ``timelines`` and ``static`` hold positions in the schema.
 
     ``root`` is the entity of the static columns; without ``timelines`` rows are on ``row_index``.
@@ -257,11 +257,11 @@ class Layout(NamedTuple):
     root: str
     timelines: tuple[tuple[int, IndexColumn], ...]
     static: tuple[int, ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[ChunkOutput, ...]
     series: tuple[SeriesNames, ...]
 
 
-def compile_layout(schema: pa.Schema, options: ParquetOptions, *, path: str) -> Layout:
+def compile_layout(schema: pa.Schema, options: ParquetOptions, *, path: str) -> ColumnLayout:
     """Compile the layout of ``schema``: the chunks that its columns become.
 
     Raises ``ReadError`` where an index column is missing. Warns (``ReadWarning``) of columns that cannot be what the
@@ -272,14 +272,14 @@ def compile_layout(schema: pa.Schema, options: ParquetOptions, *, path: str) -> 
     removed |= set(static)
     columns = [_named(i, field) for i, field in enumerate(schema) if i not in removed]
     prefix = options.entity_path_prefix or "/"
-    outputs: list[Output] = []
+    outputs: list[ChunkOutput] = []
     series: list[SeriesNames] = []
     for group in _group_columns(columns, options):
         made = list(_outputs(group, schema, prefix))
         outputs += [output for output, _ in made]
         series += [names for _, several in made for names in several]
     root = parse_entity_path(prefix)
-    return Layout(schema, root, index, static, tuple(outputs), tuple(series))
+    return ColumnLayout(schema, root, index, static, tuple(outputs), tuple(series))
 
 
 def _named(position: int, field: pa.Field) -> _Named:
@@ -315,7 +315,7 @@ def _index_columns(
     return tuple(used.values()), removed
 
 
-def _outputs(group: _Group, schema: pa.Schema, prefix: str) -> Iterator[tuple[Output, list[SeriesNames]]]:
+def _outputs(group: _Group, schema: pa.Schema, prefix: str) -> Iterator[tuple[ChunkOutput, list[SeriesNames]]]:
     """The chunks of one group."""
     base = f"{prefix}/{group.path}"
     entries = group.entries
@@ -323,13 +323,13 @@ def _outputs(group: _Group, schema: pa.Schema, prefix: str) -> Iterator[tuple[Ou
     if group.flat:
         yield from _flat(entries, schema, base)
     elif alone:
-        yield Output(parse_entity_path(base), tuple(_components(entries[0], schema))), []
+        yield ChunkOutput(parse_entity_path(base), tuple(_components(entries[0], schema))), []
     elif entries:
         fields = tuple(field for entry in entries for field in _fields(entry, schema))
-        yield Output(parse_entity_path(base), ((ComponentDescriptor("data"), Struct(fields)),)), []
+        yield ChunkOutput(parse_entity_path(base), ((ComponentDescriptor("data"), StructColumn(fields)),)), []
 
 
-def _flat(entries: Sequence[_Entry], schema: pa.Schema, base: str) -> Iterator[tuple[Output, list[SeriesNames]]]:
+def _flat(entries: Sequence[_Entry], schema: pa.Schema, base: str) -> Iterator[tuple[ChunkOutput, list[SeriesNames]]]:
     """One chunk an entity; a component that an entity has already makes another chunk there."""
     chunks: list[tuple[str, dict[ComponentDescriptor, Expression]]] = []
     series: list[SeriesNames] = []
@@ -346,7 +346,7 @@ def _flat(entries: Sequence[_Entry], schema: pa.Schema, base: str) -> Iterator[t
             series.append(SeriesNames(path, tuple(entry.rule.names)))
     chunks.sort(key=lambda chunk: split_parts(chunk[0]))
     for i, (path, components) in enumerate(chunks):
-        yield Output(path, tuple(components.items())), series if i == 0 else []
+        yield ChunkOutput(path, tuple(components.items())), series if i == 0 else []
 
 
 def _components(entry: _Entry, schema: pa.Schema) -> Iterator[tuple[ComponentDescriptor, Expression]]:
@@ -367,18 +367,18 @@ def _fields(entry: _Entry, schema: pa.Schema) -> Iterator[tuple[str, Expression]
         yield name, _raw(entry, schema)
     elif entry.rule.target == "Transform":
         parts = (("translation", entry.columns), ("quaternion", entry.rotation))
-        yield name, Struct(tuple((n, _vector(columns, schema)) for n, columns in parts))
+        yield name, StructColumn(tuple((n, _vector(columns, schema)) for n, columns in parts))
     elif entry.rule.target == "Scalars":
         yield name, _vector(entry.columns, schema, double=True)
-        yield f"{name}_names", Names(tuple(entry.rule.names or ()))
+        yield f"{name}_names", NamesColumn(tuple(entry.rule.names or ()))
     else:
         yield name, _vector(entry.columns, schema)
 
 
-def _raw(entry: _Entry, schema: pa.Schema) -> Raw:
+def _raw(entry: _Entry, schema: pa.Schema) -> RawColumn:
     (column,) = entry.columns
-    return Raw(column, schema.field(column).nullable)
+    return RawColumn(column, schema.field(column).nullable)
 
 
-def _vector(columns: tuple[int, ...], schema: pa.Schema, *, double: bool = False) -> Vector:
-    return Vector(columns, tuple(schema.field(c).name for c in columns), double)
+def _vector(columns: tuple[int, ...], schema: pa.Schema, *, double: bool = False) -> VectorColumn:
+    return VectorColumn(columns, tuple(schema.field(c).name for c in columns), double)

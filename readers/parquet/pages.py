@@ -24,7 +24,7 @@ from ...engine.limits import (
     check_limit,
 )
 from .file import ParquetFile
-from .footer import INTEGERS, STRUCT, Cursor, CutThriftError, StoredColumn, ThriftError
+from .footer import INTEGERS, STRUCT, CutThriftError, StoredColumn, ThriftCursor, ThriftError
 
 BATCH_BYTES: Final = 32 * MIB
 """Values that are read together."""
@@ -136,7 +136,7 @@ class _Bytes:
 
 
 class _Expanded(NamedTuple):
-    """The most that columns may become: about the bytes of their values, and of a dictionary of texts that is unusual."""
+    """The size that columns may come to: about the bytes of their values, and of an unusual dictionary of texts."""
 
     size: int
     dictionary: int
@@ -224,7 +224,7 @@ def _malformed(file: ParquetFile, at: int, why: str) -> ReadError:
 
 
 def _parsed(data: bytes, at: int) -> _Page:
-    cursor = Cursor(data)
+    cursor = ThriftCursor(data)
     numbers = {_TYPE: -1, _UNCOMPRESSED: -1, _COMPRESSED: -1}
     crc: int | None = None
     values = 0
@@ -241,7 +241,7 @@ def _parsed(data: bytes, at: int) -> _Page:
     return _Page(at, at + cursor.at, numbers[_COMPRESSED], numbers[_UNCOMPRESSED], values, is_dictionary, crc)
 
 
-def _values(cursor: Cursor) -> int:
+def _values(cursor: ThriftCursor) -> int:
     values = 0
     for field in cursor.fields():
         if field.id == 1 and field.type in INTEGERS:

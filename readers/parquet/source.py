@@ -20,7 +20,7 @@ from ...engine.objects import ObjectUrl, bucket_of, find_objects, is_one_object,
 from ...engine.stream import Split
 from .batches import batch_chunks, check_static, properties_chunk, series_chunk, static_chunk, warn_of_incomparable
 from .file import ParquetFile
-from .layout import Layout, Output, compile_layout
+from .layout import ChunkOutput, ColumnLayout, compile_layout
 from .options import ParquetOptions
 from .pages import check_cells, read_columns
 
@@ -161,7 +161,7 @@ def _plan_file(
     number: int,
     name: str,
     first_row: int,
-    outputs: Sequence[Output],
+    outputs: Sequence[ChunkOutput],
     wanted: Sequence[int],
     always: frozenset[int],
 ) -> list[ParquetSplit]:
@@ -205,7 +205,7 @@ def _runs(sizes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _parts(
-    file: ParquetFile, row_group: int, outputs: Sequence[Output], wanted: Sequence[int], size: int
+    file: ParquetFile, row_group: int, outputs: Sequence[ChunkOutput], wanted: Sequence[int], size: int
 ) -> list[tuple[int, ...]]:
     """The outputs of one row group in runs of about ``SPLIT_BYTES``."""
     if size <= SPLIT_BYTES or not wanted:
@@ -232,7 +232,7 @@ class _Shared(NamedTuple):
     """The facts that every split needs: the files, the layout of each, and the first value of each static column."""
 
     files: tuple[DataFile, ...]
-    layouts: tuple[Layout, ...]
+    layouts: tuple[ColumnLayout, ...]
     first: Mapping[str, pa.Array]
 
 
@@ -271,8 +271,8 @@ class ParquetSource:
         """Runs of row groups; reads the footers of all files, and of static columns the first row."""
         files = find_files(self.path)
         extra = partition_schema(files)
-        known: dict[pa.Schema, Layout] = {}
-        layouts: list[Layout] = []
+        known: dict[pa.Schema, ColumnLayout] = {}
+        layouts: list[ColumnLayout] = []
         splits: list[ParquetSplit] = []
         first: dict[str, pa.Array] = {}
         rows = 0
@@ -316,7 +316,7 @@ class ParquetSource:
         if split.ends:
             yield from self._endings()
 
-    def _rows(self, file: ParquetFile, data: DataFile, layout: Layout, split: ParquetSplit) -> Iterator[Chunk]:
+    def _rows(self, file: ParquetFile, data: DataFile, layout: ColumnLayout, split: ParquetSplit) -> Iterator[Chunk]:
         assert self._shared is not None
         outputs = [layout.outputs[i] for i in split.outputs]
         leads = not split.outputs or split.outputs[0] == self._first_output(layout)
@@ -357,10 +357,10 @@ class ParquetSource:
             if self._wants(series.entity_path):
                 yield series_chunk(series)
 
-    def _static(self, layout: Layout) -> tuple[int, ...]:
+    def _static(self, layout: ColumnLayout) -> tuple[int, ...]:
         return layout.static if self._wants(layout.root) else ()
 
-    def _first_output(self, layout: Layout) -> int:
+    def _first_output(self, layout: ColumnLayout) -> int:
         return next((i for i, output in enumerate(layout.outputs) if self._wants(output.entity_path)), -1)
 
     def _wants(self, entity_path: str) -> bool:
@@ -372,7 +372,7 @@ def _full_schema(schema: pa.Schema, extra: pa.Schema) -> pa.Schema:
     return pa.schema([*schema, *(field for field in extra if field.name not in schema.names)])
 
 
-def _check_types(schema: pa.Schema, known: Mapping[pa.Schema, Layout], path: str) -> None:
+def _check_types(schema: pa.Schema, known: Mapping[pa.Schema, ColumnLayout], path: str) -> None:
     """Refuse a file whose columns differ in type from those of the same name in the files before it."""
     for other in known:
         for field in schema:
@@ -389,7 +389,7 @@ def _check_types(schema: pa.Schema, known: Mapping[pa.Schema, Layout], path: str
 def _read_first(
     file: ParquetFile,
     data: DataFile,
-    layout: Layout,
+    layout: ColumnLayout,
     static: Sequence[int],
     counts: Sequence[int],
     first: dict[str, pa.Array],

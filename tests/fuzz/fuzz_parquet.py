@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from chunkmill.readers.parquet.footer import STRUCT, Cursor
+from chunkmill.readers.parquet.footer import STRUCT, ThriftCursor
 from fuzz_sources import Source
 from mutation import LengthField
 
@@ -74,7 +74,7 @@ def _source(name: str, options: dict[str, Any]) -> Source:
     return Source(name, data, tuple(lengths), tuple(unguarded))
 
 
-class _Recording(Cursor):
+class _Recording(ThriftCursor):
     """Remembers where numbers and lengths stand."""
 
     def __init__(self, data: bytes, at: int) -> None:
@@ -91,7 +91,7 @@ class _Recording(Cursor):
 def _said_once(data: bytes, footer: int) -> list[tuple[int, int]]:
     """What a footer says in one place only: the pairs, and the number of the field that makes bytes a text."""
     ranges = []
-    cursor = Cursor(data, footer)
+    cursor = ThriftCursor(data, footer)
     for part in cursor.fields():
         begin = cursor.at
         if part.id == 2:
@@ -114,7 +114,7 @@ def _varints(data: bytes, footer: int) -> list[LengthField]:
 
 
 def _compressed_size(data: bytes, at: int) -> int:
-    cursor = Cursor(data, at)
+    cursor = ThriftCursor(data, at)
     for field in cursor.fields():
         if field.id == 3:
             return cursor.integer()

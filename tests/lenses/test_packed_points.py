@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.limits import MAX_POINT_FIELD_OVERLAP
 from chunkmill.lenses.arrays import blobs
-from chunkmill.lenses.packed_points import FOXGLOVE_TYPES, ROS_TYPES, FieldTable, Layout, PackedField, PackedPoints
+from chunkmill.lenses.packed_points import FOXGLOVE_TYPES, ROS_TYPES, FieldTable, PackedField, PackedPoints, PointLayout
 
 FIELDS = pa.list_(pa.struct([("name", pa.string()), ("offset", pa.uint32()), ("datatype", pa.uint8())]))
 XYZ = (("x", 0, 7), ("y", 4, 7), ("z", 8, 7))
@@ -21,7 +21,7 @@ def table(*clouds: tuple[tuple[str, int, int], ...], steps: list[int], big: list
     return FieldTable(pa.array(rows, FIELDS), np.array(steps), ROS_TYPES, None if big is None else np.array(big))
 
 
-def layout(cloud: tuple[tuple[str, int, int], ...], step: int) -> Layout | None:
+def layout(cloud: tuple[tuple[str, int, int], ...], step: int) -> PointLayout | None:
     (group,) = table(cloud, steps=[step]).groups()
     return group.layout
 
@@ -38,7 +38,7 @@ def test_clouds_of_equal_layout_are_one_group() -> None:
 def test_a_type_is_known_or_the_layout_cannot_be_read(code: int) -> None:
     found = layout((("v", 3, code),), 11)
     kind = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}.get(code)
-    assert found == (None if kind is None else Layout((PackedField("v", 3, kind),), 11))
+    assert found == (None if kind is None else PointLayout((PackedField("v", 3, kind),), 11))
 
 
 def test_a_field_has_to_end_within_the_point() -> None:
@@ -49,7 +49,7 @@ def test_a_field_has_to_end_within_the_point() -> None:
 
 
 def test_a_name_that_comes_twice_means_its_first_field() -> None:
-    assert layout((("v", 0, 2), ("v", 1, 4)), 3) == Layout((PackedField("v", 0, "u1"),), 3)
+    assert layout((("v", 0, 2), ("v", 1, 4)), 3) == PointLayout((PackedField("v", 0, "u1"),), 3)
 
 
 def test_fields_may_lie_one_over_the_other_but_not_without_end() -> None:

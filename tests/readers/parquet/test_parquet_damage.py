@@ -15,7 +15,7 @@ import pytest
 from chunkmill.engine.errors import ReadError
 from chunkmill.readers.parquet import pages
 from chunkmill.readers.parquet.file import ParquetFile
-from chunkmill.readers.parquet.footer import Cursor, CutThriftError, ThriftError, parse_footer
+from chunkmill.readers.parquet.footer import CutThriftError, ThriftCursor, ThriftError, parse_footer
 from parquet_making import chunks
 
 
@@ -174,15 +174,15 @@ class TestThrift:
     def test_ends_are_noticed(self) -> None:
         for data in (b"", b"\x15", b"\x18\x05abc", b"\x19\xf5\xff\x7f", b"\x1b\x7f\x55"):
             with pytest.raises(CutThriftError):
-                Cursor(data).skip(12)
+                ThriftCursor(data).skip(12)
 
     def test_numbers_and_depth_are_bounded(self) -> None:
         with pytest.raises(ThriftError, match="more than 64 bits"):
-            Cursor(b"\x15" + b"\xff" * 12).skip(12)
+            ThriftCursor(b"\x15" + b"\xff" * 12).skip(12)
         with pytest.raises(ThriftError, match="nested too deep"):
-            Cursor(b"\x1c" * 5000).skip(12)
+            ThriftCursor(b"\x1c" * 5000).skip(12)
         with pytest.raises(ThriftError, match="no type 14"):
-            Cursor(b"\x1e").skip(12)
+            ThriftCursor(b"\x1e").skip(12)
 
 
 def test_long_texts_in_a_dictionary_make_small_batches(tmp_path: Path) -> None:
