@@ -19,21 +19,13 @@ if TYPE_CHECKING:
     from .source import ParquetSource, ParquetSplit
 
 _HOMES = {
-    ".rules": ("ColumnRule",),
-    ".info": (
-        "ColumnInfo",
-        "ParquetInfo",
-    ),
     ".columns": ("one_each",),
     ".file": ("ParquetFile",),
-    ".options": ("IndexColumn",),
+    ".options": ("ColumnRule", "IndexColumn"),
     ".pages": ("read_columns",),
-    ".reader": ("ParquetReader",),
+    ".reader": ("ColumnInfo", "ParquetInfo", "ParquetReader"),
     ".recording": ("ParquetRecording",),
-    ".source": (
-        "ParquetSource",
-        "ParquetSplit",
-    ),
+    ".source": ("ParquetSource", "ParquetSplit"),
 }
 
 __all__ = [

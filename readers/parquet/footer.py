@@ -7,9 +7,9 @@ takes to skip what nobody wants.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ...engine.errors import ReadError, UnsupportedError
 from ...engine.limits import MAX_NESTING
@@ -38,11 +38,11 @@ class CutThriftError(ThriftError):
     """The bytes end too early."""
 
 
-class _Field(NamedTuple):
-    """A field of a struct that the cursor stands before: its number and the type of its value."""
+T = TypeVar("T")
+Wanted = Mapping[int, tuple[tuple[int, ...], "Callable[[ThriftCursor], Any]"]]
+"""Fields of a struct by number: the types that they may have, and how each is read."""
 
-    id: int
-    type: int
+_UNWANTED: Final[tuple[tuple[int, ...], Callable[..., Any]]] = ((), len)
 
 
 class ThriftCursor:
@@ -52,8 +52,8 @@ class ThriftCursor:
         self.data = data
         self.at = at
 
-    def fields(self) -> Iterator[_Field]:
-        """The fields of a struct; whoever iterates has to read or skip the value of each."""
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """The fields of a struct, number and type of each; whoever iterates has to read or skip its value."""
         last = 0
         while True:
             head = self.byte()
@@ -61,7 +61,22 @@ class ThriftCursor:
                 return
             delta, kind = head >> 4, head & 15
             last = last + delta if delta else self.integer()
-            yield _Field(last, kind)
+            yield last, kind
+
+    def struct(self, wanted: Wanted) -> dict[int, Any]:
+        """The values of those fields of a struct, by number, that are wanted and of their type; others are skipped."""
+        values: dict[int, Any] = {}
+        for number, kind in self.fields():
+            kinds, read = wanted.get(number, _UNWANTED)
+            if kind in kinds:
+                values[number] = read(self)
+            else:
+                self.skip(kind)
+        return values
+
+    def elements(self, read: Callable[[ThriftCursor], T]) -> list[T]:
+        """The elements of a list, each read alike."""
+        return [read(self) for _ in range(self.list_head()[0])]
 
     def byte(self) -> int:
         """One byte."""
@@ -127,8 +142,8 @@ class ThriftCursor:
         elif kind == MAP:
             self._skip_map(depth)
         elif kind == STRUCT:
-            for field in self.fields():
-                self.skip(field.type, depth + 1)
+            for _, inner in self.fields():
+                self.skip(inner, depth + 1)
         elif kind == _UUID:
             self._advance(16)
         else:
@@ -210,11 +225,11 @@ def _parse_leaves(cursor: ThriftCursor, elements: int) -> list[_Leaf]:
 def _element(cursor: ThriftCursor) -> tuple[str, dict[int, Any]]:
     name = ""
     values: dict[int, Any] = {}
-    for item in cursor.fields():
-        if item.id == _NAME and item.type == BINARY:
+    for number, kind in cursor.fields():
+        if number == _NAME and kind == BINARY:
             name = cursor.binary().decode("utf-8", "replace")
         else:
-            _take(cursor, item.id, item.type, values)
+            _take(cursor, number, kind, values)
     return name, values
 
 
@@ -226,8 +241,8 @@ def _take(cursor: ThriftCursor, number: int, kind: int, values: dict[int, Any], 
         values[number] = cursor.byte()
     elif kind == STRUCT and depth < 3:
         inner: dict[int, Any] = {}
-        for item in cursor.fields():
-            _take(cursor, item.id, item.type, inner, depth + 1)
+        for place, of in cursor.fields():
+            _take(cursor, place, of, inner, depth + 1)
         values[number] = inner
     else:
         values[number] = kind == TRUE
@@ -272,6 +287,7 @@ _WIDTHS: Final = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
 """Bytes of a value by physical type: boolean, int32, int64, int96, float, double."""
 
 _SCHEMA, _ROWS, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY = 2, 3, 4, 5, 6
+_ENCRYPTION = 8
 
 
 class StoredColumn(NamedTuple):
@@ -312,10 +328,10 @@ class _RowGroup(NamedTuple):
 class ParquetFooter:
     """The content of a footer."""
 
-    leaves: list[_Leaf] = field(default_factory=list)
-    row_groups: list[_RowGroup] = field(default_factory=list)
-    key_values: list[tuple[str, str]] = field(default_factory=list)
-    created_by: str = ""
+    leaves: list[_Leaf]
+    row_groups: list[_RowGroup]
+    key_values: list[tuple[str, str]]
+    created_by: str
 
     @property
     def rows(self) -> int:
@@ -329,23 +345,11 @@ def parse_footer(data: bytes, *, path: str, offset: int) -> ParquetFooter:
     Raises ``ReadError`` where it is no Thrift, is nested beyond reason, or lacks what it must have.
     """
     cursor = ThriftCursor(data)
-    footer = ParquetFooter()
-    rows: int | None = None
     try:
-        for item in cursor.fields():
-            if item.id == _SCHEMA and item.type == LIST:
-                footer.leaves = _parse_leaves(cursor, cursor.list_head()[0])
-            elif item.id == _ROWS and item.type in INTEGERS:
-                rows = cursor.integer()
-            elif item.id == _ROW_GROUPS and item.type == LIST:
-                footer.row_groups = [_row_group(cursor) for _ in range(cursor.list_head()[0])]
-            elif item.id == _KEY_VALUES and item.type == LIST:
-                footer.key_values = [_pair(cursor) for _ in range(cursor.list_head()[0])]
-            elif item.id == _CREATED_BY and item.type == BINARY:
-                footer.created_by = _text(cursor)
-            else:
-                cursor.skip(item.type)
-        _check(footer, rows, cursor.at)
+        values = cursor.struct(_FOOTER)
+        lists = (values.get(number, []) for number in (_SCHEMA, _ROW_GROUPS, _KEY_VALUES))
+        footer = ParquetFooter(*lists, values.get(_CREATED_BY, ""))
+        _check(footer, values.get(_ROWS), cursor.at)
     except ThriftError as error:
         raise ReadError(
             f"Parquet error: Parquet error: Invalid Parquet file. Corrupt footer: {error}",
@@ -378,83 +382,67 @@ def _check(footer: ParquetFooter, rows: int | None, at: int) -> None:
 
 
 def _row_group(cursor: ThriftCursor) -> _RowGroup:
-    rows = -1
-    columns: tuple[StoredColumn, ...] = ()
-    for item in cursor.fields():
-        if item.id == 1 and item.type == LIST:
-            columns = tuple(_column(cursor) for _ in range(cursor.list_head()[0]))
-        elif item.id == 3 and item.type in INTEGERS:
-            rows = cursor.integer()
-        else:
-            cursor.skip(item.type)
-    if rows < 0:
+    values = cursor.struct(_ROW_GROUP)
+    if values.get(3, -1) < 0:
         raise ThriftError("a row group without a number of rows", cursor.at)
-    return _RowGroup(rows, columns)
+    return _RowGroup(values[3], tuple(values.get(1, ())))
 
 
 def _column(cursor: ThriftCursor) -> StoredColumn:
-    found: StoredColumn | None = None
-    encrypted = False
-    for item in cursor.fields():
-        if item.id == 3 and item.type == STRUCT:
-            found = _column_metadata(cursor)
-        else:
-            encrypted = encrypted or item.id == 8
-            cursor.skip(item.type)
-    if encrypted:
+    values = cursor.struct(_COLUMN)
+    if _ENCRYPTION in values:
         raise UnsupportedError("a column of the file is encrypted", hint="Decrypt it before it is read.")
+    found: StoredColumn | None = values.get(3)
     if found is None:
         raise ThriftError("a column without metadata", cursor.at)
     return found
 
 
 def _column_metadata(cursor: ThriftCursor) -> StoredColumn:
-    numbers = {1: -1, 4: -1, 5: -1, 6: -1, 7: -1, 9: -1}
-    dictionary: int | None = None
-    encodings: tuple[int, ...] = ()
-    path = ""
-    bounds: tuple[bytes | None, bytes | None] = (None, None)
-    for item in cursor.fields():
-        if item.type in INTEGERS and item.id in numbers:
-            numbers[item.id] = cursor.integer()
-        elif item.type in INTEGERS and item.id == 11:
-            dictionary = cursor.integer()
-        elif item.id == 2 and item.type == LIST:
-            encodings = tuple(cursor.integer() for _ in range(cursor.list_head()[0]))
-        elif item.id == 3 and item.type == LIST:
-            path = ".".join(_text(cursor) for _ in range(cursor.list_head()[0]))
-        elif item.id == 12 and item.type == STRUCT:
-            bounds = _bounds(cursor)
-        else:
-            cursor.skip(item.type)
-    kind, codec, values, uncompressed, compressed, data = numbers.values()
-    if min(values, uncompressed, compressed, data) < 0:
+    values = cursor.struct(_METADATA)
+    kind, codec, *sizes = (values.get(number, -1) for number in (1, 4, 5, 6, 7, 9))
+    if min(sizes) < 0:
         raise ThriftError("a column with a size that is negative or missing", cursor.at)
-    return StoredColumn(kind, encodings, path, codec, values, uncompressed, compressed, data, dictionary, *bounds)
-
-
-def _bounds(cursor: ThriftCursor) -> tuple[bytes | None, bytes | None]:
-    """Lowest and highest value, as they are stored."""
-    lowest = highest = None
-    for item in cursor.fields():
-        if item.id == 5 and item.type == BINARY:
-            highest = cursor.binary()
-        elif item.id == 6 and item.type == BINARY:
-            lowest = cursor.binary()
-        else:
-            cursor.skip(item.type)
-    return lowest, highest
+    path, bounds = ".".join(values.get(3, ())), values.get(12, {})
+    encodings = tuple(values.get(2, ()))
+    return StoredColumn(kind, encodings, path, codec, *sizes, values.get(11), bounds.get(6), bounds.get(5))
 
 
 def _pair(cursor: ThriftCursor) -> tuple[str, str]:
-    texts = {1: "", 2: ""}
-    for item in cursor.fields():
-        if item.id in texts and item.type == BINARY:
-            texts[item.id] = _text(cursor)
-        else:
-            cursor.skip(item.type)
-    return texts[1], texts[2]
+    values = cursor.struct(_PAIR)
+    return values.get(1, ""), values.get(2, "")
 
 
 def _text(cursor: ThriftCursor) -> str:
     return cursor.binary().decode("utf-8", "replace")
+
+
+def _list(read: Callable[[ThriftCursor], Any]) -> tuple[tuple[int, ...], Callable[[ThriftCursor], list[Any]]]:
+    return (LIST,), lambda cursor: cursor.elements(read)
+
+
+def _struct(wanted: Wanted) -> tuple[tuple[int, ...], Callable[[ThriftCursor], dict[int, Any]]]:
+    return (STRUCT,), lambda cursor: cursor.struct(wanted)
+
+
+INTEGER: Final = (INTEGERS, ThriftCursor.integer)
+"""A field that is a signed number."""
+
+_BYTES: Final = ((BINARY,), ThriftCursor.binary)
+_TEXT: Final = ((BINARY,), _text)
+_PAIR: Final[Wanted] = {1: _TEXT, 2: _TEXT}
+_METADATA: Final[Wanted] = {
+    **dict.fromkeys((1, 4, 5, 6, 7, 9, 11), INTEGER),
+    2: _list(ThriftCursor.integer),
+    3: _list(_text),
+    12: _struct({5: _BYTES, 6: _BYTES}),
+}
+_COLUMN: Final[Wanted] = {3: ((STRUCT,), _column_metadata), _ENCRYPTION: _struct({})}
+_ROW_GROUP: Final[Wanted] = {1: _list(_column), 3: INTEGER}
+_FOOTER: Final[Wanted] = {
+    _SCHEMA: ((LIST,), lambda cursor: _parse_leaves(cursor, cursor.list_head()[0])),
+    _ROWS: INTEGER,
+    _ROW_GROUPS: _list(_row_group),
+    _KEY_VALUES: _list(_pair),
+    _CREATED_BY: _TEXT,
+}

@@ -24,7 +24,7 @@ from ...engine.limits import (
     check_limit,
 )
 from .file import ParquetFile
-from .footer import INTEGERS, STRUCT, CutThriftError, StoredColumn, ThriftCursor, ThriftError
+from .footer import INTEGER, STRUCT, CutThriftError, StoredColumn, ThriftCursor, ThriftError, Wanted
 
 BATCH_BYTES: Final = 32 * MIB
 """Values that are read together."""
@@ -107,6 +107,12 @@ _HEADERS: Final = (5, 7, 8)
 _DICTIONARY_PAGE: Final = 2
 _BYTE_ARRAY: Final = 6
 _USUAL_DICTIONARY: Final = 2 * MIB  # writers end them at 1 MiB
+
+
+_PAGE: Final[Wanted] = {
+    **dict.fromkeys((_TYPE, _UNCOMPRESSED, _COMPRESSED, _CRC), INTEGER),
+    **dict.fromkeys(_HEADERS, ((STRUCT,), lambda cursor: cursor.struct({1: INTEGER}))),
+}
 
 
 class _Page(NamedTuple):
@@ -225,30 +231,13 @@ def _malformed(file: ParquetFile, at: int, why: str) -> ReadError:
 
 def _parsed(data: bytes, at: int) -> _Page:
     cursor = ThriftCursor(data)
-    numbers = {_TYPE: -1, _UNCOMPRESSED: -1, _COMPRESSED: -1}
-    crc: int | None = None
-    values = 0
-    for field in cursor.fields():
-        if field.type in INTEGERS and field.id in numbers:
-            numbers[field.id] = cursor.integer()
-        elif field.type in INTEGERS and field.id == _CRC:
-            crc = cursor.integer()
-        elif field.type == STRUCT and field.id in _HEADERS:
-            values = _values(cursor)
-        else:
-            cursor.skip(field.type)
-    is_dictionary = numbers[_TYPE] == _DICTIONARY_PAGE
-    return _Page(at, at + cursor.at, numbers[_COMPRESSED], numbers[_UNCOMPRESSED], values, is_dictionary, crc)
-
-
-def _values(cursor: ThriftCursor) -> int:
-    values = 0
-    for field in cursor.fields():
-        if field.id == 1 and field.type in INTEGERS:
-            values = cursor.integer()
-        else:
-            cursor.skip(field.type)
-    return values
+    values = cursor.struct(_PAGE)
+    counts = [header.get(1, 0) for number, header in values.items() if number in _HEADERS]
+    is_dictionary = values.get(_TYPE) == _DICTIONARY_PAGE
+    compressed, uncompressed = values.get(_COMPRESSED, -1), values.get(_UNCOMPRESSED, -1)
+    return _Page(
+        at, at + cursor.at, compressed, uncompressed, counts[-1] if counts else 0, is_dictionary, values.get(_CRC)
+    )
 
 
 def _place(column: StoredColumn, row_group: int) -> str:

@@ -96,10 +96,10 @@ def _said_once(data: bytes, footer: int) -> list[tuple[int, int]]:
         begin = cursor.at
         if part.id == 2:
             for _ in range(cursor.list_head()[0]):
-                for field in cursor.fields():
-                    if field.id == 6:
+                for number, kind in cursor.fields():
+                    if number == 6:
                         ranges.append((cursor.at - 1, cursor.at))
-                    cursor.skip(field.type)
+                    cursor.skip(kind)
             continue
         cursor.skip(part.type)
         if part.id == 5:
@@ -115,8 +115,8 @@ def _varints(data: bytes, footer: int) -> list[LengthField]:
 
 def _compressed_size(data: bytes, at: int) -> int:
     cursor = ThriftCursor(data, at)
-    for field in cursor.fields():
-        if field.id == 3:
+    for number, kind in cursor.fields():
+        if number == 3:
             return cursor.integer()
-        cursor.skip(field.type)
+        cursor.skip(kind)
     raise AssertionError("a page header without a size")
