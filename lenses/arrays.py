@@ -21,7 +21,6 @@ Offsets = npt.NDArray[np.integer[Any]]
 Validity = npt.NDArray[np.bool_]
 
 _LARGEST_OFFSET = 2**31 - 1
-_BLOCK = 1 << 16
 
 
 def offsets_of(values: pa.ListArray) -> npt.NDArray[np.int32]:
@@ -122,22 +121,12 @@ def without_hidden(values: pa.ListArray) -> pa.ListArray:
 
 
 def _hides_elements(values: pa.ListArray, offsets: Offsets) -> bool:
-    """Whether a null list has elements.
-
-    Lists with nulls are common and such ones rare, so bitmaps are compared, block by block in memory that stays warm.
-    """
+    """Whether a null list has elements: lists with nulls are common and such ones rare, so bitmaps are compared."""
     bitmap = bitmap_of(values)
     if bitmap is None:
         return False
-    valid = np.frombuffer(bitmap, dtype=np.uint8)
-    filled = np.empty(_BLOCK, dtype=bool)
-    for start in range(0, len(values), _BLOCK):
-        size = min(_BLOCK, len(values) - start)
-        np.not_equal(offsets[start + 1 : start + 1 + size], offsets[start : start + size], out=filled[:size])
-        bits = np.packbits(filled[:size], bitorder="little")
-        if (bits & ~valid[start // 8 : start // 8 + len(bits)]).any():
-            return True
-    return False
+    filled = np.packbits(offsets[1:] != offsets[:-1], bitorder="little")
+    return bool((filled & ~np.frombuffer(bitmap, np.uint8)[: len(filled)]).any())
 
 
 def _multiples(size: int, count: int) -> Offsets:
@@ -195,6 +184,8 @@ def taken(values: pa.Array, places: Offsets, valid: Validity | None) -> pa.Array
     if not valid.any():
         return pa.nulls(len(places), values.type)
     safe = pa.array(np.multiply(places, valid, dtype=places.dtype))
+    # Another bitmap over numbers is 60 % less time than a take with null places (a million: 1.9 ms, not 4.8); the case
+    # index_null of benchmarks/bench_selectors.py guards it.
     if not _is_plain(values.type):
         return pc.take(values, pc.if_else(pa.array(valid), safe, None), boundscheck=False)
     found = pc.take(values, safe, boundscheck=False)

@@ -186,6 +186,7 @@ class ChunkWork:
 
     def timeline(self, lens: CompiledDerive, name: str, kind: TimelineKind, selected: Selected) -> Timeline | None:
         """The timeline of a selector that gives one int64 a row, the same object for all lenses; else None."""
+        # Without lists around the times, 15 % less on IMUs in chunks of 1,000 rows; benchmarks/bench_convert.py.
         key = (lens.component, selected.slot, name, kind)
         if key not in self._timelines:
             times = self._one_each(lens, selected)

@@ -347,8 +347,8 @@ def parse_footer(data: bytes, *, path: str, offset: int) -> ParquetFooter:
     cursor = ThriftCursor(data)
     try:
         values = cursor.struct(_FOOTER)
-        lists = (values.get(number, []) for number in (_SCHEMA, _ROW_GROUPS, _KEY_VALUES))
-        footer = ParquetFooter(*lists, values.get(_CREATED_BY, ""))
+        leaves, groups, pairs = (values.get(number, []) for number in (_SCHEMA, _ROW_GROUPS, _KEY_VALUES))
+        footer = ParquetFooter(leaves, groups, pairs, values.get(_CREATED_BY, ""))
         _check(footer, values.get(_ROWS), cursor.at)
     except ThriftError as error:
         raise ReadError(
@@ -400,12 +400,12 @@ def _column(cursor: ThriftCursor) -> StoredColumn:
 
 def _column_metadata(cursor: ThriftCursor) -> StoredColumn:
     values = cursor.struct(_METADATA)
-    kind, codec, *sizes = (values.get(number, -1) for number in (1, 4, 5, 6, 7, 9))
-    if min(sizes) < 0:
+    kind, codec, count, uncompressed, compressed, data = (values.get(number, -1) for number in (1, 4, 5, 6, 7, 9))
+    if min(count, uncompressed, compressed, data) < 0:
         raise ThriftError("a column with a size that is negative or missing", cursor.at)
-    path, bounds = ".".join(values.get(3, ())), values.get(12, {})
-    encodings = tuple(values.get(2, ()))
-    return StoredColumn(kind, encodings, path, codec, *sizes, values.get(11), bounds.get(6), bounds.get(5))
+    encodings, path, bounds = tuple(values.get(2, ())), ".".join(values.get(3, ())), values.get(12, {})
+    sizes, places = (count, uncompressed, compressed), (data, values.get(11))
+    return StoredColumn(kind, encodings, path, codec, *sizes, *places, bounds.get(6), bounds.get(5))
 
 
 def _pair(cursor: ThriftCursor) -> tuple[str, str]:

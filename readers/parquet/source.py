@@ -150,10 +150,10 @@ class ParquetSplit(Split):
     ends: bool = False
 
 
-def _value_bytes(file: ParquetFile, row_group: int, leaves: Iterable[int]) -> int:
-    """About the bytes of the values of stored columns in one row group, once they are read."""
-    columns = file.footer.row_groups[row_group].columns
-    return sum(columns[leaf].value_bytes for leaf in leaves)
+def _value_bytes(file: ParquetFile, row_group: int, columns: Iterable[int]) -> int:
+    """About the bytes of the values of columns in one row group, once they are read; of those that are stored."""
+    stored = file.footer.row_groups[row_group].columns
+    return sum(stored[leaf].value_bytes for leaf in file.leaves(c for c in columns if c < len(file.schema)))
 
 
 def _plan_file(
@@ -175,11 +175,11 @@ def _plan_file(
     columns = frozenset(always).union(*(outputs[i].columns for i in wanted))
     pieces: list[tuple[int, int, tuple[int, ...], int]] = []
     if columns or wanted:
-        stored = [c for c in columns if c < len(file.schema)]
-        sizes = [_value_bytes(file, i, file.leaves(stored)) for i in range(len(counts))]
+        sizes = [_value_bytes(file, i, columns) for i in range(len(counts))]
         for start, stop in _runs(sizes):
             size = sum(sizes[start:stop])
-            parts = _parts(file, start, outputs, wanted, size) if stop - start == 1 else [tuple(wanted)]
+            is_large = stop - start == 1 and size > SPLIT_BYTES and wanted
+            parts = _parts(file, start, outputs, wanted) if is_large else [tuple(wanted)]
             pieces += [(start, stop, part, size // len(parts)) for part in parts]
     if not pieces:
         return [ParquetSplit(name, 0, number, 0, 0, first_row, (), begins=True)]
@@ -193,7 +193,7 @@ def _plan_file(
 
 
 def _runs(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Runs of row groups of about ``SPLIT_BYTES``."""
+    """Runs of things that are about ``SPLIT_BYTES`` together."""
     runs: list[tuple[int, int]] = []
     start = filled = 0
     for i, size in enumerate(sizes):
@@ -205,23 +205,11 @@ def _runs(sizes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _parts(
-    file: ParquetFile, row_group: int, outputs: Sequence[ChunkOutput], wanted: Sequence[int], size: int
+    file: ParquetFile, row_group: int, outputs: Sequence[ChunkOutput], wanted: Sequence[int]
 ) -> list[tuple[int, ...]]:
     """The outputs of one row group in runs of about ``SPLIT_BYTES``."""
-    if size <= SPLIT_BYTES or not wanted:
-        return [tuple(wanted)]
-    parts: list[tuple[int, ...]] = []
-    part: list[int] = []
-    filled = 0
-    for i in wanted:
-        stored = [c for c in outputs[i].columns if c < len(file.schema)]
-        need = _value_bytes(file, row_group, file.leaves(stored))
-        if part and filled + need > SPLIT_BYTES:
-            parts.append(tuple(part))
-            part, filled = [], 0
-        part.append(i)
-        filled += need
-    return [*parts, tuple(part)]
+    sizes = [_value_bytes(file, row_group, outputs[i].columns) for i in wanted]
+    return [tuple(wanted[start:stop]) for start, stop in _runs(sizes)]
 
 
 _PROPERTIES = "/__properties"
