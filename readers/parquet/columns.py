@@ -116,7 +116,7 @@ def one_each(values: pa.Array, *, nullable: bool) -> pa.ListArray:
     return pa.Array.from_buffers(kind, len(values), [None, _offsets(len(values))], children=[values])
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=8)  # all columns of a batch share them: 10 % of 300,000 rows x 40; benchmarks/bench_parquet.py
 def _offsets(length: int) -> pa.Buffer:
     return pa.py_buffer(np.arange(length + 1, dtype=np.int32))
 

@@ -128,7 +128,11 @@ class _Page(NamedTuple):
 
 
 class _Bytes:
-    """The bytes of a column: at hand where they are few, else read in windows."""
+    """The bytes of a column: at hand where they are few, else read in windows.
+
+    One read of a small column instead of one a page is 5 % of a local file whose row groups have 200 rows; in a store
+    each is a request.
+    """
 
     def __init__(self, file: ParquetFile, begin: int, end: int) -> None:
         self._file = file
