@@ -89,28 +89,13 @@ ENCODINGS: Final = {
 
 
 @cache
-def _names() -> pa.Array:
-    return pa.array(list(ENCODINGS))
-
-
-@cache
-def _color_models() -> pa.Array:
-    return pa.array([e.color_model for e in ENCODINGS.values()], pa.uint8())
-
-
-@cache
-def _datatypes() -> pa.Array:
-    return pa.array([e.datatype for e in ENCODINGS.values()], pa.uint8())
-
-
-@cache
-def _pixel_formats() -> pa.Array:
-    return pa.array([e.pixel_format for e in ENCODINGS.values()], pa.uint8())
-
-
-@cache
-def _depths() -> pa.Array:
-    return pa.array([e.depth for e in ENCODINGS.values()])
+def _encodings() -> pa.RecordBatch:
+    """:data:`ENCODINGS` by column."""
+    rows = ENCODINGS.values()
+    codes = ("pixel_format", "color_model", "datatype")
+    columns = [pa.array([getattr(row, name) for row in rows], pa.uint8()) for name in codes]
+    columns += [pa.array(list(ENCODINGS)), pa.array([row.depth for row in rows])]
+    return pa.RecordBatch.from_arrays(columns, [*codes, "name", "depth"])
 
 
 _PIXEL_BYTES: Final = np.array([e.pixel_bytes for e in ENCODINGS.values()], np.int64)
@@ -120,12 +105,12 @@ _DENOMINATORS: Final = np.array([e.row_factor.denominator for e in ENCODINGS.val
 
 def encoding_codes(encodings: pa.Array) -> pa.Array:
     """The places (int32) of encodings in ``ENCODINGS``, null for those that are not there."""
-    return pc.index_in(encodings, _names())
+    return pc.index_in(encodings, _encodings()["name"])
 
 
 def is_depth(codes: pa.Array) -> pa.Array:
     """Tell, for each encoding, whether it is of depth images (bool); null for unknown ones."""
-    return _depths().take(codes)
+    return _encodings()["depth"].take(codes)
 
 
 def image_formats(widths: pa.Array, heights: pa.Array, codes: pa.Array) -> pa.StructArray:
@@ -134,7 +119,7 @@ def image_formats(widths: pa.Array, heights: pa.Array, codes: pa.Array) -> pa.St
     >>> image_formats(pa.array([2], "uint32"), pa.array([1], "uint32"), encoding_codes(pa.array(["rgb8"])))[0].as_py()
     {'width': 2, 'height': 1, 'pixel_format': None, 'color_model': 2, 'channel_datatype': 6}
     """
-    parts = [_pixel_formats().take(codes), _color_models().take(codes), _datatypes().take(codes)]
+    parts = [_encodings()[name].take(codes) for name in ("pixel_format", "color_model", "datatype")]
     whole = [pc.fill_null(values.cast(pa.uint32()), 0) for values in (widths, heights)]
     unknown = codes.is_null() if codes.null_count else None
     return pa.StructArray.from_arrays([*whole, *parts], fields=list(FORMAT), mask=unknown)

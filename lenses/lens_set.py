@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, Protocol, cast, get_args
 
 from ..engine.chunk import Chunk, Component, DescriptorLike, Fate, Outline, descriptor_of, is_property
@@ -182,17 +182,8 @@ class LensSet:
         return f"lenses({'; '.join([lens.describe() for lens in self.lenses])}; {', '.join(shown)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _new_lens_set, (self.lenses, self.mode, self.content, self.on_error, self.quarantine)
-
-
-def _new_lens_set(
-    lenses: tuple[Lens, ...],
-    mode: str,
-    content: ContentPredicate | None,
-    on_error: str,
-    quarantine: Quarantine | None,
-) -> LensSet:
-    return LensSet(lenses, mode, content=content, on_error=on_error, quarantine=quarantine)
+        settings = {"content": self.content, "on_error": self.on_error, "quarantine": self.quarantine}
+        return partial(LensSet, **settings), (self.lenses, self.mode)
 
 
 def _on_error(text: str, quarantine: Quarantine | None) -> OnError:

@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..engine.chunk import Chunk, ChunkData, Component, Timeline, TimelineKind, sorted_by_time
+from ..engine.chunk import Chunk, ChunkData, Component, ComponentDescriptor, Timeline, TimelineKind, sorted_by_time
 from ..engine.errors import LensError, SelectorError
 from . import arrays
 from .arrays import type_name
 from .compiled import ChunkWork, CompiledDerive, CompiledLenses, CompiledMutate, LensOutput, Rows, Selected
 from .lens import OutputMode, SpreadOutput
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -165,16 +167,28 @@ def _mutate(work: ChunkWork, assignment: Assignment, columns: dict[str, Componen
 def _merge(work: ChunkWork, assignment: Assignment, columns: dict[str, Component], errors: list[LensError]) -> None:
     for derive in assignment.merges:
         for descriptor, selected in derive.outputs:
-            try:
-                values = work.column(derive, selected, f"component '{descriptor}'")
-            except LensError as error:
-                errors.append(error)
-                continue
-            if values is not None:
-                columns[descriptor.component] = Component(descriptor, arrays.without_hidden(values))
+            component = _component(work, derive, descriptor, selected, errors)
+            if component is not None:
+                columns[descriptor.component] = component
 
 
-def spread_components(spread: SpreadOutput, column: pa.ListArray) -> list[Component]:
+def _component(
+    work: ChunkWork,
+    lens: CompiledDerive,
+    descriptor: ComponentDescriptor,
+    selected: Selected,
+    errors: list[LensError],
+) -> Component | None:
+    """An output of a lens; None where its selector gives nothing, and where it fails, which goes to ``errors``."""
+    try:
+        values = work.column(lens, selected, f"component '{descriptor}'")
+    except LensError as error:
+        errors.append(error)
+        return None
+    return None if values is None else Component(descriptor, arrays.without_hidden(values))
+
+
+def _spread_components(spread: SpreadOutput, column: pa.ListArray) -> list[Component]:
     """The fields of the structs in ``column`` (one a row) as components, those that hold anything.
 
     Raises :class:`~chunkmill.engine.errors.SelectorError` where a row is not exactly one struct.
@@ -192,9 +206,6 @@ def _rows(values: pa.Array) -> pa.ListArray:
         elements, offsets = arrays.grouped(values, hidden=False)
         return arrays.list_array(elements, offsets, arrays.validity_of(values))
     return arrays.list_array(values, np.arange(len(values) + 1, dtype=np.int32), arrays.validity_of(values))
-
-
-_log = logging.getLogger(__name__)
 
 
 def derived_output(work: ChunkWork, lens: CompiledDerive) -> LensOutput:
@@ -256,19 +267,12 @@ class _Derived:
         return Chunk.from_data(sorted_by_time(self.entity, rows, timelines, columns))
 
     def components(self) -> list[Component]:
-        out = []
-        for descriptor, selected in self.lens.outputs:
-            try:
-                values = self.work.column(self.lens, selected, f"component '{descriptor}'")
-            except LensError as error:
-                self.errors.append(error)
-                continue
-            if values is not None:
-                out.append(Component(descriptor, arrays.without_hidden(values)))
+        made = [_component(self.work, self.lens, d, selected, self.errors) for d, selected in self.lens.outputs]
+        out = [component for component in made if component is not None]
         for spread, selected in self.lens.spreads:
             try:
                 column = self.work.column(self.lens, selected, f"components '{spread.prefix}*'")
-                found = [] if column is None else spread_components(spread, column)
+                found = [] if column is None else _spread_components(spread, column)
                 taken = {c.descriptor.component for c in out}
                 out += [c for c in found if c.descriptor.component not in taken]
             except LensError as error:

@@ -8,7 +8,7 @@ of ``PointCloud``, ``RawImage`` and ``VoxelGrid`` are little-endian, at offsets 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, reduce
+from functools import reduce
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -80,26 +80,24 @@ def codecs(formats: pa.Array) -> pa.Array:
     return pa.array(list(CODECS.values()), pa.uint32()).take(places)
 
 
+_LEVELS: Final = {
+    "UNKNOWN": None,
+    "DEBUG": "DEBUG",
+    "INFO": "INFO",
+    "WARNING": "WARN",
+    "ERROR": "ERROR",
+    "FATAL": "CRITICAL",
+}
+"""Rerun's names for the levels of log messages, which are numbered in this order."""
+
+
 def levels(values: pa.Array) -> pa.Array:
     """Levels of log messages by Rerun's names; null for an unknown one."""
     if pa.types.is_string(values.type):
-        return _levels().take(pc.index_in(values, _level_names()))
-    return _levels().take(pc.index_in(enumerated(values).cast(pa.int64()), _level_codes()))
-
-
-@cache
-def _level_names() -> pa.Array:
-    return pa.array(["UNKNOWN", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"])
-
-
-@cache
-def _level_codes() -> pa.Array:
-    return pa.array(range(len(_level_names())), pa.int64())
-
-
-@cache
-def _levels() -> pa.Array:
-    return pa.array([None, "DEBUG", "INFO", "WARN", "ERROR", "CRITICAL"])
+        places = pc.index_in(values, pa.array(list(_LEVELS)))
+    else:
+        places = pc.index_in(enumerated(values).cast(pa.int64()), pa.array(range(len(_LEVELS)), pa.int64()))
+    return pa.array(list(_LEVELS.values())).take(places)
 
 
 def vectors(values: pa.Array) -> pa.FixedSizeListArray:

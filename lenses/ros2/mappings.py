@@ -40,18 +40,11 @@ _ROS_1: Final = {1: 10, 2: 20, 4: 30, 8: 40, 16: 50}
 
 
 @cache
-def _codes() -> pa.Array:
-    return pa.array(list(LEVELS), pa.int64())
-
-
-@cache
-def _words() -> pa.Array:
-    return pa.array([word for word, _ in LEVELS.values()])
-
-
-@cache
-def _colours() -> pa.Array:
-    return pa.array([colour for _, colour in LEVELS.values()], pa.uint32())
+def _level_table() -> pa.RecordBatch:
+    """:data:`LEVELS` by column."""
+    words, colours = zip(*LEVELS.values(), strict=True)
+    columns = [pa.array(list(LEVELS), pa.int64()), pa.array(words), pa.array(colours, pa.uint32())]
+    return pa.RecordBatch.from_arrays(columns, ["code", "word", "colour"])
 
 
 _OTHER: Final = ("UNKNOWN", 0x808080FF)
@@ -65,14 +58,17 @@ def _levels_of_ros_1(codes: pa.Array) -> pa.Array:
 
 def _levels(codes: pa.Array) -> pa.Array:
     """The words for levels; ``UNKNOWN`` for others."""
-    return pc.fill_null(_words().take(pc.index_in(codes.cast(pa.int64()), _codes())), _OTHER[0])
+    return _of_levels(codes, "word", _OTHER[0])
 
 
 def _log_colours(codes: pa.Array) -> pa.Array:
     """The colours (uint32, RGBA) of levels; grey for others."""
-    return pc.fill_null(
-        _colours().take(pc.index_in(codes.cast(pa.int64()), _codes())), pa.scalar(_OTHER[1], pa.uint32())
-    )
+    return _of_levels(codes, "colour", pa.scalar(_OTHER[1], pa.uint32()))
+
+
+def _of_levels(codes: pa.Array, column: str, other: pa.Scalar | str) -> pa.Array:
+    table = _level_table()
+    return pc.fill_null(table[column].take(pc.index_in(codes.cast(pa.int64()), table["code"])), other)
 
 
 def _lines(logs: pa.StructArray) -> pa.Array:
