@@ -193,8 +193,7 @@ class _Parser:
         if self.depth > MAX_NESTING:
             self._fail(f"nested deeper than {MAX_NESTING} levels", self._position())
         stages = self._term(False)
-        while self._symbol("|"):
-            self.at += 1
+        while self._take("|"):
             stages += self._term(True)
         self.depth -= 1
         return SelectorPipeline(tuple(stages))
@@ -203,16 +202,12 @@ class _Parser:
         token = self._peek()
         if token is not None and token.kind is TokenKind.NAME:
             self.at += 1
-            known = {"map": self._map, "pack": self._pack}.get(token.text)
-            return [PipelineStep(self._call(token.text) if known is None else known(), piped)]
+            return [PipelineStep(self._call(token.text), piped)]
         if token is not None and token.kind is TokenKind.STRING:
             self.at += 1
             return [PipelineStep(Constant(token.text), piped)]
         if self._symbol("("):
-            self.at += 1
-            body = self._expression()
-            self._expect(")")
-            return [PipelineStep(self._marked(Nested(body)), piped), *self._segments(False)]
+            return [PipelineStep(self._marked(Nested(self._in_parentheses())), piped), *self._segments(False)]
         bare_dot = token is not None and token.kind is TokenKind.DOT and not self._string_follows()
         if bare_dot:
             self.at += 1
@@ -239,15 +234,11 @@ class _Parser:
         if token.kind is TokenKind.DOT and self._string_follows():
             self.at += 2
             return Field(self.tokens[self.at - 1].text)
-        if token.is_symbol("["):
-            self.at += 1
-            return self._brackets()
-        return None
+        return self._brackets() if self._take("[") else None
 
     def _brackets(self) -> Node:
         token = self._peek()
-        if self._symbol("]"):
-            self.at += 1
+        if self._take("]"):
             return Each()
         if token is None or token.kind not in (TokenKind.INTEGER, TokenKind.STRING):
             return self._unexpected()
@@ -262,17 +253,16 @@ class _Parser:
             self.at += 1
         return Marked(node, marks) if marks else node
 
-    def _map(self) -> Node:
+    def _in_parentheses(self) -> SelectorPipeline:
         self._expect("(")
         body = self._expression()
         self._expect(")")
-        return MapEach(body)
+        return body
 
     def _pack(self) -> Node:
         self._expect("(")
         parts = [self._path()]
-        while self._symbol(","):
-            self.at += 1
+        while self._take(","):
             parts.append(self._path())
         self._expect(")")
         return Pack(tuple(parts), None, 1.0, whole=True, by_position=False)
@@ -285,9 +275,12 @@ class _Parser:
         return path
 
     def _call(self, name: str) -> Node:
-        if not self._symbol("("):
+        if name == "map":
+            return MapEach(self._in_parentheses())
+        if name == "pack":
+            return self._pack()
+        if not self._take("("):
             return Call(name, None)
-        self.at += 1
         arguments: list[str] = []
         while not (self._symbol(")") and not arguments):
             token = self._peek()
@@ -295,9 +288,8 @@ class _Parser:
                 return self._unexpected()
             arguments.append(token.text)
             self.at += 1
-            if not self._symbol(";"):
+            if not self._take(";"):
                 break
-            self.at += 1
         self._expect(")")
         return Call(name, tuple(arguments))
 
@@ -309,6 +301,12 @@ class _Parser:
     def _symbol(self, text: str) -> bool:
         token = self._peek()
         return token is not None and token.is_symbol(text)
+
+    def _take(self, text: str) -> bool:
+        """Whether the symbol is next, which is passed then."""
+        found = self._symbol(text)
+        self.at += found
+        return found
 
     def _string_follows(self) -> bool:
         return self.at + 1 < len(self.tokens) and self.tokens[self.at + 1].kind is TokenKind.STRING
