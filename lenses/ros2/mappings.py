@@ -172,7 +172,7 @@ def _sizes(grids: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
     return widths, heights
 
 
-def _transforms(message: str, *, static: bool) -> DeriveLens:
+def transforms(message: str, *, static: bool) -> DeriveLens:
     """``tf2_msgs/TFMessage``: one row a transform, at the time of each; without times on ``/tf_static``."""
     each = ".transforms[]"
     lens = (
@@ -184,7 +184,7 @@ def _transforms(message: str, *, static: bool) -> DeriveLens:
     return at_stamp(lens, f"{each}.header.stamp")
 
 
-def _pose_stamped(message: str) -> DeriveLens:
+def pose_stamped(message: str) -> DeriveLens:
     """``geometry_msgs/PoseStamped``: the pose of what is logged at the entity."""
     place, turn = ".pose.position", ".pose.orientation"
     return (
@@ -195,7 +195,7 @@ def _pose_stamped(message: str) -> DeriveLens:
     )
 
 
-def _occupancy_grid(message: str) -> DeriveLens:
+def occupancy_grid(message: str) -> DeriveLens:
     """``nav_msgs/OccupancyGrid``: a map whose cells are pixels, in the colours that RViz shows them in."""
     place, turn = ".info.origin.position", ".info.origin.orientation"
     grid = Selector(".")
@@ -212,7 +212,7 @@ def _occupancy_grid(message: str) -> DeriveLens:
     )
 
 
-def _voxel_grid(message: str) -> DeriveLens:
+def voxel_grid(message: str) -> DeriveLens:
     """``nav2_msgs/VoxelGrid``: the cells that are known, marked ones red and of value 1, free ones green and of 0."""
     grid = Selector(".")
     known = grid.pipe(_known_voxels)
@@ -229,22 +229,22 @@ def _voxel_grid(message: str) -> DeriveLens:
     )
 
 
-def _text(message: str) -> DeriveLens:
+def text(message: str) -> DeriveLens:
     """``std_msgs/String``."""
     return DeriveLens(message).to_component(to.TEXT_DOCUMENT, ".data")
 
 
-def _numbers(message: str) -> DeriveLens:
+def numbers(message: str) -> DeriveLens:
     """``std_msgs/Float64MultiArray``: a series for each number, whatever the layout."""
     return DeriveLens(message).to_scalars(".data[]")
 
 
-def _log(message: str) -> DeriveLens:
+def log(message: str) -> DeriveLens:
     """``rcl_interfaces/Log``: a line of a log; where in the code it comes from beside it."""
     return _line(at_stamp(DeriveLens(message), ".stamp"), Selector(".level"))
 
 
-def _log_of_ros_1(message: str) -> DeriveLens:
+def log_of_ros_1(message: str) -> DeriveLens:
     """``rosgraph_msgs/Log``, likewise."""
     return _line(at_stamp(DeriveLens(message)), Selector(".level").pipe(_levels_of_ros_1))
 
@@ -299,15 +299,15 @@ DECLARATIONS: Final[Mapping[str, _Declaration]] = MappingProxyType(
         "sensor_msgs/CompressedImage": sensors.compressed_image,
         "sensor_msgs/CameraInfo": sensors.camera_info,
         "sensor_msgs/PointCloud2": sensors.point_cloud,
-        "std_msgs/String": _text,
-        "std_msgs/Float64MultiArray": _numbers,
-        "std_msgs/Float64Array": _numbers,
-        "geometry_msgs/PoseStamped": _pose_stamped,
-        "nav_msgs/OccupancyGrid": _occupancy_grid,
-        "nav2_msgs/VoxelGrid": _voxel_grid,
-        "costmap_2d/VoxelGrid": _voxel_grid,
-        "rcl_interfaces/Log": _log,
-        "rosgraph_msgs/Log": _log_of_ros_1,
+        "std_msgs/String": text,
+        "std_msgs/Float64MultiArray": numbers,
+        "std_msgs/Float64Array": numbers,
+        "geometry_msgs/PoseStamped": pose_stamped,
+        "nav_msgs/OccupancyGrid": occupancy_grid,
+        "nav2_msgs/VoxelGrid": voxel_grid,
+        "costmap_2d/VoxelGrid": voxel_grid,
+        "rcl_interfaces/Log": log,
+        "rosgraph_msgs/Log": log_of_ros_1,
     }
 )
 """By type, named as in ROS 1 (``sensor_msgs/Imu``), which ROS 2 calls ``sensor_msgs/msg/Imu``."""
@@ -343,7 +343,7 @@ def _made(schema_name: str, name: str, static: bool) -> tuple[DeriveLens, ...]:
     """The lenses, which do not change, made once for all parts of a recording that a process reads."""
     message = f"{schema_name.replace('::', '.').replace('/', '.')}:message"
     if name in TRANSFORMS:
-        found = as_lenses(_transforms(message, static=static))
+        found = as_lenses(transforms(message, static=static))
     else:
         found = as_lenses(DECLARATIONS[name](message))
     return tuple(replace(lens, strict=True) for lens in found if isinstance(lens, DeriveLens))
