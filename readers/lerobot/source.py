@@ -15,11 +15,10 @@ import pyarrow.compute as pc
 from ...engine.chunk import Chunk, ComponentDescriptor, parse_entity_path
 from ...engine.errors import ReadError, ReadWarning
 from ...engine.stream import Split
-from ..parquet import ParquetFile, one_each, read_columns
+from ..parquet import ParquetFile, one_each, read_columns, series_chunk
 from .metadata import DatasetInfo, EpisodeInfo, Feature
 
 _SCALARS: Final = ComponentDescriptor("Scalars:scalars", "rerun.archetypes.Scalars", "rerun.components.Scalar")
-_NAMES: Final = ComponentDescriptor("SeriesLines:names", "rerun.archetypes.SeriesLines", "rerun.components.Name")
 TEXT: Final = ComponentDescriptor("TextDocument:text", "rerun.archetypes.TextDocument", "rerun.components.Text")
 _IMAGE: Final = ComponentDescriptor("EncodedImage:blob", "rerun.archetypes.EncodedImage", "rerun.components.Blob")
 
@@ -167,8 +166,7 @@ class EpisodeSource:
                 hint="The dataset is damaged or incomplete; copy it again.",
             )
         for entity, found in names.items():
-            values = pa.array([list(found)], pa.list_(pa.field("item", pa.string(), nullable=False)))
-            yield Chunk.build(entity, {}, [(_NAMES, values)])
+            yield series_chunk(entity, found)
 
     def _properties(self) -> Iterator[Chunk]:
         """The facts that ``meta`` has of the episode, and the places of its videos."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ...engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .batches import series_chunk
     from .columns import one_each
     from .file import ParquetFile
     from .options import ColumnRule, IndexColumn
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .source import ParquetSource, ParquetSplit
 
 _HOMES = {
+    ".batches": ("series_chunk",),
     ".columns": ("one_each",),
     ".file": ("ParquetFile",),
     ".options": ("ColumnRule", "IndexColumn"),
@@ -40,6 +42,7 @@ __all__ = [
     "ParquetSplit",
     "one_each",
     "read_columns",
+    "series_chunk",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -17,7 +17,7 @@ from ...engine.errors import ReadError, ReadWarning
 from ...engine.limits import MIB
 from .columns import one_each, row_numbers, timeline
 from .file import ParquetFile
-from .layout import ChunkOutput, ColumnLayout, SeriesNames
+from .layout import ChunkOutput, ColumnLayout
 
 _BATCH_ROWS = 1024
 """A change at a multiple of this row is told as one between batches, as Rerun does, which reads that many at once."""
@@ -153,10 +153,9 @@ def static_chunk(entity_path: str, first: Mapping[str, pa.Array], nullable: Mapp
     return Chunk.build(entity_path, {}, columns)
 
 
-def series_chunk(series: SeriesNames) -> Chunk:
-    """The names of the series of an entity."""
-    values = pa.array([list(series.names)], _list_of(pa.string()))
-    return Chunk.build(series.entity_path, {}, [(_NAMES, values)])
+def series_chunk(entity_path: str, names: Sequence[str]) -> Chunk:
+    """The names of the series of an entity, as static data."""
+    return Chunk.build(entity_path, {}, [(_NAMES, pa.array([list(names)], _list_of(pa.string())))])
 
 
 def _pieces(

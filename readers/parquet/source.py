@@ -343,7 +343,7 @@ class ParquetSource:
             yield static_chunk(layouts[0].root, self._shared.first, nullable)
         for series in dict.fromkeys(s for layout in layouts for s in layout.series):
             if self._wants(series.entity_path):
-                yield series_chunk(series)
+                yield series_chunk(*series)
 
     def _static(self, layout: ColumnLayout) -> tuple[int, ...]:
         return layout.static if self._wants(layout.root) else ()
