@@ -182,8 +182,8 @@ class LensSet:
         return f"lenses({'; '.join([lens.describe() for lens in self.lenses])}; {', '.join(shown)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        settings = {"content": self.content, "on_error": self.on_error, "quarantine": self.quarantine}
-        return partial(LensSet, **settings), (self.lenses, self.mode)
+        made = partial(LensSet, content=self.content, on_error=self.on_error, quarantine=self.quarantine)
+        return made, (self.lenses, self.mode)
 
 
 def _on_error(text: str, quarantine: Quarantine | None) -> OnError:

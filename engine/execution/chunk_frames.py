@@ -37,7 +37,7 @@ from .frame_rows import (
     payload_rows,
 )
 from .scratch import ScratchFolder, lazy_chunk, part_writer
-from .spark_stage import Job, rows_of, stage_of
+from .spark_stage import StageJob, rows_of, stage_of
 from .stage import TaskRun, TaskRunner, raise_failure, warn_of
 from .staging import PART_SUFFIX, Staging
 from .work import Work
@@ -52,7 +52,7 @@ _kept: weakref.WeakKeyDictionary[SparkSession, list[Any]] = weakref.WeakKeyDicti
 
 def chunk_frame(work: Work, spark: SparkSession, *, payload: bool, into: Path | None) -> DataFrame:
     """The chunks of ``work`` as a DataFrame; see :meth:`LazyChunkStream.to_spark`."""
-    job: Job
+    job: StageJob
     if payload:
         job = PayloadJob(work)
         _kept.setdefault(spark, []).append(work)

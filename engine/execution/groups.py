@@ -160,7 +160,7 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RecordingOutcome:
     """The end of the recording ``index``: a report, or the error for which nothing was written."""
 
     index: int
@@ -168,7 +168,9 @@ class Outcome:
     error: Exception | None = None
 
 
-def write_recordings(recordings: Iterable[Recording], folder: Location, options: RunOptions) -> Iterator[Outcome]:
+def write_recordings(
+    recordings: Iterable[Recording], folder: Location, options: RunOptions
+) -> Iterator[RecordingOutcome]:
     """Write recordings below ``folder``, a stage for every 256 tasks or 4 GiB of them, in order; more on many cores.
 
     Guarantee: a recording appears whole or not at all, and one that fails leaves the others alone. When a stage is
@@ -183,7 +185,7 @@ def write_recordings(recordings: Iterable[Recording], folder: Location, options:
         try:
             check_destination(recording.destination, JoinedWork([w for _, w in recording.outputs]), parents=False)
         except Exception as error:  # noqa: BLE001 (an outcome of its own)
-            yield Outcome(index, error=error)
+            yield RecordingOutcome(index, error=error)
             continue
         stage.append((index, recording))
         tasks += recording.tasks
@@ -209,7 +211,7 @@ def stages_at_once(options: RunOptions) -> int:
     return 1 if cores is None else max(1, -(-4 * cores // STAGE_TASKS))
 
 
-def _run(stage: Sequence[tuple[int, Recording]], folder: Location, options: RunOptions) -> Iterator[Outcome]:
+def _run(stage: Sequence[tuple[int, Recording]], folder: Location, options: RunOptions) -> Iterator[RecordingOutcome]:
     if not stage:
         return
     with writing(str(folder)):
@@ -238,14 +240,14 @@ def _run(stage: Sequence[tuple[int, Recording]], folder: Location, options: RunO
                     failures.append((one, error))
     for one, failure in failures:
         if len(stage) == 1:
-            yield Outcome(one[0], error=failure)
+            yield RecordingOutcome(one[0], error=failure)
         else:
             yield from _run([one], folder, options)
 
 
 def _commit(
     numbered: tuple[int, Recording], stage: GroupedStage, ran: Ran, staging: Staging, options: RunOptions
-) -> Outcome:
+) -> RecordingOutcome:
     index, recording = numbered
     try:
         stage.check(ran)
@@ -258,10 +260,10 @@ def _commit(
     except SessionError:
         raise
     except Exception as error:  # noqa: BLE001 (an outcome of its own)
-        return Outcome(index, error=error)
+        return RecordingOutcome(index, error=error)
     own = replace(options, start=recording.start, progress=None)
     report = finished_report(ran, recording.destination, size, time.perf_counter() - committing, own)
-    return Outcome(index, _own(report))
+    return RecordingOutcome(index, _own(report))
 
 
 def _own(report: RunReport) -> RunReport:

@@ -35,7 +35,7 @@ _IN_PYTHON = {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdli
 _spared = 0
 
 
-class Job(Protocol):
+class StageJob(Protocol):
     """The function of a stage for the number of a task. It pickles."""
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
@@ -43,7 +43,7 @@ class Job(Protocol):
         ...
 
 
-class TaskJob(Job, Protocol):
+class TaskJob(StageJob, Protocol):
     """A job that can tell which of its tasks were running when Spark gave up."""
 
     def begun(self) -> set[int]:
@@ -75,7 +75,7 @@ def run_spark(
 
 
 def stage_of(
-    spark: SparkSession, job: Job, starts: Sequence[int], schema: str, numbers: Sequence[int] | None = None
+    spark: SparkSession, job: StageJob, starts: Sequence[int], schema: str, numbers: Sequence[int] | None = None
 ) -> DataFrame:
     """One ``mapInArrow`` stage; each of its tasks runs ``job`` for the ``numbers`` from one of ``starts`` to the next.
 
@@ -154,7 +154,7 @@ def _table_of(spark: SparkSession, stage: DataFrame) -> pa.Table:
 
 
 def run_tasks(
-    job: Job, starts: Sequence[int], numbers: Sequence[int] | None, batches: Iterable[pa.RecordBatch]
+    job: StageJob, starts: Sequence[int], numbers: Sequence[int] | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The body of the stage: run the tasks of the shares whose numbers come in."""
     for batch in batches:

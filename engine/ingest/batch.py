@@ -16,7 +16,7 @@ from ..faults import reach
 from ..inputs import SourceOptions, stores_of
 from ..locations import Location, located
 from ..optimisation import OptimizationProfile
-from ..recordings import Arrived, Commit, Key, RecordingEntry, Source, StoreWriter, key_of
+from ..recordings import Arrived, Commit, Key, Origin, RecordingEntry, StoreWriter, key_of
 from ..stream import plan_outputs
 from .contents import Displacement, LandingFolder, digest_files, displacement_of, file_at
 from .disposal import Disposal
@@ -296,7 +296,7 @@ class BatchRunner:
                 rrd = names.name_for(one.file, one.digest, [s for s, _ in one.group.chunks], one.replaces)
                 self._write_rrd(one.group, self._options.rrds, rrd, staging)
             file = one.file
-            source = Source(file.path, file.size, file.modified_ns, one.digest, kept=self._disposal.keeps)
+            source = Origin(file.path, file.size, file.modified_ns, one.digest, kept=self._disposal.keeps)
             keep = self._options.keep_chunks
             arrived += [Arrived(store, source, chunks, rrd, keep) for store, chunks in one.group.chunks]
         return arrived

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .lease import Holder, Lease, lease_holder
     from .vacuum import vacuum_store
     from .versions import RecordingsVersion
-    from .writer import Arrived, Commit, Source, StoreWriter
+    from .writer import Arrived, Commit, Origin, StoreWriter
 
 _HOMES = {
     ".compaction": "CompactionReport MIN_SHARD compact_store",
@@ -25,7 +25,7 @@ _HOMES = {
     ".lease": "Holder Lease lease_holder",
     ".vacuum": "vacuum_store",
     ".versions": "RecordingsVersion",
-    ".writer": "Arrived Commit Source StoreWriter",
+    ".writer": "Arrived Commit Origin StoreWriter",
 }
 
 __all__ = [
@@ -37,10 +37,10 @@ __all__ = [
     "Lease",
     "LiveEntries",
     "MIN_SHARD",
+    "Origin",
     "RecordingEntry",
     "RecordingsFolder",
     "RecordingsVersion",
-    "Source",
     "StoreWriter",
     "compact_store",
     "key_of",

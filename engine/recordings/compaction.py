@@ -22,7 +22,7 @@ from ..rrd import (
 from .entries import Key, LiveEntries, RecordingEntry
 from .folder import MANIFEST_ERRORS, RecordingsFolder, bytes_by_part
 from .new_files import MOST_CHUNKS, NewFiles
-from .rewriting import Layout, Rewriting, files_of
+from .rewriting import Relayout, Rewriting, files_of
 from .writer import Commit, StoreWriter
 
 SMALL_MANIFEST: Final = 4 << 20
@@ -225,7 +225,7 @@ class _Compaction:
     ) -> None:
         self._writer = writer
         self._survey = Survey(writer.folder)
-        self._layout = None if profile is None else Layout(writer.folder, profile, run)
+        self._layout = None if profile is None else Relayout(writer.folder, profile, run)
         self._min_shard = min(min_shard, max(writer.shard_bytes // 2, 1))  # so that joined ones are small no more
         self._budget = max(budget, writer.shard_bytes)
         self._thorough = thorough

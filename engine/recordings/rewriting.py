@@ -121,7 +121,7 @@ _FEWER: Final = 2
 """How many times fewer chunks a recording has to become, for it to be laid out anew."""
 
 
-class Layout:
+class Relayout:
     """Finds such recordings, and gives them their new chunks. Each recording is looked at once."""
 
     def __init__(self, folder: RecordingsFolder, profile: OptimizationProfile, run: RunOptions) -> None:

@@ -25,7 +25,7 @@ from .versions import RecordingsVersion, TableRef
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Origin:
     """The file that recordings come from. ``kept``: it stays where it is."""
 
     path: str
@@ -43,7 +43,7 @@ class Arrived:
     """
 
     store: StoreEntry
-    source: Source
+    source: Origin
     chunks: Sequence[PartChunk]
     rrd: str | None = None
     keep_chunks: bool = True

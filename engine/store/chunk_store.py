@@ -10,14 +10,14 @@ from ..chunk import Chunk
 from ..errors import UsageError
 from ..execution import RunOptions, ScratchFolder, Staging, Work, lazy_chunk
 from ..optimisation import OptimizationProfile, collect_parts, optimised
-from ..recordings import Arrived, Commit, Lease, RecordingsFolder, Source, StoreWriter
+from ..recordings import Arrived, Commit, Lease, Origin, RecordingsFolder, StoreWriter
 from ..rrd import StoreEntry
 from ..stream import as_chunk
 from .stored import KeptRecording, LazyStore, StoredChunks, by_chunk_id
 
 _AS_THEY_ARE = OptimizationProfile(max_bytes=0, max_rows=0, max_rows_if_unsorted=0, extra_passes=0, gop_batching=False)
 
-_COLLECTED = Source("", 0, 0, "", kept=False)
+_COLLECTED = Origin("", 0, 0, "", kept=False)
 """What a collected recording comes from: no file."""
 
 

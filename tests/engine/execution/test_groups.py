@@ -12,7 +12,7 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SessionError, WriteError
 from chunkmill.engine.execution import groups, transport
-from chunkmill.engine.execution.groups import Outcome, Recording, write_recordings
+from chunkmill.engine.execution.groups import Recording, RecordingOutcome, write_recordings
 from chunkmill.engine.execution.stage import RunOptions
 from chunkmill.engine.execution.work import JoinedWork
 from chunkmill.engine.rrd import StoreEntry
@@ -41,7 +41,7 @@ def planned(folder: Path, name: str, chunks: LazyChunkStream) -> Recording:
     return plan_recording(folder / f"{name}.rrd", [(STORE, chunks)], executor="inline")
 
 
-def run(recordings: Any, folder: Path, options: RunOptions = INLINE) -> list[Outcome]:
+def run(recordings: Any, folder: Path, options: RunOptions = INLINE) -> list[RecordingOutcome]:
     return list(write_recordings(recordings, folder, options))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.execution.chunk_rows import PartChunk
 from chunkmill.engine.execution.staging import Staging
-from chunkmill.engine.recordings import Arrived, Commit, RecordingEntry, Source, StoreWriter
+from chunkmill.engine.recordings import Arrived, Commit, Origin, RecordingEntry, StoreWriter
 from chunkmill.engine.recordings.folder import RecordingsFolder
 from chunkmill.engine.recordings.versions import RecordingsVersion
 from chunkmill.engine.rrd import StoreEntry
@@ -67,7 +67,7 @@ class MadeRecordings:
         name = f"part-{at}.rrd"
         parts = written(staging, name, store, chunks_of(seed or _seed(id), **shape))
         digest = hashlib.sha256(f"{seed} {id} {shape}".encode()).hexdigest()[:32]
-        file = Source(source or f"/landing/{id}.rrd", 100, 1, digest, kept)
+        file = Origin(source or f"/landing/{id}.rrd", 100, 1, digest, kept)
         return Arrived(store, file, parts, None if keep_chunks else f"{id}.rrd", keep_chunks)
 
     def open(self, version: int | None = None) -> RecordingStore:
