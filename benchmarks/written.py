@@ -27,7 +27,7 @@ def digest_of(places: Iterable[str]) -> str:
 
 def _chunks(place: str) -> Iterator[Any]:
     from chunkmill.readers import RrdReader
-    from chunkmill.readers.rrd_source import RrdSource
+    from chunkmill.readers.rrd import RrdSource
 
     for store in RrdReader(place).recordings():
         source = RrdSource(place, store)

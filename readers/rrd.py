@@ -1,16 +1,26 @@
-"""``RrdReader``: the recordings and blueprints of an RRD file as streams of chunks."""
+"""``RrdReader``: the recordings and blueprints of an RRD as streams, whose sources pass on what nobody looks into."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
+from ..engine.chunk import Chunk
 from ..engine.errors import ReadError, ReadWarning, SourceMissingError, UsageError, check_argument
+from ..engine.limits import MIB, SPLIT_BYTES
 from ..engine.locations import Location, exists, located, reading_location
-from ..engine.rrd import RecoveringFile, RecoveryReport, RrdFile, StoreEntry
+from ..engine.objects import is_url
+from ..engine.rrd import ChunkTable, FileRun, HeldFile, RecoveringFile, RecoveryReport, RrdFile, RunRows, StoreEntry
 from ..engine.store import LazyStore
-from ..engine.stream import LazyChunkStream
-from .rrd_source import RecoveringSource, RrdSource
+from ..engine.stream import Fate, LazyChunkStream, Outline, Split
 
 
 class RrdReader:
@@ -77,8 +87,9 @@ class RrdReader:
                 "Use RrdReader.stream().collect() to read it eagerly into a ChunkStore.",
                 path=str(self.path),
             )
-        runs = file.split_entries(chosen) or []
-        chunks = (chunk for run in runs for chunk in file.chunks(chosen, run))
+        table = file.listing(chosen)
+        assert table is not None
+        chunks = file.chunks(chosen, table.entries())
         return LazyStore(
             chunks, name=f"RrdReader({self.path.name}).store()", silent_columns=file.silent_columns(chosen)
         )
@@ -111,3 +122,159 @@ class RrdReader:
 
     def __repr__(self) -> str:
         return f"RrdReader({self.path})"
+
+
+_PASSED_BYTES: Final = 256 * MIB
+"""How much a task passes on: that takes a tenth of a second, and a task some hundredths before it begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class RrdSplit(Split):
+    """Chunks of a store: some rows of its chunk table, or all by scanning.
+
+    ``version`` is that of the file when it was divided: what is read must still be it. ``held`` keeps
+    it open in the process that divided it. Of one that ``is_run`` nothing is looked into.
+    """
+
+    listed: ChunkTable | None
+    version: str | None = None
+    held: HeldFile | None = field(default=None, compare=False, repr=False)
+    is_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RrdSource:
+    """The chunks of one store of an RRD file.
+
+    Order: that of the file. Restart: each split can be read again by itself. With a footer a split is a run of
+    manifest entries, without one the whole file.
+    """
+
+    path: str
+    store: StoreEntry
+    wanted: Callable[[str], bool] | None = None
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return f"RrdReader({Path(self.path).name}, {self.store.text})"
+
+    def paths(self) -> Sequence[str]:
+        """The file that is read."""
+        return [self.path]
+
+    def narrowed(self, wanted: Callable[[str], bool]) -> RrdSource:
+        """The same store without the entities for which ``wanted`` is false: with a footer they are never read."""
+        return replace(self, wanted=wanted)
+
+    def splits(self) -> Sequence[RrdSplit]:
+        """Runs of manifest entries of about 64 MiB uncompressed, or one split for a file without a footer."""
+        file = RrdFile(self.path)
+        table = file.listing(self.store)
+        if table is None:
+            return [RrdSplit(Path(self.path).name, file.size, None, file.content_version, file.held)]
+        if self.wanted is not None:
+            codes, paths = table.entity_codes
+            table = table.take(np.flatnonzero(np.array([self.wanted(p) for p in paths], dtype=bool)[codes]))
+        return self._of_tables(table.runs(SPLIT_BYTES), file)
+
+    def run_splits(self, fate: Callable[[Outline], Fate]) -> Sequence[RrdSplit] | None:
+        """Splits of the chunks that are passed on, undecoded.
+
+        None where some are looked into, where the file has no footer that says all of them, and for an object in a
+        store.
+        """
+        if is_url(self.path):
+            return None
+        file = RrdFile(self.path)
+        table = file.listing(self.store)
+        if table is None:
+            return None
+        fates = _fates(table, fate)
+        if bool(np.any(fates == Fate.LOOKED_INTO.value)):
+            return None
+        table = table.take(np.flatnonzero(fates == Fate.PASSED_ON.value))
+        return self._of_tables(table.divided(_PASSED_BYTES), file, is_run=True) if table.says_all else None
+
+    def whole_run(self, split: RrdSplit, fate: Callable[[Outline], Fate]) -> FileRun | None:
+        """The messages of any split that are passed on, where none is looked into."""
+        table = split.listed
+        if table is None or is_url(self.path):
+            return None
+        if split.is_run:
+            return FileRun(table, self.store, self.path, split.version)
+        fates = _fates(table, fate)
+        if bool(np.any(fates == Fate.LOOKED_INTO.value)):
+            return None
+        table = table.take(np.flatnonzero(fates == Fate.PASSED_ON.value))
+        return FileRun(table, self.store, self.path, split.version) if len(table) and table.says_all else None
+
+    def pieces(self, split: RrdSplit, fate: Callable[[Outline], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
+        """A split in runs: messages that are passed on as they lie in the file, and chunks that are looked into."""
+        table = split.listed
+        if table is None or is_url(self.path):
+            yield self.read(split)
+            return
+        fates = _fates(table, fate)
+        rows = np.flatnonzero(fates != Fate.LEFT_OUT.value)
+        is_passed = fates[rows] == Fate.PASSED_ON.value
+        run = FileRun(table.take(rows[is_passed]), self.store, self.path, split.version)
+        if not (len(run.table) and run.table.says_all and run.lies_as_listed()):
+            yield self.read(split)
+            return
+        entries = table.take(rows[~is_passed]).entries()
+        file = RrdFile(self.path, split.version)
+        bounds = [0, *(np.flatnonzero(is_passed[1:] != is_passed[:-1]) + 1).tolist(), len(rows)]
+        before = np.concatenate([[0], np.cumsum(is_passed)]).tolist()
+        for start, stop in itertools.pairwise(bounds):
+            if is_passed[start]:
+                yield RunRows(run, before[start], before[stop])
+            else:
+                yield file.chunks(self.store, entries[start - before[start] : stop - before[stop]])
+
+    def read(self, split: RrdSplit) -> Iterator[Chunk]:
+        """The chunks of a split, undecoded where the footer tells their headers."""
+        entries = None if split.listed is None else split.listed.entries()
+        for chunk in RrdFile(self.path, split.version).chunks(self.store, entries):
+            if self.wanted is None or self.wanted(chunk.entity_path):
+                yield chunk
+
+    def _of_tables(self, tables: Sequence[ChunkTable], file: RrdFile, *, is_run: bool = False) -> list[RrdSplit]:
+        name, count = Path(self.path).name, len(tables)
+        return [
+            RrdSplit(f"{name} [{i + 1}/{count}]", t.message_bytes, t, file.content_version, file.held, is_run)
+            for i, t in enumerate(tables)
+        ]
+
+
+def _fates(table: ChunkTable, fate: Callable[[Outline], Fate]) -> npt.NDArray[np.int64]:
+    """The value of each row's fate; it is asked once for all that are alike."""
+    which, outlines = table.outlines
+    return np.array([fate(outline).value for outline in outlines], dtype=np.int64)[which]
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveringSource:
+    """The whole chunks of one store of a cut or damaged file, in one split; warns of what was lost at its end."""
+
+    path: str
+    store: StoreEntry
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return f"RrdReader({Path(self.path).name}, {self.store.text}, recover=True)"
+
+    def paths(self) -> Sequence[str]:
+        """The file that is read."""
+        return [self.path]
+
+    def splits(self) -> Sequence[Split]:
+        """The whole file."""
+        return [Split(Path(self.path).name, RecoveringFile(self.path).report().size)]
+
+    def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
+        """Every chunk that is whole."""
+        file = RecoveringFile(self.path)
+        report = file.report()
+        yield from file.chunks(self.store, report)
+        if not report.is_whole:
+            warnings.warn(str(report), ReadWarning, stacklevel=2)

@@ -52,9 +52,9 @@ def _headers(file: RrdFile, store: StoreEntry) -> Iterator[tuple[ChunkHeader, in
     """The header of each chunk of a store, with the bytes it takes in the file (None: it was migrated)."""
     from ..engine.rrd import EncodedPayload, FramedPayload
 
-    runs = file.split_entries(store)
-    if runs is not None:
-        yield from ((entry.header, entry.size) for run in runs for entry in run)
+    table = file.listing(store)
+    if table is not None:
+        yield from ((entry.header, entry.size) for entry in table.entries())
         return
     for chunk in file.chunks(store):
         stored = chunk.payload

@@ -225,14 +225,6 @@ class Payload(Protocol):
         ...
 
 
-class ColumnsPayload(Payload, Protocol):
-    """A payload that knows a shorter way to the columns."""
-
-    def load_data(self) -> ChunkData:
-        """Read, check and decode the chunk. Raises ``ValueError`` for a batch that is none."""
-        ...
-
-
 def wrap_each(values: pa.Array) -> pa.ListArray:
     """Each value in a list of its own; a null becomes the list ``[None]``. A list array stays as it is.
 

@@ -8,21 +8,39 @@ to the user. The last four carry JSON in ``note``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
-from ..rrd import CHUNK_TABLE, ChunkEntry, ChunkTableRows, ManifestTable, batch_of, entry_of_row, types_from_bytes
+from ..chunk import (
+    ChunkHeader,
+    ComponentDescriptor,
+    ComponentHeader,
+    ComponentRange,
+    TimelineHeader,
+    TimelineKind,
+    alike,
+)
+from ..rrd import CHUNK_TABLE, ChunkEntry, ChunkTable, types_from_bytes, types_to_bytes
 from .small_chunks import SmallChunks
 
 SCHEMA: Final = pa.schema(
-    [("kind", pa.string()), ("task", pa.int32()), ("position", pa.int64()), *CHUNK_TABLE, ("note", pa.string())]
+    [
+        ("kind", pa.string()),
+        ("task", pa.int32()),
+        ("position", pa.int64()),
+        *(f for f in CHUNK_TABLE if f.name not in ("types", "chunk_id", "digest")),
+        ("chunk_id", pa.binary()),
+        ("digest", pa.binary()),
+        ("types", pa.binary()),
+        ("types_of", pa.int64()),
+        ("note", pa.string()),
+    ]
 )
-"""The columns of the chunk table, with the order of the rows. ``types_of`` counts from the task's first position. A
-row of kind ``listing`` has rows of a manifest in ``digest``, as an Arrow IPC stream, and their union schema in
-``types``."""
+"""The columns of the chunk table, with the order of the rows. ``types`` is given once for each distinct set of them;
+later rows name its position in ``types_of``. A row of kind ``listing`` has a whole chunk table in ``types``."""
 
 _SPARK_TYPES: Final = {
     pa.string(): "string",
@@ -76,7 +94,7 @@ class RowWriter:
         self._rows: list[dict[str, Any]] = []
         self._batch_rows = batch_rows
         self._position = first
-        self._table = ChunkTableRows()
+        self._table = _ChunkRows()
 
     def add(self, entry: ChunkEntry, part: str) -> Iterator[pa.RecordBatch]:
         """Add the row of a chunk in ``part``; gives a batch whenever one is full."""
@@ -94,18 +112,10 @@ class RowWriter:
         """Leave out a position: that of a chunk in such a batch."""
         self._position += 1
 
-    def listing(self, table: ManifestTable, part: str) -> None:
+    def listing(self, table: ChunkTable, part: str) -> None:
         """Add one row for all chunks of the task, which lie in ``part``, instead of one for each."""
-        self._rows.append(
-            {
-                "kind": "listing",
-                "task": self.task,
-                "types": table.schema,
-                "digest": table.to_stream(),
-                "part": part,
-                "note": "{}",
-            }
-        )
+        stream = table.to_stream()
+        self._rows.append({"kind": "listing", "task": self.task, "types": stream, "part": part, "note": "{}"})
 
     def note(self, kind: str, data: dict[str, Any]) -> None:
         """Add a row that is no chunk."""
@@ -131,9 +141,88 @@ def parse_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[PartChunk], list
             entry = entry_of_row(row, types[row["task"], row["types_of"]])
             chunks.append(PartChunk(row["task"], row["position"], row["part"], entry))
         elif row["kind"] == "listing":
-            table = ManifestTable.from_stream(row["digest"], row["types"])
+            table = ChunkTable.from_stream(row["types"])
             notes.append(Note("listing", row["task"], {"part": row["part"], "table": table}))
         else:
             notes.append(Note(row["kind"], row["task"], json.loads(row["note"])))
     chunks.sort(key=lambda c: (c.task, c.position))
     return chunks, notes
+
+
+# --- a row for one chunk
+
+Row = dict[str, Any]
+
+
+class _ChunkRows:
+    """Makes rows of a chunk table. Numbers of rows ascend, and are the reader's to know."""
+
+    def __init__(self) -> None:
+        self._types: dict[tuple[pa.DataType, ...], tuple[tuple[pa.DataType, ...], int]] = {}
+
+    def row(self, entry: ChunkEntry, part: str, number: int) -> Row:
+        """Return row ``number``: a chunk in the file ``part``."""
+        header = entry.header
+        types = tuple(c.datatype for c in header.components)
+        same, first = self._types.get(types, (None, number))
+        is_new = same is None or not alike(same, types)
+        if is_new:
+            first = number
+            self._types[types] = types, number
+        return {
+            "chunk_id": header.chunk_id,
+            "entity_path": header.entity_path,
+            "num_rows": header.num_rows,
+            "is_static": header.is_static,
+            "timelines": [(t.name, t.kind.value, t.start, t.end) for t in header.timelines],
+            "components": [component_row(c) for c in header.components],
+            "types": types_to_bytes(types) if is_new else None,
+            "types_of": first,
+            "part": part,
+            "offset": entry.offset,
+            "size": entry.size,
+            "uncompressed_size": entry.uncompressed_size,
+            "digest": entry.digest,
+        }
+
+
+def batch_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows as a batch; what a row lacks is null."""
+    rows = list(rows)
+    columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def component_row(component: ComponentHeader) -> tuple[Any, ...]:
+    """Return a component as the struct of :data:`COMPONENT_TYPE`."""
+    d = component.descriptor
+    ranges = [(r.start, r.end, r.num_rows) for r in component.ranges]
+    return d.component, d.archetype, d.component_type, component.is_empty, ranges
+
+
+def entry_of_row(row: Mapping[str, Any], types: tuple[pa.DataType, ...]) -> ChunkEntry:
+    """Return the entry in a row, with the types of its components."""
+    header = header_of_row(row, types)
+    return ChunkEntry(header, row["offset"], row["size"], row["uncompressed_size"], row["digest"])
+
+
+def header_of_row(row: Mapping[str, Any], types: tuple[pa.DataType, ...]) -> ChunkHeader:
+    """Return the header in a row, with the types of its components."""
+    return ChunkHeader(
+        chunk_id=row["chunk_id"],
+        entity_path=row["entity_path"],
+        num_rows=row["num_rows"],
+        is_static=row["is_static"],
+        timelines=tuple(
+            TimelineHeader(t["name"], TimelineKind(t["kind"]), t["start"], t["end"]) for t in row["timelines"]
+        ),
+        components=tuple(
+            ComponentHeader(
+                ComponentDescriptor(c["component"], c["archetype"], c["component_type"]),
+                datatype,
+                tuple(ComponentRange(r["start"], r["end"], r["num_rows"]) for r in c["ranges"]),
+                c["is_empty"],
+            )
+            for c, datatype in zip(row["components"], types, strict=True)
+        ),
+    )

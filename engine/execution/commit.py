@@ -53,7 +53,7 @@ class Extent:
     def adopt(self, writer: RrdWriter, store: StoreEntry) -> None:
         """Take the messages as part of the file that is written: they lie where it goes on."""
         assert self.size is not None
-        writer.adopt(store, self._columns(writer, store), self.size)
+        writer.adopt(store, self.listed.placed(store, writer.position), self.size)
 
     def append(self, writer: RrdWriter, store: StoreEntry, folder: Folder, destination: str) -> None:
         """Copy the messages to the end of another file.
@@ -64,9 +64,9 @@ class Extent:
             writer.append_part(store, folder.place(self.file), self.chunks, self.start, self.size)
             return
         assert self.size is not None
-        columns = self._columns(writer, store)
+        chunks = self.chunks.placed(store, writer.position)
         if not self.at_source:
-            writer.append_passed(store, folder.place(self.file), columns, self.start, self.size)
+            writer.append_passed(store, folder.place(self.file), chunks, self.start, self.size)
             return
         assert isinstance(self.chunks, FileRun)
         out = writer.messages(store).out
@@ -79,13 +79,7 @@ class Extent:
                 hint="Another program writes to the file; run again when that is done.",
             )
         out.wrote(self.size)
-        writer.adopt(store, columns, 0)
-
-    def _columns(self, writer: RrdWriter, store: StoreEntry) -> Any:
-        """The columns of a footer on the messages, at the end of the file that is written."""
-        columns = self.listed.columns(store, writer.position)
-        assert columns is not None
-        return columns
+        writer.adopt(store, chunks, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +134,7 @@ class RunPlaces:
         if self.at_source and isinstance(run, FileRun):
             if not run.lies_as_listed():
                 return None
-            passed_through(run.source_size)
+            passed_through(run.table.message_bytes)
             return {"file": part, "start": 0, "size": size, "at_source": True}
         if not isinstance(folder, LocalFolder):
             return None
@@ -165,7 +159,7 @@ def _listed_extents(work: Work, notes: Sequence[Note]) -> Iterator[Extent]:
     for note in notes:
         if note.kind == "listing":
             listed = Listed(note.data["table"])
-            yield Extent(note.task, note.data["part"], 0, listed.framed_size, listed)
+            yield Extent(note.task, note.data["part"], 0, listed.table.framed_bytes, listed)
         place = note.data.get("extent") if note.kind == "task" else None
         if place is not None:
             run = whole_run_of(work, note.task)

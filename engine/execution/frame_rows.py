@@ -22,15 +22,12 @@ from ..rrd import (
     Compression,
     FramedPayload,
     VerifiedPayload,
-    batch_of,
-    component_row,
     digest_of,
     encode_batch,
-    header_of_row,
     types_from_bytes,
     types_to_bytes,
 )
-from .chunk_rows import spark_type
+from .chunk_rows import batch_of, component_row, header_of_row, spark_type
 
 PAYLOAD_LIMIT: Final = 64 * MIB
 """A payload in a row stays below this many bytes: beyond it, Spark's way through the JVM is slow and frail."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Protocol
 
+import numpy as np
+
 from ..errors import PipelineError, ReadError, SessionError
 from ..reports import EntityReport, RunReport, SizeHistogram, TaskReport
 from ..task_context import PHASES
@@ -138,7 +140,13 @@ def _entities(chunks: Sequence[PartChunk], extents: Sequence[Extent]) -> list[En
         counts[1] += chunk.entry.header.num_rows
         counts[2] += chunk.entry.size
     for extent in extents:
-        for path, *more in extent.listed.entities(extent.size or 0):
+        table = extent.listed.table
+        change = ((extent.size or 0) - table.framed_bytes) // len(table) if len(table) else 0  # another store's name
+        codes, paths = table.entity_codes
+        numbers = np.bincount(codes, minlength=len(paths))
+        rows, sizes = (np.bincount(codes, n, len(paths)).astype(np.int64) for n in (table.num_rows, table.sizes))
+        columns = (numbers.tolist(), rows.tolist(), (sizes + numbers * change).tolist())
+        for path, *more in zip(paths, *columns, strict=True):
             found[path] = [known + n for known, n in zip(found[path], more, strict=True)]
     reports = [EntityReport(path, *counts) for path, counts in found.items()]
     return sorted(reports, key=lambda e: (-e.bytes, e.entity_path))

@@ -14,7 +14,7 @@ from ..faults import reach
 from ..locations import Location
 from ..objects import ObjectUrl
 from ..reports import RunReport
-from ..rrd import ChunkEntry, MessageWriter, RrdWriter, Run, RunRows, StoreEntry, WrittenChunks, WrittenListing
+from ..rrd import ChunkEntry, ChunkTable, MessageWriter, RrdWriter, Run, RunRows, StoreEntry, WrittenChunks
 from ..task_context import ENCODE, WRITE, Clock, current, phase
 from .commit import RrdCommit, RunPlaces, all_extents
 from .folders import NewFile
@@ -127,8 +127,8 @@ class RrdParts(Parts):
 
     ``stores`` has one entry for each task of the work. With ``digests`` every chunk is given one, though it be read
     for it, and a row of its own.
-    With ``runs``, tasks that give nothing but untouched messages copy them as a whole, and where a footer can say all
-    there is to say of the chunks of a task, one row does it for all of them.
+    With ``runs``, tasks that give nothing but untouched messages copy them as a whole, and one row tells of all chunks
+    of a task.
     With ``small``, chunks that are hardly more than a header go into the part many in one batch, not as messages.
     ``whole``, one for each task, names the file that is to be the part of a task alone, which is a whole RRD then.
     """
@@ -217,14 +217,17 @@ class _RrdPart(Part):
             written.add(self._writer.append(piece))
         if not self._parts.digests and len(written.entries) >= (_MOST_LISTED if self._parts.runs else 1):
             self._described = True
-            return self._describe(written.take())
+            return self._describe(written)
         return None
 
     def close(self) -> dict[str, Any]:
         written, writer = self._written, self._writer
-        self._listing = None if self._parts.digests or self._described else written.listing()
-        self._entries = written.take() if self._listing is None else []
-        self._note(self._entries if self._listing is None else self._listing)
+        self._listing: ChunkTable | None = None
+        if self._parts.runs is not None and not self._parts.digests and not self._described and written.chunks:
+            self._listing = written.take()
+            self._note(self._listing)
+        self._entries = written.take_entries()
+        self._note(self._entries)
         self._write_small()
         with phase(WRITE):
             if self._rrd is None:
@@ -242,14 +245,15 @@ class _RrdPart(Part):
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         if self._listing is not None:
-            self._rows.listing(self._listing.table, self._name)
+            self._rows.listing(self._listing, self._name)
         return self._rows_of(self._entries)
 
     def discard(self) -> None:
         self._new.discard()
 
-    def _describe(self, entries: Sequence[ChunkEntry]) -> Iterator[pa.RecordBatch]:
+    def _describe(self, written: WrittenChunks) -> Iterator[pa.RecordBatch]:
         """Tell of chunks before the part is whole, so that they need not be kept."""
+        entries = written.take_entries()
         self._note(entries)
         yield from self._rows_of(entries)
 
@@ -257,10 +261,10 @@ class _RrdPart(Part):
         for entry in entries:
             yield from self._rows.add(entry, self._name)
 
-    def _note(self, chunks: WrittenListing | Sequence[ChunkEntry]) -> None:
+    def _note(self, chunks: ChunkTable | Sequence[ChunkEntry]) -> None:
         """Let the footer, if there will be one, tell of the chunks that were written since this was called last."""
         if self._rrd is not None:
-            self._rrd.adopt(self._store, chunks.columns if isinstance(chunks, WrittenListing) else chunks, 0)
+            self._rrd.adopt(self._store, chunks, 0)
 
     def _write_small(self) -> None:
         """Write small chunks beside messages, and say where they lie."""

@@ -15,20 +15,16 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-
 from ..chunk import Chunk
 from ..errors import writing
 from ..limits import SPLIT_BYTES
 from ..rrd import (
-    CHUNK_TABLE,
     ChunkEntry,
+    ChunkTable,
     MessageWriter,
     StoreEntry,
     VerifiedPayload,
-    entries_of_table,
     open_positional,
-    table_of_entries,
 )
 from .rrd_sink import RrdParts
 from .sink import run_work
@@ -121,14 +117,11 @@ class ScratchPart:
 
 
 def _as_stream(entries: Iterable[ChunkEntry]) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, CHUNK_TABLE) as stream:
-        stream.write_table(table_of_entries(("", entry) for entry in entries))
-    return bytes(sink.getvalue().to_pybytes())
+    return ChunkTable.of(entries).to_stream()
 
 
 def _entries_of(stream: bytes) -> tuple[ChunkEntry, ...]:
-    return tuple(entry for _, entry in entries_of_table(pa.ipc.open_stream(pa.py_buffer(stream))))
+    return tuple(ChunkTable.from_stream(stream).entries())
 
 
 def lazy_chunk(path: str, entry: ChunkEntry, folder: ScratchFolder | None, store: StoreEntry | None = None) -> Chunk:

@@ -12,9 +12,9 @@ from pathlib import PurePath, PurePosixPath
 from ...readers import stem_of
 from ..execution import Group, Outputs, PartChunk, RunOptions, Staging, run_groups
 from ..locations import Location, exists
-from ..optimisation import EntityWork, FoundChunks, InFile, OptimizationProfile, WholeWork, is_small
+from ..optimisation import ChunkReferences, EntityWork, OptimizationProfile, WholeWork, is_small
 from ..recordings import LiveEntries, RecordingEntry
-from ..rrd import NEVER_CHANGES, RrdFile, StoreEntry
+from ..rrd import NEVER_CHANGES, ChunkTable, RrdFile, StoreEntry
 from .files import LandedFile
 
 
@@ -53,9 +53,9 @@ def _entities(group: Group, profile: OptimizationProfile, staging: Staging) -> O
     return [(store, EntityWork.over(list(_in_files(chunks, staging)), profile)) for store, chunks in group.chunks]
 
 
-def _in_files(chunks: Sequence[PartChunk], staging: Staging) -> Iterator[FoundChunks]:
+def _in_files(chunks: Sequence[PartChunk], staging: Staging) -> Iterator[ChunkReferences]:
     for part, found in groupby(chunks, key=lambda chunk: chunk.part):
-        yield InFile(staging.folder.place(part), NEVER_CHANGES, tuple(chunk.entry for chunk in found))
+        yield ChunkReferences.of(staging.folder.place(part), NEVER_CHANGES, ChunkTable.of([c.entry for c in found]))
 
 
 class RrdNames:

@@ -7,18 +7,190 @@ that fits into one split takes both steps in one task.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from ..chunk import Chunk, Minter, RunIds, minting
 from ..execution import PartChunk, Ran, RrdParts, RunOptions, RunPlaces, Staging, Task, Work, run_work, whole_run_of
-from ..limits import SPLIT_BYTES
-from ..rrd import NEVER_CHANGES, FileRun, Run, StoreEntry, VerifiedRun
-from .entities import EntityWork, FoundChunks, InFile, InStore
-from .passes import optimised
-from .profile import OptimizationProfile
+from ..limits import MIB, SPLIT_BYTES
+from ..rrd import NEVER_CHANGES, ChunkTable, FileRun, Run, StoreEntry, VerifiedPayload, VerifiedRun
+from .passes import Compactor, optimised
+from .profile import OptimizationProfile, Settings
+from .video import rebatch_video, video_groups
+
+WHOLE_ENTITY: Final = 32 * MIB
+"""Compressed bytes of an entity up to which it is laid out at once, in memory."""
+
+_CHUNK_BYTES: Final = 128 * 1024
+"""What a chunk costs beside its bytes: as much as this many of them."""
+
+_TASK_BYTES: Final = (32 * MIB, 320 * MIB)
+"""The least and about the most that a task costs: it takes some hundredths of a second before it begins."""
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ChunkReferences:
+    """Chunks by reference, in order: rows of a chunk table, whose parts are the files that they lie in.
+
+    ``version`` is that of their file, where that may change. Messages must name ``store``, where it is known.
+    """
+
+    table: ChunkTable
+    version: str | None = None
+    store: StoreEntry | None = None
+
+    @classmethod
+    def of(cls, path: str, version: str | None, table: ChunkTable) -> ChunkReferences:
+        """Chunks that lie in the file ``path``."""
+        return cls(table.within(lambda _: path), version)
+
+    def take(self, rows: Integers) -> ChunkReferences:
+        """Some of the chunks, in that order."""
+        return replace(self, table=self.table.take(rows))
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The chunks, undecoded."""
+        which, paths = self.table.part_codes
+        for at, entry in zip(which.tolist(), self.table.entries(), strict=True):
+            size = None if self.store is None else entry.uncompressed_size
+            known = {"version": self.version, "store": self.store, "uncompressed_size": size}
+            yield Chunk.lazy(
+                entry.header if entry.header.components else None, VerifiedPayload.of(paths[at], entry, **known)
+            )
+
+
+@dataclass(frozen=True)
+class EntityWork:
+    """Tasks over whole entities, laid out by ``profile``.
+
+    A group holds all chunks of one or more entities. Memory is bounded by :data:`WHOLE_ENTITY` for each task.
+
+    Order: the entities that cost most first, however many tasks they are divided into.
+    """
+
+    groups: tuple[tuple[ChunkReferences, ...], ...]
+    profile: OptimizationProfile | None
+    ids: RunIds = field(default_factory=RunIds.begin)
+
+    @classmethod
+    def over(
+        cls, found: Sequence[ChunkReferences], profile: OptimizationProfile | None, ids: RunIds | None = None
+    ) -> EntityWork:
+        """All chunks of ``found``, several small entities to a task; ``ids`` are those of the run, if it began."""
+        group_of = _grouped(_costs(found))
+        groups: dict[int, list[ChunkReferences]] = {number: [] for number in sorted(set(group_of.values()))}
+        for some in found:
+            codes, paths = some.table.entity_codes
+            numbers = np.array([group_of[path] for path in paths], dtype=np.int64)[codes]
+            for number in np.unique(numbers).tolist():
+                groups[number].append(some.take(np.flatnonzero(numbers == number)))
+        return cls(tuple(map(tuple, groups.values())), profile, ids or RunIds.begin())
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """One task a group of entities."""
+        total = len(self.groups)
+        return [
+            Task(i, f"compaction [{i + 1}/{total}]", sum(some.table.message_bytes for some in group))
+            for i, group in enumerate(self.groups)
+        ]
+
+    def run(self, index: int) -> Iterator[Chunk]:
+        """The chunks of a group, entity by entity."""
+        rank = {path: i for i, path in enumerate(_costs(self.groups[index]))}
+        entities: dict[str, list[Chunk]] = {}
+        for some in self.groups[index]:
+            for chunk in some.chunks():
+                entities.setdefault(chunk.entity_path, []).append(chunk)
+        for path in sorted(entities, key=rank.__getitem__):
+            yield from laid_out(entities.pop(path), self.profile)
+
+    def minter(self, index: int) -> Minter:
+        """The source of ids for the chunks that a group makes."""
+        return self.ids.task(index)
+
+    @property
+    def later(self) -> RunIds:
+        """The ids of what is made of the chunks."""
+        return self.ids.after(len(self.groups))
+
+    def source_paths(self) -> set[str]:
+        """The files that the chunks lie in."""
+        return {path for group in self.groups for some in group for path in some.table.part_codes[1]}
+
+
+def _costs(found: Iterable[ChunkReferences]) -> dict[str, int]:
+    """The costs of laying out each entity, in bytes; those that cost most first."""
+    costs: dict[str, int] = {}
+    for some in found:
+        codes, paths = some.table.entity_codes
+        totals = np.bincount(codes, some.table.uncompressed_sizes + np.uint64(_CHUNK_BYTES), len(paths))
+        for path, total in zip(paths, totals.tolist(), strict=True):
+            costs[path] = costs.get(path, 0) + int(total)
+    return dict(sorted(costs.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _grouped(costs: dict[str, int]) -> dict[str, int]:
+    """The number of the task of each entity, in their order.
+
+    Tasks cost about the same, and there are two for each core of a machine. Entities that cost about the same come
+    together: memory that one has left then fits the next.
+    """
+    least, most = _TASK_BYTES
+    total = sum(costs.values())
+    count = max(-(-total // most), min(2 * (os.cpu_count() or 1), total // least), 1)
+    groups: dict[str, int] = {}
+    before = 0
+    for path, cost in costs.items():
+        groups[path] = (2 * before + cost) * count // (2 * total)
+        before += cost
+    return groups
+
+
+def stored_size(chunk: Chunk) -> int:
+    """Bytes of a chunk where it is stored; of one in memory, its Arrow buffers."""
+    size: int | None = getattr(chunk.payload, "size", None)
+    if size is not None:
+        return size
+    in_memory: int = sum(c.values.nbytes for c in chunk.data.components)
+    return in_memory + 16 * chunk.num_rows
+
+
+def laid_out(entity: Sequence[Chunk], profile: OptimizationProfile | None) -> Iterator[Chunk]:
+    """The chunks of one entity as ``profile`` wants them.
+
+    An entity too large to be held at once is compacted as it passes, and a video stream in it laid out by its groups of
+    pictures straight from where it lies.
+    """
+    if sum(map(stored_size, entity)) <= WHOLE_ENTITY:
+        yield from optimised(map(_unloaded, entity), profile)
+        return
+    settings = Settings.of(profile)
+    video = video_groups([c.header for c in entity]) if settings.gop_batching else []
+    for group in video:
+        yield from rebatch_video([_unloaded(entity[i]) for i in group], settings)
+    in_video = {i for group in video for i in group}
+    rest = [c for i, c in enumerate(entity) if i not in in_video]
+    yield from optimised((_unloaded(c) for c in rest if c.is_static), profile)
+    compactor = Compactor(profile)
+    for chunk in rest:
+        if not chunk.is_static:
+            yield from compactor.add(_unloaded(chunk))
+    yield from compactor.finish()
+
+
+def _unloaded(chunk: Chunk) -> Chunk:
+    """The same chunk in an object of its own: what is loaded to lay it out goes with that."""
+    return chunk if chunk.payload is None else Chunk.lazy(chunk.header, chunk.payload)
 
 
 @dataclass(frozen=True)
@@ -109,12 +281,12 @@ def collect_parts(
     return sorted(laid_out, key=lambda c: c.entry.header.chunk_id)
 
 
-def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOptions) -> list[FoundChunks]:
+def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOptions) -> list[ChunkReferences]:
     """Find the chunks of ``work``, in its order: at their source if they only pass through, else in parts.
 
     The parts are made now, in ``staging``.
     """
-    found: dict[int, list[FoundChunks]] = defaultdict(list)
+    found: dict[int, list[ChunkReferences]] = defaultdict(list)
     rest: list[int] = []
     for task in work.tasks:
         there = _at_source(whole_run_of(work, task.index))
@@ -130,16 +302,19 @@ def found_chunks(work: Work, store: StoreEntry, staging: Staging, options: RunOp
     return [part for index in sorted(found) for part in found[index]]
 
 
-def _at_source(run: Run | None) -> FoundChunks | None:
+def _at_source(run: Run | None) -> ChunkReferences | None:
     """The run that a task gives untouched, where it lies."""
     if isinstance(run, VerifiedRun):
-        return InStore(run)
-    return InFile(run.path, run.version, run.table) if isinstance(run, FileRun) else None
+        return ChunkReferences(run.table, store=run.store)
+    return ChunkReferences.of(run.path, run.version, run.table) if isinstance(run, FileRun) else None
 
 
-def _in_parts(ran: Ran, staging: Staging) -> Iterator[tuple[int, InFile]]:
+def _in_parts(ran: Ran, staging: Staging) -> Iterator[tuple[int, ChunkReferences]]:
     """The chunks in the parts of each task."""
     for extent in ran.listed:
-        yield extent.task, InFile(staging.folder.place(extent.file), NEVER_CHANGES, extent.listed.table)
+        yield extent.task, ChunkReferences.of(staging.folder.place(extent.file), NEVER_CHANGES, extent.listed.table)
     for (task, part), listed in groupby(ran.chunks, key=lambda c: (c.task, c.part)):
-        yield task, InFile(staging.folder.place(part), NEVER_CHANGES, tuple(c.entry for c in listed))
+        yield (
+            task,
+            ChunkReferences.of(staging.folder.place(part), NEVER_CHANGES, ChunkTable.of([c.entry for c in listed])),
+        )

@@ -260,11 +260,6 @@ def chunk_bytes(rows: int, timelines: int, columns: Iterable[ColumnSize]) -> int
     return FIXED_BYTES + rows * (16 + 8 * timelines) + tables + sum(sizes)
 
 
-def data_bytes(data: ChunkData) -> int:
-    """:func:`chunk_bytes` of a decoded chunk."""
-    return RowSizes(data).bytes(0, data.num_rows)
-
-
 def table_slots(entries: int) -> int:
     """Slots of a hash table with ``entries`` entries that is at most 7/8 full.
 

@@ -26,14 +26,12 @@ from ..chunk import Chunk
 from ..errors import ReadError, SourceMissingError, UnsupportedError, writing
 from ..execution import Folder, PartChunk, sync_folder
 from ..locations import located
+from ..optimisation import ChunkReferences
 from ..rrd import (
     CHUNK_TABLE,
     NEVER_CHANGES,
-    StoreEntry,
-    VerifiedPayload,
+    ChunkTable,
     check_digest,
-    entries_of_table,
-    table_of_entries,
 )
 from .entries import LiveEntries, RecordingEntry, entries_in, parse_table
 from .versions import RESTORE, RecordingsVersion, TableRef, VersionFiles, name_of, unreadable
@@ -46,17 +44,24 @@ def manifest_bytes(chunks: Sequence[PartChunk]) -> bytes:
     """A manifest."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, CHUNK_TABLE) as out:
-        out.write_table(table_of_entries((chunk.part, chunk.entry) for chunk in chunks))
+        out.write_batch(ChunkTable.of([c.entry for c in chunks], [c.part for c in chunks]).batch)
     return bytes(sink.getvalue().to_pybytes())
 
 
-def parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
-    """The chunks of a manifest, verified before Arrow looks at a byte of it."""
+def parse_chunks(data: bytes, digest: str) -> ChunkTable:
+    """The chunk table in a manifest, verified before Arrow looks at a byte of it."""
     check_digest(data, digest)
-    batches = pa.ipc.open_file(pa.py_buffer(data)).read_all().to_batches()
-    for batch in batches:
-        batch.validate(full=True)
-    return [PartChunk(0, number, *place) for number, place in enumerate(entries_of_table(batches))]
+    found = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+    found.validate(full=True)
+    return ChunkTable.from_arrow(found)
+
+
+def parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
+    """The chunks of a manifest, verified as by :func:`parse_chunks`."""
+    table = parse_chunks(data, digest)
+    which, parts = table.part_codes
+    placed = zip(which.tolist(), table.entries(), strict=True)
+    return [PartChunk(0, number, parts[at], entry) for number, (at, entry) in enumerate(placed)]
 
 
 def bytes_by_part(data: bytes, digest: str) -> dict[str, tuple[int, int]]:
@@ -66,19 +71,6 @@ def bytes_by_part(data: bytes, digest: str) -> dict[str, tuple[int, int]]:
     table.validate(full=True)
     found = table.group_by("part").aggregate([("size", "sum"), ("size", "count")]).to_pylist()
     return {row["part"]: (row["size_sum"], row["size_count"]) for row in found}
-
-
-def kept_chunk(found: PartChunk, shards: Folder, store: StoreEntry) -> Chunk:
-    """A chunk of a manifest, undecoded, whose message is one of ``store``; it is verified when it is read."""
-    entry = found.entry
-    payload = VerifiedPayload.of(
-        shards.place(found.part),
-        entry,
-        uncompressed_size=entry.uncompressed_size,
-        store=store,
-        version=NEVER_CHANGES,
-    )
-    return Chunk.lazy(entry.header, payload)
 
 
 _HOW = "Make one with stream.collect(into=…), Ingest(…, into=…) or `chunkmill ingest … --into`."
@@ -168,7 +160,11 @@ class RecordingsFolder:
         return manifests, shards
 
     def chunks(self, entry: RecordingEntry) -> list[Chunk]:
-        """The chunks of a recording, undecoded, in their order."""
+        """The chunks of a recording, undecoded, in their order; each is verified when it is read."""
+        return list(self.references(entry).chunks())
+
+    def references(self, entry: RecordingEntry) -> ChunkReferences:
+        """The same by reference."""
         if not entry.manifest:
             raise SourceMissingError(
                 f"the chunks of recording {entry.recording_id} are not kept in this store",
@@ -178,7 +174,7 @@ class RecordingsFolder:
         place = self.manifests.place(entry.manifest)
         try:
             data = self.manifests.get_range(entry.manifest, entry.manifest_offset, entry.manifest_size)
-            found = parse_manifest(data, entry.manifest_digest)
+            found = parse_chunks(data, entry.manifest_digest)
             if len(found) != entry.chunks:
                 raise ValueError(f"it lists {len(found)} chunks instead of {entry.chunks}")
         except MANIFEST_ERRORS as error:
@@ -188,7 +184,7 @@ class RecordingsFolder:
                 offset=entry.manifest_offset,
                 hint=RESTORE,
             ) from error
-        return [kept_chunk(c, self.shards, entry.store) for c in found]
+        return ChunkReferences(found.within(self.shards.place), NEVER_CHANGES, entry.store)
 
     def publish(self, version: RecordingsVersion) -> None:
         """Make a version visible, in one step. Raises as :meth:`VersionFiles.commit` does."""

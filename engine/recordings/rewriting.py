@@ -6,19 +6,28 @@ Laid out anew are recordings whose chunks are smaller than a profile wants.
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
-from ..chunk import ChunkHeader
+import numpy as np
+
 from ..errors import ReadError, ReadWarning, SessionError, WriteError
 from ..execution import STAGE_TASKS, Group, PartChunk, RunOptions, Staging, run_groups
-from ..optimisation import ByReference, EntityWork, OptimizationProfile, Settings
-from ..rrd import NEVER_CHANGES, StoreEntry, damaged_chunk, digest_of, message_digest, open_positional, store_field
+from ..optimisation import EntityWork, OptimizationProfile, Settings
+from ..rrd import (
+    NEVER_CHANGES,
+    ChunkTable,
+    StoreEntry,
+    damaged_chunk,
+    digest_of,
+    message_digest,
+    open_positional,
+    store_field,
+)
 from .entries import Key, RecordingEntry
-from .folder import MANIFEST_ERRORS, RecordingsFolder, manifest_bytes, parse_manifest
+from .folder import MANIFEST_ERRORS, RecordingsFolder, manifest_bytes, parse_chunks, parse_manifest
 from .new_files import NewFiles
 from .versions import RESTORE
 
@@ -148,9 +157,7 @@ class Relayout:
 
     def run(self, entries: Sequence[RecordingEntry], rewriting: Rewriting, staging: Staging) -> None:
         """Lay out recordings; one of which that makes no fewer chunks stays as it is, and so does one that fails."""
-        outputs = [
-            [(e.store, EntityWork.over([ByReference(tuple(self._folder.chunks(e)))], self._profile))] for e in entries
-        ]
+        outputs = [[(e.store, EntityWork.over([self._folder.references(e)], self._profile))] for e in entries]
         groups = run_groups(outputs, staging, str(self._folder.path), self._run, digests=True)
         for entry, group in zip(entries, groups, strict=True):
             if not isinstance(group, Group):
@@ -170,24 +177,14 @@ class Relayout:
             return False
         try:
             data = self._folder.manifests.get_range(entry.manifest, entry.manifest_offset, entry.manifest_size)
-            chunks = parse_manifest(data, entry.manifest_digest)
+            chunks = parse_chunks(data, entry.manifest_digest)
         except (*MANIFEST_ERRORS, ReadError):
             return False  # it is told of where it is to be moved
         return _FEWER * self._wanted(chunks) <= len(chunks)
 
-    def _wanted(self, chunks: Sequence[PartChunk]) -> int:
-        """About how many chunks the profile makes of these."""
-        rows: Counter[Any] = Counter()
-        size: Counter[Any] = Counter()
-        for chunk in chunks:
-            kind = _kind(chunk.entry.header)
-            rows[kind] += chunk.entry.header.num_rows
-            size[kind] += chunk.entry.uncompressed_size
+    def _wanted(self, chunks: ChunkTable) -> int:
+        """About how many chunks the profile makes of these: those of one kind can be merged."""
+        kinds, _ = chunks.outlines
+        rows, size = (np.bincount(kinds, values) for values in (chunks.num_rows, chunks.uncompressed_sizes))
         most_rows, most_bytes = self._settings.max_rows_if_unsorted, self._settings.max_bytes
-        return sum(max(-(-rows[k] // most_rows), -(-size[k] // most_bytes), 1) for k in rows)
-
-
-def _kind(header: ChunkHeader) -> tuple[Any, ...]:
-    """Chunks of one kind can be merged."""
-    components = tuple(component.descriptor for component in header.components)
-    return header.entity_path, header.is_static, tuple(t.name for t in header.timelines), components
+        return int(np.maximum(np.maximum(-(-rows // most_rows), -(-size // most_bytes)), 1).sum())

@@ -1,15 +1,19 @@
 """The chunk table: an Arrow table of fixed columns, a row for each chunk, of its header and where its message lies.
 
-It is what tasks tell the driver (with an order), what a store keeps as its manifests, and how chunks in scratch parts
-travel; a footer is made of the same entries, and read into them.
+It is what tasks tell the driver, what a store keeps as its manifests, what runs of messages are made of, and how chunks
+in parts travel. A footer is read into it and made of it, without an object for each chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..chunk import (
@@ -17,10 +21,68 @@ from ..chunk import (
     ComponentDescriptor,
     ComponentHeader,
     ComponentRange,
+    Outline,
     TimelineHeader,
     TimelineKind,
     alike,
 )
+from .framing import MESSAGE_HEADER_SIZE
+from .table_columns import (
+    Integers,
+    Mask,
+    Numbers,
+    coded,
+    distinct,
+    encoded,
+    flat,
+    integers,
+    lists_of,
+    sequence_codes,
+    type_column,
+    types_from_bytes,
+    valid,
+)
+
+RANGE_TYPE: Final = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("num_rows", pa.int64())])
+TIMELINE_TYPE: Final = pa.struct(
+    [("name", pa.string()), ("kind", pa.string()), ("start", pa.int64()), ("end", pa.int64())]
+)
+COMPONENT_TYPE: Final = pa.struct(
+    [
+        ("component", pa.string()),
+        ("archetype", pa.string()),
+        ("component_type", pa.string()),
+        ("is_empty", pa.bool_()),
+        ("ranges", pa.list_(RANGE_TYPE)),
+    ]
+)
+
+CHUNK_TABLE: Final = pa.schema(
+    [
+        ("chunk_id", pa.binary(16)),
+        ("entity_path", pa.string()),
+        ("num_rows", pa.int64()),
+        ("is_static", pa.bool_()),
+        ("timelines", pa.list_(TIMELINE_TYPE)),
+        ("components", pa.list_(COMPONENT_TYPE)),
+        ("types", pa.dictionary(pa.int32(), pa.binary())),
+        ("part", pa.string()),
+        ("offset", pa.int64()),
+        ("size", pa.int64()),
+        ("uncompressed_size", pa.int64()),
+        ("digest", pa.binary(16)),
+    ]
+)
+"""``types`` is an Arrow IPC schema with the component columns' types. ``part`` is the file, ``offset`` that of the
+message in it, ``digest`` its digest, where known. A chunk whose ``components`` are none is one that only itself knows
+them: its footer does not say enough."""
+
+NO_ROWS: Final = ComponentRange(None, None, 0)
+"""The range of a component that has no value on a timeline."""
+
+_CHUNK_WORK: Final = 32 * 1024
+_OF_HEADERS: Final = frozenset(("entity_codes", "timelines", "components", "type_sets", "is_static", "num_rows"))
+"""What is known of chunks wherever they lie, and is not laid flat again when they are moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,155 +101,400 @@ class ChunkEntry:
     digest: bytes | None = None
 
 
-TIMELINE_TYPE: Final = pa.struct(
-    [("name", pa.string()), ("kind", pa.string()), ("start", pa.int64()), ("end", pa.int64())]
-)
-COMPONENT_TYPE: Final = pa.struct(
-    [
-        ("component", pa.string()),
-        ("archetype", pa.string()),
-        ("component_type", pa.string()),
-        ("is_empty", pa.bool_()),
-        ("ranges", pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("num_rows", pa.int64())]))),
-    ]
-)
+class TimelineCells(NamedTuple):
+    """The timelines of all chunks, one behind the other: those of row ``i`` from ``ends[i]`` to before ``ends[i + 1]``.
 
-CHUNK_TABLE: Final = pa.schema(
-    [
-        ("chunk_id", pa.binary()),
-        ("entity_path", pa.string()),
-        ("num_rows", pa.int64()),
-        ("is_static", pa.bool_()),
-        ("timelines", pa.list_(TIMELINE_TYPE)),
-        ("components", pa.list_(COMPONENT_TYPE)),
-        ("types", pa.binary()),
-        ("types_of", pa.int64()),
-        ("part", pa.string()),
-        ("offset", pa.int64()),
-        ("size", pa.int64()),
-        ("uncompressed_size", pa.int64()),
-        ("digest", pa.binary()),
-    ]
-)
-"""``types`` is an Arrow IPC schema with the component columns' types, given once for each distinct set; later rows name
-the number of that row in ``types_of``. ``part`` is the file, ``offset`` that of the message in it, ``digest`` its
-digest, where known."""
-
-_BATCH_ROWS: Final = 4096
-
-Row = dict[str, Any]
-"""A row of the table, by column."""
-
-
-class ChunkTableRows:
-    """Makes rows of a chunk table. Numbers of rows ascend, and are the reader's to know."""
-
-    def __init__(self) -> None:
-        self._types: dict[tuple[pa.DataType, ...], tuple[tuple[pa.DataType, ...], int]] = {}
-
-    def row(self, entry: ChunkEntry, part: str, number: int) -> Row:
-        """Return row ``number``: a chunk in the file ``part``."""
-        header = entry.header
-        types = tuple(c.datatype for c in header.components)
-        same, first = self._types.get(types, (None, number))
-        is_new = same is None or not alike(same, types)
-        if is_new:
-            first = number
-            self._types[types] = types, number
-        return {
-            "chunk_id": header.chunk_id,
-            "entity_path": header.entity_path,
-            "num_rows": header.num_rows,
-            "is_static": header.is_static,
-            "timelines": [(t.name, t.kind.value, t.start, t.end) for t in header.timelines],
-            "components": [component_row(c) for c in header.components],
-            "types": types_to_bytes(types) if is_new else None,
-            "types_of": first,
-            "part": part,
-            "offset": entry.offset,
-            "size": entry.size,
-            "uncompressed_size": entry.uncompressed_size,
-            "digest": entry.digest,
-        }
-
-
-def table_of_entries(entries: Iterable[tuple[str, ChunkEntry]]) -> pa.Table:
-    """Return the table of chunks that lie in files: the name of each one's file, and its entry.
-
-    Pickled, entries of one component take two and a half times as long to make and to load: pickle makes an Arrow type
-    anew for each.
+    ``codes`` are places in ``keys``, which are names and kinds. Of a chunk without rows ``is_known`` is False.
     """
-    rows = ChunkTableRows()
-    batches: list[pa.RecordBatch] = []
-    waiting: list[Row] = []
-    for number, (part, entry) in enumerate(entries):
-        waiting.append(rows.row(entry, part, number))
-        if len(waiting) == _BATCH_ROWS:
-            batches.append(batch_of(waiting, CHUNK_TABLE))
-            waiting = []
-    return pa.Table.from_batches([*batches, batch_of(waiting, CHUNK_TABLE)], CHUNK_TABLE)
+
+    ends: Integers
+    codes: Integers
+    keys: list[tuple[str, TimelineKind]]
+    start: Integers
+    end: Integers
+    is_known: Mask
 
 
-def entries_of_table(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, ChunkEntry]]:
-    """Give the chunks of a table as :func:`table_of_entries` takes them."""
-    types: dict[int, tuple[pa.DataType, ...]] = {}
-    number = 0
-    for batch in batches:
-        for row in batch.to_pylist():
-            if row["types"] is not None:
-                types[number] = types_from_bytes(row["types"])
-            yield row["part"], entry_of_row(row, types[row["types_of"]])
-            number += 1
+class ComponentCells(NamedTuple):
+    """The components of all chunks, one behind the other, and their ranges on the timelines of their chunk, too.
+
+    ``is_empty`` where that is sure; ``emptiness`` has None where it is not known.
+    """
+
+    ends: Integers
+    codes: Integers
+    descriptors: list[ComponentDescriptor]
+    emptiness: pa.Array
+    range_ends: Integers
+    start: Integers
+    end: Integers
+    num_rows: Integers
+    is_known: Mask
 
 
-def batch_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows as a batch; what a row lacks is null."""
-    rows = list(rows)
-    columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+@dataclass(frozen=True)
+class ChunkTable:
+    """Rows of a chunk table, as one batch of :data:`CHUNK_TABLE`; pickles as an Arrow IPC stream."""
 
+    batch: pa.RecordBatch
 
-def component_row(component: ComponentHeader) -> tuple[Any, ...]:
-    """Return a component as the struct of :data:`COMPONENT_TYPE`."""
-    d = component.descriptor
-    ranges = [(r.start, r.end, r.num_rows) for r in component.ranges]
-    return d.component, d.archetype, d.component_type, component.is_empty, ranges
+    @classmethod
+    def of(cls, entries: Iterable[ChunkEntry], parts: str | Sequence[str] = "") -> ChunkTable:
+        """The table of ``entries``; ``parts`` is the file that all lie in, or each one's.
 
-
-def types_to_bytes(types: tuple[pa.DataType, ...], metadata: dict[bytes, bytes] | None = None) -> bytes:
-    """Return Arrow types as an Arrow IPC schema."""
-    serialised: bytes = pa.schema([pa.field(str(i), t) for i, t in enumerate(types)], metadata).serialize().to_pybytes()
-    return serialised
-
-
-def types_from_bytes(data: bytes) -> tuple[pa.DataType, ...]:
-    """Return the types that :func:`types_to_bytes` wrote."""
-    return tuple(f.type for f in pa.ipc.read_schema(pa.py_buffer(data)))
-
-
-def entry_of_row(row: Mapping[str, Any], types: tuple[pa.DataType, ...]) -> ChunkEntry:
-    """Return the entry in a row, with the types of its components."""
-    header = header_of_row(row, types)
-    return ChunkEntry(header, row["offset"], row["size"], row["uncompressed_size"], row["digest"])
-
-
-def header_of_row(row: Mapping[str, Any], types: tuple[pa.DataType, ...]) -> ChunkHeader:
-    """Return the header in a row, with the types of its components."""
-    return ChunkHeader(
-        chunk_id=row["chunk_id"],
-        entity_path=row["entity_path"],
-        num_rows=row["num_rows"],
-        is_static=row["is_static"],
-        timelines=tuple(
-            TimelineHeader(t["name"], TimelineKind(t["kind"]), t["start"], t["end"]) for t in row["timelines"]
-        ),
-        components=tuple(
-            ComponentHeader(
-                ComponentDescriptor(c["component"], c["archetype"], c["component_type"]),
-                datatype,
-                tuple(ComponentRange(r["start"], r["end"], r["num_rows"]) for r in c["ranges"]),
-                c["is_empty"],
+        Pickled, entries of one component take two and a half times as long to make and to load: pickle makes an Arrow
+        type anew for each.
+        """
+        entries = list(entries)
+        headers = [e.header for e in entries]
+        return cls(
+            pa.RecordBatch.from_arrays(
+                [
+                    pa.array([h.chunk_id for h in headers], pa.binary(16)),
+                    pa.array([h.entity_path for h in headers], pa.string()),
+                    pa.array([h.num_rows for h in headers], pa.int64()),
+                    pa.array([h.is_static for h in headers], pa.bool_()),
+                    _timeline_lists(headers),
+                    _component_lists(headers),
+                    _type_sets(headers),
+                    pa.array([parts] * len(entries) if isinstance(parts, str) else parts, pa.string()),
+                    pa.array([e.offset for e in entries], pa.int64()),
+                    pa.array([e.size for e in entries], pa.int64()),
+                    pa.array([e.uncompressed_size for e in entries], pa.int64()),
+                    pa.array([e.digest for e in entries], pa.binary(16)),
+                ],
+                schema=CHUNK_TABLE,
             )
-            for c, datatype in zip(row["components"], types, strict=True)
+        )
+
+    @classmethod
+    def concat(cls, tables: Sequence[ChunkTable]) -> ChunkTable:
+        """The rows of all tables, one table after the other."""
+        if len(tables) == 1:
+            return tables[0]
+        whole = pa.Table.from_batches([t.batch for t in tables], CHUNK_TABLE).combine_chunks()
+        return cls(whole.to_batches()[0]) if len(whole) else cls.of(())
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ChunkTable.from_stream, (self.to_stream(),)
+
+    def to_stream(self) -> bytes:
+        """The rows as an Arrow IPC stream."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, CHUNK_TABLE, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+            writer.write_batch(self.batch)
+        return bytes(sink.getvalue().to_pybytes())
+
+    @classmethod
+    def from_stream(cls, stream: bytes) -> ChunkTable:
+        """The rows that :meth:`to_stream` wrote. Raises as :meth:`from_arrow`."""
+        return cls.from_arrow(pa.ipc.open_stream(pa.py_buffer(stream)).read_all())
+
+    @classmethod
+    def from_arrow(cls, table: pa.Table) -> ChunkTable:
+        """The rows of a chunk table; columns beside its own do no harm. Raises ``ValueError`` where one is missing."""
+        missing = set(CHUNK_TABLE.names) - set(table.column_names)
+        if missing:
+            raise ValueError(f"it has no column {min(missing)!r}")
+        table = table.select(CHUNK_TABLE.names).combine_chunks()
+        if table.schema != CHUNK_TABLE:
+            raise ValueError("its columns are not those of a chunk table")
+        return cls(table.to_batches()[0]) if len(table) else cls.of(())
+
+    # --- columns
+
+    @cached_property
+    def offsets(self) -> Numbers:
+        """The places of the messages in their files, in bytes."""
+        return self._numbers("offset")
+
+    @cached_property
+    def sizes(self) -> Numbers:
+        """The messages' lengths in bytes."""
+        return self._numbers("size")
+
+    @cached_property
+    def uncompressed_sizes(self) -> Numbers:
+        """The lengths of the Arrow IPC streams in them."""
+        return self._numbers("uncompressed_size")
+
+    @cached_property
+    def num_rows(self) -> Numbers:
+        """Rows of each chunk."""
+        return self._numbers("num_rows")
+
+    @property
+    def digests(self) -> pa.Array:
+        """The digests of the messages, null where not known."""
+        return self.batch.column("digest")
+
+    @cached_property
+    def chunk_ids(self) -> npt.NDArray[np.uint8]:
+        """The chunks' ids, shape (n, 16)."""
+        ids = self.batch.column("chunk_id")
+        found = np.frombuffer(ids.buffers()[1], np.uint8).reshape(-1, 16)
+        return found[ids.offset : ids.offset + len(ids)]
+
+    @cached_property
+    def is_static(self) -> Mask:
+        """The mask of chunks that are static."""
+        return np.asarray(self.batch.column("is_static").to_numpy(zero_copy_only=False), dtype=bool)
+
+    @cached_property
+    def entity_codes(self) -> tuple[Integers, list[str]]:
+        """For each row a number, and for each number its entity path."""
+        return encoded(self.batch.column("entity_path"))
+
+    @cached_property
+    def part_codes(self) -> tuple[Integers, list[str]]:
+        """For each row a number, and for each number its file."""
+        return encoded(self.batch.column("part"))
+
+    @cached_property
+    def timelines(self) -> TimelineCells:
+        """The timelines of all chunks."""
+        ends, values = flat(self.batch.column("timelines"))
+        codes, keys = coded(values.field("name"), values.field("kind"))
+        start, end = values.field("start"), values.field("end")
+        kinds = [(name, TimelineKind(kind)) for name, kind in keys]
+        return TimelineCells(ends, codes, kinds, integers(start), integers(end), valid(start))
+
+    @cached_property
+    def components(self) -> ComponentCells:
+        """The components of all chunks."""
+        ends, values = flat(self.batch.column("components"))
+        codes, keys = coded(*(values.field(name) for name in ("component", "archetype", "component_type")))
+        range_ends, ranges = flat(values.field("ranges"))
+        start = ranges.field("start")
+        return ComponentCells(
+            ends,
+            codes,
+            [ComponentDescriptor(*key) for key in keys],
+            values.field("is_empty"),
+            range_ends,
+            integers(start),
+            integers(ranges.field("end")),
+            integers(ranges.field("num_rows")),
+            valid(start),
+        )
+
+    @cached_property
+    def type_sets(self) -> tuple[Integers, list[tuple[pa.DataType, ...]]]:
+        """For each row a number, and for each number the types of the components."""
+        types = self.batch.column("types")
+        return integers(types.indices), [types_from_bytes(t) for t in types.dictionary.to_pylist()]
+
+    @cached_property
+    def outlines(self) -> tuple[Integers, list[Outline]]:
+        """For each row a number, and for each number what chunks of it are alike in."""
+        codes, paths = self.entity_codes
+        lines, parts = self.timelines, self.components
+        kind, kinds = codes * 2 + self.is_static, 2 * len(paths)
+        kind, kinds = sequence_codes(lines.ends, lines.codes, len(lines.keys), kind, kinds)
+        kind, _ = sequence_codes(parts.ends, parts.codes, len(parts.descriptors), kind, kinds)
+        _, first, which = np.unique(kind, return_index=True, return_inverse=True)
+        return which, [
+            Outline(
+                paths[codes[row]],
+                bool(self.is_static[row]),
+                [lines.keys[i][0] for i in lines.codes[lines.ends[row] : lines.ends[row + 1]].tolist()],
+                frozenset(
+                    parts.descriptors[i].component for i in parts.codes[parts.ends[row] : parts.ends[row + 1]].tolist()
+                )
+                or None,
+            )
+            for row in first.tolist()
+        ]
+
+    @property
+    def entity_components(self) -> set[tuple[str, ComponentDescriptor]]:
+        """The components that there are of each entity."""
+        (entities, paths), cells = self.entity_codes, self.components
+        count = len(cells.descriptors)
+        keys, _ = distinct(np.repeat(entities, np.diff(cells.ends)) * count + cells.codes, len(paths) * count)
+        return {(paths[key // count], cells.descriptors[key % count]) for key in keys.tolist()}
+
+    @property
+    def says_all(self) -> bool:
+        """Whether the rows say of their chunks all that a footer has to."""
+        return bool(np.all(self.num_rows) and np.all(np.diff(self.components.ends)))
+
+    @cached_property
+    def message_bytes(self) -> int:
+        """Bytes of the messages."""
+        return int(self.sizes.sum())
+
+    @property
+    def framed_bytes(self) -> int:
+        """Bytes of the messages, with their frame headers."""
+        return self.message_bytes + MESSAGE_HEADER_SIZE * len(self)
+
+    # --- other tables
+
+    def take(self, rows: Integers) -> ChunkTable:
+        """Some of the rows, in that order."""
+        if len(rows) == len(self) and bool(np.all(rows == np.arange(len(rows)))):
+            return self
+        return ChunkTable(self.batch.take(pa.array(rows)))
+
+    def slice(self, start: int, stop: int) -> ChunkTable:
+        """The rows from ``start`` to before ``stop``."""
+        return self if start == 0 and stop == len(self) else ChunkTable(self.batch.slice(start, stop - start))
+
+    def moved(self, offsets: Numbers, sizes: Numbers | None = None) -> ChunkTable:
+        """The same chunks, whose messages lie elsewhere, and have other sizes where ``sizes`` are given."""
+        columns = {"offset": offsets} if sizes is None else {"offset": offsets, "size": sizes}
+        arrays = [
+            pa.array(columns[name].astype(np.int64)) if name in columns else self.batch.column(name)
+            for name in CHUNK_TABLE.names
+        ]
+        found = ChunkTable(pa.RecordBatch.from_arrays(arrays, schema=CHUNK_TABLE))
+        found.__dict__.update({name: known for name, known in self.__dict__.items() if name in _OF_HEADERS})
+        return found
+
+    def within(self, place: Callable[[str], str]) -> ChunkTable:
+        """The same chunks, each in the file that ``place`` makes of its part."""
+        codes, parts = self.part_codes
+        parts = pa.array(list(map(place, parts)), pa.string()).take(pa.array(codes))
+        return ChunkTable(self.batch.set_column(CHUNK_TABLE.get_field_index("part"), "part", parts))
+
+    def placed(self, start: int, sizes: Numbers | None = None) -> ChunkTable:
+        """The same chunks, where their messages lie one behind the other from byte ``start`` on."""
+        sizes = self.sizes if sizes is None else sizes
+        ends = np.cumsum(sizes + np.uint64(MESSAGE_HEADER_SIZE), dtype=np.uint64)
+        return self.moved(np.uint64(start) + ends - sizes, sizes)
+
+    def ordered(self) -> ChunkTable:
+        """The rows in the order of their file; of those that name the same byte, the last."""
+        offsets = self.offsets
+        order = np.argsort(offsets, kind="stable").astype(np.int64)
+        last = np.append(offsets[order][1:] != offsets[order][:-1], True)[: len(order)]
+        return self.take(order[last])
+
+    def runs(self, run_bytes: int) -> list[ChunkTable]:
+        """The rows in runs that are about as much work as each other, of about ``run_bytes`` uncompressed at most.
+
+        What is done for a chunk however small it is counts as 32 KiB.
+        """
+        work = np.cumsum(np.maximum(self.uncompressed_sizes, self.sizes) + np.uint64(_CHUNK_WORK))
+        return self._divided(work, -(-int(work[-1]) // run_bytes)) if len(self) else []
+
+    def divided(self, most: int) -> list[ChunkTable]:
+        """The rows in runs of about equal size, of no more than about ``most`` bytes of messages each."""
+        total = self.message_bytes
+        return self._divided(np.cumsum(self.sizes), max(-(-total // most), 2 if total > most // 8 else 1))
+
+    def _divided(self, ends: Numbers, count: int) -> list[ChunkTable]:
+        """The rows in at most ``count`` runs, of about equal shares of what ``ends`` sums up for each row."""
+        total, count = int(ends[-1]) if len(self) else 0, min(count, len(self))
+        cuts = np.searchsorted(ends, [total * i // count for i in range(1, count)]) + 1
+        bounds = np.unique(np.clip([0, *cuts.tolist(), len(self)], 0, len(self))).tolist()
+        return [self.slice(start, stop) for start, stop in pairwise(bounds)]
+
+    # --- objects
+
+    def headers(self) -> list[ChunkHeader]:
+        """The header of each row. One whose components the table does not tell has none."""
+        codes, paths = self.entity_codes
+        lines, parts = self._timeline_headers(), self._component_headers()
+        ids = self.batch.column("chunk_id").to_pylist()
+        values = zip(ids, codes.tolist(), self.num_rows.tolist(), self.is_static.tolist(), lines, parts, strict=True)
+        return [ChunkHeader(i, paths[code], rows, static, t, c) for i, code, rows, static, t, c in values]
+
+    def entries(self) -> list[ChunkEntry]:
+        """An entry for each row, in order."""
+        columns = (self.offsets.tolist(), self.sizes.tolist(), self.uncompressed_sizes.tolist())
+        return [ChunkEntry(*e) for e in zip(self.headers(), *columns, self.digests.to_pylist(), strict=True)]
+
+    def _timeline_headers(self) -> Iterator[tuple[TimelineHeader, ...]]:
+        cells = self.timelines
+        named = [cells.keys[code] for code in cells.codes.tolist()]
+        values = zip(named, cells.start.tolist(), cells.end.tolist(), cells.is_known.tolist(), strict=True)
+        headers = [
+            TimelineHeader(name, kind, start if known else None, end if known else None)
+            for (name, kind), start, end, known in values
+        ]
+        return (tuple(headers[start:stop]) for start, stop in pairwise(cells.ends.tolist()))
+
+    def _component_headers(self) -> Iterator[tuple[ComponentHeader, ...]]:
+        cells = self.components
+        which, sets = self.type_sets
+        emptiness, codes = cells.emptiness.to_pylist(), cells.codes.tolist()
+        ranges = self._ranges()
+        for (start, stop), kind in zip(pairwise(cells.ends.tolist()), which.tolist(), strict=True):
+            types = sets[kind]
+            yield tuple(
+                [
+                    ComponentHeader(cells.descriptors[codes[i]], types[i - start], ranges[i], emptiness[i])
+                    for i in range(start, stop)
+                ]
+            )
+
+    def _ranges(self) -> list[tuple[ComponentRange, ...]]:
+        """The ranges of all components; what is as it was before is shared, as there are millions of them."""
+        cells = self.components
+        values = list(
+            zip(cells.start.tolist(), cells.end.tolist(), cells.num_rows.tolist(), cells.is_known.tolist(), strict=True)
+        )
+        found: list[tuple[ComponentRange, ...]] = []
+        known: list[Any] = []
+        shared: tuple[ComponentRange, ...] = ()
+        for start, stop in pairwise(cells.range_ends.tolist()):
+            these = values[start:stop]
+            if these != known:
+                known = these
+                shared = tuple([ComponentRange(a, b, n) if there else NO_ROWS for a, b, n, there in these])
+            found.append(shared)
+        return found
+
+    def _numbers(self, name: str) -> Numbers:
+        return integers(self.batch.column(name)).view(np.uint64)
+
+
+def _timeline_lists(headers: Sequence[ChunkHeader]) -> pa.ListArray:
+    lines = [t for h in headers for t in h.timelines]
+    columns = ([t.name for t in lines], [t.kind.value for t in lines], [t.start for t in lines], [t.end for t in lines])
+    return lists_of([len(h.timelines) for h in headers], TIMELINE_TYPE, columns)
+
+
+def _component_lists(headers: Sequence[ChunkHeader]) -> pa.ListArray:
+    components = [c for h in headers for c in h.components]
+    descriptors = [c.descriptor for c in components]
+    ranges = [r for c in components for r in c.ranges]
+    columns = (
+        [d.component for d in descriptors],
+        [d.archetype for d in descriptors],
+        [d.component_type for d in descriptors],
+        [c.is_empty for c in components],
+        lists_of(
+            [len(c.ranges) for c in components],
+            RANGE_TYPE,
+            ([r.start for r in ranges], [r.end for r in ranges], [r.num_rows for r in ranges]),
         ),
     )
+    return lists_of([len(h.components) for h in headers], COMPONENT_TYPE, columns)
+
+
+def _type_sets(headers: Sequence[ChunkHeader]) -> pa.DictionaryArray:
+    """The types of each chunk's components; those that ``==`` takes for the same by the metadata in them, too."""
+    by_object: dict[tuple[int, ...], int] = {}
+    by_value: dict[tuple[pa.DataType, ...], list[int]] = {}
+    sets: list[tuple[pa.DataType, ...]] = []
+    codes = []
+    for header in headers:
+        objects = tuple([id(c.datatype) for c in header.components])
+        code = by_object.get(objects)
+        if code is None:
+            types = tuple([c.datatype for c in header.components])
+            known = by_value.setdefault(types, [])
+            code = next((i for i in known if alike(sets[i], types)), None)
+            if code is None:
+                code = len(sets)
+                sets.append(types)
+                known.append(code)
+            by_object[objects] = code
+        codes.append(code)
+    return type_column(np.array(codes, dtype=np.int32), sets)

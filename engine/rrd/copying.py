@@ -13,9 +13,9 @@ import xxhash
 
 from ..errors import ReadError
 from .framing import MESSAGE_HEADER_SIZE, MessageKind, message_header
-from .manifest_table import Numbers
 from .payloads import damaged_chunk, digest_of
 from .positional import PositionalFile
+from .table_columns import Numbers
 
 _MOST_AT_ONCE: Final = 1 << 30
 _PIECE: Final = 1 << 20

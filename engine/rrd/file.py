@@ -13,12 +13,10 @@ from typing import Any, NamedTuple
 
 from ..chunk import Chunk, ChunkHeader, ComponentHeader
 from ..errors import ReadError, ReadWarning, UsageError
-from ..limits import SPLIT_BYTES
 from ..objects import is_url
-from .chunk_table import ChunkEntry
+from .chunk_table import ChunkEntry, ChunkTable
+from .footer import FileIndex, read_footer, read_index, unlisted_messages
 from .framing import STREAM_HEADER_SIZE, Message, MessageKind, Version, scan
-from .index import FileIndex, read_footer, read_index, unlisted_messages
-from .manifest_table import ManifestTable
 from .messages import StoreEntry
 from .payloads import VerifiedPayload
 from .positional import GROWING, HeldFile, PositionalFile, held_file, keeping_open, open_positional
@@ -71,14 +69,14 @@ class RrdFile:
     @property
     def has_footer(self) -> bool:
         """Whether a footer lists the chunks; without one the file must be walked through."""
-        return self._known.tables is not None
+        return self._known.manifests is not None
 
     def stores(self) -> list[StoreEntry]:
         """Recordings, then blueprints, by application id and recording id.
 
         From the footer where there is one (a store without chunks is not in it), else from the heads of all messages.
         """
-        tables = self._known.tables
+        tables = self._known.manifests
         if tables is None:
             return list(self._announcements.stores)
         return sorted(tables, key=lambda s: s.sort_key)
@@ -89,19 +87,24 @@ class RrdFile:
         An entry whose header has no components is one that the footer does not say enough of.
         """
         self._check(store)
-        tables = self._known.tables
-        return None if tables is None else [entry for table in tables[store] for entry in table.entries()]
+        if self._known.manifests is None:
+            return None
+        return [entry for manifest in self._known.manifests[store] for entry in manifest.table.entries()]
 
-    def listing(self, store: StoreEntry) -> ManifestTable | None:
-        """All chunks of ``store`` as columns, in the order of the file.
+    def listing(self, store: StoreEntry) -> ChunkTable | None:
+        """All chunks of ``store``, each once, in the order of the file; None without a footer.
 
-        None where a footer does not list them all in one manifest, or lists one of them twice: see :meth:`entries`.
+        Those that the footer does not list are decoded for it.
         """
         self._check(store)
-        tables = (self._known.tables or {}).get(store, ())
-        if len(tables) != 1 or self._unlisted(store):
+        if self._known.manifests is None:
             return None
-        return tables[0].ordered()
+        tables = [manifest.table for manifest in self._known.manifests[store]]
+        unlisted = self._unlisted(store)
+        if unlisted:
+            entries = [ChunkEntry(self._decoded(m).header, m.offset, m.size, m.size) for m in unlisted]
+            tables.append(ChunkTable.of(entries, self.path))
+        return ChunkTable.concat(tables).ordered()
 
     def silent_columns(self, store: StoreEntry) -> list[ChunkHeader]:
         """The components of ``store`` that the footer names without a chunk of theirs, each in a header of its own.
@@ -109,11 +112,12 @@ class RrdFile:
         They hold nothing but nulls, and which chunks have them only the chunks know.
         """
         self._check(store)
-        told = {(e.header.entity_path, c.descriptor) for e in self.entries(store) or () for c in e.header.components}
+        manifests = (self._known.manifests or {}).get(store, ())
+        told = {named for manifest in manifests for named in manifest.table.entity_components}
         return [
             ChunkHeader(b"", entity, 0, False, (), (ComponentHeader(known.descriptor, known.datatype, (), True),))
-            for table in (self._known.tables or {}).get(store, ())
-            for (entity, _), known in table.union.components.items()
+            for manifest in manifests
+            for (entity, _), known in manifest.union.components.items()
             if known is not None and (entity, known.descriptor) not in told
         ]
 
@@ -144,35 +148,13 @@ class RrdFile:
         for _, item in sorted(found.items(), key=lambda pair: pair[0]):
             yield self._lazy(store, item) if isinstance(item, ChunkEntry) else self._decoded(item)
 
-    def split_entries(self, store: StoreEntry, split_bytes: int = SPLIT_BYTES) -> list[list[ChunkEntry]] | None:
-        """All chunks of ``store`` in the order of the file, in runs of about ``split_bytes`` uncompressed bytes.
-
-        None without a footer: then only one reader can walk through the file.
-        """
-        listed = self.entries(store)
-        if listed is None:
-            return None
-        unique = {e.offset: e for e in listed}
-        for message in self._unlisted(store):
-            header = self._decoded(message).header
-            unique[message.offset] = ChunkEntry(header, message.offset, message.size, message.size)
-        runs: list[list[ChunkEntry]] = []
-        left = 0
-        for _, entry in sorted(unique.items(), key=lambda pair: pair[0]):
-            if left <= 0:
-                runs.append([])
-                left = split_bytes
-            runs[-1].append(entry)
-            left -= max(entry.uncompressed_size, entry.size)
-        return runs
-
     @property
     def _known(self) -> FileIndex:
         if self._index is None:
             with self._open() as file:
                 self._index = read_index(file)
                 self._version = file.version
-                if self._index.tables is None and not is_url(self.path):
+                if self._index.manifests is None and not is_url(self.path):
                     self._version = f"{file.version}{GROWING}"
         return self._index
 

@@ -38,9 +38,7 @@ def _message(name: str) -> Any:
 
 
 SetStoreInfo = _message("rerun.log_msg.v1alpha1.SetStoreInfo")
-StoreInfo = _message("rerun.log_msg.v1alpha1.StoreInfo")
 ArrowMsg = _message("rerun.log_msg.v1alpha1.ArrowMsg")
-BlueprintActivationCommand = _message("rerun.log_msg.v1alpha1.BlueprintActivationCommand")
 RrdFooter = _message("rerun.log_msg.v1alpha1.RrdFooter")
 RrdManifest = _message("rerun.log_msg.v1alpha1.RrdManifest")
 StoreId = _message("rerun.common.v1alpha1.StoreId")

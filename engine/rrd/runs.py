@@ -10,7 +10,7 @@ import contextlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -21,17 +21,35 @@ from ..errors import ReadError, SourceMissingError, writing
 from ..limits import FREE_EXPANSION
 from ..objects import is_url
 from ..task_context import READ, WRITE, passed_through, phase
-from .chunk_columns import ChunkColumns
-from .chunk_table import ChunkEntry
+from .chunk_table import ChunkEntry, ChunkTable
 from .compression import Compression
 from .copying import MessageCopier
 from .framing import MESSAGE_HEADER_SIZE, MessageKind
-from .listing import Listed, listing_of
-from .manifest_table import ManifestTable, Numbers, Rows
 from .messages import StoreEntry, store_field
 from .payloads import VerifiedPayload
 from .positional import PositionalFile, open_positional
-from .taken_columns import columns_of_table
+from .table_columns import Numbers
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Messages, with rows of a chunk table that describe them where they lie now."""
+
+    table: ChunkTable
+
+    @property
+    def chunks(self) -> int:
+        """Number of messages."""
+        return len(self.table)
+
+    @property
+    def rows(self) -> int:
+        """Rows of their chunks."""
+        return int(self.table.num_rows.sum())
+
+    def placed(self, store: StoreEntry, start: int) -> ChunkTable:  # noqa: ARG002 (it is that of the part)
+        """The same chunks in a file where their messages lie one behind the other from byte ``start`` on."""
+        return self.table.placed(start)
 
 
 @dataclass(frozen=True)
@@ -44,12 +62,9 @@ class Run(Listed, ABC):
         """Bytes that they take, with their frame headers, once they belong to ``store``."""
         return int(self.sizes_in(store).sum()) + MESSAGE_HEADER_SIZE * self.chunks
 
-    def columns(self, store: StoreEntry, start: int) -> ChunkColumns | None:
-        """The columns of a footer on them, in a file where they lie from byte ``start`` on and belong to ``store``.
-
-        None where the source's footer does not say enough.
-        """
-        return self._columns(start, self.sizes_in(store))
+    def placed(self, store: StoreEntry, start: int) -> ChunkTable:
+        """The same chunks in a file where they lie from byte ``start`` on, and belong to ``store``."""
+        return self.table.placed(start, self.sizes_in(store))
 
     @abstractmethod
     def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
@@ -92,7 +107,7 @@ class FileRun(Run):
             with phase(WRITE), writing(destination):
                 table = self.table
                 MessageCopier(target, start).copy(source, table.offsets, table.sizes, before, after, table.digests)
-        passed_through(self.source_size)
+        passed_through(self.table.message_bytes)
         return True
 
     def lies_as_listed(self, source: PositionalFile | None = None) -> bool:
@@ -121,27 +136,12 @@ class RunRows:
         return self.run.table.sizes[self.start : self.stop]
 
 
-def says_all(table: ManifestTable) -> bool:
-    """Whether the rows say of their chunks all that another footer has to."""
-    return columns_of_table(table) is not None
-
-
-def divided(table: ManifestTable, most: int) -> list[ManifestTable]:
-    """The rows in runs of about equal size, of no more than about ``most`` bytes of messages each."""
-    ends = np.cumsum(table.sizes)
-    total = int(ends[-1]) if len(ends) else 0
-    return table.divided(ends, max(-(-total // most), 2 if total > most // 8 else 1))
-
-
 _MOST_FILES: Final = 64
 
 
 @dataclass(frozen=True)
 class VerifiedRun(Run):
-    """Messages in any order, each in one of the files ``paths``: that of the number ``file_of``. All have digests."""
-
-    paths: tuple[str, ...]
-    file_of: tuple[int, ...]
+    """Messages in any order, each in the file that its row names. All have digests."""
 
     @classmethod
     def of(cls, chunks: Sequence[Chunk]) -> VerifiedRun | None:
@@ -154,35 +154,22 @@ class VerifiedRun(Run):
                 return None
             payloads.append(p)
             entries.append(ChunkEntry(chunk.header, p.offset, p.size, p.uncompressed_size, p.digest))
-        numbers: dict[str, int] = {}
-        file_of = tuple([numbers.setdefault(p.path, len(numbers)) for p in payloads])
-        stores = {p.store for p in payloads}
+        stores, paths = {p.store for p in payloads}, [p.path for p in payloads]
         store = stores.pop() if len(stores) == 1 else None
-        if store is None or len(numbers) > _MOST_FILES:
+        if store is None or len(set(paths)) > _MOST_FILES:
             return None
-        table = listing_of(entries)
-        return None if table is None else cls(table, store, tuple(numbers), file_of)
+        return cls(ChunkTable.of(entries, paths), store)
 
     def divided(self, most: int) -> list[VerifiedRun]:
         """The same messages in runs of about equal size, of no more than about ``most`` bytes each."""
-        found: list[VerifiedRun] = []
-        start = 0
-        for table in divided(self.table, most):
-            some = slice(start, start + len(table))
-            found.append(VerifiedRun(table, self.store, self.paths, self.file_of[some]))
-            start += len(table)
-        return found
-
-    def take(self, rows: Rows) -> VerifiedRun:
-        """Some of the messages, in that order."""
-        file_of = tuple([self.file_of[i] for i in rows.tolist()])
-        return VerifiedRun(self.table.take(rows), self.store, self.paths, file_of)
+        return [replace(self, table=table) for table in self.table.divided(most)]
 
     def chunks_there(self) -> Iterator[Chunk]:
         """The chunks, undecoded."""
-        for entry, at in zip(self.table.entries(), self.file_of, strict=True):
+        which, paths = self.table.part_codes
+        for entry, at in zip(self.table.entries(), which.tolist(), strict=True):
             size, store = entry.uncompressed_size, self.store
-            payload = VerifiedPayload.of(self.paths[at], entry, uncompressed_size=size, store=store)
+            payload = VerifiedPayload.of(paths[at], entry, uncompressed_size=size, store=store)
             yield Chunk.lazy(entry.header, payload)
 
     def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
@@ -191,18 +178,19 @@ class VerifiedRun(Run):
         Raises :class:`ReadError` too for a message that has another digest than it should.
         """
         before, after = self.fields(store)
+        which, paths = self.table.part_codes
         with contextlib.ExitStack() as stack:
             try:
-                files = [stack.enter_context(PositionalFile(path)) for path in self.paths]
+                files = [stack.enter_context(PositionalFile(path)) for path in paths]
             except (ReadError, SourceMissingError):
                 return False
             with phase(WRITE), writing(destination):
                 copier = MessageCopier(target, start)
                 columns = self.table.offsets.tolist(), self.table.sizes.tolist(), self.table.digests.to_pylist()
-                for at, offset, size, digest in zip(self.file_of, *columns, strict=True):
+                for at, offset, size, digest in zip(which.tolist(), *columns, strict=True):
                     copier.copy_one(files[at], offset, size, before, after, digest)
                 copier.flush()
-        passed_through(self.source_size)
+        passed_through(self.table.message_bytes)
         return True
 
 
@@ -222,7 +210,7 @@ class _Sizes(NamedTuple):
     varint: npt.NDArray[np.int64]
 
 
-def lie_as_listed(file: PositionalFile, table: ManifestTable, store_field: bytes) -> bool:
+def lie_as_listed(file: PositionalFile, table: ChunkTable, store_field: bytes) -> bool:
     """Whether every row's message is what a writer makes of store, sizes, id and static-ness of that row.
 
     That is: a frame header, ``store_field`` (field 1 of the ``ArrowMsg``), compression, uncompressed size, encoding,
@@ -276,7 +264,7 @@ def _read(file: PositionalFile, starts: Numbers, stops: Numbers, head_size: int)
     return heads, tails
 
 
-def _frames_fit(heads: _Bytes, table: ManifestTable, store_field: bytes) -> bool:
+def _frames_fit(heads: _Bytes, table: ChunkTable, store_field: bytes) -> bool:
     frames = np.ascontiguousarray(heads[:, :MESSAGE_HEADER_SIZE]).view("<u8")
     stores = heads[:, MESSAGE_HEADER_SIZE : MESSAGE_HEADER_SIZE + len(store_field)]
     return bool(
@@ -286,7 +274,7 @@ def _frames_fit(heads: _Bytes, table: ManifestTable, store_field: bytes) -> bool
     )
 
 
-def _fields_fit(heads: _Bytes, table: ManifestTable, sizes: _Sizes) -> bool:
+def _fields_fit(heads: _Bytes, table: ChunkTable, sizes: _Sizes) -> bool:
     """Compression, uncompressed size, encoding, and tag and size of the payload; and whether the sizes are possible."""
     compression = heads[:, 1]
     expanded = table.uncompressed_sizes
@@ -313,7 +301,7 @@ def _fields_fit(heads: _Bytes, table: ManifestTable, sizes: _Sizes) -> bool:
     return True
 
 
-def _expected_tails(table: ManifestTable) -> _Bytes:
+def _expected_tails(table: ChunkTable) -> _Bytes:
     count = len(table)
     ids = table.chunk_ids
     static = table.is_static.astype(np.uint8)[:, None]
@@ -330,7 +318,7 @@ def _expected_tails(table: ManifestTable) -> _Bytes:
     )
 
 
-def _payload_sizes(table: ManifestTable, store_field_size: int) -> _Sizes | None:
+def _payload_sizes(table: ChunkTable, store_field_size: int) -> _Sizes | None:
     """The bytes that are left for payloads; None where a message is too small for its other fields."""
     others = 2 + 1 + _varint_lengths(table.uncompressed_sizes) + 2 + 1 + TAIL_SIZE + store_field_size
     left = table.sizes.astype(np.int64) - others

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..chunk import mint
 from ..errors import UsageError, WriteError, writing
-from .chunk_columns import ChunkColumns, TimelineRegister, columns_of_entries, joined
-from .chunk_table import ChunkEntry
+from .chunk_table import ChunkEntry, ChunkTable
 from .compression import Compression
 from .framing import WRITTEN_VERSION, MessageKind, message_header, stream_footer, stream_header
-from .manifest_build import manifest_of
+from .manifest_writing import TimelineRegister, build_manifest
 from .messages import SOURCE_OTHER, RrdFooter, SetStoreInfo, StoreEntry, tuid_message
 from .output import Output
 from .positional import NEVER_CHANGES, open_positional
@@ -43,18 +42,18 @@ class _OpenStore:
     writer: MessageWriter
     timelines: TimelineRegister
     entries: list[ChunkEntry] = field(default_factory=list)
-    columns: list[ChunkColumns] = field(default_factory=list)
+    tables: list[ChunkTable] = field(default_factory=list)
 
-    def add(self, columns: ChunkColumns, path: str) -> None:
-        """Chunks behind those that are there, as columns."""
-        self.timelines.add_kinds(columns.kinds)
-        self.gather(path)
-        self.columns.append(columns)
+    def add(self, table: ChunkTable) -> None:
+        """Chunks behind those that are there, as rows of a table."""
+        self.timelines.add(table.timelines.keys)
+        self.gather()
+        self.tables.append(table)
 
-    def gather(self, path: str) -> None:
-        """Make columns of the entries that came last."""
+    def gather(self) -> None:
+        """Make a table of the entries that came last."""
         if self.entries:
-            self.columns.append(columns_of_entries(self.entries, path=path))
+            self.tables.append(ChunkTable.of(self.entries))
             self.entries = []
 
 
@@ -119,7 +118,7 @@ class RrdWriter:
     def append(self, store: StoreEntry, chunk: Chunk) -> ChunkEntry:
         """Write one chunk of a store that was begun."""
         opened = self._opened_store(store)
-        opened.timelines.add(chunk.header.timelines)
+        opened.timelines.add((t.name, t.kind) for t in chunk.header.timelines)
         entry = opened.writer.append(chunk)
         opened.entries.append(entry)
         return entry
@@ -143,7 +142,7 @@ class RrdWriter:
         """
         opened = self._opened_store(store)
         for entry in entries:
-            opened.timelines.add(entry.header.timelines)
+            opened.timelines.add((t.name, t.kind) for t in entry.header.timelines)
         with open_positional(part_path, NEVER_CHANGES) as part:
             length = part.size - offset if size is None else size
             shift = self._out.position - offset
@@ -154,24 +153,24 @@ class RrdWriter:
         return moved
 
     def append_passed(
-        self, store: StoreEntry, part_path: str | PathLike[str], chunks: ChunkColumns, offset: int, size: int
+        self, store: StoreEntry, part_path: str | PathLike[str], chunks: ChunkTable, offset: int, size: int
     ) -> None:
         """Like :meth:`append_part`, for ``chunks`` whose offsets are already those in this file."""
         opened = self._opened_store(store)
         with open_positional(part_path, NEVER_CHANGES) as part:
             self._out.copy(part, offset, size, what="a part")
             self._out.write_back()
-        opened.add(chunks, self.path)
+        opened.add(chunks)
 
-    def adopt(self, store: StoreEntry, chunks: ChunkColumns | Sequence[ChunkEntry], size: int) -> None:
+    def adopt(self, store: StoreEntry, chunks: ChunkTable | Sequence[ChunkEntry], size: int) -> None:
         """Take the next ``size`` bytes, which another wrote into the file, as the framed messages of ``chunks``."""
         opened = self._opened_store(store)
         self._out.skip(size)
-        if isinstance(chunks, ChunkColumns):
-            opened.add(chunks, self.path)
+        if isinstance(chunks, ChunkTable):
+            opened.add(chunks)
             return
         for entry in chunks:
-            opened.timelines.add(entry.header.timelines)
+            opened.timelines.add((t.name, t.kind) for t in entry.header.timelines)
         opened.entries += chunks
 
     def flush(self) -> None:
@@ -218,9 +217,9 @@ class RrdWriter:
 
 def _manifest(store: StoreEntry, opened: _OpenStore, path: str) -> bytes | None:
     """The manifest of a store; None for one without chunks."""
-    opened.gather(path)
-    pieces = [columns for columns in opened.columns if len(columns)]
-    return manifest_of(store, joined(pieces, path=path), path=path) if pieces else None
+    opened.gather()
+    chunks = ChunkTable.concat(opened.tables)
+    return build_manifest(store, chunks, path=path) if len(chunks) else None
 
 
 def _manifest_field(manifest: bytes) -> bytes:
@@ -392,3 +391,48 @@ class MessageWriter:
         if self._fields is None or self._fields[0] is not run:
             self._fields = run, *run.fields(self._store)
         return self._fields[1:]
+
+
+class WrittenChunks:
+    """Collects what was written into one part, of one store: chunks one by one, and runs that were passed on."""
+
+    def __init__(self, store: StoreEntry) -> None:
+        self.entries: list[ChunkEntry] = []
+        """The chunks that were not passed on."""
+
+        self.chunks = self.rows = 0
+        self._store = store
+        self._runs: list[tuple[RunRows, int]] = []
+
+    def add(self, entry: ChunkEntry) -> None:
+        """One more chunk."""
+        self.entries.append(entry)
+        self.count(entry.header.num_rows)
+
+    def count(self, rows: int) -> None:
+        """One more chunk, of which something else tells."""
+        self.chunks += 1
+        self.rows += rows
+
+    def add_run(self, run: RunRows, position: int) -> None:
+        """Messages that begin at ``position``."""
+        self._runs.append((run, position))
+        self.chunks += run.stop - run.start
+        self.rows += int(run.run.table.num_rows[run.start : run.stop].sum())
+
+    def take(self) -> ChunkTable:
+        """A row for each, in the order of the part; none is left."""
+        passed = [
+            run.run.table.slice(run.start, run.stop).placed(
+                position, run.run.sizes_in(self._store)[run.start : run.stop]
+            )
+            for run, position in self._runs
+        ]
+        tables = [ChunkTable.of(self.entries), *passed] if self.entries else passed
+        self.entries, self._runs = [], []
+        return ChunkTable.concat(tables).ordered() if passed else ChunkTable.concat(tables)
+
+    def take_entries(self) -> list[ChunkEntry]:
+        """The same as entries."""
+        entries, self.entries = (self.take().entries() if self._runs else self.entries), []
+        return entries

@@ -73,7 +73,7 @@ class ChunkListSource:
             return None
         runs = run.divided(_PASSED_BYTES)
         labels = [f"{self.name} [{i + 1}/{len(runs)}]" for i in range(len(runs))]
-        return [ChunkSplit(label, run.source_size, (), run) for label, run in zip(labels, runs, strict=True)]
+        return [ChunkSplit(label, run.table.message_bytes, (), run) for label, run in zip(labels, runs, strict=True)]
 
     def whole_run(self, split: ChunkSplit, fate: Callable[[Outline], Fate]) -> VerifiedRun | None:
         """The messages of a split that :meth:`run_splits` gave; beside chunks that are looked into, there is none."""

@@ -9,11 +9,11 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import WriteError
 from chunkmill.engine.execution import rrd_sink
+from chunkmill.engine.execution.chunk_rows import RowWriter
 from chunkmill.engine.execution.commit import RrdCommit
 from chunkmill.engine.execution.groups import Recording, write_recordings
 from chunkmill.engine.execution.stage import RunOptions
-from chunkmill.engine.rrd import RrdFile, StoreEntry, WrittenChunks, WrittenListing
-from chunkmill.engine.rrd.chunk_columns import ChunkColumns
+from chunkmill.engine.rrd import ChunkTable, RrdFile, StoreEntry
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.engine.stream.lazy_stream import plan_recording
 from chunkmill.readers import McapReader, RrdReader
@@ -87,17 +87,14 @@ def test_of_many_recordings_those_of_one_task_are_whole(
     assert [c.entity_path for c in RrdReader(out / "a.rrd").stream().to_chunks(executor="inline")] == ["/a", "/b"]
 
 
-def test_few_chunks_and_many_are_told_of_in_other_ways_and_alike(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_chunks_are_told_of_by_a_table_and_by_rows_alike(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     chunks = [signal(f"/{i % 3}", rows=i % 5 + 1) for i in range(40)]
-    listed: list[bool] = []
-    real = WrittenChunks.listing
+    listed: list[int] = []
+    real = RowWriter.listing
 
-    def spy(self: WrittenChunks) -> WrittenListing | None:
-        found = real(self)
-        listed.append(found is not None)
-        return found
+    def spy(self: RowWriter, table: ChunkTable, name: str) -> None:
+        listed.append(len(table))
+        real(self, table, name)
 
     def footer(name: str, count: int) -> pa.RecordBatch:
         one, two = LazyChunkStream.from_iter(chunks[:count]), LazyChunkStream.from_iter(chunks[count:])
@@ -107,15 +104,15 @@ def test_few_chunks_and_many_are_told_of_in_other_ways_and_alike(
         file = RrdFile(tmp_path / name)
         table = file.listing(file.stores()[0])
         assert table is not None
-        return table.batch
+        return table.within(lambda _: "").batch
 
-    monkeypatch.setattr(WrittenChunks, "listing", spy)
+    monkeypatch.setattr(RowWriter, "listing", spy)
+    as_tables = footer("listed.rrd", 3)
+    assert listed == [3, 37]
+    monkeypatch.setattr(rrd_sink, "_MOST_LISTED", 10)
     mixed = footer("mixed.rrd", 3)
-    assert listed == [False, True]
-    listed.clear()
-    monkeypatch.setattr(ChunkColumns, "manifest_columns", 0)
-    assert footer("listed.rrd", 3).equals(mixed, check_metadata=True)
-    assert listed == [True, True]
+    assert listed == [3, 37, 3]
+    assert mixed.equals(as_tables, check_metadata=True)
 
 
 def test_the_footer_tells_of_chunks_that_no_listing_can(joined: list[Path], tmp_path: Path) -> None:

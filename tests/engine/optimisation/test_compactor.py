@@ -10,7 +10,7 @@ import pytest
 from chunk_making import content, lengths, made
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.optimisation.extent import data_bytes
+from chunkmill.engine.optimisation.extent import RowSizes
 from chunkmill.engine.optimisation.passes import Compactor, optimised
 from chunkmill.engine.optimisation.profile import OptimizationProfile
 from hypothesis import given, settings
@@ -159,7 +159,7 @@ def test_what_a_cut_leaves_is_filled_up(cell, fewest, passing):
     out = _passed(chunks, profile, budget=6 << 20) if passing else optimised(chunks, profile)
     assert len(out) <= fewest + passing
     out.sort(key=lambda c: c.data.timelines[0].ticks[0])
-    assert all(data_bytes(c.data) <= profile.max_bytes for c in out)
+    assert all(RowSizes(c.data).bytes(0, c.num_rows) <= profile.max_bytes for c in out)
     assert np.array_equal(np.concatenate([c.data.timelines[0].ticks for c in out]), np.arange(rows * given))
     assert pa.concat_arrays([c.data.row_ids for c in out]).equals(pa.concat_arrays([c.data.row_ids for c in chunks]))
     assert pa.concat_arrays([c.data.components[0].values for c in out]).equals(pa.concat_arrays([values] * given))

@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from chunkmill.engine.chunk import Chunk, ComponentDescriptor
-from chunkmill.engine.optimisation.extent import RowSizes, column_size, data_bytes
+from chunkmill.engine.chunk import Chunk, ChunkData, ComponentDescriptor
+from chunkmill.engine.optimisation.extent import RowSizes, column_size
 
 FLOATS = pa.list_(pa.float64())
 POSITIONS = pa.list_(pa.list_(pa.field("item", pa.float32(), nullable=False), 3))
+
+
+def data_bytes(data: ChunkData) -> int:
+    return RowSizes(data).bytes(0, data.num_rows)
 
 
 def _chunk(rows, timelines=1, components=1, values=None):

@@ -11,7 +11,7 @@ import pytest
 from chunkmill.engine.errors import ReadError, WriteError
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.stream import LazyChunkStream, write_stores
-from chunkmill.readers import rrd_source
+from chunkmill.readers import rrd
 from rrd_bytes import frames, undigested
 
 TARGET = StoreEntry("recording", "another application", "another recording")
@@ -22,9 +22,9 @@ Streams = Callable[[], list[tuple[StoreEntry, LazyChunkStream]]]
 def chunk_by_chunk() -> Iterator[None]:
     """No source passes messages on."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rrd_source.RrdSource, "run_splits", lambda *_: None)
-        patch.setattr(rrd_source.RrdSource, "whole_run", lambda *_: None)
-        patch.setattr(rrd_source.RrdSource, "pieces", lambda self, split, _: iter([self.read(split)]))
+        patch.setattr(rrd.RrdSource, "run_splits", lambda *_: None)
+        patch.setattr(rrd.RrdSource, "whole_run", lambda *_: None)
+        patch.setattr(rrd.RrdSource, "pieces", lambda self, split, _: iter([self.read(split)]))
         yield
 
 

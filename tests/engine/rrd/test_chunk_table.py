@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+
+import numpy as np
 import pyarrow as pa
+import pytest
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.execution.chunk_rows import SCHEMA
 from chunkmill.engine.execution.frame_rows import COLUMNS
-from chunkmill.engine.rrd import ChunkEntry
-from chunkmill.engine.rrd import chunk_table as module
-from chunkmill.engine.rrd.chunk_table import CHUNK_TABLE, entries_of_table, table_of_entries
+from chunkmill.engine.rrd import CHUNK_TABLE, ChunkEntry, ChunkTable
 
 
 def entry(number: int, values: pa.Array, digest: bytes | None = None) -> ChunkEntry:
@@ -22,30 +24,81 @@ def some(count: int) -> list[tuple[str, ChunkEntry]]:
     return [(f"{i // 7}.rrd", entry(i, kinds[i % 4], bytes([i % 256]) * 16 if i % 2 else None)) for i in range(count)]
 
 
-def test_entries_come_back_as_they_were(monkeypatch) -> None:
-    monkeypatch.setattr(module, "_BATCH_ROWS", 8)
-    for count in (0, 1, 8, 50):
-        entries = some(count)
-        table = table_of_entries(entries)
-        assert (table.schema, table.num_rows) == (CHUNK_TABLE, count)
-        assert list(entries_of_table(table.to_batches())) == entries
+def table_of(placed: list[tuple[str, ChunkEntry]]) -> ChunkTable:
+    return ChunkTable.of([entry for _, entry in placed], [part for part, _ in placed])
+
+
+def placed_in(table: ChunkTable) -> list[tuple[str, ChunkEntry]]:
+    which, parts = table.part_codes
+    return [(parts[at], entry) for at, entry in zip(which.tolist(), table.entries(), strict=True)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 8, 50])
+def test_entries_come_back_as_they_were(count: int) -> None:
+    entries = some(count)
+    table = table_of(entries)
+    assert (table.batch.schema, len(table)) == (CHUNK_TABLE, count)
+    for same in (table, ChunkTable.from_stream(table.to_stream()), pickle.loads(pickle.dumps(table))):
+        assert placed_in(same) == entries
+
+
+def test_any_rows_of_any_tables() -> None:
+    entries = some(50)
+    tables = [table_of(entries[i : i + 7]) for i in range(0, 50, 7)]
+    whole = ChunkTable.concat(tables)
+    assert placed_in(whole) == entries
+    assert placed_in(whole.slice(3, 29)) == entries[3:29]
+    assert placed_in(whole.slice(3, 29).slice(5, 9)) == entries[8:12]
+    rows = np.array([40, 3, 3, 11])
+    assert placed_in(whole.take(rows)) == [entries[i] for i in rows]
+    assert placed_in(whole.slice(3, 49).take(rows)) == [entries[i + 3] for i in rows]
 
 
 def test_types_are_given_once() -> None:
-    table = table_of_entries(some(50))
-    assert table["types"].null_count == 50 - 3
-    assert table["types_of"].to_pylist()[:8] == [0, 1, 0, 3, 0, 1, 0, 3]
+    types = table_of(some(50)).batch["types"]
+    assert len(types.dictionary) == 3
+    assert types.indices.to_pylist()[:8] == [0, 1, 0, 2, 0, 1, 0, 2]
+
+
+def test_types_that_differ_in_metadata_alone_are_not_the_same() -> None:
+    def datatype(unit: bytes) -> pa.DataType:
+        return pa.list_(pa.struct([pa.field("x", pa.float64(), metadata={b"unit": unit})]))
+
+    entries = [entry(1, pa.array([[{"x": 1.0}]], datatype(unit))) for unit in (b"m", b"s", b"m")]
+    found = ChunkTable.of(entries).entries()
+    units = [e.header.components[0].datatype.value_type.field("x").metadata[b"unit"] for e in found]
+    assert units == [b"m", b"s", b"m"]
 
 
 def test_more_columns_do_no_harm() -> None:
-    """Stores have manifests with the columns of a task's rows."""
     entries = some(9)
-    table = table_of_entries(entries).append_column("note", pa.nulls(9, pa.string()))
-    assert list(entries_of_table(table.to_batches())) == entries
+    table = pa.Table.from_batches([table_of(entries).batch]).append_column("note", pa.nulls(9, pa.string()))
+    assert placed_in(ChunkTable.from_arrow(table)) == entries
+
+
+def test_a_table_that_is_none() -> None:
+    table = pa.Table.from_batches([table_of(some(9)).batch])
+    with pytest.raises(ValueError, match="no column 'offset'"):
+        ChunkTable.from_arrow(table.drop_columns(["offset"]))
+    with pytest.raises(ValueError, match="not those of a chunk table"):
+        ChunkTable.from_arrow(table.set_column(8, "offset", pa.array(["x"] * 9)).select(CHUNK_TABLE.names))
+
+
+def test_what_chunks_are_alike_in() -> None:
+    which, outlines = table_of(some(24)).outlines
+    headers = [e.header for _, e in some(24)]
+    assert len(outlines) == len({(h.entity_path, h.is_static) for h in headers}) == 8
+    for at, header in zip(which.tolist(), headers, strict=True):
+        outline = outlines[at]
+        assert (outline.entity_path, outline.is_static) == (header.entity_path, header.is_static)
+        assert list(outline.timeline_names) == [t.name for t in header.timelines]
+        assert outline.components == {"x"}
 
 
 def test_what_tasks_tell_and_frames_show_has_its_columns() -> None:
-    assert [field for field in SCHEMA if field in list(CHUNK_TABLE)] == list(CHUNK_TABLE)
-    shared = {field.name: field.type for field in CHUNK_TABLE if field.name in COLUMNS and field.name != "chunk_id"}
-    assert len(shared) == 10
+    changed = {"chunk_id", "digest", "types"}  # Spark knows no bytes of fixed length, and no dictionaries
+    assert set(CHUNK_TABLE.names) <= set(SCHEMA.names)
+    assert all(field in list(SCHEMA) for field in CHUNK_TABLE if field.name not in changed)
+    shared = {field.name: field.type for field in CHUNK_TABLE if field.name in COLUMNS and field.name not in changed}
+    assert len(shared) == 8
     assert {name: COLUMNS[name].arrow for name in shared} == shared

@@ -13,7 +13,7 @@ from chunkmill.engine.execution.commit import Extent, RunPlaces
 from chunkmill.engine.rrd import FileRun, StoreEntry
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.lenses import MutateLens, Selector
-from chunkmill.readers import RrdReader, rrd_source
+from chunkmill.readers import RrdReader, rrd
 from comparison import cells, rerun_verify
 from rrd_bytes import image, scalars, without_footer, write_rrd
 
@@ -23,7 +23,7 @@ CHUNKS = [scalars("/a", start=i) for i in range(4)] + [image(3_000, start=i) for
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A recording of many splits, most of them of images alone."""
-    monkeypatch.setattr(rrd_source, "SPLIT_BYTES", 200_000)
+    monkeypatch.setattr(rrd, "SPLIT_BYTES", 200_000)
     folder = tmp_path / "in"
     folder.mkdir()
     return write_rrd(folder / "source.rrd", CHUNKS)

@@ -10,7 +10,7 @@ import pytest
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.errors import ReadError, ReadWarning, UnsupportedError, WriteError
 from chunkmill.engine.rrd import ChunkEntry, RrdFile, RrdWriter
-from chunkmill.engine.rrd.column_names import column_name, sorbet_name
+from chunkmill.engine.rrd.manifest_columns import column_name, sorbet_name
 from rrd_bytes import (
     SCALARS,
     STORE,
@@ -236,9 +236,9 @@ def test_chunks_the_footer_does_not_list(tmp_path: Path) -> None:
     file = save(tmp_path, with_manifest(rrd_bytes(*chunks), lambda b: b.take([0, 2])))
     assert len(entries(file)) == 2
     assert [content(c) for c in file.chunks(STORE)] == [content(c) for c in chunks]
-    runs = file.split_entries(STORE)
-    assert runs is not None
-    assert [content(c) for run in runs for c in file.chunks(STORE, run)] == [content(c) for c in chunks]
+    table = file.listing(STORE)
+    assert table is not None
+    assert [content(c) for c in file.chunks(STORE, table.entries())] == [content(c) for c in chunks]
 
 
 def test_chunks_listed_twice_and_out_of_order(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from chunkmill.engine.reports import RunReport
 from chunkmill.engine.rrd import FileRun, MessageWriter, RrdFile, StoreEntry
 from chunkmill.engine.stream import LazyChunkStream, write_stores
 from chunkmill.lenses import MutateLens, Selector
-from chunkmill.readers import RrdReader, rrd_source
+from chunkmill.readers import RrdReader, rrd
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from passing_runs import TARGET, both_ways, recorded
@@ -155,7 +155,7 @@ def test_no_chunk_is_made(source: Path, tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_task_that_can_pass_nothing_on_does_it_chunk_by_chunk(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rrd_source, "_PASSED_BYTES", 300_000)
+    monkeypatch.setattr(rrd, "_PASSED_BYTES", 300_000)
     copy = FileRun.copy
     calls: list[int] = []
 
@@ -173,7 +173,7 @@ def test_a_task_that_can_pass_nothing_on_does_it_chunk_by_chunk(
 def test_tasks_on_another_machine_write_parts_of_their_own(
     source: Path, tmp_path: Path, passed: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rrd_source, "_PASSED_BYTES", 300_000)
+    monkeypatch.setattr(rrd, "_PASSED_BYTES", 300_000)
     of = Regions.of
     monkeypatch.setattr(Regions, "of", lambda *given: replace(of(*given), host="elsewhere"))
     ours, expected = both_ways(tmp_path, lambda: [(TARGET, RrdReader(source).stream())])
@@ -196,7 +196,7 @@ class Listener:
 
 
 def test_progress(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rrd_source, "_PASSED_BYTES", 300_000)
+    monkeypatch.setattr(rrd, "_PASSED_BYTES", 300_000)
     listener = Listener()
     stream = RrdReader(source).stream()
     stream.write_rrd(tmp_path / "out.rrd", application_id="a", recording_id="b", executor="inline", progress=listener)
@@ -208,7 +208,7 @@ def test_progress(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.usefixtures("spark")
 def test_tasks_write_into_one_file(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rrd_source, "_PASSED_BYTES", 300_000)
+    monkeypatch.setattr(rrd, "_PASSED_BYTES", 300_000)
     for executor in ("inline", "spark"):
         stream = RrdReader(source).stream().drop(content="/arm/**")
         stream.write_rrd(tmp_path / executor, application_id="a", recording_id="b", executor=executor)
@@ -218,8 +218,8 @@ def test_tasks_write_into_one_file(source: Path, tmp_path: Path, monkeypatch: py
 def test_spark_is_asked_only_for_tasks_that_look_into_chunks(
     spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rrd_source, "SPLIT_BYTES", 300_000)
-    monkeypatch.setattr(rrd_source, "_PASSED_BYTES", 300_000)
+    monkeypatch.setattr(rrd, "SPLIT_BYTES", 300_000)
+    monkeypatch.setattr(rrd, "_PASSED_BYTES", 300_000)
     run, asked = spark_module.run_spark, []
 
     def noting(*given: Any, **named: Any) -> Any:

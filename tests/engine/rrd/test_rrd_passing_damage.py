@@ -13,7 +13,7 @@ import pytest
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.rrd import Compression, RrdFile, RrdWriter
 from chunkmill.engine.rrd.messages import ArrowMsg
-from chunkmill.readers import RrdReader, rrd_source
+from chunkmill.readers import RrdReader, rrd
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from passing_runs import TARGET, both_ways
@@ -171,14 +171,14 @@ def test_uncompressed_payloads(tmp_path: Path) -> None:
 def test_a_source_that_is_cut_after_the_plan(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_rrd(tmp_path / "source.rrd", [scalars(), image(), static()])
     size = RrdFile(path).size
-    plan = rrd_source.RrdSource.run_splits
+    plan = rrd.RrdSource.run_splits
 
     def planned(*given: object) -> object:
         found = plan(*given)  # type: ignore[arg-type]
         os.truncate(path, kept if kept >= 0 else size + kept)
         return found
 
-    monkeypatch.setattr(rrd_source.RrdSource, "run_splits", planned)
+    monkeypatch.setattr(rrd.RrdSource, "run_splits", planned)
     stream = RrdReader(path).stream()
     with pytest.raises(ReadError, match="was replaced since it was opened"):
         stream.write_rrd(tmp_path / "out.rrd", application_id="a", recording_id="b", executor="inline")
@@ -187,14 +187,14 @@ def test_a_source_that_is_cut_after_the_plan(kept: int, tmp_path: Path, monkeypa
 
 def test_a_source_that_is_replaced_after_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_rrd(tmp_path / "source.rrd", [scalars(), image(), static()])
-    plan = rrd_source.RrdSource.run_splits
+    plan = rrd.RrdSource.run_splits
 
     def planned(*given: object) -> object:
         found = plan(*given)  # type: ignore[arg-type]
         write_rrd(path, [scalars(), image(), static()])
         return found
 
-    monkeypatch.setattr(rrd_source.RrdSource, "run_splits", planned)
+    monkeypatch.setattr(rrd.RrdSource, "run_splits", planned)
     with pytest.raises(ReadError):
         RrdReader(path).stream().write_rrd(
             tmp_path / "out.rrd", application_id="a", recording_id="b", executor="inline"

@@ -160,9 +160,9 @@ def test_we_see_what_rerun_wrote(tmp_path: Path) -> None:
 
 
 def test_a_manifest_without_details(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from chunkmill.engine.rrd import manifest_build
+    from chunkmill.engine.rrd import manifest_writing
 
-    monkeypatch.setattr(manifest_build, "_MAX_DETAIL", 0)
+    monkeypatch.setattr(manifest_writing, "_MAX_DETAIL", 0)
     path = write_rrd(tmp_path / "a.rrd", [scalars(), static(), image()])
     verify(path)
     assert seen(path, STORE) == [normal(c.to_record_batch()) for c in reader(path).store().stream()]

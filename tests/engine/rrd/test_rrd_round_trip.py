@@ -170,18 +170,21 @@ def test_a_range_of_a_part(tmp_path: Path) -> None:
 def test_splits_cover_the_file_in_order(tmp_path: Path) -> None:
     found = [image(start=i) for i in range(7)]
     file = RrdFile(write_rrd(tmp_path / "a.rrd", found))
-    runs = file.split_entries(STORE, split_bytes=1_000_000)
-    assert runs is not None
-    assert [len(r) for r in runs] == [3, 3, 1]
+    table = file.listing(STORE)
+    assert table is not None
+    runs = table.runs(1_000_000)
+    assert [len(r) for r in runs] == [2, 2, 2, 1]
     again = pickle.loads(pickle.dumps((file, runs)))
-    assert [content(c) for run in again[1] for c in again[0].chunks(STORE, run)] == [content(c) for c in found]
-    assert file.split_entries(STORE) == [[e for run in runs for e in run]]
+    assert [content(c) for run in again[1] for c in again[0].chunks(STORE, run.entries())] == [
+        content(c) for c in found
+    ]
+    assert file.entries(STORE) == [e for run in runs for e in run.entries()]
 
 
 def test_without_a_footer_there_are_no_splits(tmp_path: Path) -> None:
     (tmp_path / "a.rrd").write_bytes(without_footer(rrd_bytes(scalars())))
     file = RrdFile(tmp_path / "a.rrd")
-    assert file.split_entries(STORE) is None
+    assert file.listing(STORE) is None
     assert file.entries(STORE) is None
 
 

@@ -20,7 +20,7 @@ from chunkmill.engine.errors import (
     WriteError,
 )
 from chunkmill.engine.execution.folders import LocalFolder
-from chunkmill.engine.optimisation import collect, entities
+from chunkmill.engine.optimisation import collect
 from chunkmill.engine.recordings import Commit, StoreWriter
 from chunkmill.engine.recordings.folder import RecordingsFolder
 from chunkmill.engine.recordings.lease import Lease
@@ -108,7 +108,7 @@ def test_large_recordings_are_compacted_in_two_steps(tmp_path: Path, monkeypatch
     whole = LazyChunkStream.from_iter(chunks).collect(optimize=OptimizationProfile.OBJECT_STORE)
     monkeypatch.setattr(collect, "is_small", lambda work: False)
     two_steps = LazyChunkStream.from_iter(chunks).collect(optimize=OptimizationProfile.OBJECT_STORE)
-    monkeypatch.setattr(entities, "WHOLE_ENTITY", 0)
+    monkeypatch.setattr(collect, "WHOLE_ENTITY", 0)
     passing = LazyChunkStream.from_iter(chunks).collect(optimize=OptimizationProfile.OBJECT_STORE)
     for store in (two_steps, passing):
         assert store.summary() == whole.summary()

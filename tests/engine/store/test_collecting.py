@@ -13,7 +13,7 @@ import pytest
 from chunk_making import content
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.optimisation import collect, entities
+from chunkmill.engine.optimisation import collect
 from chunkmill.engine.rrd import VerifiedRun
 from chunkmill.engine.store import ChunkStore, OptimizationProfile
 from chunkmill.engine.store.stored import ChunkListSource
@@ -152,8 +152,8 @@ SEVERAL = {f"/{i}": (i % 7 + 1) << 22 for i in range(90)}
 def test_tasks_hold_every_entity_once_and_cost_about_the_same(
     costs: dict[str, int], cores: int, tasks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entities.os, "cpu_count", lambda: cores)
-    groups = entities._grouped(costs)
+    monkeypatch.setattr(collect.os, "cpu_count", lambda: cores)
+    groups = collect._grouped(costs)
     assert groups.keys() == costs.keys()
     loads = [sum(costs[p] for p, g in groups.items() if g == number) for number in set(groups.values())]
     assert not loads or max(loads) - min(loads) <= 2 * max(costs.values())

@@ -1,4 +1,4 @@
-"""The index of a file, before any message is read: version, size, and its footer, found, checked and taken apart."""
+"""The footer of a file, by which it is opened without a walk: found and checked; and chunks that it does not list."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from .framing import (
     parse_stream_footer,
     parse_stream_header,
 )
-from .manifest_parse import OutdatedManifestError, parse_manifest
-from .manifest_table import ManifestTable
+from .manifest_reading import Manifest, OutdatedManifestError, parse_manifest
 from .messages import RrdFooter, StoreEntry, from_message
 from .positional import PositionalFile
 
@@ -85,7 +84,7 @@ _FIRST_WITH_FOOTERS: Final = Version(0, 28, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class FileIndex:
-    """``tables`` holds each store's chunks, as the footer's manifests list them; None without a usable footer.
+    """``manifests`` list each store's chunks; None without a usable footer.
 
     All messages lie before ``messages_end``.
     """
@@ -93,7 +92,7 @@ class FileIndex:
     version: Version
     size: int
     messages_end: int
-    tables: dict[StoreEntry, list[ManifestTable]] | None
+    manifests: dict[StoreEntry, list[Manifest]] | None
 
 
 def read_index(file: PositionalFile) -> FileIndex:
@@ -118,8 +117,8 @@ def read_index(file: PositionalFile) -> FileIndex:
     return index
 
 
-def _parse_manifests(file: PositionalFile, footer: Footer) -> dict[StoreEntry, list[ManifestTable]]:
-    tables: dict[StoreEntry, list[ManifestTable]] = {}
+def _parse_manifests(file: PositionalFile, footer: Footer) -> dict[StoreEntry, list[Manifest]]:
+    tables: dict[StoreEntry, list[Manifest]] = {}
     for manifest in footer.manifests:
         found = parse_manifest(manifest, path=file.path, offset=footer.start, messages_end=footer.messages_end)
         store = from_message(manifest.store_id, {}, path=file.path, offset=footer.start)
@@ -172,10 +171,11 @@ def _gaps(index: FileIndex) -> list[tuple[int, int]]:
 
     Given as where the next listed messages end (up to the next such place) and where they begin.
     """
-    listed = [table for tables in (index.tables or {}).values() for table in tables]
-    starts = np.concatenate([np.empty(0, np.uint64), *(t.offsets for t in listed)]) - np.uint64(MESSAGE_HEADER_SIZE)
-    stops = np.concatenate([np.empty(0, np.uint64), *(t.offsets + t.sizes for t in listed)])
-    spans = np.unique(np.stack([starts, stops], axis=1), axis=0) if len(starts) else np.empty((0, 2), np.uint64)
+    listed = [manifest for manifests in (index.manifests or {}).values() for manifest in manifests]
+    offsets = np.concatenate([np.empty(0, np.int64), *(m.offsets for m in listed)])
+    starts = offsets - MESSAGE_HEADER_SIZE
+    stops = offsets + np.concatenate([np.empty(0, np.int64), *(m.sizes for m in listed)])
+    spans = np.unique(np.stack([starts, stops], axis=1), axis=0) if len(starts) else np.empty((0, 2), np.int64)
     begins = np.ones(len(spans), dtype=bool)
     begins[1:] = spans[1:, 0] != spans[:-1, 1]
     first = np.flatnonzero(begins)

@@ -1,0 +1,360 @@
+"""The manifest of one store, read: checked, and made a chunk table, without a look at a chunk."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..chunk import ComponentDescriptor, TimelineKind, parse_entity_path
+from ..errors import ReadError, UnsupportedError
+from . import messages
+from .arrow_ipc import decode_batch, decode_schema
+from .chunk_table import CHUNK_TABLE, COMPONENT_TYPE, RANGE_TYPE, TIMELINE_TYPE, ChunkTable
+from .compression import check_compression, decompress
+from .framing import MESSAGE_HEADER_SIZE, STREAM_HEADER_SIZE
+from .manifest_columns import (
+    FIXED,
+    DetailColumns,
+    KnownComponent,
+    Layout,
+    LayoutError,
+    UnionSchema,
+    lay_out,
+    read_union_schema,
+)
+from .payloads import digests_from_bytes
+from .table_columns import Integers, Mask, distinct, integers, lists_of, sequence_codes, type_column, valid
+
+_WHAT: Final = "the manifest in the footer"
+_HINT: Final = "The footer is damaged, or its writer is; read the file with recover=True to go without it."
+_PATH, _ID, _STATIC, _ROWS, _OFFSET, _SIZE, _UNCOMPRESSED = FIXED
+_FIXED_TYPES: Final = (
+    pa.string(), pa.binary(16), pa.bool_(), pa.uint64(), pa.uint64(), pa.uint64(), pa.uint64()
+)  # fmt: skip
+
+
+class OutdatedManifestError(Exception):
+    """A manifest of the first drafts, which did not count rows: good for nothing, and no damage."""
+
+
+def parse_manifest(manifest: Any, *, path: str, offset: int, messages_end: int) -> Manifest:
+    """The rows of a protobuf ``RrdManifest``, in its order.
+
+    ``messages_end`` is where the file's messages end. Raises :class:`ReadError`; :class:`OutdatedManifestError` where
+    the row counts are missing.
+    """
+    _check_message(manifest, path, offset)
+    schema = decode_schema(
+        manifest.sorbet_schema.arrow_schema, path=path, offset=offset, what="the schema in the footer"
+    )
+    part = manifest.data
+    compression = check_compression(part.compression, path=path, offset=offset)
+    stream = decompress(part.payload, compression, part.uncompressed_size, path=path, offset=offset, what=_WHAT)
+    batch = decode_batch(stream, path=path, offset=offset, what=_WHAT)
+    if "chunk_num_rows" not in batch.schema.names:
+        raise OutdatedManifestError
+    try:
+        union = read_union_schema(schema)
+        layout = lay_out(batch.schema, union)
+        _check_columns(batch, layout, union)
+        _check_numbers(batch, layout, messages_end)
+        _check_ranges(batch, layout)
+        for entity_path in batch.column(layout.fixed[_PATH]).unique().to_pylist():
+            parse_entity_path(entity_path)
+        return Manifest(batch, layout, union, digests_from_bytes(manifest.chunk_digests, batch.num_rows), path)
+    except ValueError as error:
+        _fail(str(error), path, offset, error)
+
+
+def _check_message(manifest: Any, path: str, offset: int) -> None:
+    messages.require(manifest, "store_id", "sorbet_schema", "sorbet_schema_sha256", "data", path=path, offset=offset)
+    if len(manifest.sorbet_schema_sha256) != 32:
+        _fail(f"its digest has {len(manifest.sorbet_schema_sha256)} bytes instead of 32", path, offset)
+    if manifest.data.encoder_version != messages.ENCODER_VERSION_V0:
+        raise UnsupportedError(
+            f"{_WHAT} has the encoder version {manifest.data.encoder_version}; 1 is the only one there is",
+            path=path,
+            offset=offset,
+            hint=_HINT,
+        )
+
+
+def _fail(reason: str, path: str, offset: int, cause: Exception | None = None) -> NoReturn:
+    raise ReadError(f"{_WHAT} is damaged: {reason}", path=path, offset=offset, hint=_HINT) from cause
+
+
+def _check_columns(batch: pa.RecordBatch, layout: Layout, union: UnionSchema) -> None:
+    for name, datatype in zip(FIXED, _FIXED_TYPES, strict=True):
+        column = batch.column(layout.fixed[name])
+        if column.type != datatype:
+            raise LayoutError(f"the column {name!r} is {column.type}, not {datatype}")
+        if column.null_count:
+            raise LayoutError(f"the column {name!r} has {column.null_count} nulls")
+    for name, positions in layout.timelines.items():
+        _check_index(batch, positions, union.timelines[name], name)
+    for detail in layout.details or ():
+        _check_index(batch, (detail.start, detail.end), union.timelines[detail.timeline], detail.timeline)
+        _check_type(batch, detail.num_rows, pa.uint64())
+    for position in layout.statics.values():
+        _check_type(batch, position, pa.bool_())
+    if not layout.statics.keys() >= set(union.descriptors) and batch.column(layout.fixed["chunk_is_static"]).true_count:
+        missing = next(d for d in union.descriptors if d not in layout.statics)
+        raise LayoutError(f"the column that says where {missing} is static is missing")
+
+
+def _check_index(batch: pa.RecordBatch, positions: tuple[int, int], kind: TimelineKind, timeline: str) -> None:
+    for position in positions:
+        found = batch.schema.field(position)
+        if TimelineKind.of(found.type) is not kind:
+            raise LayoutError(
+                f"the column {found.name!r} is {found.type}, but the timeline {timeline!r} is a {kind.value}"
+            )
+
+
+def _check_type(batch: pa.RecordBatch, position: int, datatype: pa.DataType) -> None:
+    found = batch.schema.field(position)
+    if found.type != datatype:
+        raise LayoutError(f"the column {found.name!r} is {found.type}, not {datatype}")
+
+
+def _check_numbers(batch: pa.RecordBatch, layout: Layout, messages_end: int) -> None:
+    """Raise :class:`LayoutError` for chunks that lie elsewhere than messages do, and counts beyond 63 bits."""
+    offsets, sizes, *counts = (batch.column(layout.fixed[n]).to_numpy() for n in (_OFFSET, _SIZE, _ROWS, _UNCOMPRESSED))
+    if any(bool(np.any(count >> np.uint64(63))) for count in counts):
+        raise LayoutError("it counts more rows or bytes of a chunk than there can be")
+    end = np.uint64(max(messages_end, 0))
+    bad = (offsets > end) | (sizes > end) | (offsets < STREAM_HEADER_SIZE + MESSAGE_HEADER_SIZE)
+    bad |= ~bad & (offsets + sizes > end)
+    if bad.any():
+        i = int(np.argmax(bad))
+        raise LayoutError(
+            f"chunk {i} should lie at byte {offsets[i]}, {sizes[i]} bytes long, but messages end at {end}"
+        )
+
+
+# --- rows of a chunk table
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The chunks of one store as a footer lists them, checked; taken apart when somebody asks for them."""
+
+    batch: pa.RecordBatch
+    layout: Layout
+    union: UnionSchema
+    digests: pa.Array
+    path: str
+
+    @cached_property
+    def table(self) -> ChunkTable:
+        """The chunks, in the order of the manifest."""
+        return _Rows(self).table()
+
+    @property
+    def offsets(self) -> Integers:
+        """The places of the messages, in bytes from the start of the stream."""
+        return integers(self.fixed(_OFFSET))
+
+    @property
+    def sizes(self) -> Integers:
+        """The messages' lengths in bytes."""
+        return integers(self.fixed(_SIZE))
+
+    def fixed(self, name: str) -> pa.Array:
+        """One of the columns that every manifest has."""
+        return self.batch.column(self.layout.fixed[name])
+
+
+class _Rows:
+    """Makes a chunk table of a manifest, column by column: cells that are null cost nothing.
+
+    Of a row that is not ``clear``, what it has only the chunk knows, or its header alone can put right.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._batch = manifest.batch
+        paths = manifest.fixed(_PATH).dictionary_encode()
+        self._paths = [parse_entity_path(p) for p in paths.dictionary.to_pylist()]
+        self._codes = integers(paths.indices)
+        self._is_static = np.asarray(_nulls_as_zero(manifest.fixed(_STATIC)), dtype=bool)
+        self._is_bare = integers(manifest.fixed(_ROWS)) == 0
+        self._timelines = sorted(manifest.layout.timelines, key=str.encode)
+        self._present = [valid(self._batch.column(manifest.layout.timelines[name][0])) for name in self._timelines]
+        self._is_clear = (
+            ~np.logical_or.reduce([p & self._is_static for p in self._present])
+            if self._present
+            else (np.ones(len(self._codes), dtype=bool))
+        )
+
+    def table(self) -> ChunkTable:
+        rows = len(self._codes)
+        fixed = self._manifest.fixed
+        timelines = self._timeline_lists()
+        components, types = self._component_lists()
+        columns = [
+            fixed(_ID),
+            pa.array(self._paths, pa.string()).take(pa.array(self._codes)),
+            fixed(_ROWS).view(pa.int64()),
+            fixed(_STATIC),
+            timelines,
+            components,
+            types,
+            pa.array([self._manifest.path], pa.string()).take(pa.array(np.zeros(rows, dtype=np.int64))),
+            *(fixed(name).view(pa.int64()) for name in (_OFFSET, _SIZE, _UNCOMPRESSED)),
+            self._manifest.digests,
+        ]
+        return ChunkTable(pa.RecordBatch.from_arrays(columns, schema=CHUNK_TABLE))
+
+    def _timeline_lists(self) -> pa.ListArray:
+        kinds = self._manifest.union.timelines
+        cells = []
+        for code, (name, present) in enumerate(zip(self._timelines, self._present, strict=True)):
+            start, end = (self._batch.column(p) for p in self._manifest.layout.timelines[name])
+            self._is_clear &= ~present | valid(end)
+            at = np.flatnonzero(present & ~self._is_static)
+            cells.append((at, np.full(len(at), code), integers(start)[at], integers(end)[at]))
+        rows, codes, starts, ends = _in_row_order(cells, 4)
+        has_range = ~self._is_bare[rows]
+        names = [
+            pa.array(values, pa.string()).take(pa.array(codes))
+            for values in (self._timelines, [kinds[name].value for name in self._timelines])
+        ]
+        columns = (*names, _nullable(starts, has_range), _nullable(ends, has_range))
+        return lists_of(np.bincount(rows, minlength=len(self._codes)), TIMELINE_TYPE, columns)
+
+    def _component_lists(self) -> tuple[pa.ListArray, pa.DictionaryArray]:
+        layout = self._manifest.layout
+        by_descriptor: defaultdict[ComponentDescriptor, list[DetailColumns]] = defaultdict(list)
+        for detail in layout.details or ():
+            by_descriptor[detail.descriptor].append(detail)
+        descriptors = sorted({*layout.statics, *by_descriptor}, key=lambda d: d.sort_key)
+        details = [self._hits(by_descriptor[d]) for d in descriptors]
+        cells = []
+        for code, descriptor in enumerate(descriptors):
+            has = self._held(layout.statics.get(descriptor))
+            for _, hits in details[code]:
+                has = has | hits
+            at = np.flatnonzero(has)
+            cells.append((at, np.full(len(at), code)))
+        rows, codes = _in_row_order(cells, 2)
+        known, kinds = self._known(rows, codes, descriptors)
+        self._is_clear[rows[kinds < 0]] = False
+        clear = self._is_clear[rows]
+        rows, codes, kinds = rows[clear], codes[clear], kinds[clear]
+        names = [
+            pa.array(values, pa.string()).take(pa.array(codes))
+            for values in zip(*((d.component, d.archetype, d.component_type) for d in descriptors), strict=True)
+        ] or [pa.nulls(0, pa.string())] * 3
+        emptiness = pa.array([k.is_empty for k in known], pa.bool_()).take(pa.array(kinds))
+        columns = (*names, emptiness, self._range_lists(rows, codes, details))
+        sizes = np.bincount(rows, minlength=len(self._codes))
+        return lists_of(sizes, COMPONENT_TYPE, columns), _types(sizes, kinds, [k.datatype for k in known])
+
+    def _hits(self, details: list[DetailColumns]) -> list[tuple[DetailColumns, Mask]]:
+        """Of a component, the columns on each timeline, and the rows where it has values on it.
+
+        Rows of chunks without any row count as having what has a range there (which means nothing).
+        """
+        found = []
+        for detail in details:
+            present = self._present[self._timelines.index(detail.timeline)]
+            counted = _nulls_as_zero(self._batch.column(detail.num_rows)) > 0
+            hits = valid(self._batch.column(detail.start)) & present & (counted | self._is_bare)
+            self._is_clear &= ~hits | valid(self._batch.column(detail.end)) & ~self._is_static
+            found.append((detail, hits))
+        return found
+
+    def _held(self, position: int | None) -> Mask:
+        """The rows that hold a component statically."""
+        if position is None:
+            return np.zeros(len(self._codes), dtype=bool)
+        held = np.asarray(_nulls_as_zero(self._batch.column(position)), dtype=bool)
+        self._is_clear &= ~held | self._is_static
+        return held
+
+    def _known(
+        self, rows: Integers, codes: Integers, descriptors: list[ComponentDescriptor]
+    ) -> tuple[list[KnownComponent], Integers]:
+        """The components of entities by the union schema, and which each cell is: -1 where that has another one."""
+        keys, which = distinct(self._codes[rows] * len(descriptors) + codes, len(self._paths) * len(descriptors))
+        known: list[KnownComponent] = []
+        numbers = np.full(len(keys), -1, dtype=np.int64)
+        for i, key in enumerate(keys.tolist()):
+            path, descriptor = self._paths[key // len(descriptors)], descriptors[key % len(descriptors)]
+            component = self._manifest.union.components.get((path, descriptor.component))
+            if component is not None and component.descriptor == descriptor:
+                numbers[i] = len(known)
+                known.append(component)
+        return known, numbers[which]
+
+    def _range_lists(
+        self, rows: Integers, codes: Integers, details: list[list[tuple[DetailColumns, Mask]]]
+    ) -> pa.ListArray:
+        """For each component of a chunk a range on each of its timelines."""
+        present = np.array(self._present, dtype=bool).reshape(len(self._present), len(self._codes))
+        place_of = np.cumsum(present, axis=0) - 1
+        counts = np.where(self._is_static[rows], 0, present.sum(axis=0)[rows])
+        first = np.cumsum(counts) - counts
+        size = int(counts.sum())
+        start, end, num_rows = (np.zeros(size, dtype=np.int64) for _ in range(3))
+        is_known = np.zeros(size, dtype=bool)
+        cell_of = np.empty(len(self._codes), dtype=np.int64)
+        order = np.argsort(codes, kind="stable")
+        bounds = np.searchsorted(codes[order], np.arange(len(details) + 1))
+        for code, columns in enumerate(details):
+            cells = order[bounds[code] : bounds[code + 1]]
+            cell_of.fill(-1)
+            cell_of[rows[cells]] = cells
+            for detail, hits in columns:
+                at = np.flatnonzero(hits & (cell_of >= 0) & ~self._is_bare)
+                place = first[cell_of[at]] + place_of[self._timelines.index(detail.timeline), at]
+                start[place] = integers(self._batch.column(detail.start))[at]
+                end[place] = integers(self._batch.column(detail.end))[at]
+                num_rows[place] = _nulls_as_zero(self._batch.column(detail.num_rows))[at].astype(np.int64)
+                is_known[place] = True
+        return lists_of(counts, RANGE_TYPE, (_nullable(start, is_known), _nullable(end, is_known), num_rows))
+
+
+def _in_row_order(cells: Sequence[tuple[npt.NDArray[Any], ...]], columns: int) -> list[Integers]:
+    """Cells of several columns, each with its row first, one behind the other as they come by the row."""
+    if not cells:
+        return [np.empty(0, dtype=np.int64) for _ in range(columns)]
+    joined = [np.concatenate(column) for column in zip(*cells, strict=True)]
+    order = np.argsort(joined[0], kind="stable")
+    return [column[order] for column in joined]
+
+
+def _nullable(values: Integers, is_known: Mask) -> pa.Array:
+    return pa.array(values, mask=~is_known)
+
+
+def _types(sizes: Integers, kinds: Integers, datatypes: list[pa.DataType]) -> pa.DictionaryArray:
+    """The types of each row's components."""
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    codes, count = sequence_codes(ends, kinds, len(datatypes))
+    first = np.zeros(count, dtype=np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    sets = [tuple([datatypes[k] for k in kinds[ends[row] : ends[row + 1]].tolist()]) for row in first.tolist()]
+    return type_column(codes.astype(np.int32), sets if len(codes) else [])
+
+
+def _check_ranges(batch: pa.RecordBatch, layout: Layout) -> None:
+    """Raise :class:`LayoutError` where a component is said to have rows on a timeline, but no range there."""
+    for detail in layout.details or ():
+        counted = _nulls_as_zero(batch.column(detail.num_rows)) > 0
+        has_timeline = valid(batch.column(layout.timelines[detail.timeline][0]))
+        if np.any(counted & ~(valid(batch.column(detail.start)) & has_timeline)):
+            raise LayoutError(f"{detail.descriptor} has rows on {detail.timeline!r} but no range")
+
+
+def _nulls_as_zero(column: pa.Array) -> npt.NDArray[Any]:
+    """The values of a numeric or boolean column, zero where it is null."""
+    return np.asarray((column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False))
