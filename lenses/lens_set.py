@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from typing import Any, Literal, Protocol, cast, get_args
 
-from ..engine.chunk import Chunk, Component, DescriptorLike, Fate, Outline, descriptor_of, is_property
+from ..engine.chunk import Chunk, ChunkKind, Component, DescriptorLike, Fate, descriptor_of, is_property
 from ..engine.errors import LensError, SelectorError
 from .compiled import ChunkWork, CompiledLenses, LensOutput, as_lenses, check_lenses, compile_lenses, joined
 from .lens import Lens, OutputMode, checked_mode
@@ -161,12 +161,12 @@ class LensSet:
             self._assignments[components] = assignment
         return assignment
 
-    def fate(self, outline: Outline) -> Fate:
+    def fate(self, kind: ChunkKind) -> Fate:
         """Tell what becomes of a chunk, where that does not hang on what is in it."""
-        if self.content is not None and not self.content.matches(outline.entity_path):
+        if self.content is not None and not self.content.matches(kind.entity_path):
             return Fate.PASSED_ON
-        if not is_property(outline.entity_path) and (
-            outline.components is None or not outline.components.isdisjoint(self.inputs)
+        if not is_property(kind.entity_path) and (
+            kind.components is None or not kind.components.isdisjoint(self.inputs)
         ):
             return Fate.LOOKED_INTO
         return Fate.LEFT_OUT if self.mode == "drop_unmatched" else Fate.PASSED_ON

@@ -20,7 +20,7 @@ from ..engine.locations import Location, exists, located, reading_location
 from ..engine.objects import is_url
 from ..engine.rrd import ChunkTable, FileRun, HeldFile, RecoveringFile, RecoveryReport, RrdFile, RunRows, StoreEntry
 from ..engine.store import LazyStore
-from ..engine.stream import Fate, LazyChunkStream, Outline, Split
+from ..engine.stream import ChunkKind, Fate, LazyChunkStream, Split
 
 
 class RrdReader:
@@ -177,7 +177,7 @@ class RrdSource:
             table = table.take(np.flatnonzero(np.array([self.wanted(p) for p in paths], dtype=bool)[codes]))
         return self._of_tables(table.runs(SPLIT_BYTES), file)
 
-    def run_splits(self, fate: Callable[[Outline], Fate]) -> Sequence[RrdSplit] | None:
+    def run_splits(self, fate: Callable[[ChunkKind], Fate]) -> Sequence[RrdSplit] | None:
         """Splits of the chunks that are passed on, undecoded.
 
         None where some are looked into, where the file has no footer that says all of them, and for an object in a
@@ -195,7 +195,7 @@ class RrdSource:
         table = table.take(np.flatnonzero(fates == Fate.PASSED_ON.value))
         return self._of_tables(table.divided(_PASSED_BYTES), file, is_run=True) if table.says_all else None
 
-    def whole_run(self, split: RrdSplit, fate: Callable[[Outline], Fate]) -> FileRun | None:
+    def whole_run(self, split: RrdSplit, fate: Callable[[ChunkKind], Fate]) -> FileRun | None:
         """The messages of any split that are passed on, where none is looked into."""
         table = split.listed
         if table is None or is_url(self.path):
@@ -208,7 +208,7 @@ class RrdSource:
         table = table.take(np.flatnonzero(fates == Fate.PASSED_ON.value))
         return FileRun(table, self.store, self.path, split.version) if len(table) and table.says_all else None
 
-    def pieces(self, split: RrdSplit, fate: Callable[[Outline], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
+    def pieces(self, split: RrdSplit, fate: Callable[[ChunkKind], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
         """A split in runs: messages that are passed on as they lie in the file, and chunks that are looked into."""
         table = split.listed
         if table is None or is_url(self.path):
@@ -246,10 +246,10 @@ class RrdSource:
         ]
 
 
-def _fates(table: ChunkTable, fate: Callable[[Outline], Fate]) -> npt.NDArray[np.int64]:
+def _fates(table: ChunkTable, fate: Callable[[ChunkKind], Fate]) -> npt.NDArray[np.int64]:
     """The value of each row's fate; it is asked once for all that are alike."""
-    which, outlines = table.outlines
-    return np.array([fate(outline).value for outline in outlines], dtype=np.int64)[which]
+    which, kinds = table.kinds
+    return np.array([fate(kind).value for kind in kinds], dtype=np.int64)[which]
 
 
 @dataclass(frozen=True, slots=True)

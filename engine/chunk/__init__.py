@@ -18,11 +18,11 @@ from .columns import (
 from .data import ChunkData, Component, Payload, Timeline, alike, is_plain, pickle_whole, ticks
 from .header import (
     ChunkHeader,
+    ChunkKind,
     ComponentDescriptor,
     ComponentHeader,
     ComponentRange,
     Fate,
-    Outline,
     TimelineHeader,
     TimelineKind,
     join_parts,
@@ -52,6 +52,7 @@ __all__ = [
     "Chunk",
     "ChunkData",
     "ChunkHeader",
+    "ChunkKind",
     "Component",
     "ComponentColumn",
     "ComponentColumnDescriptor",
@@ -65,7 +66,6 @@ __all__ = [
     "IndexColumnDescriptor",
     "IndexColumnSelector",
     "Minter",
-    "Outline",
     "Payload",
     "RunIds",
     "SORBET_VERSION",

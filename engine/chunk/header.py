@@ -256,7 +256,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class ChunkKind:
     """As much of a chunk as selecting whole chunks needs; ``components`` None where they are not known."""
 
     entity_path: str

@@ -184,7 +184,7 @@ class Relayout:
 
     def _wanted(self, chunks: ChunkTable) -> int:
         """About how many chunks the profile makes of these: those of one kind can be merged."""
-        kinds, _ = chunks.outlines
+        kinds, _ = chunks.kinds
         rows, size = (np.bincount(kinds, values) for values in (chunks.num_rows, chunks.uncompressed_sizes))
         most_rows, most_bytes = self._settings.max_rows_if_unsorted, self._settings.max_bytes
         return int(np.maximum(np.maximum(-(-rows // most_rows), -(-size // most_bytes)), 1).sum())

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from ..chunk import (
     ChunkHeader,
+    ChunkKind,
     ComponentDescriptor,
     ComponentHeader,
     ComponentRange,
-    Outline,
     TimelineHeader,
     TimelineKind,
     alike,
@@ -288,7 +288,7 @@ class ChunkTable:
         return integers(types.indices), [types_from_bytes(t) for t in types.dictionary.to_pylist()]
 
     @cached_property
-    def outlines(self) -> tuple[Integers, list[Outline]]:
+    def kinds(self) -> tuple[Integers, list[ChunkKind]]:
         """For each row a number, and for each number what chunks of it are alike in."""
         codes, paths = self.entity_codes
         lines, parts = self.timelines, self.components
@@ -297,7 +297,7 @@ class ChunkTable:
         kind, _ = sequence_codes(parts.ends, parts.codes, len(parts.descriptors), kind, kinds)
         _, first, which = np.unique(kind, return_index=True, return_inverse=True)
         return which, [
-            Outline(
+            ChunkKind(
                 paths[codes[row]],
                 bool(self.is_static[row]),
                 [lines.keys[i][0] for i in lines.codes[lines.ends[row] : lines.ends[row + 1]].tolist()],

@@ -15,7 +15,7 @@ from ..limits import MIB, SPLIT_BYTES
 from ..optimisation import stored_size
 from ..reports import RunReport
 from ..rrd import RunRows, StoreEntry, VerifiedRun
-from ..stream import Fate, IteratedSource, LazyChunkStream, Outline, Source, Split
+from ..stream import ChunkKind, Fate, IteratedSource, LazyChunkStream, Source, Split
 
 if TYPE_CHECKING:
     from ..recordings import RecordingEntry, RecordingsFolder, RecordingsVersion
@@ -60,11 +60,11 @@ class ChunkListSource:
         """The chunks of one run."""
         return iter(split.chunks) if split.run is None else split.run.chunks_there()
 
-    def run_splits(self, fate: Callable[[Outline], Fate]) -> Sequence[ChunkSplit] | None:
+    def run_splits(self, fate: Callable[[ChunkKind], Fate]) -> Sequence[ChunkSplit] | None:
         """Splits of the chunks that are passed on; None where one is looked into, or lies elsewhere than in local files
         of the store's own.
         """
-        fates = [fate(Outline(c.entity_path, c.is_static, c.timeline_names)) for c in self.chunks]
+        fates = [fate(ChunkKind(c.entity_path, c.is_static, c.timeline_names)) for c in self.chunks]
         if Fate.LOOKED_INTO in fates:
             return None
         kept = [c for c, its in zip(self.chunks, fates, strict=True) if its is Fate.PASSED_ON]
@@ -75,12 +75,12 @@ class ChunkListSource:
         labels = [f"{self.name} [{i + 1}/{len(runs)}]" for i in range(len(runs))]
         return [ChunkSplit(label, run.table.message_bytes, (), run) for label, run in zip(labels, runs, strict=True)]
 
-    def whole_run(self, split: ChunkSplit, fate: Callable[[Outline], Fate]) -> VerifiedRun | None:
+    def whole_run(self, split: ChunkSplit, fate: Callable[[ChunkKind], Fate]) -> VerifiedRun | None:
         """The messages of a split that :meth:`run_splits` gave; beside chunks that are looked into, there is none."""
         del fate
         return split.run
 
-    def pieces(self, split: ChunkSplit, fate: Callable[[Outline], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
+    def pieces(self, split: ChunkSplit, fate: Callable[[ChunkKind], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
         """A split chunk by chunk: beside chunks that are looked into, none is passed on unseen."""
         del fate
         yield self.read(split)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from ..chunk import Fate, Outline
+    from ..chunk import ChunkKind, Fate
     from .content_filter import ContentFilter
     from .drawing import draw_plan
     from .lazy_stream import LazyChunkStream, plan_outputs, plan_recording, single_tasks, sink_of, write_stores
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .source import IteratedSource, PlaceholderSource, Source, Split
 
 _HOMES = {
-    "..chunk": "Fate Outline",
+    "..chunk": "ChunkKind Fate",
     ".content_filter": "ContentFilter",
     ".drawing": "draw_plan",
     ".lazy_stream": "LazyChunkStream plan_outputs plan_recording single_tasks sink_of write_stores",
@@ -26,13 +26,13 @@ _HOMES = {
 }
 
 __all__ = [
+    "ChunkKind",
     "ContentFilter",
     "Fate",
     "IteratedSource",
     "LazyChunkStream",
     "Node",
     "OperatorNode",
-    "Outline",
     "PlaceholderSource",
     "Source",
     "Split",

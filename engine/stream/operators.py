@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from ..chunk import Chunk, Component, DescriptorLike, Fate, Outline, descriptor_of
+from ..chunk import Chunk, ChunkKind, Component, DescriptorLike, Fate, descriptor_of
 from ..errors import check_argument
 from ..execution import add_note
 from .content_filter import Content, ContentFilter, content_filter
@@ -34,7 +34,7 @@ class Operator(Protocol):
 class FatefulOperator(Operator, Protocol):
     """A step that can tell of some chunks what becomes of them without having them."""
 
-    def fate(self, outline: Outline) -> Fate:
+    def fate(self, kind: ChunkKind) -> Fate:
         """The fate of a chunk: never more than the chunk itself, unless it is looked into."""
         ...
 
@@ -69,7 +69,7 @@ class Selection:
         )
         return cls(None if content is None else content_filter(content), has_timeline, is_static, names)
 
-    def matches(self, chunk: Chunk | Outline) -> bool:
+    def matches(self, chunk: Chunk | ChunkKind) -> bool:
         """Whether the chunk predicates hold."""
         if self.content is not None and not self.content.matches(chunk.entity_path):
             return False
@@ -92,9 +92,9 @@ class Selection:
         kept = tuple(c for c in chunk.data.components if c.descriptor.component not in self.components)
         return _sliced(chunk, taken), _sliced(chunk, kept) if kept else None
 
-    def fates(self, outline: Outline) -> tuple[Fate, Fate]:
+    def fates(self, kind: ChunkKind) -> tuple[Fate, Fate]:
         """The fates of a chunk among what is selected, and among the rest."""
-        if not self.matches(outline):
+        if not self.matches(kind):
             return Fate.LEFT_OUT, Fate.PASSED_ON
         if self.components is None:
             return Fate.PASSED_ON, Fate.LEFT_OUT
@@ -138,9 +138,9 @@ class Filter:
         if selected is not None:
             yield selected
 
-    def fate(self, outline: Outline) -> Fate:
+    def fate(self, kind: ChunkKind) -> Fate:
         """The fate of a chunk."""
-        return self.selection.fates(outline)[0]
+        return self.selection.fates(kind)[0]
 
     def describe(self) -> str:
         """One line for the plan."""
@@ -159,9 +159,9 @@ class Drop:
         if rest is not None:
             yield rest
 
-    def fate(self, outline: Outline) -> Fate:
+    def fate(self, kind: ChunkKind) -> Fate:
         """The fate of a chunk."""
-        return self.selection.fates(outline)[1]
+        return self.selection.fates(kind)[1]
 
     def describe(self) -> str:
         """One line for the plan."""
@@ -225,17 +225,17 @@ class Step:
     feeds_rest: tuple[int, ...]
     is_sink: bool
 
-    def fate(self, outline: Outline) -> tuple[Fate, tuple[int, ...]]:
+    def fate(self, kind: ChunkKind) -> tuple[Fate, tuple[int, ...]]:
         """The step of a chain: what becomes of a chunk in it, and which steps it then goes to."""
         if self.selection is not None:
-            selected, rest = self.selection.fates(outline)
+            selected, rest = self.selection.fates(kind)
             if Fate.LOOKED_INTO in (selected, rest):
                 return Fate.LOOKED_INTO, ()
             return Fate.PASSED_ON, self.feeds if selected is Fate.PASSED_ON else self.feeds_rest
         if self.operator is None:
             return Fate.PASSED_ON, self.feeds
         if isinstance(self.operator, FatefulOperator):
-            return self.operator.fate(outline), self.feeds
+            return self.operator.fate(kind), self.feeds
         return Fate.LOOKED_INTO, ()
 
 
@@ -260,22 +260,22 @@ class Chain:
         first = [self.steps[i] for i in (*self.steps[0].feeds, *self.steps[0].feeds_rest)]
         return all(step.operator is None or isinstance(step.operator, FatefulOperator) for step in first)
 
-    def fate(self, outline: Outline) -> Fate:
+    def fate(self, kind: ChunkKind) -> Fate:
         """The fate of a chunk. One that comes out more than once counts as looked into."""
-        times = self._times(0, outline)
+        times = self._times(0, kind)
         return Fate.LOOKED_INTO if times is None or times > 1 else Fate(times)
 
-    def _times(self, at: int, outline: Outline) -> int | None:
+    def _times(self, at: int, kind: ChunkKind) -> int | None:
         """Count how often a chunk comes out as it came in; None where something looks into it."""
         step = self.steps[at]
-        fate, fed = step.fate(outline)
+        fate, fed = step.fate(kind)
         if fate is Fate.LOOKED_INTO:
             return None
         if fate is Fate.LEFT_OUT:
             return 0
         total = int(step.is_sink)
         for i in fed:
-            times = self._times(i, outline)
+            times = self._times(i, kind)
             if times is None:
                 return None
             total += times

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
-from ..chunk import Chunk, Fate, Outline, given
+from ..chunk import Chunk, ChunkKind, Fate, given
 from ..errors import UsageError
 from ..execution import ScratchPart, check_frame, chunks_of_frame, spool, spool_pieces
 from ..rrd import Run, RunRows
@@ -64,15 +64,15 @@ class NarrowingSource(Protocol):
 class SourceWithRuns(Protocol):
     """A source whose chunks, where nothing looks into them, can go on as the messages that they are."""
 
-    def run_splits(self, fate: Callable[[Outline], Fate]) -> Sequence[Split] | None:
+    def run_splits(self, fate: Callable[[ChunkKind], Fate]) -> Sequence[Split] | None:
         """Splits of only those chunks that are passed on, in order; None where it can't be told of all."""
         ...
 
-    def whole_run(self, split: Any, fate: Callable[[Outline], Fate]) -> Run | None:
+    def whole_run(self, split: Any, fate: Callable[[ChunkKind], Fate]) -> Run | None:
         """The messages of any split, of which nothing is looked into; None where something is, or can't be told."""
         ...
 
-    def pieces(self, split: Any, fate: Callable[[Outline], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
+    def pieces(self, split: Any, fate: Callable[[ChunkKind], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
         """A split, in order: runs of messages that are passed on, and between them the chunks that are looked into.
 
         Where runs can't be told, all chunks, whatever becomes of them.

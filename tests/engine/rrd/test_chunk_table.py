@@ -85,14 +85,14 @@ def test_a_table_that_is_none() -> None:
 
 
 def test_what_chunks_are_alike_in() -> None:
-    which, outlines = table_of(some(24)).outlines
+    which, kinds = table_of(some(24)).kinds
     headers = [e.header for _, e in some(24)]
-    assert len(outlines) == len({(h.entity_path, h.is_static) for h in headers}) == 8
+    assert len(kinds) == len({(h.entity_path, h.is_static) for h in headers}) == 8
     for at, header in zip(which.tolist(), headers, strict=True):
-        outline = outlines[at]
-        assert (outline.entity_path, outline.is_static) == (header.entity_path, header.is_static)
-        assert list(outline.timeline_names) == [t.name for t in header.timelines]
-        assert outline.components == {"x"}
+        kind = kinds[at]
+        assert (kind.entity_path, kind.is_static) == (header.entity_path, header.is_static)
+        assert list(kind.timeline_names) == [t.name for t in header.timelines]
+        assert kind.components == {"x"}
 
 
 def test_what_tasks_tell_and_frames_show_has_its_columns() -> None:
