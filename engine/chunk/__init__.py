@@ -30,7 +30,7 @@ from .header import (
     split_parts,
     summarise_chunks,
 )
-from .schema import Schema
+from .schema import Schema, columns_of_arrow, to_arrow_schema
 from .sorbet import (
     SORBET_VERSION,
     BatchLayout,
@@ -78,6 +78,7 @@ __all__ = [
     "alike",
     "batch_schema",
     "clusters",
+    "columns_of_arrow",
     "data_from_batch",
     "data_to_batch",
     "data_with_layout",
@@ -97,6 +98,7 @@ __all__ = [
     "text_metadata",
     "ticks",
     "time_order",
+    "to_arrow_schema",
     "tuid_text",
     "width_of",
 ]

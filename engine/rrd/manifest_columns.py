@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from ..chunk import ComponentDescriptor, TimelineKind, parse_entity_path, text_metadata
+from ..chunk import ComponentDescriptor, TimelineKind, columns_of_arrow, text_metadata
 
-_PROPERTIES: Final = "/__properties"
 _MANGLED: Final = str.maketrans(dict.fromkeys(", -.\\", "_"))
 
 START: Final = "start"
@@ -21,7 +20,6 @@ END: Final = "end"
 NUM_ROWS: Final = "num_rows"
 HAS_STATIC_DATA: Final = "has_static_data"
 STATIC_INDEX: Final = "rerun:static"
-ROW_ID: Final = "rerun.controls.RowId"
 
 FIXED: Final = (
     "chunk_entity_path",
@@ -73,23 +71,7 @@ def _component_parts(descriptor: ComponentDescriptor | None) -> tuple[str, ...]:
     return short, descriptor.component.removeprefix(f"{short}:")
 
 
-def sorbet_name(entity_path: str, component: str) -> str:
-    """The field of a component in a recording's union schema.
-
-    >>> sorbet_name("/arm", "Scalars:scalars"), sorbet_name("/__properties/episode", "index")
-    ('/arm:Scalars:scalars', 'property:episode:index')
-    """
-    if entity_path == _PROPERTIES:
-        return f"property:{component}"
-    if entity_path.startswith(f"{_PROPERTIES}/"):
-        return f"property:{entity_path[len(_PROPERTIES) + 1 :]}:{component}"
-    return f"{entity_path}:{component}"
-
-
 # --- what they mean
-
-_INDEX_KINDS: Final = ("index", "time")
-_CONTROL_KINDS: Final = ("control", "row_id")
 
 
 class KnownComponent(NamedTuple):
@@ -111,48 +93,20 @@ class UnionSchema(NamedTuple):
 
 def read_union_schema(schema: pa.Schema) -> UnionSchema:
     """Take a ``sorbet_schema`` apart. Raises ``ValueError`` for what is none."""
-    timelines: dict[str, TimelineKind] = {}
-    descriptors: set[ComponentDescriptor] = set()
+    indexes, columns = columns_of_arrow(schema)
     components: dict[tuple[str, str], KnownComponent | None] = {}
-    for field in schema:
-        metadata = text_metadata(field.metadata)
-        kind = metadata.get("rerun:kind", "data")
-        if kind in _INDEX_KINDS:
-            name = metadata.get("rerun:index_name", field.name)
-            timeline = TimelineKind.of(field.type)
-            if timeline is None:
-                raise ValueError(f"the timeline {name!r} has the type {field.type}")
-            timelines[name] = timeline
-        elif kind not in _CONTROL_KINDS:
-            entity, descriptor = _component_key(field.name, metadata)
-            is_empty = True if metadata.get("rerun:is_semantically_empty", "false") not in ("false", "no") else None
-            key = (entity, descriptor.component)
-            components[key] = None if key in components else KnownComponent(descriptor, field.type, is_empty)
-            descriptors.add(descriptor)
-    return UnionSchema(timelines, sorted(descriptors, key=lambda d: d.sort_key), components)
-
-
-def _component_key(name: str, metadata: dict[str, str]) -> tuple[str, ComponentDescriptor]:
-    """Entity path and descriptor of a component's field; from its name where the metadata does not say."""
-    component = metadata.get("rerun:component")
-    if component is None:
-        entity, _, component = name.partition(":")
-    else:
-        entity = name.removesuffix(f":{component}")
-    entity = metadata.get("rerun:entity_path") or _entity_of(entity)
-    return parse_entity_path(entity), _descriptor(component, metadata)
+    for column in columns:
+        known = KnownComponent(column.descriptor, column.datatype, column.is_semantically_empty or None)
+        key = (column.entity_path, column.component)
+        components[key] = None if key in components else known
+    descriptors = sorted({column.descriptor for column in columns}, key=lambda d: d.sort_key)
+    return UnionSchema({index.name: index.kind for index in indexes}, descriptors, components)
 
 
 def _descriptor(component: str, metadata: dict[str, str]) -> ComponentDescriptor:
     return ComponentDescriptor(
         component, metadata.get("rerun:archetype") or None, metadata.get("rerun:component_type") or None
     )
-
-
-def _entity_of(prefix: str) -> str:
-    if prefix == "property":
-        return "/__properties"
-    return f"/__properties/{prefix[9:]}" if prefix.startswith("property:") else prefix
 
 
 class DetailColumns(NamedTuple):

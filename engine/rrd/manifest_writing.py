@@ -13,7 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..chunk import ComponentDescriptor, TimelineKind
+from ..chunk import (
+    ComponentColumnDescriptor,
+    ComponentDescriptor,
+    IndexColumnDescriptor,
+    TimelineKind,
+    to_arrow_schema,
+)
 from ..errors import WriteError
 from ..limits import MAX_CHUNK_UNCOMPRESSED, MAX_FOOTER, MIB
 from .chunk_table import ChunkTable
@@ -23,22 +29,14 @@ from .manifest_columns import (
     FIXED,
     HAS_STATIC_DATA,
     NUM_ROWS,
-    ROW_ID,
     START,
     STATIC_INDEX,
     column_name,
-    sorbet_name,
 )
 from .messages import ENCODER_VERSION_V0, RrdManifest, StoreEntry
 from .payloads import digests_to_bytes
 from .table_columns import Integers, Mask, distinct
 
-CLEAR_ARCHETYPE: Final = "rerun.archetypes.Clear"
-_ROW_ID_METADATA: Final = {
-    "rerun:kind": "control",
-    "ARROW:extension:name": "rerun.datatypes.TUID",
-    "ARROW:extension:metadata": '{"namespace":"row"}',
-}
 _ALL_TIMES: Final = (1 - 2**63, 2**63 - 1)
 _END_OF_STREAM_SIZE: Final = 8
 _MAX_DETAIL: Final = 512 * MIB
@@ -108,17 +106,7 @@ def build_manifest(store: StoreEntry, chunks: ChunkTable, *, path: str = "the re
 # --- the union schema
 
 
-class _UnionComponent(NamedTuple):
-    """One component of one entity in the recording; the first chunk says its descriptor and type."""
-
-    entity_path: str
-    descriptor: ComponentDescriptor
-    datatype: pa.DataType
-    is_static: bool
-    is_empty: bool
-
-
-def _union(chunks: ChunkTable) -> list[_UnionComponent]:
+def _union(chunks: ChunkTable) -> list[ComponentColumnDescriptor]:
     """Each component of each entity. The first chunk has its way where chunks disagree about type or descriptor."""
     cells, (entities, paths), (which, sets) = chunks.components, chunks.entity_codes, chunks.type_sets
     rows = np.repeat(np.arange(len(chunks)), np.diff(cells.ends))
@@ -131,41 +119,20 @@ def _union(chunks: ChunkTable) -> list[_UnionComponent]:
     is_static[key[chunks.is_static[rows]]] = True
     sure = np.asarray(cells.emptiness.fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
     is_empty[key[~sure]] = False
-    return [
-        _UnionComponent(
-            paths[entities[rows[cell]]],
-            cells.descriptors[cells.codes[cell]],
-            sets[which[rows[cell]]][cell - cells.ends[rows[cell]]],
-            static,
-            empty,
+    found = []
+    for cell, static, empty in zip(first.tolist(), is_static.tolist(), is_empty.tolist(), strict=True):
+        row, d = rows[cell], cells.descriptors[cells.codes[cell]]
+        path, datatype = paths[entities[row]], sets[which[row]][cell - cells.ends[row]]
+        found.append(
+            ComponentColumnDescriptor(path, d.component, d.archetype, d.component_type, static, datatype, empty)
         )
-        for cell, static, empty in zip(first.tolist(), is_static.tolist(), is_empty.tolist(), strict=True)
-    ]
+    return found
 
 
-def _union_schema(components: Iterable[_UnionComponent], timelines: dict[str, TimelineKind]) -> pa.Schema:
+def _union_schema(components: Iterable[ComponentColumnDescriptor], timelines: dict[str, TimelineKind]) -> pa.Schema:
     """The schema of ``components``, in the order of names after row id and timelines."""
-    fields = [pa.field(ROW_ID, pa.binary(16), nullable=False, metadata=_ROW_ID_METADATA)]
-    fields += [_index_field(name, timelines[name]) for name in sorted(timelines, key=str.encode)]
-    named = ((_component_field(component), component.entity_path) for component in components)
-    fields += [field for field, _ in sorted(named, key=lambda pair: (pair[0].name, pair[1]))]
-    return pa.schema(fields)
-
-
-def _index_field(name: str, kind: TimelineKind) -> pa.Field:
-    return pa.field(name, kind.arrow_type, metadata={"rerun:kind": "index", "rerun:index_name": name})
-
-
-def _component_field(component: _UnionComponent) -> pa.Field:
-    path, descriptor = component.entity_path, component.descriptor
-    metadata = {"rerun:entity_path": path, **_descriptor_metadata(descriptor), "rerun:kind": "data"}
-    if component.is_static:
-        metadata["rerun:is_static"] = "true"
-    if component.is_empty:
-        metadata["rerun:is_semantically_empty"] = "true"
-    if descriptor.archetype == CLEAR_ARCHETYPE:
-        metadata["rerun:is_tombstone"] = "true"
-    return pa.field(sorbet_name(path, descriptor.component), component.datatype, metadata=metadata)
+    indexes = [IndexColumnDescriptor(name, timelines[name]) for name in sorted(timelines, key=str.encode)]
+    return to_arrow_schema(indexes, sorted(components, key=lambda c: (c.name, c.entity_path)))
 
 
 def _descriptor_metadata(descriptor: ComponentDescriptor) -> dict[str, str]:

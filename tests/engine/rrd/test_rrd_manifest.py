@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from chunkmill.engine.chunk import Chunk, ComponentDescriptor
+from chunkmill.engine.chunk import Chunk, ComponentDescriptor, columns
 from chunkmill.engine.errors import ReadError, ReadWarning, UnsupportedError, WriteError
 from chunkmill.engine.rrd import ChunkEntry, RrdFile, RrdWriter
-from chunkmill.engine.rrd.manifest_columns import column_name, sorbet_name
+from chunkmill.engine.rrd.manifest_columns import column_name
 from rrd_bytes import (
     SCALARS,
     STORE,
@@ -84,7 +84,7 @@ def test_column_names(
     [("/arm", "/arm:c"), ("/__properties", "property:c"), ("/__properties/a/b", "property:a/b:c"), ("/", "/:c")],
 )
 def test_union_schema_names(entity: str, name: str) -> None:
-    assert sorbet_name(entity, "c") == name
+    assert columns.column_name(entity, "c") == name
 
 
 # --- what is written is found again
