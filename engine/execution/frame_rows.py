@@ -13,7 +13,16 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from ..chunk import Chunk, ChunkHeader, tuid_text
+from ..chunk import (
+    Chunk,
+    ChunkHeader,
+    ComponentDescriptor,
+    ComponentHeader,
+    ComponentRange,
+    TimelineHeader,
+    TimelineKind,
+    tuid_text,
+)
 from ..errors import ChunkmillError, UsageError
 from ..limits import MIB
 from ..rrd import (
@@ -27,7 +36,7 @@ from ..rrd import (
     types_from_bytes,
     types_to_bytes,
 )
-from .chunk_rows import batch_of, component_row, header_of_row, spark_type
+from .chunk_rows import batch_of, spark_type
 
 PAYLOAD_LIMIT: Final = 64 * MIB
 """A payload in a row stays below this many bytes: beyond it, Spark's way through the JVM is slow and frail."""
@@ -104,7 +113,7 @@ def frame_row(header: ChunkHeader, place: Place | None, uncompressed_size: int |
         "is_static": header.is_static,
         "num_rows": header.num_rows,
         "timelines": [{"name": t.name, "kind": t.kind.value, "start": t.start, "end": t.end} for t in header.timelines],
-        "components": [_component(c) for c in map(component_row, header.components)],
+        "components": [_component(c) for c in header.components],
         "uncompressed_size": uncompressed_size,
         **(place._asdict() if place is not None else {}),
     }
@@ -160,7 +169,7 @@ def _header(row: Mapping[str, Any]) -> ChunkHeader | None:
         schema = pa.ipc.read_schema(pa.py_buffer(types))
         if (schema.metadata or {}).get(_CHECKSUM) == _checksum(row):
             chunk_id = bytes.fromhex(row["chunk_id"].removeprefix("chunk_"))
-            return header_of_row({**row, "chunk_id": chunk_id}, types_from_bytes(types))
+            return _header_of_row({**row, "chunk_id": chunk_id}, types_from_bytes(types))
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
         raise _changed(row) from error
     raise _changed(row)
@@ -173,10 +182,38 @@ def _changed(row: Mapping[str, Any]) -> UsageError:
     )
 
 
-def _component(values: tuple[Any, ...]) -> dict[str, Any]:
-    row = dict(zip(("component", "archetype", "component_type", "is_empty"), values[:4], strict=True))
-    row["ranges"] = [{"start": a, "end": b, "num_rows": n} for a, b, n in values[4]]
-    return row
+def _component(component: ComponentHeader) -> dict[str, Any]:
+    """A component as the struct of :data:`COMPONENT_TYPE`."""
+    d = component.descriptor
+    return {
+        "component": d.component,
+        "archetype": d.archetype,
+        "component_type": d.component_type,
+        "is_empty": component.is_empty,
+        "ranges": [{"start": r.start, "end": r.end, "num_rows": r.num_rows} for r in component.ranges],
+    }
+
+
+def _header_of_row(row: Mapping[str, Any], types: tuple[pa.DataType, ...]) -> ChunkHeader:
+    """Return the header in a row, with the types of its components."""
+    return ChunkHeader(
+        chunk_id=row["chunk_id"],
+        entity_path=row["entity_path"],
+        num_rows=row["num_rows"],
+        is_static=row["is_static"],
+        timelines=tuple(
+            TimelineHeader(t["name"], TimelineKind(t["kind"]), t["start"], t["end"]) for t in row["timelines"]
+        ),
+        components=tuple(
+            ComponentHeader(
+                ComponentDescriptor(c["component"], c["archetype"], c["component_type"]),
+                datatype,
+                tuple(ComponentRange(r["start"], r["end"], r["num_rows"]) for r in c["ranges"]),
+                c["is_empty"],
+            )
+            for c, datatype in zip(row["components"], types, strict=True)
+        ),
+    )
 
 
 def _checksum(row: Mapping[str, Any]) -> bytes:

@@ -17,6 +17,7 @@ from chunkmill.engine.execution import spark_stage as spark_module
 from chunkmill.engine.execution.chunk_rows import parse_rows
 from chunkmill.engine.execution.stage import TaskRun, TaskRunner
 from chunkmill.engine.optimisation import collect
+from chunkmill.engine.rrd import ChunkTable
 from chunkmill.engine.store import OptimizationProfile
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
@@ -56,17 +57,14 @@ def test_no_payload_crosses_the_jvm(
         .write_rrd(tmp_path / "out.rrd", application_id="a", recording_id="r", executor="spark")
     )
     assert result.bytes_out > 100_000
-    kinds = [kind for b in stage_rows for kind in b.column("kind").to_pylist()]
-    assert kinds.count("chunk") == result.chunks
-    assert "listing" not in kinds  # of many columns, for few chunks
+    tables = [table for b in stage_rows for table in b.column("table").to_pylist() if table is not None]
+    assert sum(len(ChunkTable.from_stream(table)) for table in tables) == result.chunks
     binary = [
         f.name for b in stage_rows for f in b.schema if pa.types.is_binary(f.type) or pa.types.is_large_binary(f.type)
     ]
-    assert set(binary) == {"chunk_id", "digest", "types"}
-    assert all(len(v) == 16 for b in stage_rows for v in b.column("chunk_id").to_pylist() if v is not None)
-    told = [v for b in stage_rows for c in ("types", "digest") for v in b.column(c).to_pylist() if v is not None]
-    assert all(len(v) < 64 * 1024 for v in told)
-    assert sum(map(len, told)) < result.bytes_out / 2
+    assert set(binary) == {"table"}
+    assert all(len(table) < 64 * 1024 for table in tables)
+    assert sum(map(len, tables)) < result.bytes_out / 2
 
 
 def test_rows_stay_small_whatever_the_payload(
