@@ -89,7 +89,7 @@ def coded(*columns: pa.Array) -> tuple[Integers, list[tuple[Any, ...]]]:
 
 
 def flat(column: pa.ListArray) -> tuple[Integers, pa.Array]:
-    """Where the values of each list begin and end, and the values of all."""
+    """The bounds of each list among the values of all, and these values."""
     ends = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     first, last = (int(ends[0]), int(ends[-1])) if len(ends) else (0, 0)
     return (ends - first if len(ends) else np.zeros(1, np.int64)), column.values.slice(first, last - first)
