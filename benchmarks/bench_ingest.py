@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine import Ingest, RecordingStore, get_session, stop_session
-from chunkmill.engine.cli.command import commands
+from chunkmill.engine.cli.commands import commands
 from click.testing import CliRunner
 from conftest import ABSOLUTE, RESULTS, ROUNDS
 from made_recordings import write_mixture

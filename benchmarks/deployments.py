@@ -75,8 +75,8 @@ def connect(work: Path) -> Iterator[Deployment]:
 def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A program of pip's pyspark, on the Java that chunkmill finds, for as long as the block runs."""
     import pyspark
-    from chunkmill.engine.spark.java import find_java
-    from chunkmill.engine.spark.scripted_session import launchable
+    from chunkmill.engine.spark.jvm import find_java
+    from chunkmill.engine.spark.launch import launchable
 
     home = Path(pyspark.__file__).parent
     java = log.with_suffix(".java")

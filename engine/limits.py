@@ -134,3 +134,12 @@ def is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def as_text(name: str) -> str:
+    """A name from outside as text that can be written: what of it is not UTF-8 is spelled out.
+
+    >>> as_text("drive\\udcff.mcap")
+    'drive\\\\udcff.mcap'
+    """
+    return name.encode("utf-8", "backslashreplace").decode()

@@ -1,8 +1,9 @@
-"""Locations of files: local paths and objects in a store, as a user writes them."""
+"""Locations of files: local paths and objects in a store, as a user writes them, and the files that a folder means."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -55,3 +56,45 @@ def local_path(location: str | os.PathLike[str]) -> Path:
             hint="Name a folder that all workers see.",
         )
     return found
+
+
+def files_below(
+    folder: Path,
+    suffixes: tuple[str, ...],
+    *,
+    hidden: tuple[str, ...] = (".",),
+    is_input: Callable[[Path], bool] = lambda _: False,
+    tell: Callable[[str, str], None] = lambda *_: None,
+) -> Iterator[Path]:
+    """The files with one of ``suffixes`` in a folder, by their names, and then those in the folders below it.
+
+    Names that begin with one of ``hidden`` are left out with all below them, and links to folders are not followed.
+    A folder that ``is_input`` comes as a whole. ``tell`` is given the paths that are passed over, and why.
+    """
+
+    def unlisted(error: OSError) -> None:
+        tell(str(error.filename), f"cannot be listed, and is passed over: {error.strerror}")
+
+    for here, folders, names in os.walk(folder, onerror=unlisted):
+        if is_input(Path(here)):
+            yield Path(here)
+            folders.clear()
+            continue
+        folders[:] = sorted(name for name in folders if not name.startswith(hidden))
+        for link in (path for name in folders if (path := Path(here, name)).is_symlink()):
+            tell(str(link), "is a link to a folder, which is not followed")
+        for name in sorted(names):
+            if not name.startswith(hidden) and name.lower().endswith(suffixes):
+                yield Path(here, name)
+
+
+def fixed_part(pattern: str) -> Path:
+    """The folder that a pattern names, before its first part with magic.
+
+    >>> str(fixed_part("/logs/2024/*/*.mcap"))
+    '/logs/2024'
+    """
+    import glob
+
+    parts = Path(pattern).parts
+    return Path(*parts[: next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))])

@@ -1,12 +1,31 @@
-"""Numbers with units as people write them: sizes and lengths of time, to text and from it."""
+"""Numbers with units as people write them: counts, sizes, times and lengths of time, to text and from it."""
 
 from __future__ import annotations
 
 import math
 import re
+from datetime import UTC, datetime
 from typing import Final
 
 from .errors import UsageError
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "file"), counted(1200, "row")
+    ('1 file', '1,200 rows')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def utc_time(seconds: float, precision: str = "milliseconds") -> str:
+    """Seconds since 1970 as RFC 3339 writes them. Raises what ``datetime`` raises where no calendar has them.
+
+    >>> utc_time(1.5), utc_time(0, "seconds")
+    ('1970-01-01T00:00:01.500Z', '1970-01-01T00:00:00Z')
+    """
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def size(num_bytes: float) -> str:

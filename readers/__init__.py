@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         format_of_name,
         is_rrd,
         register,
+        rrd_suffix,
         stem_of,
         unregister,
     )
@@ -43,6 +44,7 @@ _HOMES = {
         "format_of_name",
         "is_rrd",
         "register",
+        "rrd_suffix",
         "stem_of",
         "unregister",
     ),
@@ -101,6 +103,7 @@ __all__ = [
     "is_rrd",
     "option",
     "register",
+    "rrd_suffix",
     "stem_of",
     "unregister",
 ]

@@ -161,6 +161,11 @@ def is_rrd(name: str) -> bool:
     return format_of_name(name) is RRD
 
 
+def rrd_suffix(name: str) -> str:
+    """The suffix of the RRD that a file becomes: a blueprint stays one by its name, too."""
+    return ".rbl" if name.lower().endswith(".rbl") else ".rrd"
+
+
 def stem_of(name: str) -> str:
     """A file's name without what makes it a recording, else without its last suffix.
 

@@ -20,7 +20,7 @@ def main() -> None:
         from ..spark import interruptible
 
         with interruptible():
-            from .command import commands
+            from .commands import commands
 
             commands(prog_name="chunkmill")
     except KeyboardInterrupt:

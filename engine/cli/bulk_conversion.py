@@ -20,11 +20,11 @@ from ..recordings import Lease
 from ..reports import RunReport
 from ..spark import Terminated
 from ..stream import plan_recording
+from .checks import verify_output
 from .complaints import complain, warnings_as_lines
-from .jobs import Job, executor_of, output_folder, stores_of
+from .jobs import Job, output_folder, stores_of
 from .options import ConvertOptions
 from .run_display import ProgressBar, tell_result
-from .verification import verify_output
 
 Failures = list[tuple[Job, Exception]]
 Converter = Callable[[Sequence[Job]], Iterator[tuple[Job, bool]]]
@@ -50,7 +50,7 @@ def convert_many(
     """
     work = _Work(folder, options)
     with output_folder(folder), ProgressBar(f"{len(jobs)} recordings", quiet=options.quiet) as bar:
-        executor = executor_name(executor_of(options))
+        executor = executor_name(options.executor)
         work.run = RunOptions(executor, options.master, options.conf or None, bar)
         journal = _Journal(_checkpoint(folder, options, arguments))
         try:
@@ -101,7 +101,7 @@ class _Journal:
                     if success:
                         succeeded += 1
                         file = file_of[id(job)]
-                        journal.write(json.dumps([file.path, file.size, file.modified_ns]) + "\n")
+                        journal.write(json.dumps(file) + "\n")
                         journal.flush()
             os.fsync(journal.fileno())
         return succeeded
@@ -171,7 +171,7 @@ class _Work:
             try:
                 with warnings_as_lines(job.source):
                     stores = stores_of(job, self._options)
-                    recording = plan_recording(job.destination, stores, executor=executor_of(self._options))
+                    recording = plan_recording(job.destination, stores, executor=self._options.executor)
             except Exception as error:  # noqa: BLE001 (reported by the caller, after the other inputs)
                 self.failures.append((job, error))
                 continue

@@ -12,11 +12,11 @@ from ...readers import all_options, format_of_name
 from ..errors import SessionStartError, UsageError
 from ..locations import reading_location
 from ..reports import RunReport
+from .checks import verify_output
 from .complaints import complain, exit_code, show, warnings_as_lines
 from .jobs import Job, convert_one, output_folder, plan_jobs
 from .options import ConvertOptions
 from .run_display import ProgressBar, tell_result
-from .verification import verify_output
 
 
 def convert_all(arguments: Iterable[str], output: str, options: ConvertOptions) -> None:
@@ -62,8 +62,6 @@ def _check(jobs: Sequence[Job], options: ConvertOptions) -> None:
             f"--recording-id names one recording, and there are {len(jobs)} inputs",
             hint="Leave it out: each recording is then named after its file.",
         )
-    if options.executor == "inline" and (options.master is not None or options.conf):
-        raise UsageError("--master and --conf are for Spark, and --executor inline runs without it")
     for purpose in dict.fromkeys(o.refused for o in all_options() if o.refused and o.name in options.reading):
         for job in jobs:
             row = format_of_name(job.source.name)

@@ -19,9 +19,10 @@ from ..locations import located
 from ..recordings import CompactionReport
 from ..spark import Terminated, note_signal
 from ..store import OptimizationProfile, RecordingStore
-from ..units import bytes_of, seconds_of
+from ..units import bytes_of, counted, seconds_of
 from ..units import size as shown_size
 from .complaints import exit_code, paragraph, warnings_as_lines
+from .options import chosen_executor
 
 PROFILES: Final = {"object-store": OptimizationProfile.OBJECT_STORE, "live": OptimizationProfile.LIVE, "none": None}
 
@@ -33,11 +34,9 @@ def run_ingest(
     landing: str,
     into: str | None,
     rrds: str | None,
-    pipeline: str | None,
     once: bool,
     every: str | None,
-    max_files: int | None,
-    max_bytes: str | None,
+    max_bytes: str,
     reading: dict[str, Any],
     optimize: str,
     metrics_port: int | None,
@@ -54,19 +53,11 @@ def run_ingest(
         raise UsageError("--once looks for files once, and --every again and again: give one of them")
     if into is None and rrds is None:
         raise UsageError("an ingestion needs a destination", hint="Name a store with --into, or a folder with --rrds.")
-    wants_spark = master is not None or bool(conf)
-    if executor == "inline" and wants_spark:
-        raise UsageError("--master and --conf are for Spark, and --executor inline runs without it")
-    executor = executor or ("spark" if wants_spark else None)
+    executor = chosen_executor(executor, master, conf)
     if executor_name(executor) == "spark":
         from ..spark import start_ahead
 
         start_ahead(master, conf)
-    bounds: dict[str, Any] = {}
-    if max_files is not None:
-        bounds["max_files_per_trigger"] = max_files
-    if max_bytes is not None:
-        bounds["max_bytes_per_trigger"] = bytes_of(max_bytes)
     listeners: list[IngestListener] = [IngestLog(every_file=log_json)]
     with ExitStack() as open_things:
         open_things.enter_context(logging_to(as_json=log_json, level=logging.WARNING if quiet else logging.INFO))
@@ -76,13 +67,12 @@ def run_ingest(
             landing,
             into=into,
             rrds=rrds,
-            pipeline=pipeline,
+            max_bytes_per_trigger=bytes_of(max_bytes),
             optimize=PROFILES[optimize],
             executor=executor,
             master=master,
             conf=conf or None,
             listeners=listeners,
-            **bounds,
             **options,
             **reading,
         )
@@ -123,9 +113,7 @@ def _metrics(open_things: ExitStack, port: int, host: str, store: str) -> Ingest
 def _tell_of_quarantine(quarantine: FileQuarantine, home: str) -> None:
     count = quarantine.count()
     if count:
-        logger.warning(
-            "%s in quarantine; `chunkmill quarantine list %s` says why", f"{count:,} file{'s' * (count > 1)}", home
-        )
+        logger.warning("%s in quarantine; `chunkmill quarantine list %s` says why", counted(count, "file"), home)
 
 
 @contextmanager
@@ -159,15 +147,13 @@ def compact_recordings(
     *, store: str, optimize: str, min_shard: str, executor: str | None, master: str | None, conf: dict[str, str]
 ) -> None:
     """Compact a store, under its lease, and say what was done."""
-    wants_spark = master is not None or bool(conf)
-    if executor == "inline" and wants_spark:
-        raise UsageError("--master and --conf are for Spark, and --executor inline runs without it")
+    executor = chosen_executor(executor, master, conf)
     home = home_of(located(store))
     with warnings_as_lines(home):
         report = RecordingStore.open(home).compact(
             optimize=PROFILES[optimize],
             min_shard=bytes_of(min_shard),
-            executor=executor or ("spark" if wants_spark else None),
+            executor=executor,
             master=master,
             conf=conf or None,
         )
@@ -178,22 +164,18 @@ def compact_recordings(
 def lines_of(report: CompactionReport) -> list[str]:
     """The report of a compaction as text."""
     if not report.versions:
-        return [f"nothing to do: {_count(report.shards_after, 'shard')}, {shown_size(report.bytes_after)}"]
+        return [f"nothing to do: {counted(report.shards_after, 'shard')}, {shown_size(report.bytes_after)}"]
     found = [
         (
-            f"{_count(report.shards_before, 'shard')} -> {report.shards_after:,}, "
-            f"{_count(report.manifests_before, 'manifest')} -> {report.manifests_after:,}, "
+            f"{counted(report.shards_before, 'shard')} -> {report.shards_after:,}, "
+            f"{counted(report.manifests_before, 'manifest')} -> {report.manifests_after:,}, "
             f"{shown_size(report.bytes_before)} -> {shown_size(report.bytes_after)}"
         ),
         (
-            f"{_count(report.moved, 'recording')} rewritten, {report.laid_out:,} laid out anew, "
+            f"{counted(report.moved, 'recording')} rewritten, {report.laid_out:,} laid out anew, "
             f"{shown_size(report.written)} written in {report.seconds:.1f} s; version {report.versions[-1]}"
         ),
     ]
     if report.damaged:
-        found.append(f"{_count(len(report.damaged), 'recording')} damaged, left alone: {', '.join(report.damaged)}")
+        found.append(f"{counted(len(report.damaged), 'recording')} damaged, left alone: {', '.join(report.damaged)}")
     return found
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"

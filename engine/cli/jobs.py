@@ -6,16 +6,15 @@ import glob
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path, PurePath, PurePosixPath
 
-from ...readers import Format, all_suffixes, dataset_format, format_of_name, is_rrd, stem_of
+from ...readers import Format, all_suffixes, dataset_format, format_of_name, is_rrd, rrd_suffix, stem_of
 from .. import inputs
 from ..errors import ReadError, SourceMissingError, UsageError
 from ..execution import Folder, ProgressListener
 from ..inputs import SourceOptions, Stores
-from ..limits import is_text
-from ..locations import Location, reading_location
+from ..locations import Location, files_below, fixed_part, reading_location
 from ..objects import ObjectUrl, find_objects, is_one_object
 from ..reports import RunReport
 from ..stream import write_stores
@@ -33,11 +32,6 @@ class Input:
     path: Location
     name: PurePath
     episode: int | None = None
-
-    @property
-    def suffix(self) -> str:
-        """The suffix of what it becomes: a blueprint stays one by its name too."""
-        return ".rbl" if self.path.suffix.lower() == ".rbl" else ".rrd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +75,7 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
         )
     jobs = []
     for item in inputs:
-        target = destination / f"{item.name}{item.suffix}" if into_folder else destination
+        target = destination / f"{item.name}{rrd_suffix(item.path.name)}" if into_folder else destination
         jobs.append(Job(item.path, target, "-".join(item.name.parts), into_folder, item.episode))
     _refuse_clashes(jobs)
     return jobs
@@ -132,23 +126,14 @@ def _in_store(url: ObjectUrl) -> Iterator[Input]:
 
 def _in_folder(folder: Path) -> Iterator[Input]:
     empty = True
-    for here, folders, files in os.walk(folder, onerror=_tell_unlisted):
-        dataset = dataset_format(Path(here))
-        if dataset is not None:
-            episodes = list(_episodes(dataset, Path(here), folder))
-            yield from episodes
-            empty = empty and not episodes
-            folders.clear()
-            continue
-        folders[:] = sorted(f for f in folders if not f.startswith("."))
-        for name in folders:
-            if Path(here, name).is_symlink():
-                _tell(Path(here, name), "is a link to a folder, which is not followed")
-        for name in sorted(files):
-            path = Path(here, name)
-            if _is_recording(path):
-                empty = False
-                yield Input(path, _named(path.relative_to(folder)))
+    for path in files_below(folder, all_suffixes(), is_input=lambda path: dataset_format(path) is not None, tell=_tell):
+        if _is_recording(path):
+            found = [Input(path, _named(path.relative_to(folder)))]
+        else:
+            dataset = dataset_format(path)
+            found = [] if dataset is None else list(_episodes(dataset, path, folder))
+        yield from found
+        empty = empty and not found
     if empty:
         raise SourceMissingError(
             "the folder holds no recording",
@@ -168,7 +153,7 @@ def _episodes(row: Format, dataset: Path, folder: Path) -> Iterator[Input]:
 
 
 def _matching(pattern: str) -> Iterator[Input]:
-    fixed = Path(*_until_magic(Path(pattern).parts))
+    fixed = fixed_part(pattern)
     paths = [p for p in map(Path, sorted(glob.glob(pattern, recursive=True))) if _is_recording(p)]  # noqa: PTH207
     if not paths:
         raise SourceMissingError(
@@ -192,10 +177,6 @@ def _is_recording(path: Path) -> bool:
     return False
 
 
-def _tell_unlisted(error: OSError) -> None:
-    _tell(error.filename, f"cannot be listed, and is passed over: {error.strerror}")
-
-
 def _tell(path: Path | str, text: str) -> None:
     complain(f"{path} {text}", kind="warning")
 
@@ -211,13 +192,6 @@ def _check_output(output: str) -> None:
 
 def _named(path: Path) -> Path:
     return path.with_name(stem_of(path.name))
-
-
-def _until_magic(parts: tuple[str, ...]) -> Iterator[str]:
-    for part in parts:
-        if glob.has_magic(part):
-            return
-        yield part
 
 
 def _is_folder(output: str) -> bool:
@@ -262,7 +236,7 @@ def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener) -
     return write_stores(
         job.destination,
         stores_of(job, options),
-        executor=executor_of(options),
+        executor=options.executor,
         master=options.master,
         conf=options.conf or None,
         progress=progress,
@@ -271,22 +245,5 @@ def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener) -
 
 def stores_of(job: Job, options: ConvertOptions) -> Stores:
     """The stores that one input becomes. Raises ``ChunkmillError`` where it cannot be opened."""
-    return inputs.stores_of(job.source, job.name, source_options(options), job.episode)
-
-
-def source_options(options: ConvertOptions) -> SourceOptions:
-    """The choices of the options on reading inputs."""
-    return SourceOptions(
-        content=options.content,
-        pipeline=options.pipeline,
-        reading=options.reading,
-        application_id=options.application_id,
-        recording_id=options.recording_id,
-        executor=executor_of(options),
-    )
-
-
-def executor_of(options: ConvertOptions) -> str | None:
-    """The executor that is asked for; who names a Spark master or setting wants Spark, whatever the environment."""
-    wants_spark = options.master is not None or bool(options.conf)
-    return options.executor or ("spark" if wants_spark else None)
+    choices = {choice.name: getattr(options, choice.name) for choice in fields(SourceOptions)}
+    return inputs.stores_of(job.source, job.name, SourceOptions(**choices), job.episode)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ...readers import Option, all_options
+from ..errors import SourceMissingError, UsageError
+from ..locations import local_path
+
 if TYPE_CHECKING:
     from ..pipelines import Pipeline
-import os
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Final
-
-from ...readers import Option, all_options
-from ..errors import SourceMissingError
-from ..locations import local_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +35,17 @@ class ConvertOptions:
     report: str | None = None
     debug: bool = False
     quiet: bool = False
+
+
+def chosen_executor(executor: str | None, master: str | None, conf: Mapping[str, str]) -> str | None:
+    """The executor that is asked for; who names a Spark master or setting wants Spark, whatever the environment.
+
+    Raises ``UsageError`` where both are asked for.
+    """
+    wants_spark = master is not None or bool(conf)
+    if executor == "inline" and wants_spark:
+        raise UsageError("--master and --conf are for Spark, and --executor inline runs without it")
+    return executor or ("spark" if wants_spark else None)
 
 
 def check_id(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:

@@ -8,10 +8,9 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .checkpoint import home_of
-    from .contents import file_at
-    from .files import BatchResult, FileResult, IngestListener, LandedFile, Outcome
+    from .events import IngestListener, IngestLog, logging_to
+    from .files import BatchResult, FileResult, LandedFile, Outcome, file_at
     from .ingest import Ingest
-    from .log import IngestLog, logging_to
     from .metrics import IngestMetrics, MetricsServer
     from .quarantine import FileQuarantine, QuarantinedFile
     from .query import IngestQuery
@@ -19,33 +18,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     ".checkpoint": ("home_of",),
-    ".contents": ("file_at",),
-    ".files": (
-        "BatchResult",
-        "FileResult",
-        "IngestListener",
-        "LandedFile",
-        "Outcome",
-    ),
+    ".events": ("IngestListener", "IngestLog", "logging_to"),
+    ".files": ("BatchResult", "FileResult", "LandedFile", "Outcome", "file_at"),
     ".ingest": ("Ingest",),
-    ".log": (
-        "IngestLog",
-        "logging_to",
-    ),
-    ".metrics": (
-        "IngestMetrics",
-        "MetricsServer",
-    ),
-    ".quarantine": (
-        "FileQuarantine",
-        "QuarantinedFile",
-    ),
+    ".metrics": ("IngestMetrics", "MetricsServer"),
+    ".quarantine": ("FileQuarantine", "QuarantinedFile"),
     ".query": ("IngestQuery",),
-    ".status": (
-        "IngestStatus",
-        "Rate",
-        "StatusReader",
-    ),
+    ".status": ("IngestStatus", "Rate", "StatusReader"),
 }
 
 __all__ = [

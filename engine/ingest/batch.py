@@ -1,4 +1,7 @@
-"""One batch: files into recordings, committed as one version of the store."""
+"""One batch: files into recordings, laid out by a profile, and committed as one version of the store.
+
+Small recordings are laid out in one stage, large ones in two. Where RRDs are wanted, it names and writes these, too.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,34 @@ import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import PurePath, PurePosixPath
 from typing import Final
 
+from ...readers import rrd_suffix, stem_of
 from ..errors import ChunkmillError, ReadWarning, SameRecordingError, SessionError, WriteError, writing
-from ..execution import Folder, Group, Outputs, RrdCommit, RunOptions, Staging, all_extents
+from ..execution import Folder, Group, Outputs, PartChunk, RrdCommit, RunOptions, Staging, all_extents, run_groups
 from ..faults import reach
 from ..inputs import SourceOptions, stores_of
-from ..locations import Location, located
-from ..optimisation import OptimizationProfile
-from ..recordings import Arrived, Commit, Key, Origin, RecordingEntry, StoreWriter, key_of
+from ..locations import Location, exists, located
+from ..optimisation import EntityWork, FoundChunks, InFile, OptimizationProfile, WholeWork, is_small
+from ..recordings import Arrived, Commit, Key, LiveEntries, Origin, RecordingEntry, StoreWriter, key_of
+from ..rrd import NEVER_CHANGES, RrdFile, StoreEntry
 from ..stream import plan_outputs
-from .contents import Displacement, LandingFolder, digest_files, displacement_of, file_at
 from .disposal import Disposal
-from .files import BatchResult, FileResult, LandedFile, Outcome
-from .outputs import RrdNames, run_batch
+from .files import (
+    BatchResult,
+    Displacement,
+    FileResult,
+    LandedFile,
+    LandingFolder,
+    Outcome,
+    digest_files,
+    displacement_of,
+    file_at,
+)
 from .quarantine import FileQuarantine
 
 _NAMESPACE: Final = uuid.UUID("6f5c2a5e-9d0b-4f0e-9a53-6f0d3f1c7a11")
@@ -244,7 +259,7 @@ class BatchRunner:
     def _run_once(self, todo: Sequence[_File], staging: Staging) -> list[Group | Exception]:
         destination = str(self._writer.folder.path)
         options = self._options
-        return run_batch([f.outputs for f in todo], options.profile, staging, destination, options.run)
+        return _run_into_parts([f.outputs for f in todo], options.profile, staging, destination, options.run)
 
     def _plan(self, one: _File, ids: set[Key]) -> None:
         """Open a file, and plan what becomes of it."""
@@ -359,3 +374,96 @@ def _refusal(one: _File, key: Key, other: str) -> ChunkmillError:
         hint="Nothing was taken from this file. Give one of them another id; or ingest with --replace-same-id, and "
         "try this file again with `chunkmill quarantine retry`.",
     )
+
+
+def _run_into_parts(
+    recordings: Sequence[Outputs],
+    profile: OptimizationProfile | None,
+    staging: Staging,
+    destination: str,
+    options: RunOptions,
+) -> list[Group | Exception]:
+    """Run recordings into parts with digests; gives for each what it became, or the error for which it became nothing.
+
+    Without a profile chunks stay as the pipeline gave them.
+    """
+    if profile is None:
+        return run_groups(recordings, staging, destination, options, digests=True)
+    small: list[int] = []
+    large: list[int] = []
+    for i, outputs in enumerate(recordings):
+        (small if all(is_small(work) for _, work in outputs) else large).append(i)
+    found: dict[int, Group | Exception] = {}
+    whole = [[(store, WholeWork(work, profile)) for store, work in recordings[i]] for i in small]
+    found.update(zip(small, run_groups(whole, staging, destination, options, digests=True), strict=True))
+    first = run_groups([recordings[i] for i in large], staging, destination, options, digests=False)
+    found.update(zip(large, first, strict=True))
+    fine = {i: group for i, group in zip(large, first, strict=True) if isinstance(group, Group)}
+    second = [_entities(group, profile, staging) for group in fine.values()]
+    for i, laid_out in zip(fine, run_groups(second, staging, destination, options, digests=True), strict=True):
+        warnings = fine[i].warnings
+        found[i] = Group(laid_out.chunks, (*warnings, *laid_out.warnings)) if isinstance(laid_out, Group) else laid_out
+    return [found[i] for i in range(len(recordings))]
+
+
+def _entities(group: Group, profile: OptimizationProfile, staging: Staging) -> Outputs:
+    """Work that lays out the recordings of a group, whose chunks lie in parts."""
+    return [(store, EntityWork.over(list(_in_files(chunks, staging)), profile)) for store, chunks in group.chunks]
+
+
+def _in_files(chunks: Sequence[PartChunk], staging: Staging) -> Iterator[FoundChunks]:
+    for part, found in groupby(chunks, key=lambda chunk: chunk.part):
+        yield InFile(staging.folder.place(part), NEVER_CHANGES, tuple(chunk.entry for chunk in found))
+
+
+class RrdNames:
+    """Gives each file of a batch an RRD in ``folder``: its own name below the landing folder, with another suffix.
+
+    No two recordings get one name, and what is in the folder and is none of ours is not written over. A batch that
+    is replayed gives the same names: what a crashed run left under a name is known by its recordings' ids.
+    """
+
+    def __init__(self, source: Location, folder: Location, live: LiveEntries) -> None:
+        self._source = source
+        self._folder = folder
+        self._live = live
+        self._taken: set[str] = set()
+
+    def name_for(self, file: LandedFile, digest: str, stores: list[StoreEntry], replaces: list[RecordingEntry]) -> str:
+        """The name, relative to the folder. ``replaces``: what the file's earlier content became."""
+        ours = {e.rrd for e in replaces}
+        for name in self._candidates(file, digest):
+            if name in self._taken:
+                continue
+            known = self._live.of_rrd(name)
+            free = name in ours if known is not None else self._is_free(name, stores)
+            if free:
+                self._taken.add(name)
+                return name
+        raise AssertionError("the last candidate is free")  # pragma: no cover
+
+    def _candidates(self, file: LandedFile, digest: str) -> Iterator[str]:
+        below = _below(self._source, file.path)
+        suffix = rrd_suffix(below.name)
+        yield str(below.with_name(f"{stem_of(below.name)}{suffix}"))
+        yield f"{below}{suffix}"
+        yield str(below.with_name(f"{stem_of(below.name)}-{digest[:8]}{suffix}"))
+        yield str(below.with_name(f"{stem_of(below.name)}-{digest}{suffix}"))
+
+    def _is_free(self, name: str, stores: list[StoreEntry]) -> bool:
+        """Whether there is no such file, or one that a run which was cut wrote for the same recordings."""
+        place = self._folder / name
+        if not exists(place):
+            return True
+        try:
+            found = RrdFile(place).stores()
+        except Exception:  # noqa: BLE001 (whatever it is, it is not ours)
+            return False
+        return {s.recording_id for s in stores} == {s.recording_id for s in found}
+
+
+def _below(source: Location, path: str) -> PurePath:
+    root = str(source).rstrip("/")
+    below = PurePosixPath(path[len(root) + 1 :]) if path.startswith(root + "/") else PurePosixPath(path).name
+    parts = [part for part in PurePosixPath(below).parts if part not in ("/", "..")]  # keys of objects may hold them
+    return PurePosixPath(*parts) if parts else PurePosixPath("recording")

@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Callable
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Protocol
 
 from ...readers import stem_of
 from ..errors import ReadError, UsageError, WriteError, writing
@@ -20,8 +19,7 @@ from ..execution import sync_folder
 from ..faults import reach
 from ..locations import Location
 from ..objects import ObjectInfo, ObjectUrl, await_copy, bucket_of, copy_object, have_same_content, remove_object
-from .contents import file_at
-from .files import LandedFile
+from .files import LandedFile, file_at
 
 
 class SourceDone(StrEnum):
@@ -35,16 +33,6 @@ class SourceDone(StrEnum):
     """It is removed."""
 
 
-class Sources(Protocol):
-    """The files of a landing folder. What has changed since it was read is left alone; both tell what was done."""
-
-    def delete(self, file: LandedFile) -> bool:
-        """Remove a file."""
-
-    def archive(self, file: LandedFile) -> bool:
-        """Move a file to the archive, over nothing."""
-
-
 class Disposal:
     """Keeps, archives or deletes source files. A file that has changed since it was read is left alone."""
 
@@ -52,7 +40,11 @@ class Disposal:
         if kind is SourceDone.ARCHIVE:
             _check_archive(source, archive)
         self.kind = kind
-        self._sources = _sources(source, archive)
+        self._sources: LocalSources | ObjectSources
+        if isinstance(source, ObjectUrl):
+            self._sources = ObjectSources(source, archive if isinstance(archive, ObjectUrl) else None)
+        else:
+            self._sources = LocalSources(source, archive if isinstance(archive, Path) else None)
 
     @property
     def keeps(self) -> bool:
@@ -70,12 +62,6 @@ class Disposal:
             done = self._sources.delete(file) if self.kind is SourceDone.DELETE else self._sources.archive(file)
         if done:
             reach("source.dispose")
-
-
-def _sources(source: Location, archive: Location | None) -> Sources:
-    if isinstance(source, ObjectUrl):
-        return ObjectSources(source, archive if isinstance(archive, ObjectUrl) else None)
-    return LocalSources(source, archive if isinstance(archive, Path) else None)
 
 
 def _check_archive(source: Location, archive: Location | None) -> None:

@@ -1,14 +1,29 @@
-"""Files that landed, their way through an ingestion, and the listeners that are told of it."""
+"""Landed files: each as it was seen, the digest of its content, and the outcome of a batch for it.
+
+Also which recordings a batch displaces, as their names hold other contents now.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+
+import pyarrow as pa
+import xxhash
+
+from ..errors import ChunkmillError, ReadError, SourceMissingError
+from ..execution import RunOptions, Stage, Task, TaskRun, executor_name
+from ..limits import MIB
+from ..locations import located
+from ..objects import ObjectUrl, bucket_of
+from ..recordings import Key, LiveEntries, RecordingEntry
+from ..rrd import open_positional
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class LandedFile:
+class LandedFile(NamedTuple):
     """A file of a landing folder: its absolute path or URL, size in bytes, and time of modification in ns (Unix)."""
 
     path: str
@@ -63,60 +78,177 @@ class BatchResult:
         return sum(result.outcome in outcomes for result in self.files)
 
 
-class IngestListener(Protocol):
-    """Who wants to know what an ingestion does. Called on its threads; must not raise and must not take long."""
-
-    def started(self, query_id: str, source: str, home: str) -> None:
-        """The ingestion of ``source`` has begun; ``home`` is the store."""
-
-    def looked(self, ready: int, waiting: int, oldest_seconds: float) -> None:
-        """The landing folder was listed: files to take, files that must settle first, seconds the oldest waits."""
-
-    def batch_began(self, number: int, files: int, size: int) -> None:
-        """A batch of ``files`` files with ``size`` bytes begins."""
-
-    def batch_done(self, result: BatchResult) -> None:
-        """A batch is committed."""
-
-    def batch_failed(self, number: int, error: Exception) -> None:
-        """A batch failed as a whole; it will be tried again by the next start."""
-
-    def stopped(self, reason: str) -> None:
-        """The ingestion has ended."""
+_WINDOW: Final = 4 * MIB
+_ON_DRIVER: Final = 256 * MIB
+"""Bytes up to which digests are taken where the ingestion runs; what is more is shared among Spark's workers."""
 
 
-class Listeners:
-    """Several listeners as one."""
+def file_at(path: str) -> LandedFile | None:
+    """The file that is at a path or URL now; None where there is none."""
+    found = located(path)
+    try:
+        if isinstance(found, ObjectUrl):
+            info = bucket_of(found).head(found.key)
+            return LandedFile(path, info.size, info.modified_ns)
+        stat = found.stat()
+    except (FileNotFoundError, NotADirectoryError, SourceMissingError):
+        return None
+    return LandedFile(path, stat.st_size, stat.st_mtime_ns)
 
-    def __init__(self, *listeners: IngestListener) -> None:
-        self._all = listeners
 
-    def started(self, query_id: str, source: str, home: str) -> None:
-        """See :class:`IngestListener`."""
-        for one in self._all:
-            one.started(query_id, source, home)
+def digest_of_file(file: LandedFile) -> str:
+    """XXH3-128 of a file's content, hexadecimal. Raises ``ReadError``; a transient one where the file has changed."""
+    digest = xxhash.xxh3_128()
+    with open_positional(file.path) as source:
+        if source.size != file.size:
+            raise ReadError(
+                f"the file has {source.size:,} bytes now, and had {file.size:,} when it was seen",
+                path=file.path,
+                transient=True,
+            )
+        for offset in range(0, file.size, _WINDOW):
+            digest.update(source.read(offset, min(_WINDOW, file.size - offset), what="the file"))
+    return digest.hexdigest()
 
-    def looked(self, ready: int, waiting: int, oldest_seconds: float) -> None:
-        """See :class:`IngestListener`."""
-        for one in self._all:
-            one.looked(ready, waiting, oldest_seconds)
 
-    def batch_began(self, number: int, files: int, size: int) -> None:
-        """See :class:`IngestListener`."""
-        for one in self._all:
-            one.batch_began(number, files, size)
+def digest_files(files: Sequence[LandedFile], options: RunOptions) -> list[str | Exception]:
+    """The digest of each file, or the error for which it has none."""
+    if executor_name(options.executor) == "inline" or sum(f.size for f in files) <= _ON_DRIVER:
+        with ThreadPoolExecutor(max_workers=2, thread_name_prefix="chunkmill-digest") as pool:
+            return list(pool.map(_tried, files))
+    tasks = [Task(i, file.path, file.size) for i, file in enumerate(files)]
+    ran = Stage(_DigestBody(tuple(files)), tasks).run(replace(options, progress=None))
+    return [told if isinstance(told, Exception) else str(told["digest"]) for told in ran.outcomes()]
 
-    def batch_done(self, result: BatchResult) -> None:
-        """See :class:`IngestListener`."""
-        for one in self._all:
-            one.batch_done(result)
 
-    def batch_failed(self, number: int, error: Exception) -> None:
-        """See :class:`IngestListener`."""
-        for one in self._all:
-            one.batch_failed(number, error)
+def _tried(file: LandedFile) -> str | Exception:
+    try:
+        return digest_of_file(file)
+    except (ChunkmillError, OSError) as error:
+        return error
 
-    def stopped(self, reason: str) -> None:
-        """See :class:`IngestListener`."""
-        for one in self._all:
-            one.stopped(reason)
+
+@dataclass(frozen=True, slots=True)
+class _DigestBody:
+    files: tuple[LandedFile, ...]
+
+    def label(self, index: int) -> str:
+        return self.files[index].path
+
+    def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        yield from ()
+        return {"digest": digest_of_file(self.files[task.index])}
+
+
+class LandingFolder(Protocol):
+    """A landing folder, as a batch sees it."""
+
+    def files(self) -> list[LandedFile]:
+        """The files in it now, settled or not."""
+
+    def known(self, sizes: Collection[int]) -> list[str]:
+        """All paths that were offered, whenever that was, as files of one of these sizes."""
+
+    def forget(self, number: int, paths: Collection[str], changed: Collection[LandedFile] = ()) -> None:
+        """Let paths count as never offered, once batch ``number`` is done; of files that ``changed`` nothing came."""
+
+
+@dataclass
+class Displacement:
+    """Recordings from whose names a batch brings other contents.
+
+    ``moved``: those that another file of the folder carries, which is their source from now on. ``gone``: those that no
+    file carries any longer. ``doubtful``: paths under which such a content may come back without having changed.
+    """
+
+    moved: dict[Key, RecordingEntry] = field(default_factory=dict)
+    gone: dict[Key, RecordingEntry] = field(default_factory=dict)
+    doubtful: list[str] = field(default_factory=list)
+
+
+def displacement_of(
+    batch: Mapping[LandedFile, str], live: LiveEntries, folder: LandingFolder, *, kept: bool
+) -> Displacement:
+    """Find what becomes of recordings from whose names files come, given with the digest of what they hold now.
+
+    A rotation, a swap or a rename moves contents between names: a recording goes only when no file in the folder has
+    its content. ``kept``: files stay where they are, so whoever has a name may be displaced from it again.
+    """
+    found = Displacement()
+    names = {file.path: digest for file, digest in batch.items()}
+    todo = [e for path, digest in names.items() for e in live.of_source(path) if e.source_digest != digest]
+    if not kept:  # a name whose file goes is anybody's
+        same = (e for path, digest in names.items() for e in live.of_source(path) if e.source_digest == digest)
+        found.moved = {e.key: replace(e, source_kept=False) for e in same}
+    carriers = _Carriers(batch, folder)
+    while todo:
+        entry = todo.pop()
+        if entry.key in found.moved or entry.key in found.gone:
+            continue
+        file = carriers.of(entry)
+        if file is None:
+            found.gone[entry.key] = entry
+            continue
+        found.moved[entry.key] = replace(
+            entry,
+            source=file.path,
+            source_size=file.size,
+            source_modified_ns=file.modified_ns,
+            source_kept=kept,
+        )
+        todo += [e for e in live.of_source(file.path) if e.source_digest != entry.source_digest]
+    found.moved = _in_order(found.moved, live)
+    found.doubtful = carriers.doubtful({entry.source_size for entry in found.gone.values()})
+    return found
+
+
+def _in_order(moved: Mapping[Key, RecordingEntry], live: LiveEntries) -> dict[Key, RecordingEntry]:
+    """The same, those first whose new names nobody else has to leave: so recordings keep the order of their arrival."""
+    left, order = dict(moved), dict[Key, RecordingEntry]()
+    while left:
+        names = {entry.source: key for key in left if (entry := live.get(key)) is not None}
+        free = [key for key, entry in left.items() if names.get(entry.source, key) == key] or [next(iter(left))]
+        order.update((key, left.pop(key)) for key in free)
+    return order
+
+
+class _Carriers:
+    """Files by their contents: those of the batch, and where that is needed those of the folder."""
+
+    def __init__(self, batch: Mapping[LandedFile, str], folder: LandingFolder) -> None:
+        self._folder = folder
+        self._paths = {file.path for file in batch}
+        self._found: dict[str, LandedFile] = {}
+        for file, digest in batch.items():
+            self._found.setdefault(digest, file)
+        self._others: Sequence[LandedFile] | None = None
+        self._read: dict[LandedFile, str | None] = {}
+
+    def of(self, entry: RecordingEntry) -> LandedFile | None:
+        """A file that has the content of an entry; files of the folder are told apart by size, then read."""
+        if entry.source_digest not in self._found:
+            for file in self._in_folder():
+                if file.size == entry.source_size and self._digest(file) == entry.source_digest:
+                    self._found[entry.source_digest] = file
+                    break
+        return self._found.get(entry.source_digest)
+
+    def doubtful(self, sizes: Collection[int]) -> list[str]:
+        """Known paths of files that may have had such a content, and were not there now, or could not be read."""
+        if not sizes:
+            return []
+        there = {file.path for file in self._in_folder() if self._read.get(file, "") is not None}
+        return [path for path in self._folder.known(sizes) if path not in there and path not in self._paths]
+
+    def _in_folder(self) -> Sequence[LandedFile]:
+        if self._others is None:
+            self._others = [file for file in self._folder.files() if file.path not in self._paths]
+        return self._others
+
+    def _digest(self, file: LandedFile) -> str | None:
+        if file not in self._read:
+            try:
+                self._read[file] = digest_of_file(file)
+            except (ChunkmillError, OSError):
+                self._read[file] = None
+        return self._read[file]

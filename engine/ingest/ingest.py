@@ -22,7 +22,7 @@ from ..units import seconds_of
 from .batch import BatchOptions, BatchRunner
 from .checkpoint import HIDDEN_HOME, Checkpoint
 from .disposal import Disposal, SourceDone
-from .files import IngestListener, Listeners
+from .events import IngestListener
 from .landing import Landing, Lister
 from .landing_log import LandingLog
 from .quarantine import FileQuarantine
@@ -158,7 +158,7 @@ class Ingest:
                 hint="Ask for it (--source-done archive, source_done='archive'), or leave the folder out.",
             )
         self._disposal = Disposal(done, self._places.source, None if archive is None else located(archive))
-        self._listeners = Listeners(*listeners)
+        self._listeners = tuple(listeners)
 
     @property
     def home(self) -> Location:
@@ -215,7 +215,7 @@ class Ingest:
                 lease=lease,
                 run=self._run,
                 settle=self._settle,
-                listener=self._listeners,
+                listeners=self._listeners,
                 upkeep=Upkeep(writer, self._keep_versions, self._compact_every),
             )
             return IngestQuery(parts, once=once, every=pause)

@@ -1,4 +1,9 @@
-"""A landing folder: which of its files are ready to be read, and what is offered to the ingestion next.
+"""A landing folder: its files as they are listed, those that are ready to be read, and what is offered next.
+
+Names decide what is looked at. Passed over are names that begin with ``.`` or ``_`` (folders so named with all below
+them), and those that end as names of unfinished files do (:data:`UNFINISHED`); what is left must end with the suffix
+of a recording. So ``drive.mcap.tmp`` is no recording, and ``drive.tmp.mcap`` is one: a name that keeps its suffix may
+be meant, and a recording that was never taken would be the worse mistake.
 
 A file is ready when its size and time of modification have not changed for ``settle_seconds``. How long they have not
 is measured by the steady clock, from when the file was first looked at; at that first time its age counts too, so
@@ -11,42 +16,203 @@ to write to it: it waits :data:`EMPTY_SETTLES` times as long.
 from __future__ import annotations
 
 import itertools
+import os
+import stat
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from pathlib import Path
+from typing import Final, NamedTuple
 
-from ..errors import ReadError, ReadWarning
+from ..errors import ReadError, ReadWarning, SourceMissingError
+from ..limits import is_text
+from ..locations import located
+from ..objects import ObjectUrl, bucket_of
 from .files import LandedFile
 from .landing_log import LandingLog
-from .listing import Listing, Sight
+
+UNFINISHED: Final = (".tmp", ".part", ".partial", ".crdownload", ".open", "~")
+"""How names of files end that are not finished."""
+
+_HIDDEN: Final = (".", "_")
+
+
+def is_passed_over(name: str) -> bool:
+    """Whether a file or folder of that name is none of ours.
+
+    >>> [is_passed_over(name) for name in (".x.mcap", "_old", "x.mcap.TMP", "x.mcap~", "x.tmp.mcap")]
+    [True, True, True, True, False]
+    """
+    return name.startswith(_HIDDEN) or name.lower().endswith(UNFINISHED)
+
+
+class Sightings(NamedTuple):
+    """The files of a listing. ``unseen``: how paths begin of which it cannot be told whether they are there."""
+
+    files: list[LandedFile]
+    unseen: tuple[str, ...] = ()
+
+
+class Listing(ABC):
+    """One landing folder, listed again and again. What is odd in it gives one :class:`ReadWarning`, the first time."""
+
+    def __init__(self, suffixes: Sequence[str]) -> None:
+        self._suffixes = tuple(suffix.lower() for suffix in suffixes)
+        self._told: set[tuple[str, str]] = set()
+
+    @staticmethod
+    def of(folder: str | os.PathLike[str], suffixes: Sequence[str]) -> Listing:
+        """The listing of what a path or URL names."""
+        found = located(folder)
+        return ObjectListing(found, suffixes) if isinstance(found, ObjectUrl) else LocalListing(found, suffixes)
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise ``SourceMissingError`` where there is no such folder, or it cannot be listed."""
+
+    @abstractmethod
+    def sightings(self) -> Sightings:
+        """All recordings in the folder and below, in no order. Raises ``ReadError`` where it cannot be listed."""
+
+    def _is_recording(self, name: str) -> bool:
+        return name.lower().endswith(self._suffixes)
+
+    def _tell(self, what: str, folder: str, message: str) -> None:
+        """Warn of ``what``, once in each folder."""
+        if (what, folder) not in self._told:
+            self._told.add((what, folder))
+            warnings.warn(message, ReadWarning, stacklevel=5)
+
+
+class LocalListing(Listing):
+    """A folder of a file system. Links to files are followed, links to folders are not."""
+
+    def __init__(self, folder: Path, suffixes: Sequence[str]) -> None:
+        super().__init__(suffixes)
+        self._folder = str(folder)
+
+    def check(self) -> None:
+        """Raise ``SourceMissingError`` where there is no such folder, or it cannot be listed."""
+        try:
+            os.scandir(self._folder).close()
+        except OSError as error:
+            raise SourceMissingError(
+                f"this folder cannot be listed: {error.strerror}",
+                path=self._folder,
+                hint="Name an existing folder that may be read, into which recordings are put.",
+            ) from error
+
+    def sightings(self) -> Sightings:
+        """All recordings in the folder and below, in no order. Raises a transient ``ReadError``."""
+        files: list[LandedFile] = []
+        folders: list[str] = []
+        unseen: dict[str, None] = {}
+        try:
+            if not self._scan(self._folder, files, folders):
+                unseen[self._folder] = None
+        except OSError as error:
+            raise ReadError(
+                f"the landing folder cannot be listed: {error.strerror}",
+                path=self._folder,
+                hint="It will be looked at again.",
+                transient=True,
+            ) from error
+        while folders:
+            folder = folders.pop()
+            try:
+                if not self._scan(folder, files, folders):
+                    unseen[folder] = None
+            except FileNotFoundError:
+                continue  # removed in this moment
+            except OSError as error:
+                unseen[folder] = None
+                self._tell("folder", folder, f"{folder} cannot be listed, and is passed over: {error.strerror}")
+        return Sightings(files, tuple(os.path.join(folder, "") for folder in unseen))  # noqa: PTH118 (it ends with /)
+
+    def _scan(self, folder: str, files: list[LandedFile], folders: list[str]) -> bool:
+        """Add what lies right in ``folder``; False where something could not be looked at."""
+        complete = True
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if is_passed_over(entry.name):
+                    continue
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif self._is_recording(entry.name):
+                        self._add(entry, folder, files)
+                    elif entry.is_symlink() and entry.is_dir():
+                        self._tell_link(entry.path)
+                except OSError as error:
+                    complete &= self._explained(entry, folder, error)
+        return complete
+
+    def _add(self, entry: os.DirEntry[str], folder: str, files: list[LandedFile]) -> None:
+        path = entry.path
+        found = entry.stat()
+        if stat.S_ISDIR(found.st_mode):
+            self._tell_link(path)
+        elif not stat.S_ISREG(found.st_mode):
+            self._tell("kind", path, f"{path} is not a file, and is passed over")
+        elif not is_text(path):
+            self._tell("name", folder, f"{path!r} has a name that is not UTF-8, and is passed over; rename it")
+        else:
+            files.append(LandedFile(path, found.st_size, found.st_mtime_ns))
+
+    def _explained(self, entry: os.DirEntry[str], folder: str, error: OSError) -> bool:
+        """Tell of an entry that cannot be looked at, unless it is gone by now; False where there may be a file."""
+        if not isinstance(error, FileNotFoundError):
+            self._tell("file", folder, f"{entry.path} cannot be looked at, and is passed over: {error.strerror}")
+            return False
+        if entry.is_symlink():
+            self._tell("dangling", entry.path, f"{entry.path} is a link to a file that does not exist")
+        return True
+
+    def _tell_link(self, path: str) -> None:
+        self._tell("link", path, f"{path} is a link to a folder, which is not followed")
+
+
+class ObjectListing(Listing):
+    """The objects below a prefix. An empty prefix is an empty folder; a bucket has to be there."""
+
+    def __init__(self, url: ObjectUrl, suffixes: Sequence[str]) -> None:
+        super().__init__(suffixes)
+        self._url = url
+        self._start = len(url.key) + 1 if url.key else 0
+
+    def check(self) -> None:
+        """Raise ``SourceMissingError`` where there is no such bucket, ``ReadError`` where it cannot be listed."""
+        next(bucket_of(self._url).list(self._url.key, odd=lambda *_: None), None)
+
+    def sightings(self) -> Sightings:
+        """All recordings below the prefix, in the order of their keys. Raises ``ReadError``."""
+        found = bucket_of(self._url).list(self._url.key, odd=self._tell_odd)
+        return Sightings([LandedFile(str(f.url), f.size, f.modified_ns) for f in found if self._is_ours(f.url)])
+
+    def _is_ours(self, url: ObjectUrl) -> bool:
+        parts = url.key[self._start :].split("/")
+        return self._is_recording(parts[-1]) and not any(is_passed_over(p) for p in parts if p not in (".", ".."))
+
+    def _tell_odd(self, url: ObjectUrl, message: str) -> None:
+        if self._is_ours(url):
+            self._tell("key", str(url), message)
+
 
 EMPTY_SETTLES: Final = 10
 """How many times the settle time an empty file waits."""
 
 
-class Clocks(Protocol):
-    """The time: of day, in ns since 1970, and of a clock that nobody sets, in seconds."""
+class Clocks(NamedTuple):
+    """The clocks: the time of day, in ns since 1970, and a clock that nobody sets, in seconds."""
 
-    def wall_ns(self) -> int:
-        """The time of day."""
-
-    def steady(self) -> float:
-        """The time of the steady clock."""
+    wall_ns: Callable[[], int] = time.time_ns
+    steady: Callable[[], float] = time.monotonic
 
 
-class SystemClocks:
-    """The clocks of the system."""
-
-    def wall_ns(self) -> int:
-        """The time of day."""
-        return time.time_ns()
-
-    def steady(self) -> float:
-        """The time of the steady clock."""
-        return time.monotonic()
+_OF_THE_SYSTEM: Final = Clocks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +264,11 @@ class Lister:
     """
 
     def __init__(
-        self, folder: str, *, settle_seconds: float, suffixes: Sequence[str], clock: Clocks | None = None
+        self, folder: str, *, settle_seconds: float, suffixes: Sequence[str], clock: Clocks = _OF_THE_SYSTEM
     ) -> None:
         self._listing = Listing.of(folder, suffixes)
         self._settle = settle_seconds
-        self._clock = clock or SystemClocks()
+        self._clock = clock
         self._known: dict[str, LandedFile] = {}
         self._waits: dict[str, _Wait] = {}
         self._failing = False
@@ -120,8 +286,8 @@ class Lister:
         waits: dict[str, _Wait] = {}
         ready: list[LandedFile] = []
         waiting: list[LandedFile] = []
-        for sight in listed.files:
-            file, wait = self._judged(sight, wall, steady)
+        for found in listed.files:
+            file, wait = self._judged(found, wall, steady)
             known[file.path] = file
             if wait is None:
                 ready.append(file)
@@ -137,24 +303,21 @@ class Lister:
         self._known, self._waits = known, waits
         return Look(ready, waiting, oldest, steady, present or None, listed.unseen)
 
-    def _judged(self, sight: Sight, wall: int, steady: float) -> tuple[LandedFile, _Wait | None]:
+    def _judged(self, file: LandedFile, wall: int, steady: float) -> tuple[LandedFile, _Wait | None]:
         """The file, and its wait where it has to."""
-        path, size, modified_ns = sight
-        needed = self._settle if size else self._settle * EMPTY_SETTLES
-        file = self._known.get(path)
-        if file is None:
-            age = max((wall - modified_ns) / 1e9, 0.0)
+        needed = self._settle if file.size else self._settle * EMPTY_SETTLES
+        known, wait = self._known.get(file.path), self._waits.get(file.path)
+        if known is None:
+            age = max((wall - file.modified_ns) / 1e9, 0.0)
             # Asked here, not of a difference of clocks: those are rounded, and an old file would be too young by a bit.
             wait = _Wait(steady - age, steady) if age < needed else None
-        elif file.size == size and file.modified_ns == modified_ns:
-            wait = self._waits.get(path)
+        elif known != file:
+            wait = _Wait(steady, wait.first if wait else steady)
         else:
-            before = self._waits.get(path)
-            wait = _Wait(steady, before.first if before else steady)
-            file = None
+            file = known
         if wait is not None and steady - wait.since >= needed:
             wait = None
-        return file or LandedFile(path, size, modified_ns), wait
+        return file, wait
 
     def _failed(self, error: ReadError, steady: float) -> Look:
         if not self._failing:
@@ -171,14 +334,13 @@ KEPT_ENTRIES: Final = 100
 
 
 class Glance(NamedTuple):
-    """Counts of the last look: files to take and their bytes, files that must settle first, how long the oldest waits.
+    """Counts of the last look: files to take, files that must settle first, how long the oldest waits.
 
     ``oldest_seconds`` counts from when this process saw a file first; its time of modification may be years ago.
     ``problem``: why nothing could be seen.
     """
 
     ready: int = 0
-    ready_bytes: int = 0
     waiting: int = 0
     oldest_seconds: float = 0.0
     problem: ReadError | None = None
@@ -215,7 +377,7 @@ class Landing:
         if looked.problem is None:
             self._first = {f.path: self._first.get(f.path, looked.seconds) for f in files}
         oldest = max(looked.oldest_seconds, looked.seconds - min(self._first.values(), default=looked.seconds))
-        self.glance = Glance(len(files), sum(f.size for f in files), len(looked.waiting), oldest, looked.problem)
+        self.glance = Glance(len(files), len(looked.waiting), oldest, looked.problem)
         return files
 
     def offer(self, again: Collection[str] = ()) -> int | None:

@@ -1,5 +1,15 @@
 """The landing log: which files were offered to the ingestion, batch by batch, and as what.
 
+::
+
+    landing/00000012.json      entry 12: the files of batch 12, a line of JSON each
+    landing/00000012.gone      paths of entry 12 that were gone when they were to be read: they count as never offered
+    landing/00000011.merged    what the entries up to 11 offered, each path with what it was offered as last
+
+All begin with a line of JSON (:func:`sealed`), which holds a digest of all else. An entry goes on with a line
+``["/landing/drive.mcap", size in bytes, modified in ns]`` for each file, one of paths that were gone with a line
+``"/landing/drive.mcap"`` for each, and a merged file with an Arrow IPC stream.
+
 Guarantees. An entry appears whole or not at all, and never changes: it is written and synced under another name, and
 gets its own in one step, on the condition that there is none of its number. After a failure the log is read anew, so
 that an entry of which nobody knows whether it appeared is found. Merging old entries
@@ -12,36 +22,208 @@ known: one million take 0.4 GB of memory and some 20 MB of disk.
 
 from __future__ import annotations
 
+import io
+import json
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import ReadError, SourceMissingError, WriteError, writing
+from ..errors import ReadError, SourceMissingError, UnsupportedError, WriteError
 from ..execution import Folder, LocalFolder, sync_folder
 from ..faults import reach
+from ..limits import MAX_LANDING_FILE
 from ..locations import Location
+from ..rrd import digest_of
 from .files import LandedFile
-from .landing_files import (
-    SCHEMA,
-    entry_bytes,
-    entry_name,
-    gone_bytes,
-    gone_name,
-    merged_bytes,
-    merged_name,
-    newest_entry,
-    numbers_in,
-    read_entry,
-    read_gone,
-    read_merged,
-)
 
+_FORMAT: Final = 1
 _POINTS: Final = ("landing.write", "landing.append")
 _DRAFT: Final = ".draft"
 _ATTEMPTS: Final = 10
+_SCHEMA: Final = pa.schema([("path", pa.large_string()), ("size", pa.int64()), ("modified_ns", pa.int64())])
+"""What a merged file holds of each path."""
+
+_NAME: Final = re.compile(r"(\d{8,})\.(json|gone|merged)")
+_ENTRY, _GONE, _MERGED = "entry", "gone", "merged"
+_SUFFIXES: Final = {_ENTRY: "json", _GONE: "gone", _MERGED: "merged"}
+_MOST_HEADER: Final = 4096
+_AGAIN: Final = (
+    "Files of this log are synced before they get their name, so another program or the disk did this. Restore the "
+    "file from a copy. Without one, remove the whole checkpoint and start again: every file is offered anew, and those "
+    "whose content is in the store are recognised."
+)
+_NEWEST: Final = (
+    "Files of this log are synced before they get their name, so another program or the disk did this. As it is the "
+    "newest entry, it may be removed if its batch was never begun: its files are offered again by the next start. "
+    "Else restore it from a copy."
+)
+
+
+def name_of(kind: str, number: int) -> str:
+    """The name of an entry, of the paths of it that were gone, or of the merged file of all entries up to a number.
+
+    >>> [name_of(kind, 12) for kind in ("entry", "gone", "merged")]
+    ['00000012.json', '00000012.gone', '00000012.merged']
+    """
+    return f"{number:08d}.{_SUFFIXES[kind]}"
+
+
+class Numbers(NamedTuple):
+    """The numbers of the files of a log, each ascending."""
+
+    entries: list[int]
+    gone: list[int]
+    merged: list[int]
+
+    @property
+    def newest(self) -> int:
+        """That of the newest entry, merged or not; 0 where there is none."""
+        return max([0, *self.entries[-1:], *self.merged[-1:]])
+
+
+def numbers_in(names: Iterable[str]) -> Numbers:
+    """The numbers of the files of the log among ``names``; others are none of ours."""
+    found = Numbers([], [], [])
+    lists = {"json": found.entries, "gone": found.gone, "merged": found.merged}
+    for match in filter(None, map(_NAME.fullmatch, names)):
+        lists[match[2]].append(int(match[1]))
+    for numbers in found:
+        numbers.sort()
+    return found
+
+
+def newest_entry(folder: Folder) -> int:
+    """The number of the newest entry, 0 where there is none. Costs one listing."""
+    try:
+        return numbers_in(folder.names()).newest
+    except (FileNotFoundError, SourceMissingError):
+        return 0
+
+
+def read_entry(folder: Folder, number: int) -> list[LandedFile]:
+    """The files of an entry.
+
+    Raises ``SourceMissingError`` where there is none of that number (any more), ``ReadError`` where it is torn.
+    """
+    rows, place = _lines(folder, _ENTRY, number)
+    try:
+        return [LandedFile(str(path), int(size), int(modified_ns)) for path, size, modified_ns in rows]
+    except (ValueError, TypeError) as error:
+        raise _not_ours(place, f"its lines cannot be understood ({error})", _AGAIN) from error
+
+
+def _read_gone(folder: Folder, number: int) -> list[str]:
+    """The paths of an entry that were gone. Raises as :func:`read_entry` does."""
+    return [str(path) for path in _lines(folder, _GONE, number)[0]]
+
+
+def _lines(folder: Folder, kind: str, number: int) -> tuple[list[Any], str]:
+    """The lines of a file, and where it is."""
+    body, count, place = _opened(folder, kind, number)
+    try:
+        lines: list[Any] = json.loads(b"[" + body.replace(b"\n", b",") + b"]")
+    except (ValueError, RecursionError) as error:
+        raise _not_ours(place, f"its lines cannot be understood ({error})", _AGAIN) from error
+    if len(lines) != count:
+        raise _not_ours(place, f"it holds {len(lines):,} files of {count:,}", _AGAIN)
+    return lines, place
+
+
+def _sealed_lines(kind: str, number: int, lines: Collection[str | LandedFile]) -> bytes:
+    """An entry, or the file of its paths that were gone, as it is written."""
+    return sealed(kind, number, len(lines), "\n".join(map(json.dumps, lines)).encode())
+
+
+def _merged_bytes(number: int, table: pa.Table) -> bytes:
+    """A merged file, as it is written; ``table`` has the columns of :data:`_SCHEMA`."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, _SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(table)
+    return sealed(_MERGED, number, table.num_rows, sink.getvalue())
+
+
+def _read_merged(folder: Folder, number: int) -> pa.Table:
+    """The paths of a merged file, with what they were offered as last. Raises as :func:`read_entry` does."""
+    body, count, place = _opened(folder, _MERGED, number)
+    try:
+        table = pa.ipc.open_stream(pa.BufferReader(body)).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise _not_ours(place, f"it cannot be understood ({error})", _AGAIN) from error
+    if table.num_rows != count or table.schema != _SCHEMA:
+        raise _not_ours(place, f"it holds {table.num_rows:,} files of {count:,}", _AGAIN)
+    return table
+
+
+def sealed(kind: str, number: int, count: int, body: bytes) -> bytes:
+    """A file of the log: a line that says what it is, with the digest of that and the body, and the body.
+
+    >>> sealed("entry", 1, 0, b"")
+    b'{"landing": "entry", "format": 1, "number": 1, "files": 0, "digest": "4b5a15fb74a50fe5aa9aa06071a5c2a1"}\\n'
+    """
+    header = {"landing": kind, "format": _FORMAT, "number": number, "files": count}
+    return json.dumps({**header, "digest": _digest(header, body)}).encode() + b"\n" + body
+
+
+def _digest(header: dict[str, Any], body: bytes) -> str:
+    return digest_of(json.dumps(header, sort_keys=True).encode() + b"\n" + body).hex()
+
+
+def _opened(folder: Folder, kind: str, number: int) -> tuple[bytes, int, str]:
+    """The body of a file, the number of files in it, and where it is; the file is what was written."""
+    name = name_of(kind, number)
+    place = folder.place(name)
+    data = _whole(folder, name)
+    try:
+        end = data.index(b"\n", 0, _MOST_HEADER)
+        header = json.loads(data[:end])
+        digest, count = header.pop("digest"), int(header["files"])
+        version = header["format"]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        what = "it is empty" if not data else "its first line is not one of the landing log"
+        raise _torn(folder, number, place, what) from error
+    if version != _FORMAT:
+        raise UnsupportedError(
+            f"this file of the landing log has format {version}, which is not known here",
+            path=place,
+            hint="It was written by a newer release; go on with that.",
+        )
+    body = data[end + 1 :]
+    if _digest(header, body) != digest:
+        raise _torn(folder, number, place, "it is not what was written: its digest differs")
+    if (header["landing"], header["number"]) != (kind, number):
+        raise _not_ours(place, f"it is {header['landing']} {header['number']} under another name", _AGAIN)
+    return body, count, place
+
+
+def _whole(folder: Folder, name: str) -> bytes:
+    place = folder.place(name)
+    try:
+        size = folder.size(name)
+        if size > MAX_LANDING_FILE:
+            raise _not_ours(place, f"it has {size:,} bytes", _AGAIN)
+        return folder.get(name)
+    except FileNotFoundError as error:
+        raise SourceMissingError("this file of the landing log is not there", path=place, hint=_AGAIN) from error
+    except OSError as error:
+        raise ReadError(
+            f"this file of the landing log cannot be read: {error.strerror}",
+            path=place,
+            hint="Check that the checkpoint may be read, and start again.",
+            transient=True,
+        ) from error
+
+
+def _torn(folder: Folder, number: int, place: str, what: str) -> ReadError:
+    newest = place.endswith(".json") and newest_entry(folder) == number
+    return _not_ours(place, what, _NEWEST if newest else _AGAIN)
+
+
+def _not_ours(place: str, what: str, hint: str) -> ReadError:
+    return ReadError(f"the checkpoint is torn: {what}", path=place, hint=hint)
 
 
 @dataclass(slots=True)
@@ -121,7 +303,7 @@ class LandingLog:
         state = self._loaded()
         number = state.newest + 1
         self._make()
-        self._create(entry_name(number), entry_bytes(number, files), _POINTS)
+        self._create(name_of(_ENTRY, number), _sealed_lines(_ENTRY, number, files), _POINTS)
         state.add(number, files)
         return number
 
@@ -137,7 +319,7 @@ class LandingLog:
         if not paths:
             return
         self._make()
-        name, data = gone_name(number), gone_bytes(number, paths)
+        name, data = name_of(_GONE, number), _sealed_lines(_GONE, number, paths)
         if self._folder.exists(name) and self._folder.get(name) != data:
             with writing(self._folder.place(name)):
                 self._folder.delete([name])  # of a run that was cut before its batch was done
@@ -160,7 +342,7 @@ class LandingLog:
         whole = self._merged_up_to(state, last)
         kept = whole if present is None else whole.filter(pc.is_in(whole["path"], _paths(present)))
         self._make()
-        self._create(merged_name(last), merged_bytes(last, kept))
+        self._create(name_of(_MERGED, last), _merged_bytes(last, kept))
         reach("landing.compact")
         state.merged = last
         state.entry_of = {path: number for path, number in state.entry_of.items() if number > last}
@@ -176,13 +358,13 @@ class LandingLog:
         for number in range(state.merged + 1, last + 1):
             added.add(number, read_entry(self._folder, number))
             if number in numbers.gone:
-                paths = read_gone(self._folder, number)
+                paths = _read_gone(self._folder, number)
                 added.forget(number, paths)
                 gone.update(paths)
         table = _table(added.seen.values())
         if not state.merged:
             return table
-        before = read_merged(self._folder, state.merged)
+        before = _read_merged(self._folder, state.merged)
         superseded = pa.concat_arrays([table["path"].combine_chunks(), _paths(gone)])
         return pa.concat_tables([before.filter(pc.invert(pc.is_in(before["path"], superseded))), table])
 
@@ -219,9 +401,9 @@ class LandingLog:
         with writing(str(self._folder.location)):
             entries, gone, merged = numbers_in(self._folder.names())
             newest = max(merged, default=0)
-            self._folder.delete(entry_name(n) for n in entries if n <= newest)
-            self._folder.delete(gone_name(n) for n in gone if n <= newest)
-            self._folder.delete(merged_name(n) for n in merged if n < newest)
+            self._folder.delete(name_of(_ENTRY, n) for n in entries if n <= newest)
+            self._folder.delete(name_of(_GONE, n) for n in gone if n <= newest)
+            self._folder.delete(name_of(_MERGED, n) for n in merged if n < newest)
 
     # --- loading
 
@@ -246,23 +428,23 @@ class LandingLog:
         state = _State(merged=max(numbers.merged, default=0))
         state.newest = state.merged
         if state.merged:
-            state.seen = {file.path: file for file in _files(read_merged(self._folder, state.merged))}
+            state.seen = {file.path: file for file in _files(_read_merged(self._folder, state.merged))}
         gone = set(numbers.gone)
         for number in range(state.merged + 1, numbers.newest + 1):
             state.add(number, read_entry(self._folder, number))
             if number in gone:
-                state.forget(number, read_gone(self._folder, number))
+                state.forget(number, _read_gone(self._folder, number))
         return state
 
 
 def _table(files: Collection[LandedFile]) -> pa.Table:
-    columns = ([getattr(file, name) for file in files] for name in SCHEMA.names)
-    return pa.table([pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
+    columns = ([getattr(file, name) for file in files] for name in _SCHEMA.names)
+    return pa.table(list(map(pa.array, columns, _SCHEMA.types)), schema=_SCHEMA)
 
 
 def _files(table: pa.Table) -> Iterable[LandedFile]:
-    return map(LandedFile, *(table[name].to_pylist() for name in SCHEMA.names))
+    return map(LandedFile, *(table[name].to_pylist() for name in _SCHEMA.names))
 
 
 def _paths(paths: Collection[str]) -> pa.Array:
-    return pa.array(list(paths), SCHEMA.field("path").type)
+    return pa.array(list(paths), _SCHEMA.field("path").type)

@@ -11,7 +11,9 @@ from typing import Any, Final, Self
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, start_http_server
 
 from ..errors import UsageError
-from .files import BatchResult, IngestListener, Outcome
+from ..limits import as_text
+from .events import IngestListener
+from .files import BatchResult, Outcome
 
 HOST: Final = "127.0.0.1"
 """Where metrics are served unless another address is named: they can be read by anybody who reaches the port."""
@@ -67,7 +69,7 @@ class IngestMetrics(IngestListener):
 
     def started(self, query_id: str, source: str, home: str) -> None:
         """See :class:`IngestListener`."""
-        self._info.info({"query_id": _label(query_id), "source": _label(source), "store": _label(home)})
+        self._info.info({"query_id": query_id, "source": as_text(source), "store": as_text(home)})
         self._up.set(1)
 
     def looked(self, ready: int, waiting: int, oldest_seconds: float) -> None:
@@ -166,8 +168,3 @@ def _number_or_nan(count: Callable[[], Any]) -> float:
         return float(count())
     except Exception:  # noqa: BLE001 (the other metrics are served all the same)
         return math.nan
-
-
-def _label(text: str) -> str:
-    """A label that can be encoded, whatever a path has in it."""
-    return text.encode("utf-8", "backslashreplace").decode()

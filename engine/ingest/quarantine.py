@@ -6,20 +6,79 @@ Requests to try files again are left beside it for the ingestion, by whoever ask
 from __future__ import annotations
 
 import json
+import logging
+import os
+import re
 import threading
 import time
 import uuid
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from ..errors import ChunkmillError, ReadWarning, UsageError, writing
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import ChunkmillError, ReadError, ReadWarning, UsageError, WriteError, write_error, writing
 from ..execution import Folder
+from ..limits import as_text
 from ..locations import Location
+from ..objects import ObjectUrl, reading_object, storage_options, writing_object
 from .files import FileResult
-from .quarantine_table import FileQuarantineTable
+
+_KEY: Final = "path"
+
+_PRIMARY_KEY: Final = {"lance-schema:unenforced-primary-key": "true"}
+"""With it, of two merges that insert the same key at once one fails, and neither makes a second row of it."""
+
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field(_KEY, pa.string(), nullable=False, metadata=_PRIMARY_KEY),
+        ("size", pa.int64()),
+        ("modified", pa.timestamp("ns", tz="UTC")),
+        ("digest", pa.string()),
+        ("code", pa.string()),
+        ("message", pa.string()),
+        ("hint", pa.string()),
+        ("offset", pa.int64()),
+        ("batch", pa.int64()),
+        ("query_id", pa.string()),
+        ("first_seen", pa.timestamp("us", tz="UTC")),
+        ("last_seen", pa.timestamp("us", tz="UTC")),
+        ("tries", pa.int64()),
+    ]
+)
+"""One row a file."""
+
+# Python has no nanoseconds, and pyarrow's way to its time zones needs files that not every system has.
+_AS_NUMBERS: Final = pa.schema([f.with_type(pa.int64()) if pa.types.is_timestamp(f.type) else f for f in _SCHEMA])
+
+_ATTEMPTS: Final = 50
+_PAUSE: Final = 0.01
+_UPKEEP_EVERY: Final = 64
+_KEEP: Final = timedelta(minutes=5)
+_ROWS_OF_A_FRAGMENT: Final = 16_384
+_OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
+_BUILT_AT: Final = re.compile(r", \S+\.rs:\d+:\d+.*", re.DOTALL)
+
+_PANIC: Final = "PanicException"
+"""What Lance raises, as no ``Exception``, where bytes of a damaged table break an assumption of its."""
+
+_log = logging.getLogger(__name__)
+
+Versions = frozenset[str]
+
+_UNREAD: Final[Versions] = frozenset({""})
+
+_LARGEST: Final = 64 << 20
+_SUFFIX: Final = ".json"
+_S3A: Final = re.compile(r"^s3a://")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INT64: Final = (-(1 << 63), (1 << 63) - 1)
@@ -67,14 +126,14 @@ class FileQuarantine:
 
     def note(self, query_id: str, batch: int, failures: Sequence[FileResult]) -> None:
         """Keep what failed in a batch. Noted again, as when the batch is replayed, it changes nothing."""
-        results = {_text(result.file.path): result for result in failures}
+        results = {as_text(result.file.path): result for result in failures}
         now = time.time_ns() // 1000
 
         def change(present: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
             return [
-                _row(path, result, query_id, batch, now, present.get(path))
+                _row(path, result, query_id, batch, now, row)
                 for path, result in results.items()
-                if not _is_noted(present.get(path), query_id, batch)
+                if (row := present.get(path)) is None or row["query_id"] != query_id or row["batch"] < batch
             ]
 
         if results:
@@ -84,13 +143,13 @@ class FileQuarantine:
     def resolve(self, paths: Iterable[str]) -> list[str]:
         """Remove the rows of files that came through; gives those that had one. Without any, nothing is written."""
         with self._lock:
-            return self._table.remove({_text(path) for path in paths})
+            return self._table.remove({as_text(path) for path in paths})
 
     def held(self, paths: Iterable[str]) -> set[str]:
         """Those of ``paths`` that are in quarantine; cheap."""
         with self._lock:
             there = self._table.keys()
-        return {path for path in paths if _text(path) in there}
+        return {path for path in paths if as_text(path) in there}
 
     def rows(self) -> list[QuarantinedFile]:
         """All files in quarantine, those that failed first in front."""
@@ -137,7 +196,7 @@ class FileQuarantine:
         there = self._table.keys()
         if paths is None:
             return sorted(there)
-        chosen = sorted({_text(path) for path in paths})
+        chosen = sorted({as_text(path) for path in paths})
         missing = [path for path in chosen if path not in there]
         if missing:
             more = f" (nor {len(missing) - 1:,} more)" if len(missing) > 1 else ""
@@ -153,11 +212,6 @@ def _file(row: dict[str, Any]) -> QuarantinedFile:
     return QuarantinedFile(modified_ns=row.pop("modified"), first_seen=first, last_seen=last, **row)
 
 
-def _is_noted(row: dict[str, Any] | None, query_id: str, batch: int) -> bool:
-    """Whether a row knows of that batch, or of a later one of the same query."""
-    return row is not None and row["query_id"] == query_id and row["batch"] >= batch
-
-
 def _row(
     path: str, result: FileResult, query_id: str, batch: int, now: int, before: dict[str, Any] | None
 ) -> dict[str, Any]:
@@ -168,8 +222,8 @@ def _row(
         "modified": max(_INT64[0], min(result.file.modified_ns, _INT64[1])),
         "digest": result.digest,
         "code": error["code"],
-        "message": _text(error["message"]),
-        "hint": None if error.get("hint") is None else _text(error["hint"]),
+        "message": as_text(error["message"]),
+        "hint": None if error.get("hint") is None else as_text(error["hint"]),
         "offset": error.get("offset"),
         "batch": batch,
         "query_id": query_id,
@@ -177,15 +231,6 @@ def _row(
         "last_seen": now,
         "tries": 1 if before is None else before["tries"] + 1,
     }
-
-
-def _text(text: str) -> str:
-    """``text`` as UTF-8 can hold it: names of files need not be text."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-_LARGEST: Final = 64 << 20
-_SUFFIX: Final = ".json"
 
 
 class RetryRequests:
@@ -205,8 +250,12 @@ class RetryRequests:
 
     def pending(self) -> dict[str, list[str]]:
         """The paths of each request, by its name. What is no request is warned of, and passed over."""
-        found = {}
-        for name, size in self._entries():
+        found: dict[str, list[str]] = {}
+        try:
+            requests = [entry for entry in self._folder.entries() if entry.name.endswith(_SUFFIX)]
+        except FileNotFoundError:
+            return found
+        for name, size in requests:
             try:
                 if size > _LARGEST:
                     raise ValueError(f"it has {size:,} bytes")
@@ -229,12 +278,6 @@ class RetryRequests:
                 with writing(self._folder.place(name)):
                     self._folder.delete([name])
 
-    def _entries(self) -> list[tuple[str, int]]:
-        try:
-            return [entry for entry in self._folder.entries() if entry.name.endswith(_SUFFIX)]
-        except FileNotFoundError:
-            return []
-
 
 def _paths(data: bytes) -> list[str]:
     request = json.loads(data)
@@ -242,3 +285,212 @@ def _paths(data: bytes) -> list[str]:
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise ValueError("it names no paths")
     return paths
+
+
+class FileQuarantineTable:
+    """The table at a place. Lance is imported once there is one; to ask for its keys is one listing of its versions.
+
+    Every change is one commit: whoever loses against another process looks at what that one did, and tries again.
+    Every 64 commits small fragments are joined, and versions older than five minutes removed.
+    """
+
+    def __init__(self, place: Location) -> None:
+        self._place = place
+        self.place = str(place)
+        self._url = place if isinstance(place, ObjectUrl) else None
+        self._versions = Folder.at(place / "_versions")
+        self._keys: set[str] = set()
+        self._keys_of = _UNREAD
+        self._swept = 0
+
+    def keys(self) -> AbstractSet[str]:
+        """The keys of all rows; not to be changed."""
+        now = self._now()
+        if now != self._keys_of:
+            self._keys, self._keys_of = self._read_keys() if now else set(), now
+        return self._keys
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows; times as whole numbers, in the unit of their column since 1970."""
+        return self._rows(self._open()) if self._now() else []
+
+    def _rows(self, dataset: Any, keys: Collection[str] | None = None) -> list[dict[str, Any]]:
+        with self._reading():
+            table = dataset.to_table(columns=_SCHEMA.names)
+        if keys is not None:
+            table = table.filter(pc.is_in(table.column(_KEY), pa.array(list(keys), pa.string())))
+        found: list[dict[str, Any]] = table.cast(_AS_NUMBERS).to_pylist()
+        return found
+
+    def put(self, keys: Collection[str], change: Callable[[dict[str, dict[str, Any]]], list[dict[str, Any]]]) -> bool:
+        """Write the rows that ``change`` makes of the present rows of ``keys``. False: it made none.
+
+        ``change`` is called again where another process was faster. Raises ``WriteError``, ``ReadError``.
+        """
+        if not self._now():
+            if not change({}):
+                return False
+            self._make()
+
+        def attempt(dataset: Any, known: set[str]) -> bool:
+            rows = change({row[_KEY]: row for row in self._rows(dataset, known)} if known else {})
+            if rows:
+                self._merge(dataset, pa.Table.from_pylist(rows, schema=_SCHEMA))
+                self._keys.update(row[_KEY] for row in rows)
+            return bool(rows)
+
+        return self._changed(keys, attempt)
+
+    def remove(self, keys: Collection[str]) -> list[str]:
+        """Remove the rows of ``keys``; gives those that were there. Raises ``WriteError``, ``ReadError``."""
+        removed: list[str] = []
+
+        def attempt(dataset: Any, known: set[str]) -> bool:
+            removed[:] = sorted(known)
+            if known:
+                gone = pa.table({_KEY: pa.array(removed, pa.string())})
+                with self._writing():
+                    dataset.merge_insert(_KEY).when_matched_delete().conflict_retries(0).execute(gone)
+                self._keys -= known
+            return bool(known)
+
+        if not self.keys().isdisjoint(keys):
+            self._changed(keys, attempt)
+        return removed
+
+    def _changed(self, keys: Collection[str], attempt: Callable[[Any, set[str]], bool]) -> bool:
+        """Run ``attempt`` on the table and the ``keys`` that it has, again while others commit in between."""
+        for number in range(_ATTEMPTS):
+            time.sleep(_PAUSE * number)
+            known = self._keys.intersection(keys) if self.keys() else set()
+            before = self._keys_of
+            try:
+                changed = attempt(self._opened_at(before), known)
+            except WriteError:
+                self._keys_of = _UNREAD
+                if number == _ATTEMPTS - 1 or not self._now() - before:
+                    raise
+                continue
+            if changed:
+                after = self._now()
+                # More than one new version: another process has changed rows, too, and they are to be read again.
+                self._keys_of = after if len(after - before) == 1 else _UNREAD
+                self._sweep(len(after))
+            return changed
+        raise AssertionError("the last attempt returns or raises")
+
+    def _opened_at(self, versions: Versions) -> Any:
+        """The table as it was when it had these versions; None without any. Raises ``WriteError`` if it moved on."""
+        dataset = self._open() if versions else None
+        if versions != self._now():
+            raise WriteError(
+                "other processes change the quarantine table all the time", path=self.place, transient=True
+            )
+        return dataset
+
+    def _make(self) -> None:
+        """Make the table, without rows, unless there is one.
+
+        Of two processes that let Lance make one, the second writes over the first and over its rows. So an empty table
+        is made aside, and the file of its version brought in by a write that fails where there is one already.
+        """
+        import lance
+
+        with self._writing(), TemporaryDirectory() as aside:
+            lance.write_dataset(_SCHEMA.empty_table(), aside, mode="create")
+            # The version's file comes last: it names the others.
+            for folder, files in (("_transactions", "*.txn"), ("_versions", "*.manifest")):
+                into = Folder.at(self._place / folder)
+                into.make()
+                for file in Path(aside, folder).glob(files):
+                    into.create(file.name, file.read_bytes())
+
+    def _merge(self, dataset: Any, rows: pa.Table) -> None:
+        with self._writing():
+            merge = dataset.merge_insert(_KEY).when_matched_update_all().when_not_matched_insert_all()
+            merge.conflict_retries(0).execute(rows)
+
+    def _read_keys(self) -> set[str]:
+        dataset = self._open()
+        with self._reading():
+            return set(dataset.to_table(columns=[_KEY]).column(_KEY).to_pylist())
+
+    def _open(self) -> Any:
+        import lance
+
+        with self._reading():
+            options = self._url and storage_options(self._url)
+            dataset = lance.dataset(_S3A.sub("s3://", self.place), storage_options=options)
+        if not set(_SCHEMA) <= set(dataset.schema):
+            raise self._damaged("it has other columns than a quarantine of files")
+        return dataset
+
+    def _now(self) -> Versions:
+        """The names of the table's versions."""
+        try:
+            return frozenset(name for name in self._versions.names() if name.endswith(".manifest"))
+        except FileNotFoundError:
+            return frozenset()
+        except OSError as error:
+            raise self._damaged(str(error)) from error
+
+    def _sweep(self, versions: int) -> None:
+        """Now and then, join small fragments and remove old versions. What fails here is tried again later."""
+        if versions - self._swept < _UPKEEP_EVERY:
+            return
+        try:
+            dataset = self._open()
+            dataset.optimize.compact_files(target_rows_per_fragment=_ROWS_OF_A_FRAGMENT, num_threads=1)
+            dataset.cleanup_old_versions(older_than=_KEEP)
+            versions = len(self._now())
+        except (OSError, RuntimeError, ValueError) as error:
+            _log.warning("%s: old versions of the quarantine could not be removed: %s", self.place, _short(error))
+        self._swept = versions
+        self._keys_of = _UNREAD
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return self._translated(reading_object, lambda error: self._damaged(_short(error)))
+
+    def _writing(self) -> AbstractContextManager[None]:
+        return self._translated(writing_object, self._unwritten)
+
+    @contextmanager
+    def _translated(
+        self,
+        of_store: Callable[[str], AbstractContextManager[None]],
+        failure: Callable[[BaseException], ChunkmillError],
+    ) -> Iterator[None]:
+        """Raise what Lance raises from within as our own, where it is a store's error as ``of_store`` does."""
+        try:
+            yield
+        except BaseException as error:
+            is_panic = type(error).__name__ == _PANIC  # as when there are no file handles to begin with
+            if not is_panic and not isinstance(error, (OSError, RuntimeError, ValueError)):
+                raise
+            if self._url is not None and ("Error performing" in str(error) or "Generic " in str(error)):
+                with of_store(self.place):
+                    raise OSError(str(error)) from None
+            raise failure(error) from (None if is_panic else error)
+
+    def _unwritten(self, error: BaseException) -> WriteError:
+        number = _OS_ERROR.search(str(error))
+        if number is not None:
+            return write_error(OSError(int(number[1]), os.strerror(int(number[1]))), self.place)
+        return WriteError(
+            f"the quarantine table cannot be written: {_short(error)}",
+            path=self.place,
+            hint="The batch was not committed; it is tried again by the next start.",
+        )
+
+    def _damaged(self, reason: str) -> ReadError:
+        return ReadError(
+            f"the quarantine table cannot be read: {reason}",
+            path=self.place,
+            hint="The recordings do not depend on it. If it is damaged, move that folder away: the next failure begins "
+            "a new table, and the files that stood in the old one are tried again when their content changes.",
+        )
+
+
+def _short(error: BaseException) -> str:
+    """The first line of what Lance says, without where in its source."""
+    return _BUILT_AT.sub("", next(iter(str(error).splitlines()), "") or type(error).__name__)[:500]

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
+import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ..errors import SessionError, SourceMissingError
+from ..errors import ReadError, ReadWarning, SessionError, SourceMissingError
 from ..execution import RunOptions
 from ..locations import Location
-from ..recordings import Lease, StoreWriter
+from ..recordings import Lease, StoreWriter, compact_store
 from ..spark import Terminated, give_up_start, interruptible, raise_in_thread
+from ..units import size
 from .batch import BatchRunner
 from .checkpoint import Checkpoint
-from .files import BatchResult, IngestListener, LandedFile
+from .events import IngestListener
+from .files import BatchResult, LandedFile
 from .landing import Landing
 from .quarantine import FileQuarantine
 
 if TYPE_CHECKING:
     from .spark_query import SparkQuery
-import logging
-import warnings
-
-from ..errors import ReadError, ReadWarning
-from ..recordings import compact_store
-from ..units import size as shown_size
 
 logger = logging.getLogger("chunkmill.ingest")
 
 _KEPT: Final = 10
 """Versions that stay, however old they are."""
+
+_RECENT: Final = 100
+_WAIT: Final = 0.05
+_CLEARING: Final = 1.0
+_PATIENCE: Final = 3
+"""Looks of a single run in which files are still being written, after the time in which they should have settled."""
 
 
 class Upkeep:
@@ -79,16 +83,9 @@ class Upkeep:
                 "compacted: %d shards -> %d, %s written in %.1f s",
                 report.shards_before,
                 report.shards_after,
-                shown_size(report.written),
+                size(report.written),
                 report.seconds,
             )
-
-
-_RECENT: Final = 100
-_WAIT: Final = 0.05
-_CLEARING: Final = 1.0
-_PATIENCE: Final = 3
-"""Looks of a single run in which files are still being written, after the time in which they should have settled."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +103,7 @@ class IngestParts:
     lease: Lease
     run: RunOptions
     settle: float
-    listener: IngestListener
+    listeners: tuple[IngestListener, ...]
     upkeep: Upkeep
 
 
@@ -177,13 +174,17 @@ class IngestQuery:
             self._executing.interrupt()
         self._ended.wait(_CLEARING)
 
+    def _tell(self, event: Callable[[IngestListener], None]) -> None:
+        for listener in self._parts.listeners:
+            event(listener)
+
     # --- the loop
 
     def _run(self) -> None:
         parts = self._parts
         reason = "done"
         try:
-            parts.listener.started(parts.query_id, parts.source, str(parts.home))
+            self._tell(lambda to: to.started(parts.query_id, parts.source, str(parts.home)))
             self._finish_last()
             executing = self._executing = _Inline(self) if parts.run.executor == "inline" else _Spark(self)
             try:
@@ -199,10 +200,11 @@ class IngestQuery:
             reason = f"failed: {error}"
             self._error = error
             if isinstance(error, Exception) and self._running is not None:
-                parts.listener.batch_failed(self._running, error)
+                number, failure = self._running, error
+                self._tell(lambda to: to.batch_failed(number, failure))
         finally:
             parts.lease.release()
-            parts.listener.stopped(reason)
+            self._tell(lambda to: to.stopped(reason))
             self._ended.set()
 
     def _finish_last(self) -> None:
@@ -257,7 +259,7 @@ class IngestQuery:
             number = parts.landing.offer(again)
             numbers = [] if number is None else [number]
         glance = parts.landing.glance
-        parts.listener.looked(glance.ready, glance.waiting, glance.oldest_seconds)
+        self._tell(lambda to: to.looked(glance.ready, glance.waiting, glance.oldest_seconds))
         if again and numbers:
             taken = {file.path for n in numbers for file in parts.landing.log.files(n)}
             parts.quarantine.offered_again(taken & again)
@@ -269,13 +271,13 @@ class IngestQuery:
         if number <= self._done and parts.writer.is_done(parts.query_id, number):
             parts.runner.run(number, files)  # finishes what a run that was cut has left
             return
-        parts.listener.batch_began(number, len(files), sum(file.size for file in files))
+        self._tell(lambda to: to.batch_began(number, len(files), sum(file.size for file in files)))
         self._running = number
         result = parts.runner.run(number, files)
         self._running = None
         self._recent.append(result)
         self._done = number
-        parts.listener.batch_done(result)
+        self._tell(lambda to: to.batch_done(result))
         parts.landing.compact(number)
         parts.upkeep.after_batch()
 

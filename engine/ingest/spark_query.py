@@ -27,7 +27,7 @@ from ..execution import Folder, RunOptions, noting_task
 from ..spark import cancel_jobs_while, raise_in_thread
 from .checkpoint import Checkpoint
 from .files import LandedFile
-from .landing_files import newest_entry, read_entry
+from .landing_log import newest_entry, read_entry
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow

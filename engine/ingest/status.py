@@ -22,8 +22,8 @@ from ..objects import ObjectUrl, is_url
 from ..recordings import Holder, RecordingsFolder, RecordingsVersion, lease_holder
 from .checkpoint import Checkpoint, IngestIdentity, home_of
 from .files import LandedFile
+from .landing import Listing
 from .landing_log import LandingLog
-from .listing import Listing, Sight
 from .quarantine import FileQuarantine
 
 WINDOWS: Final = (60.0, 900.0)
@@ -205,11 +205,10 @@ class StatusReader:
             warnings.simplefilter("ignore", ReadWarning)  # the ingestion tells of them
             listed = self._listing.sightings()
         log = self._landing_log()
-        known = {sight.path: log.seen(sight.path) for sight in listed.files}
-        waiting = [sight for sight in listed.files if LandedFile(*sight) != known[sight.path]]
+        waiting = [file for file in listed.files if file != log.seen(file.path)]
         return Lag(
             waiting=len(waiting),
-            waiting_bytes=sum(sight.size for sight in waiting),
+            waiting_bytes=sum(file.size for file in waiting),
             oldest_seconds=max(0.0, now - min(map(_arrived, waiting), default=now)),
             running=sum(len(log.files(number)) for number in range(max(done, log.merged) + 1, log.newest() + 1)),
         )
@@ -257,10 +256,10 @@ def _rate(ingests: Sequence[RecordingsVersion], now: float, window: float) -> Ra
     )
 
 
-def _arrived(sight: Sight) -> float:
+def _arrived(file: LandedFile) -> float:
     """When a file came to where it is: a move and a copy may keep the time of modification of years ago."""
     try:
-        changed = sight.modified_ns if is_url(sight.path) else Path(sight.path).stat().st_ctime_ns
+        changed = file.modified_ns if is_url(file.path) else Path(file.path).stat().st_ctime_ns
     except OSError:
-        changed = sight.modified_ns
-    return max(sight.modified_ns, changed) / 1e9
+        changed = file.modified_ns
+    return max(file.modified_ns, changed) / 1e9

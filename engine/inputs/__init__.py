@@ -11,11 +11,11 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .data_sources import get_session, register
-    from .opening import APPLICATION_ID, SourceOptions, Stores, stores_of
+    from .stores import APPLICATION_ID, SourceOptions, Stores, stores_of
 
 _HOMES = {
     ".data_sources": ("get_session", "register"),
-    ".opening": ("APPLICATION_ID", "SourceOptions", "Stores", "stores_of"),
+    ".stores": ("APPLICATION_ID", "SourceOptions", "Stores", "stores_of"),
 }
 
 __all__ = [

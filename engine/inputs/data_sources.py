@@ -43,7 +43,7 @@ from ..execution import (
     payload_rows,
     register_by_value,
 )
-from ..locations import located, reading_location
+from ..locations import files_below, located, reading_location
 from ..objects import find_objects, is_one_object
 from ..rrd import EncodedPayload, FramedPayload, VerifiedPayload
 from ..spark import session_for_user
@@ -311,7 +311,7 @@ def _named(path: str, row: Format) -> Iterator[str]:
 
 def _files(path: str, row: Format) -> Iterator[Path]:
     if Path(path).is_dir():
-        files = list(_below(path, row))
+        files = list(files_below(Path(path), row.suffixes, is_input=row.is_dataset))
     elif glob.has_magic(path) and not os.path.lexists(path):
         matching = sorted(map(Path, glob.glob(path, recursive=True)))  # noqa: PTH207 (takes absolute patterns too)
         files = [p for p in matching if row.is_dataset(p) or (p.is_file() and p.name.lower().endswith(row.suffixes))]
@@ -325,15 +325,3 @@ def _files(path: str, row: Format) -> Iterator[Path]:
             hint=f"Folders and patterns are searched for {wanted}.",
         )
     yield from files
-
-
-def _below(folder: str, row: Format) -> Iterator[Path]:
-    for here, folders, files in os.walk(folder):
-        if row.is_dataset(Path(here)):
-            yield Path(here)
-            folders.clear()
-            continue
-        folders[:] = sorted(f for f in folders if not f.startswith("."))
-        for name in sorted(files):
-            if not name.startswith(".") and name.lower().endswith(row.suffixes):
-                yield Path(here, name)

@@ -10,51 +10,52 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .bucket import Bucket, ObjectInfo, bucket_of
-    from .copies import await_copy, copy_object, have_same_content, remove_object
-    from .credentials import storage_options
+    from .bucket import (
+        Bucket,
+        FoundObject,
+        ObjectInfo,
+        bucket_of,
+        find_objects,
+        is_one_object,
+        storage_options,
+    )
     from .object_errors import reading_object, writing_object
-    from .patterns import FoundObject, find_objects, is_one_object
     from .remote_file import LARGEST_WINDOW, RemoteFile
-    from .uploads import SMALLEST_PART, Upload, clear_uploads, upload_to
+    from .uploads import (
+        SMALLEST_PART,
+        Upload,
+        await_copy,
+        clear_uploads,
+        copy_object,
+        have_same_content,
+        remove_object,
+        upload_to,
+    )
     from .url import ObjectUrl, is_url
 
 _HOMES = {
     ".bucket": (
         "Bucket",
+        "FoundObject",
         "ObjectInfo",
         "bucket_of",
-    ),
-    ".copies": (
-        "await_copy",
-        "copy_object",
-        "have_same_content",
-        "remove_object",
-    ),
-    ".credentials": ("storage_options",),
-    ".object_errors": (
-        "reading_object",
-        "writing_object",
-    ),
-    ".patterns": (
-        "FoundObject",
         "find_objects",
         "is_one_object",
+        "storage_options",
     ),
-    ".remote_file": (
-        "LARGEST_WINDOW",
-        "RemoteFile",
-    ),
+    ".object_errors": ("reading_object", "writing_object"),
+    ".remote_file": ("LARGEST_WINDOW", "RemoteFile"),
     ".uploads": (
         "SMALLEST_PART",
         "Upload",
+        "await_copy",
         "clear_uploads",
+        "copy_object",
+        "have_same_content",
+        "remove_object",
         "upload_to",
     ),
-    ".url": (
-        "ObjectUrl",
-        "is_url",
-    ),
+    ".url": ("ObjectUrl", "is_url"),
 }
 
 __all__ = [

@@ -1,4 +1,7 @@
-"""A bucket, as this project uses it: ranges of objects, whole small objects, listings."""
+"""A bucket, as this project uses it: reached with the environment's credentials, its objects read, written and found.
+
+Also the settings that Lance takes, and how long a store is waited for.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,96 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from pathlib import PurePosixPath
+from typing import Any, Final, NamedTuple
 
 from ..errors import MissingExtraError, ReadWarning, SourceMissingError, UsageError
-from .credentials import CONNECT_SECONDS, REQUEST_SECONDS, is_unsigned, s3_client, settings
 from .object_errors import reading_object, writing_object
 from .url import EXTRAS, ObjectUrl, is_usable_key
+
+CONNECT_SECONDS: Final = 10
+REQUEST_SECONDS: Final = 120
+
+_SETTINGS: Final = ("AWS_", "AZURE_", "GOOGLE_")
+
+
+def settings() -> tuple[tuple[str, str], ...]:
+    """The variables of this moment from which credentials and servers are taken."""
+    return tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith(_SETTINGS)))
+
+
+def is_unsigned() -> bool:
+    """Whether S3 is asked without credentials, as public buckets are."""
+    return os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true")
+
+
+_clients: dict[tuple[int, tuple[tuple[str, str], ...]], Any] = {}
+
+
+def s3_client() -> Any:
+    """The client; made once in this process for each state of the environment. Threads may share it."""
+    key = (os.getpid(), settings())
+    if key not in _clients:
+        _clients[key] = _new_client()
+    return _clients[key]
+
+
+def _new_client() -> Any:
+    import boto3
+    from botocore import UNSIGNED
+    from botocore.config import Config
+
+    config = Config(
+        retries={"total_max_attempts": 6, "mode": "standard"},
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=REQUEST_SECONDS,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        signature_version=UNSIGNED if is_unsigned() else None,
+    )
+    return boto3.Session().client("s3", config=config, region_name=os.environ.get("AWS_REGION"))
+
+
+_LANCE_PATIENCE: Final = {
+    "client_max_retries": "5",
+    "client_retry_timeout": "60",
+    "connect_timeout": f"{CONNECT_SECONDS}s",
+    "timeout": f"{REQUEST_SECONDS}s",
+}
+_LANCE_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+
+
+def storage_options(url: ObjectUrl) -> dict[str, str]:
+    """Settings with which Lance reaches the bucket of ``url``, found where :func:`bucket_of` finds them.
+
+    For S3 they hold the credentials of this moment, which may expire: ask again for each table that is opened. For
+    other stores they hold none, and Lance looks into the environment itself.
+    """
+    if EXTRAS[url.scheme] != "s3":
+        return dict(_LANCE_PATIENCE)
+    options = dict(_LANCE_PATIENCE)
+    endpoint = next((os.environ[name] for name in _LANCE_ENDPOINTS if os.environ.get(name)), None)
+    if endpoint is not None:
+        options |= {"aws_endpoint": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
+    if is_unsigned():
+        return {**options, "aws_skip_signature": "true"}
+    return {**options, **_credentials()}
+
+
+def _credentials() -> dict[str, str]:
+    import boto3
+
+    session = boto3.Session()
+    region = os.environ.get("AWS_REGION") or session.region_name
+    options = {"aws_region": region} if region else {}
+    found = session.get_credentials()
+    if found is not None:
+        frozen = found.get_frozen_credentials()
+        options |= {"aws_access_key_id": frozen.access_key, "aws_secret_access_key": frozen.secret_key}
+        if frozen.token:
+            options["aws_session_token"] = frozen.token
+    return options
+
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -264,3 +351,70 @@ def _list_s3(folder: ObjectUrl, after: str = "") -> Iterator[ObjectInfo]:
             if found["Size"] or not found["Key"].endswith("/"):
                 url = ObjectUrl(folder.scheme, folder.bucket, found["Key"])
                 yield ObjectInfo(url, found["Size"], found["ETag"], _since_epoch(found["LastModified"]))
+
+
+class FoundObject(NamedTuple):
+    """An object, and its key below the prefix (of a pattern: below the part without magic) it was found in."""
+
+    url: ObjectUrl
+    below: PurePosixPath
+
+
+def is_one_object(url: ObjectUrl) -> bool:
+    """Whether ``url`` names an object, rather than a prefix or a pattern."""
+    return bool(url.key) and bucket_of(url).exists(url.key)
+
+
+def find_objects(url: ObjectUrl, suffixes: tuple[str, ...], hidden: tuple[str, ...] = (".",)) -> list[FoundObject]:
+    """All objects with one of ``suffixes`` below a prefix, or that match a pattern, in the order of their keys.
+
+    A pattern may hold ``*``, ``?``, ``[]`` and ``**``. Names that begin with one of ``hidden``, and what lies below
+    them, are left out. Raises ``SourceMissingError`` where there is none; what has a key that no request can name gives
+    a :class:`ReadWarning`.
+    """
+    import glob
+
+    is_pattern = glob.has_magic(url.key)
+    parts = url.key.split("/") if url.key else []
+    fixed = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    root = ObjectUrl(url.scheme, url.bucket, "/".join(parts[:fixed]))
+    pattern = _compiled("/".join(parts[fixed:])) if is_pattern else None
+
+    def is_meant(one: FoundObject) -> bool:
+        return _is_wanted(one, suffixes, hidden) and (pattern is None or pattern.match(str(one.below)))
+
+    def tell(odd: ObjectUrl, message: str) -> None:
+        if is_meant(_located(odd, root)):
+            warnings.warn(message, ReadWarning, stacklevel=5)
+
+    below = bucket_of(root).list(root.key, odd=tell)
+    found = list(filter(is_meant, (_located(one.url, root) for one in below)))
+    if not found:
+        raise SourceMissingError(
+            "there is no such object, or no recording below this prefix or of this pattern",
+            path=str(url),
+            hint=f"Prefixes and patterns are searched for {', '.join(suffixes)} files.",
+        )
+    return found
+
+
+def _located(url: ObjectUrl, root: ObjectUrl) -> FoundObject:
+    start = len(root.key) + 1 if root.key else 0
+    return FoundObject(url, PurePosixPath(url.key[start:]))
+
+
+def _is_wanted(found: FoundObject, suffixes: tuple[str, ...], hidden: tuple[str, ...]) -> bool:
+    folders = (part for part in found.below.parts if part not in (".", ".."))
+    return found.url.name.lower().endswith(suffixes) and not any(p.startswith(hidden) for p in folders)
+
+
+def _compiled(pattern: str) -> Any:
+    """A pattern, as Python's own ``glob`` understands it of files, for keys.
+
+    >>> [_compiled(p).match("x/b1.mcap") for p in ("**/*.mcap", "*/[a-c]?.mcap", "*.mcap")]
+    [True, True, False]
+    """
+    from wcmatch import glob as wcmatch
+
+    flags = wcmatch.GLOBSTAR | wcmatch.DOTGLOB | wcmatch.FORCEUNIX
+    return wcmatch.compile(pattern.replace("\\", r"\\").replace("[^", r"[\^"), flags=flags)

@@ -1,6 +1,5 @@
 """Pipelines as files: a Python function that takes the stream of a recording and gives the stream to write."""
 
-from .pipeline import Pipeline
-from .python_file import load_file, load_pipeline
+from .pipeline import Pipeline, load_file, load_pipeline
 
 __all__ = ["Pipeline", "load_file", "load_pipeline"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .gateway import check_not_in_task, in_task, tries_before
     from .interrupts import (
         INTERRUPTED,
         TERMINATED,
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     )
     from .session import give_up_start, running_session, session_for_user, session_is_ours, start_ahead, stop_session
     from .session_conf import is_local
-    from .task import check_not_in_task, in_task, tries_before
 
 _HOMES = {
+    ".gateway": ("check_not_in_task", "in_task", "tries_before"),
     ".interrupts": (
         "INTERRUPTED",
         "TERMINATED",
@@ -48,7 +49,6 @@ _HOMES = {
         "stop_session",
     ),
     ".session_conf": ("is_local",),
-    ".task": ("check_not_in_task", "in_task", "tries_before"),
 }
 
 __all__ = [

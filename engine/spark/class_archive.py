@@ -24,15 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ChunkmillError
-from .java import Java
-from .jvm import java_flags
+from .jvm import Java, java_flags
 from .session_conf import worker_path
 
 _DUMP_SECONDS = 600.0
 _UNUSED_SECONDS = 30 * 24 * 3600.0
 _RETRY_SECONDS = 24 * 3600.0
 _DUMP_HEAP = "-Xmx256m"
-_TRAINING = "chunkmill.engine.spark.archive_training"
+_TRAINING = "chunkmill.engine.spark.session"
 
 
 def cache_folder() -> Path:

@@ -1,6 +1,6 @@
-"""The gateway to a JVM that pyspark remembers process-wide: found, attached, and forgotten again.
+"""pyspark's state of this process: the gateway to its JVM, the session, and the task that a worker runs.
 
-All that chunkmill touches of pyspark's private state is here.
+All that chunkmill touches of pyspark's private state is here. pyspark is not imported only to find that nobody uses it.
 """
 
 # ruff: noqa: SLF001 - pyspark offers no public way to any of this
@@ -8,25 +8,30 @@ All that chunkmill touches of pyspark's private state is here.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .jvm import Connection
+from ..errors import UsageError
 
 if TYPE_CHECKING:
+    import subprocess
+
+    from pyspark import TaskContext
     from pyspark.sql import SparkSession
 
 
-def active_session() -> SparkSession | None:
-    """The session that is active in this process, classic or Spark Connect, whoever made it; None without one.
+class Connection(NamedTuple):
+    """The TCP port (of the loopback address) at which the JVM's gateway listens, and the secret that it asks for."""
 
-    pyspark is not imported only to find that nobody uses it.
-    """
+    port: int
+    secret: str
+
+
+def active_session() -> SparkSession | None:
+    """The session that is active in this process, classic or Spark Connect, whoever made it; None without one."""
     if "pyspark.sql" not in sys.modules:
         return None
     from pyspark import SparkContext
@@ -192,6 +197,8 @@ def quiet_py4j() -> None:
 
     Some of them go to the root logger, which then writes to standard error; they are sent to py4j's own.
     """
+    import logging
+
     from py4j import java_gateway
 
     logger = logging.getLogger("py4j")
@@ -213,3 +220,29 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(key, None)
             else:
                 os.environ[key] = value
+
+
+def in_task() -> bool:
+    """Whether this is a worker of Spark's that runs a task."""
+    return _task_context() is not None
+
+
+def tries_before() -> int:
+    """The number of earlier tries at the Spark task that this worker runs."""
+    context = _task_context()
+    return 0 if context is None else int(context.attemptNumber())
+
+
+def _task_context() -> TaskContext | None:
+    """Spark's context of the task that runs here, if one does."""
+    module = sys.modules.get("pyspark.taskcontext")
+    return None if module is None else module.TaskContext.get()
+
+
+def check_not_in_task() -> None:
+    """Raise ``UsageError`` where there can be no Spark session: within a task."""
+    if in_task():
+        raise UsageError(
+            "a function that runs in a Spark task cannot run on Spark itself",
+            hint="Leave out `executor`: within a task a pipeline runs inline.",
+        )

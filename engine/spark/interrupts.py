@@ -8,7 +8,6 @@ caller waits for it. Here they are cancelled until nobody waits for one any more
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import sys
@@ -145,6 +144,8 @@ def raise_in_thread(thread: int) -> None:
 
     The end of an import is waited for, as there: one that is broken may swallow it.
     """
+    import ctypes
+
     until = time.monotonic() + _IMPORT_SECONDS
     while _is_importing(sys._current_frames().get(thread)) and time.monotonic() < until:  # noqa: SLF001
         time.sleep(0.005)

@@ -62,7 +62,7 @@ def written(folder: Path, source: Path, executor: str) -> list[str]:
 
 def _commanded(folder: Path, sources: Path, source: Path, again: Callable[[], Any], executor: str) -> list[str]:
     """What the commands write: folders of RRDs and of MCAPs, converted, and brought into stores that are exported."""
-    from chunkmill.engine.cli.command import commands
+    from chunkmill.engine.cli.commands import commands
     from chunkmill.engine.store import RecordingStore
 
     def run(*arguments: object) -> None:

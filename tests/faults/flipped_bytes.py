@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from chunkmill.engine.cli.command import commands
+from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.ingest import Ingest
 from chunkmill.engine.recordings import RecordingEntry

@@ -90,7 +90,7 @@ def children_of(pid: int) -> set[int]:
         if entry.name.isdecimal():
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                if b"archive_training" in (entry / "cmdline").read_bytes():
+                if b"engine.spark.session" in (entry / "cmdline").read_bytes():
                     continue
             except OSError:
                 continue

@@ -31,8 +31,7 @@ MAY_CHANGE = {
     "engine.execution.spark_stage": {"_spared"},
     "engine.execution.transport": {"_waiting"},
     "engine.faults": {"_here"},  # tests count there how often a point was reached
-    "engine.objects.bucket": {"_forked", "_open"},  # connections, one for each state of the environment
-    "engine.objects.credentials": {"_clients"},
+    "engine.objects.bucket": {"_clients", "_forked", "_open"},  # connections, one for each state of the environment
     "engine.objects.remote_file": {"_threads"},
     "engine.rrd.positional": {"_held", "_lock", "_open"},
     "engine.spark.session": {"_own", "_reading"},  # the one session of a process

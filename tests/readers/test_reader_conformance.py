@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine import Chunk, ChunkmillError, Ingest, LazyChunkStream, RecordingStore, UsageError
-from chunkmill.engine.cli.command import commands
+from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.inputs import register as register_sources
 from chunkmill.engine.inputs.data_sources import Request, tasks_of
-from chunkmill.engine.pipelines.python_file import load_file
+from chunkmill.engine.pipelines.pipeline import load_file
 from chunkmill.readers import (
     FORMATS,
     FileSource,

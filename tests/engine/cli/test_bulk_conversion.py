@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.cli import bulk_conversion
-from chunkmill.engine.cli.command import commands
+from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.ingest import spark_query
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import RrdReader

@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from chunkmill.engine.cli.command import commands
+from chunkmill.engine.cli.commands import commands
 from click.testing import CliRunner, Result
 
 PIPELINE = """

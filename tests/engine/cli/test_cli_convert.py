@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from chunkmill.engine.cli.command import commands
+from chunkmill.engine.cli.commands import commands
 from click.testing import CliRunner, Result
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from chunkmill.engine.cli.command import commands
+from chunkmill.engine.cli.commands import commands
 from click.testing import CliRunner, Result
 
 

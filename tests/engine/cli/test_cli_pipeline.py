@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine import Chunk, ComponentColumn, LazyChunkStream, StoreEntry, write_stores
-from chunkmill.engine.cli.command import commands
+from chunkmill.engine.cli.commands import commands
 from chunkmill.readers import RrdReader
 from click.testing import CliRunner, Result
 

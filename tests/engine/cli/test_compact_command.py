@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
-from chunkmill.engine.cli.command import commands
+from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.recordings.lease import Lease
 from chunkmill.engine.store import RecordingStore
 from chunkmill.engine.stream import LazyChunkStream

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine import RecordingStore
-from chunkmill.engine.cli.command import commands
+from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.recordings.lease import Lease
 from click.testing import CliRunner, Result
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from chunkmill.engine.cli.command import commands
+from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.ingest import FileResult, LandedFile, Outcome
 from chunkmill.engine.ingest.quarantine import FileQuarantine

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from chunkmill.engine.cli import status_display
-from chunkmill.engine.cli.ingest_commands import status
+from chunkmill.engine.cli import ingest_display
+from chunkmill.engine.cli.commands import status
 from chunkmill.engine.ingest import Ingest
 from chunkmill.engine.recordings.lease import Lease
 from click.testing import CliRunner, Result
@@ -61,7 +61,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], Non
             except StopIteration:
                 raise KeyboardInterrupt from None
 
-        monkeypatch.setattr(status_display, "_pause", pause)
+        monkeypatch.setattr(ingest_display, "_pause", pause)
 
     return between
 
@@ -153,8 +153,8 @@ def test_watch_goes_on_when_the_store_cannot_be_read(lake: Path, looks: Callable
 
 def test_on_a_terminal_watch_draws_in_place_until_ctrl_c(lake: Path) -> None:
     code = (
-        "import sys; from chunkmill.engine.cli import status_display; status_display.PERIOD = 0.05;"
-        "from chunkmill.engine.cli.ingest_commands import status; status(sys.argv[1:])"
+        "import sys; from chunkmill.engine.cli import ingest_display; ingest_display.PERIOD = 0.05;"
+        "from chunkmill.engine.cli.commands import status; status(sys.argv[1:])"
     )
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}

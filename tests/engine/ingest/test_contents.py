@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from chunkmill.engine.errors import ReadError, SourceMissingError
 from chunkmill.engine.execution.stage import RunOptions
-from chunkmill.engine.ingest import contents
-from chunkmill.engine.ingest.contents import digest_files
-from chunkmill.engine.ingest.files import LandedFile
+from chunkmill.engine.ingest.files import LandedFile, digest_files
 
 
 @pytest.mark.parametrize("executor", ["inline", "spark"])
@@ -18,7 +16,7 @@ def test_a_digest_or_an_error_for_each(
 ) -> None:
     if executor == "spark":
         request.getfixturevalue("spark")
-        monkeypatch.setattr(contents, "_ON_DRIVER", 0)
+        monkeypatch.setattr("chunkmill.engine.ingest.files._ON_DRIVER", 0)
     for name, text in (("a", "one"), ("b", "two"), ("c", "one")):
         (tmp_path / name).write_text(text)
     files = [LandedFile(str(tmp_path / name), 3, 0) for name in "abc"]

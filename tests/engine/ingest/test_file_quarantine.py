@@ -12,8 +12,8 @@ from pathlib import Path
 import lance
 import pytest
 from chunkmill.engine.errors import ReadWarning, UsageError
-from chunkmill.engine.ingest import FileResult, LandedFile, Outcome, quarantine_table
-from chunkmill.engine.ingest.quarantine import FileQuarantine, QuarantinedFile
+from chunkmill.engine.ingest import FileResult, LandedFile, Outcome
+from chunkmill.engine.ingest.quarantine import FileQuarantine, FileQuarantineTable, QuarantinedFile
 from quarantined_files import failed, table_of, tries, version
 
 
@@ -173,15 +173,15 @@ def test_who_loses_against_another_writer_of_the_same_file_counts_on(
     quarantine: FileQuarantine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there_before: bool
 ) -> None:
     quarantine.note("q", 1, [failed("/l/a")] if there_before else [failed("/l/other")])
-    merge = quarantine_table.FileQuarantineTable._merge
+    merge = FileQuarantineTable._merge
     others = [FileQuarantine(tmp_path), FileQuarantine(tmp_path)]
 
-    def overtaken(table: quarantine_table.FileQuarantineTable, *arguments: object) -> None:
+    def overtaken(table: FileQuarantineTable, *arguments: object) -> None:
         if others:
             others.pop().note(f"other {len(others)}", 1, [failed("/l/a")])
         merge(table, *arguments)
 
-    monkeypatch.setattr(quarantine_table.FileQuarantineTable, "_merge", overtaken)
+    monkeypatch.setattr(FileQuarantineTable, "_merge", overtaken)
     quarantine.note("q", 2, [failed("/l/a")])
     rows = [file for file in FileQuarantine(tmp_path).rows() if file.path == "/l/a"]
     assert [file.tries for file in rows] == [4 if there_before else 3]
@@ -190,10 +190,10 @@ def test_who_loses_against_another_writer_of_the_same_file_counts_on(
 KILLED = """
 import sys, pathlib
 from datetime import timedelta
-from chunkmill.engine.ingest import FileResult, LandedFile, Outcome, quarantine_table
+from chunkmill.engine.ingest import FileResult, LandedFile, Outcome, quarantine
 from chunkmill.engine.ingest.quarantine import FileQuarantine
-quarantine_table._UPKEEP_EVERY = 5
-quarantine_table._KEEP = timedelta(milliseconds=100)
+quarantine._UPKEEP_EVERY = 5
+quarantine._KEEP = timedelta(milliseconds=100)
 quarantine = FileQuarantine(pathlib.Path(sys.argv[1]))
 batch = int(sys.argv[2])
 while True:
@@ -223,8 +223,8 @@ def test_a_killed_writer_leaves_whole_batches(tmp_path: Path) -> None:
 
 
 def test_old_versions_go(quarantine: FileQuarantine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quarantine_table, "_UPKEEP_EVERY", 8)
-    monkeypatch.setattr(quarantine_table, "_KEEP", timedelta(microseconds=1))
+    monkeypatch.setattr("chunkmill.engine.ingest.quarantine._UPKEEP_EVERY", 8)
+    monkeypatch.setattr("chunkmill.engine.ingest.quarantine._KEEP", timedelta(microseconds=1))
     for batch in range(40):
         quarantine.note("q", batch, [failed(f"/l/{batch}"), failed("/l/again")])
         quarantine.resolve([f"/l/{batch - 1}"])
@@ -236,7 +236,7 @@ def test_old_versions_go(quarantine: FileQuarantine, tmp_path: Path, monkeypatch
 def test_versions_that_someone_may_be_reading_stay(
     quarantine: FileQuarantine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quarantine_table, "_UPKEEP_EVERY", 8)
+    monkeypatch.setattr("chunkmill.engine.ingest.quarantine._UPKEEP_EVERY", 8)
     quarantine.note("q", 0, [failed("/l/0")])
     reader = lance.dataset(str(table_of(tmp_path)))
     for batch in range(1, 20):

@@ -13,8 +13,7 @@ import pytest
 from chunkmill.engine import faults
 from chunkmill.engine.errors import NoSpaceError, ReadError, SourceMissingError, UnsupportedError, WriteError
 from chunkmill.engine.ingest.files import LandedFile
-from chunkmill.engine.ingest.landing_files import merged_name, numbers_in
-from chunkmill.engine.ingest.landing_log import LandingLog
+from chunkmill.engine.ingest.landing_log import LandingLog, name_of, numbers_in
 
 
 @pytest.fixture
@@ -117,7 +116,7 @@ class TestMerging:
         log = filled(place, 3)
         keep = {name: (place / name).read_bytes() for name in names(place)}
         log.compact(3, None)
-        for name, data in {**keep, ".5f0c.draft": b"half", merged_name(1): b""}.items():
+        for name, data in {**keep, ".5f0c.draft": b"half", name_of("merged", 1): b""}.items():
             (place / name).write_bytes(data)
         log = LandingLog(place)
         assert known(log) == {"1": 1, "2": 1, "3": 1, "same": 3}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from chunkmill.engine.ingest.batch import RrdNames
 from chunkmill.engine.ingest.files import LandedFile
-from chunkmill.engine.ingest.outputs import RrdNames
 from chunkmill.engine.locations import located
 
 

@@ -15,11 +15,10 @@ from chunkmill.engine import Ingest, RecordingStore
 from chunkmill.engine.errors import UsageError, WriteError
 from chunkmill.engine.faults import LOG, PLAN
 from chunkmill.engine.ingest import disposal as disposals
-from chunkmill.engine.ingest.contents import file_at
 from chunkmill.engine.ingest.disposal import Disposal, SourceDone
-from chunkmill.engine.ingest.files import LandedFile
+from chunkmill.engine.ingest.files import LandedFile, file_at
 from chunkmill.engine.locations import located
-from chunkmill.engine.objects import ObjectInfo, ObjectUrl, bucket_of, copies
+from chunkmill.engine.objects import ObjectInfo, ObjectUrl, bucket_of, uploads
 from s3_server import S3Server
 from test_disturbed_stores import DENIED, status
 from test_ingest_in_stores import parquet_bytes, put
@@ -125,7 +124,7 @@ class TestCopies:
     def test_a_large_object_is_copied_in_parts(
         self, s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(copies, "LARGEST_COPY", 100 * 1024)
+        monkeypatch.setattr(uploads, "LARGEST_COPY", 100 * 1024)
         data = os.urandom(1300 * 1024)
         place = {"Bucket": bucket[5:], "Key": "landing/a.mcap"}
         s3.client.put_object(
@@ -185,7 +184,7 @@ class TestCopies:
     def test_a_name_that_somebody_takes_in_that_moment_is_theirs(
         self, large: bool, s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(copies, "LARGEST_COPY", 100 * 1024 if large else 1 << 30)
+        monkeypatch.setattr(uploads, "LARGEST_COPY", 100 * 1024 if large else 1 << 30)
         data = os.urandom(200 * 1024)
         file = land(f"{bucket}/landing/a.mcap", data)
 
@@ -284,9 +283,9 @@ class TestOtherStores:
     def test_a_copy_that_the_store_has_only_begun_is_waited_for(
         self, ends: bool, container: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from chunkmill.engine.objects import Bucket, copies
+        from chunkmill.engine.objects import Bucket
 
-        monkeypatch.setattr(copies, "_PATIENCE", 30 if ends else 0.1)
+        monkeypatch.setattr(uploads, "_PATIENCE", 30 if ends else 0.1)
         looks = list[str]()
         find = Bucket.find
 

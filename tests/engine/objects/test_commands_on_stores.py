@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from chunkmill.engine.cli.command import commands
+from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError, SourceMissingError
 from chunkmill.engine.inputs.data_sources import input_files
 from chunkmill.readers import FORMATS, McapReader, ParquetReader, RrdReader

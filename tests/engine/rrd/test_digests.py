@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine import ChunkStore, LazyChunkStream, OptimizationProfile
 from chunkmill.engine.chunk import Chunk
-from chunkmill.engine.cli.command import commands
+from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.rrd import MessageWriter, RrdFile, StoreEntry
 from chunkmill.engine.rrd.file import WholeFile, verify_file

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.spark.class_archive import ClassArchive, cache_folder
-from chunkmill.engine.spark.java import Java
+from chunkmill.engine.spark.jvm import Java
 
 WRITES = '#!/bin/sh\nfor a in "$@"; do case "$a" in -XX:SharedArchiveFile=*) echo classes > "${a#*=}";; esac; done\n'
 FAILS = "#!/bin/sh\nexit 3\n"

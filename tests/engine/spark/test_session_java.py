@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.errors import SessionError
-from chunkmill.engine.spark import java as java_module
-from chunkmill.engine.spark.java import find_java, java_at
+from chunkmill.engine.spark import jvm as java_module
+from chunkmill.engine.spark.jvm import find_java, java_at
 
 
 def make_java(home: Path, version: str | None, asked: str = "") -> Path:

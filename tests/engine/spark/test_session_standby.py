@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.spark.session_conf import DAEMON_MODULE
-from chunkmill.engine.spark.standby import STANDBY_SOCKET, STANDBY_VARIABLE, end_standby, start_standby
+from chunkmill.engine.spark.worker_daemon import STANDBY_SOCKET, STANDBY_VARIABLE, end_standby, start_standby
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="workers fork on POSIX only")
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from chunkmill.engine.errors import SessionStartError
-from chunkmill.engine.spark import starting
+from chunkmill.engine.spark import launch
 from chunkmill.engine.spark.jvm import without_farewells, write_logging
+from chunkmill.engine.spark.launch import await_master, await_server, check_environment, reason_of, start_error
 from chunkmill.engine.spark.session_conf import jvm_options
-from chunkmill.engine.spark.starting import await_master, await_server, check_environment, reason_of, start_error
 
 PY4J = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
 : org.apache.spark.SparkException: Could not parse Master URL: 'local[x]'
@@ -63,8 +63,8 @@ def test_a_spark_home_without_spark_is_named(tmp_path: Path, monkeypatch: pytest
 def test_a_master_that_nobody_answers_for_is_told_and_then_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(starting, "ANSWER_SECONDS", 0.6)
-    monkeypatch.setattr(starting, "_WORD_SECONDS", 0.1)
+    monkeypatch.setattr(launch, "ANSWER_SECONDS", 0.6)
+    monkeypatch.setattr(launch, "_WORD_SECONDS", 0.1)
     master = f"spark://127.0.0.1:{free_port()}"
     with pytest.raises(SessionStartError, match=f"nobody has answered at {master}"):
         await_master(master)
@@ -78,7 +78,7 @@ def test_a_master_that_nobody_answers_for_is_told_and_then_given_up(
 def test_a_connect_server_that_does_not_answer_is_given_up(mute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused or, worse, accepted and never served: Spark Connect tries for nine minutes."""
     pytest.importorskip("grpc_status")
-    monkeypatch.setattr(starting, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(launch, "ANSWER_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1] if mute else free_port()
         with pytest.raises(SessionStartError, match="nobody has answered"):

@@ -132,7 +132,7 @@ def _entities(store: StoreReport) -> Table:
     table = Table("topic" if topics else "entity", what)
     for column in table.columns:
         column.overflow = "fold"
-    numbers = [name for name in _NUMBERS if any(_has(e, name) for e in store.entities)]
+    numbers = [name for name in _NUMBERS if any(getattr(e, name) is not None for e in store.entities)]
     for name in numbers:
         table.add_column(_NUMBERS[name][0], justify="right")
     for entity in store.entities:
@@ -142,7 +142,3 @@ def _entities(store: StoreReport) -> Table:
         shown = [_UNKNOWN if value is None else text(value) for value, text in values]
         table.add_row(escape(path), escape(described), *shown)
     return table
-
-
-def _has(entity: object, name: str) -> bool:
-    return getattr(entity, name) is not None

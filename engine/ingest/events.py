@@ -1,8 +1,9 @@
-"""The log of an ingestion, as records of the standard library's ``logging``, under ``chunkmill.ingest``.
+"""The events of an ingestion: the listeners that are told of them, and the log.
 
-Each record's message is a line for people; its attribute ``ingest`` is the same as plain data: ``event``, ``query_id``,
-and what the event is about. An application hooks in by the handlers of that logger; nothing is printed unasked
-(:func:`logging_to` prints: JSON for machines, plain text for people).
+The log consists of records of the standard library's ``logging``, under ``chunkmill.ingest``. Each record's message is
+a line for people; its attribute ``ingest`` is the same as plain data: ``event``, ``query_id``, and what the event is
+about. An application hooks in by the handlers of that logger; nothing is printed unasked (:func:`logging_to` prints:
+JSON for machines, plain text for people).
 """
 
 from __future__ import annotations
@@ -15,20 +16,40 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from typing import Any, Final, TextIO
+from typing import Any, Final, Protocol, TextIO
 
 from ..errors import ChunkmillError, ReadWarning
-from ..units import duration
+from ..limits import as_text
+from ..units import counted, duration, utc_time
 from ..units import size as _size
-from .files import BatchResult, FileResult, IngestListener, Outcome
+from .files import BatchResult, FileResult, Outcome
 
 LOGGER: Final = "chunkmill.ingest"
 _ROOT: Final = "chunkmill"
 _WARNINGS: Final = "chunkmill.warnings"
-
-
 _TAKEN: Final = (Outcome.ADDED, Outcome.REPLACED)
+
+
+class IngestListener(Protocol):
+    """Who wants to know what an ingestion does. Called on its threads; must not raise and must not take long."""
+
+    def started(self, query_id: str, source: str, home: str) -> None:
+        """The ingestion of ``source`` has begun; ``home`` is the store."""
+
+    def looked(self, ready: int, waiting: int, oldest_seconds: float) -> None:
+        """The landing folder was listed: files to take, files that must settle first, seconds the oldest waits."""
+
+    def batch_began(self, number: int, files: int, size: int) -> None:
+        """A batch of ``files`` files with ``size`` bytes begins."""
+
+    def batch_done(self, result: BatchResult) -> None:
+        """A batch is committed."""
+
+    def batch_failed(self, number: int, error: Exception) -> None:
+        """A batch failed as a whole; it will be tried again by the next start."""
+
+    def stopped(self, reason: str) -> None:
+        """The ingestion has ended."""
 
 
 class IngestLog(IngestListener):
@@ -46,12 +67,12 @@ class IngestLog(IngestListener):
 
     def looked(self, ready: int, waiting: int, oldest_seconds: float) -> None:
         """See :class:`IngestListener`."""
-        text = f"{_files(ready)} ready, {waiting:,} waiting, the oldest for {duration(oldest_seconds)}"
+        text = f"{counted(ready, 'file')} ready, {waiting:,} waiting, the oldest for {duration(oldest_seconds)}"
         self._log(logging.DEBUG, "looked", text, ready=ready, waiting=waiting, oldest_seconds=oldest_seconds)
 
     def batch_began(self, number: int, files: int, size: int) -> None:
         """See :class:`IngestListener`."""
-        text = f"batch {number}: {_files(files)} with {_size(size)} begin"
+        text = f"batch {number}: {counted(files, 'file')} with {_size(size)} begin"
         self._log(logging.DEBUG, "batch_began", text, batch=number, files=files, bytes=size)
 
     def batch_done(self, result: BatchResult) -> None:
@@ -158,10 +179,6 @@ def _batch_line(result: BatchResult, sums: dict[str, Any]) -> str:
     )
 
 
-def _files(count: int) -> str:
-    return f"{count:,} file" if count == 1 else f"{count:,} files"
-
-
 class JsonFormatter(logging.Formatter):
     """A record as one JSON object on one line, in ASCII.
 
@@ -173,7 +190,7 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """See :class:`JsonFormatter`."""
         line = {
-            "time": _time(record, "milliseconds"),
+            "time": utc_time(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -197,7 +214,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """See :class:`TextFormatter`."""
         level = f"{record.levelname.lower()}: " if record.levelno > logging.INFO else ""
-        text = f"{_time(record, 'seconds')} {level}{' '.join(record.getMessage().split())}"
+        text = f"{utc_time(record.created, 'seconds')} {level}{' '.join(record.getMessage().split())}"
         text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
         return text.encode(self._encoding, "backslashreplace").decode(self._encoding)
 
@@ -244,14 +261,10 @@ def _as_records(show: Callable[..., None]) -> Callable[..., None]:
     return shown
 
 
-def _time(record: logging.LogRecord, precision: str) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec=precision).replace("+00:00", "Z")
-
-
 def _plain(value: Any) -> Any:
     """A value as JSON can say it, whatever it is."""
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
+        return as_text(value)
     if isinstance(value, dict):
         return {_plain(str(key)): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

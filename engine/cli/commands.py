@@ -1,0 +1,396 @@
+"""The commands and their options. Only click is imported here: readers, rich and Spark come when a command runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+import click
+
+from ..locations import located, reading_location
+from .complaints import FAILED, reported
+from .options import (
+    ConvertOptions,
+    ReadingCommand,
+    check_id,
+    check_report,
+    check_svg,
+    chosen_executor,
+    parse_conf,
+)
+
+_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _with(*options: _Decorator) -> _Decorator:
+    """Several options as one, in their order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+_CONTENT = click.option(
+    "--content", multiple=True, metavar="EXPR", help="Entities to keep, such as '/imu/**'; may be repeated."
+)
+_APPLICATION_ID = click.option(
+    "--application-id",
+    metavar="ID",
+    callback=check_id,
+    help="Default: the RRD's own; 'chunkmill' for other formats.",
+)
+_EXECUTORS = click.Choice(["spark", "inline"])
+_EXECUTOR = click.option("--executor", type=_EXECUTORS, help="Where it runs. Default: spark.")
+_SPARK = _with(
+    click.option("--master", metavar="URL", help="Spark master, such as 'local[4]'. Default: local[*]."),
+    click.option("--conf", multiple=True, metavar="KEY=VALUE", callback=parse_conf, help="A setting for Spark."),
+)
+_DEBUG = click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+_QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
+_PROFILES = click.Choice(["object-store", "live", "none"])
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="chunkmill", prog_name="chunkmill", message="%(prog)s %(version)s")
+def commands() -> None:
+    """Turn recordings of robots into clean, well-chunked RRD files, on Apache Spark."""
+    files = os.environ.get("CHUNKMILL_FORMATS")
+    if files:
+        with reported(debug=False):
+            from .options import load_formats
+
+            load_formats(files)
+
+
+@commands.command(cls=ReadingCommand)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("-o", "--output", required=True, metavar="OUT", help="A file for one input, or a folder for many.")
+@_CONTENT
+@click.option(
+    "--pipeline",
+    metavar="FILE.py[:NAME]",
+    help="A function of a Python file that each recording's stream goes through.",
+)
+@_APPLICATION_ID
+@click.option(
+    "--recording-id",
+    metavar="ID",
+    callback=check_id,
+    help="Default: the RRD's own; the file's name for other formats.",
+)
+@click.option("--verify", is_flag=True, help="Read and decode each output; one that can't be read is removed.")
+@_EXECUTOR
+@_SPARK
+@click.option("--stats", is_flag=True, help="Print where the time went, and what was read and written.")
+@click.option(
+    "--report", metavar="FILE", callback=check_report, help="Keep that as FILE.json, or draw it as FILE.html."
+)
+@_DEBUG
+@_QUIET
+def convert(inputs: tuple[str, ...], output: str, pipeline: str | None, debug: bool, **given: Any) -> None:
+    """Convert MCAP, Parquet or RRD recordings to RRD.
+
+    INPUT is a file, a pattern such as 'logs/**/*.mcap' or a folder, which is searched for recordings
+    of every format; of a LeRobot dataset, each episode becomes a recording.
+    Patterns and folders give one RRD per input below the folder OUT, under the path the input has below its folder.
+    """
+    with reported(debug=debug):
+        given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
+        options = ConvertOptions(debug=debug, **given)
+        starts_spark = _start_spark_ahead(options)
+        if pipeline is not None:
+            from ..pipelines import load_pipeline
+
+            options = replace(options, pipeline=load_pipeline(pipeline))
+        elif not starts_spark:
+            _leave_pandas_out()
+        from .conversion import convert_all
+
+        convert_all(inputs, output, options)
+
+
+def _start_spark_ahead(options: ConvertOptions) -> bool:
+    """Let Spark's JVM boot, where it is wanted, while readers are imported and the inputs are looked at."""
+    from ..execution import executor_name
+    from ..spark import start_ahead
+
+    wanted = executor_name(options.executor) == "spark"
+    if wanted:
+        start_ahead(options.master, options.conf)
+    return wanted
+
+
+class _NoPandas:
+    """Lets pandas not be found."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        del path, target
+        if name == "pandas":
+            raise ImportError(name)
+        return None
+
+
+def _leave_pandas_out() -> None:
+    """Keep pyarrow from loading pandas, which it looks for when it first converts a Python object.
+
+    That takes a fifth of a second, and nothing on the way from a file to an RRD needs it. For the program only: in a
+    user's own process pyarrow would not know pandas any more. Does nothing where pandas is loaded already.
+    """
+    if "pandas" in sys.modules:
+        return
+    import pyarrow as pa
+
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([None])
+    finally:
+        sys.meta_path.remove(finder)
+
+
+@commands.command()
+@click.argument("pipeline", metavar="FILE.py[:NAME]")
+@click.argument("input", required=False, metavar="[INPUT]")
+@click.option("--svg", metavar="FILE.svg", callback=check_svg, help="Draw the plan, too.")
+@_DEBUG
+def check(pipeline: str, input: str | None, svg: str | None, debug: bool) -> None:  # noqa: A002 (its name in the help)
+    """Check that a pipeline is fit to run, and show its plan, for INPUT where one is given. Nothing is run.
+
+    FILE.py defines the function `pipeline` (or NAME), which takes the stream of a recording and returns one.
+    """
+    with reported(debug=debug):
+        from .checks import check_pipeline
+
+        check_pipeline(pipeline, input, svg)
+
+
+@commands.command()
+@click.argument("file")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@_DEBUG
+def inspect(file: str, as_json: bool, debug: bool) -> None:
+    """Show what FILE holds: recordings, entities, timelines with their ranges, rows and bytes."""
+    with reported(debug=debug):
+        from ...readers import detect_format
+        from .complaints import warnings_as_lines
+
+        location = reading_location(file)
+        with warnings_as_lines(location):
+            report = detect_format(location).inspect(location)
+        if as_json:
+            click.echo(report.to_json())
+        else:
+            from .inspection import print_tables
+
+            print_tables(report)
+
+
+@commands.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="FILE...")
+@_DEBUG
+@_QUIET
+def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
+    """Read all of each RRD, and say whether it is what was written.
+
+    FILE is a file, a pattern or a folder, which is searched for .rrd and .rbl files. Every chunk is decoded, and
+    compared with what the footer says of it, its digest among that.
+    """
+    with reported(debug=debug):
+        from .checks import verify_all
+
+        verify_all(inputs, quiet=quiet, debug=debug)
+
+
+@commands.command(cls=ReadingCommand)
+@click.argument("landing")
+@click.option("--into", metavar="STORE", help="The store of recordings, a folder or URL; made when there is none.")
+@click.option("--rrds", metavar="FOLDER", help="A folder that gets an RRD for each file, beside the store or alone.")
+@click.option("--pipeline", metavar="FILE.py[:NAME]", help="A function that each recording's stream goes through.")
+@click.option("--once", is_flag=True, help="Take what is there, and end.")
+@click.option("--every", metavar="TIME", help="How often to look for files. Default: 1s.")
+@click.option("--settle", default="1s", show_default=True, metavar="TIME", help="How long a file must not change.")
+@click.option(
+    "--max-files",
+    "max_files_per_trigger",
+    type=click.IntRange(1),
+    default=256,
+    metavar="N",
+    help="Files of one batch, at most. Default: 256.",
+)
+@click.option(
+    "--max-bytes", default="4GiB", metavar="SIZE", help="Bytes of one batch, at most, such as 2GB. Default: 4 GiB."
+)
+@click.option(
+    "--source-done",
+    type=click.Choice(["keep", "archive", "delete"]),
+    default="keep",
+    show_default=True,
+    help="What becomes of a file that is in the store.",
+)
+@click.option(
+    "--archive",
+    metavar="FOLDER",
+    help="Where files go with --source-done archive; for objects a prefix of their bucket.",
+)
+@click.option("--checkpoint", metavar="FOLDER", help="What is known of the progress. Default: in the store.")
+@click.option(
+    "--optimize",
+    type=_PROFILES,
+    default="object-store",
+    show_default=True,
+    help="How chunks are laid out.",
+)
+@click.option("--replace-same-id", is_flag=True, help="Let a recording replace another file's of the same id.")
+@click.option("--keep-versions", default="1h", show_default=True, metavar="TIME", help="How long old versions stay.")
+@click.option("--compact-every", type=click.IntRange(1), metavar="N", help="Join small shards after every N batches.")
+@_CONTENT
+@_APPLICATION_ID
+@click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve metrics for Prometheus.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="At which address.")
+@click.option("--log-json", is_flag=True, help="Log JSON objects, one a line.")
+@_EXECUTOR
+@_SPARK
+@_DEBUG
+@click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
+def ingest(debug: bool, **options: Any) -> None:
+    """Bring every recording that lands in the folder LANDING into a store, once.
+
+    MCAP, RRD and Parquet files are taken when they have settled; what is being written under a name such as
+    'drive.mcap.tmp' is left alone. A file that fails goes into quarantine: see `chunkmill quarantine`. Ctrl-C and
+    SIGTERM let the running batch come to its end first.
+    """
+    with reported(debug=debug):
+        from .ingestion import run_ingest
+
+        run_ingest(**options)
+
+
+@commands.command()
+@click.argument("store")
+@click.option("--keep", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Versions that stay.")
+@click.option(
+    "--older-than", default="0s", show_default=True, metavar="TIME", help="Remove only versions that are this old."
+)
+@_DEBUG
+def vacuum(store: str, keep: int, older_than: str, debug: bool) -> None:
+    """Remove what only old versions of STORE need, and what crashed runs left.
+
+    Refused while an ingestion or a compaction writes to the store.
+    """
+    with reported(debug=debug):
+        from .ingestion import vacuum_store
+
+        vacuum_store(store, keep, older_than)
+
+
+@commands.command()
+@click.argument("store")
+@click.option(
+    "--optimize",
+    type=_PROFILES,
+    default="none",
+    show_default=True,
+    help="Lay out recordings anew whose chunks are smaller than this wants.",
+)
+@click.option("--min-shard", default="64MiB", show_default=True, metavar="SIZE", help="Join shards below this size.")
+@click.option("--executor", type=_EXECUTORS, help="Where chunks are laid out. Default: spark.")
+@_SPARK
+@_DEBUG
+def compact(debug: bool, **options: Any) -> None:
+    """Write the files of STORE anew, fewer and without what is dead: a version with the same recordings.
+
+    Who reads an older version is not disturbed; `chunkmill vacuum` removes those. Refused while an ingestion writes to
+    the store: see `chunkmill ingest --compact-every`.
+    """
+    with reported(debug=debug):
+        from .ingestion import compact_recordings
+
+        compact_recordings(**options)
+
+
+_FAILED_FILES = _with(
+    click.argument("store"),
+    click.argument("paths", nargs=-1, metavar="[PATH]..."),
+    click.option("--json", "as_json", is_flag=True, help="Print the files as JSON, one a line."),
+    _DEBUG,
+)
+_ALL_FILES = click.option("--all", "everything", is_flag=True, help="All files in quarantine.")
+
+
+@commands.group()
+def quarantine() -> None:
+    """Show, retry or drop files that failed to be ingested.
+
+    STORE is what stands after --into of `chunkmill ingest`: a store of recordings, or a folder of RRDs.
+    """
+
+
+@quarantine.command("list")
+@_FAILED_FILES
+def list_files(store: str, paths: tuple[str, ...], as_json: bool, debug: bool) -> None:
+    """Show the files in quarantine (or those at PATH) with their errors."""
+    with reported(debug=debug):
+        from .ingest_display import list_quarantined
+
+        list_quarantined(located(store), paths, as_json=as_json)
+
+
+@quarantine.command()
+@_FAILED_FILES
+@_ALL_FILES
+def retry(store: str, paths: tuple[str, ...], as_json: bool, debug: bool, everything: bool) -> None:
+    """Have the ingestion try files again: those at PATH, or all with --all.
+
+    They stay in quarantine until they have come through.
+    """
+    with reported(debug=debug):
+        from .ingest_display import retry_quarantined
+
+        retry_quarantined(located(store), paths, everything=everything, as_json=as_json)
+
+
+@quarantine.command()
+@_FAILED_FILES
+@_ALL_FILES
+def drop(store: str, paths: tuple[str, ...], as_json: bool, debug: bool, everything: bool) -> None:
+    """Forget files in quarantine: those at PATH, or all with --all.
+
+    The files themselves stay where they are. They are not tried again until their content changes.
+    """
+    with reported(debug=debug):
+        from .ingest_display import drop_quarantined
+
+        drop_quarantined(located(store), paths, everything=everything, as_json=as_json)
+
+
+@commands.command()
+@click.argument("store")
+@click.option("--checkpoint", metavar="FOLDER", help="The checkpoint, where it is not in the store.")
+@click.option("--watch", is_flag=True, help="Go on telling, every two seconds, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object; with --watch, one a line.")
+@_DEBUG
+def status(store: str, checkpoint: str | None, watch: bool, as_json: bool, debug: bool) -> None:
+    """Show how the ingestion into STORE stands: what it did, what waits, who writes.
+
+    STORE is what stands after --into (or --rrds) of `chunkmill ingest`. Nothing is changed, and the ingestion need
+    not run. The exit code is 1 where something could not be read.
+    """
+    with reported(debug=debug):
+        from ..ingest import StatusReader
+        from .ingest_display import show_once, watch_status
+
+        reader = StatusReader(located(store), None if checkpoint is None else located(checkpoint))
+        if watch:
+            watch_status(reader, store, as_json=as_json)
+        elif not show_once(reader.read(), store, as_json=as_json):
+            raise click.exceptions.Exit(FAILED)

@@ -1,0 +1,321 @@
+"""The display of an ingestion: its status as a table, a line or JSON, and the files that failed.
+
+The latter also as they are chosen to be tried again, or dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import ReadError, UsageError
+from ..ingest import FileQuarantine, IngestStatus, QuarantinedFile, Rate, StatusReader, home_of
+from ..locations import Location
+from ..units import counted, duration, size, utc_time
+from .complaints import complain, one_line, warnings_as_lines
+
+_PLAIN_WIDTH = 200
+_HEADINGS = ("file", "error", "message", "at byte", "tries", "first seen")
+_SHORTEST = 12
+
+PERIOD: Final = 2.0
+"""Seconds between two looks of ``--watch``."""
+
+
+def show_once(status: IngestStatus, store: str, *, as_json: bool) -> bool:
+    """Print a status on stdout, and on stderr what could not be read; whether all could."""
+    if as_json:
+        click.echo(json_text(status, indent=2))
+        return not status.problems
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(_table(status, store))
+    else:
+        for name, fact in _facts(status, store):
+            click.echo(f"{name:<10}  {one_line(fact)}")
+    for problem in status.problems:
+        complain(problem, kind="warning")
+    return not status.problems
+
+
+def watch_status(reader: StatusReader, store: str, *, as_json: bool) -> None:
+    """Show the status over and over until Ctrl-C: in place on a terminal, else a line each time.
+
+    A store that cannot be read for a moment is told of, and looked at again.
+    """
+    console = Console(highlight=False)
+    try:
+        if as_json or not console.is_terminal:
+            _watch_lines(reader, as_json=as_json)
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                try:
+                    live.update(_table(reader.read(), store, with_problems=True), refresh=True)
+                except ReadError as error:
+                    live.update(Text(one_line(str(error)), style="red"), refresh=True)
+                _pause()
+    except KeyboardInterrupt:
+        return
+
+
+def _watch_lines(reader: StatusReader, *, as_json: bool) -> None:
+    while True:
+        try:
+            status = reader.read()
+            click.echo(json_text(status) if as_json else line(status))
+        except ReadError as error:
+            complain(str(error))
+        _pause()
+
+
+def _pause() -> None:
+    time.sleep(PERIOD)
+
+
+def json_text(status: IngestStatus, indent: int | None = None) -> str:
+    """A status as a JSON object. Times are RFC 3339 in UTC, ages and lengths of time seconds."""
+    data = asdict(status)
+    data["at"] = _utc(status.at)
+    data["rates"] = [
+        {**asdict(rate), "files_per_second": rate.files_per_second, "bytes_per_second": rate.bytes_per_second}
+        for rate in status.rates
+    ]
+    if status.last is not None:
+        data["last"]["committed"] = _utc(status.last.committed)
+    if status.holder is not None:
+        private = ("token", "namespace", "started", "released")
+        data["holder"] = {key: value for key, value in data["holder"].items() if key not in private}
+        for name in ("taken", "renewed"):
+            data["holder"][name] = _utc(data["holder"][name])
+    return json.dumps(data, indent=indent)
+
+
+def line(status: IngestStatus) -> str:
+    """A status on one line."""
+    words = [
+        f"batch {status.last.number}, {_ago(status.at - status.last.committed)}" if status.last else "no batch yet",
+        counted(sum(status.files.values()), "file"),
+        counted(status.recordings, "recording"),
+    ]
+    if status.lag is not None:
+        words.append(f"{status.lag.waiting:,} waiting for {duration(status.lag.oldest_seconds)}")
+    words += [_rate(rate) for rate in status.rates[:1]]
+    if status.quarantined:
+        words.append(f"{status.quarantined:,} in quarantine")
+    words.append("nobody writes" if status.holder is None else f"{status.holder.holder} runs")
+    words += [f"problem: {problem}" for problem in status.problems]
+    return one_line(f"{_utc(status.at)} {', '.join(words)}")
+
+
+def _table(status: IngestStatus, store: str, *, with_problems: bool = False) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, fact in _facts(status, store):
+        table.add_row(name, Text(one_line(fact)))
+    for problem in status.problems if with_problems else ():
+        table.add_row("problem", Text(one_line(problem), style="yellow"))
+    return table
+
+
+def _facts(status: IngestStatus, store: str) -> list[tuple[str, str]]:
+    holds = [counted(status.recordings, "recording"), counted(status.chunks, "chunk"), counted(status.rows, "row")]
+    facts = [
+        ("store", f"{store}, version {status.version}" if status.version else f"{store}, nothing committed yet"),
+        ("source", status.source or "not known: no checkpoint was found; --checkpoint names it"),
+        ("writer", str(status.holder or "nobody")),
+        ("batches", _batches(status)),
+        ("files", _outcomes(status.files)),
+        ("holds", f"{', '.join(holds)}, {size(status.bytes)}"),
+    ]
+    if status.lag is not None:
+        lag = status.lag
+        oldest = f", the oldest for {duration(lag.oldest_seconds)}" if lag.waiting else ""
+        running = f"; {counted(lag.running, 'file')} in the running batch" if lag.running else ""
+        facts.append(("waiting", f"{counted(lag.waiting, 'file')}, {size(lag.waiting_bytes)}{oldest}{running}"))
+    facts += [("rate", f"{_rate(rate)} over {duration(rate.window)}") for rate in status.rates]
+    if status.quarantined is not None:
+        more = f"; see chunkmill quarantine list {shlex.quote(store)}" if status.quarantined else ""
+        facts.append(("quarantine", f"{counted(status.quarantined, 'file')}{more}"))
+    return facts
+
+
+def _batches(status: IngestStatus) -> str:
+    if status.last is None:
+        return f"{status.batches:,}"
+    last = status.last
+    return (
+        f"{status.batches:,}; number {last.number}, {_ago(status.at - last.committed)}: {_outcomes(last.files)}, "
+        f"{size(last.bytes)} in {duration(last.seconds)}"
+    )
+
+
+def _outcomes(files: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {outcome}" for outcome, count in files.items() if count) or "none"
+
+
+def _rate(rate: Rate) -> str:
+    """A rate in files and bytes.
+
+    >>> _rate(Rate(60.0, 90, 1_500_000_000, 3))
+    '1.50 files/s, 25.0 MB/s'
+    """
+    return f"{rate.files_per_second:.2f} files/s, {size(rate.bytes_per_second)}/s"
+
+
+def _ago(seconds: float) -> str:
+    return f"{duration(max(seconds, 0.0))} ago"
+
+
+def _utc(seconds: float) -> str | None:
+    try:
+        return utc_time(seconds)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def list_quarantined(store: Location, paths: Sequence[str], *, as_json: bool) -> None:
+    """Print the files in quarantine, or those that ``paths`` name. Raises ``UsageError`` for one that is not there."""
+    files = FileQuarantine(home_of(store)).rows()
+    if paths:
+        files = _named(files, paths)
+    if as_json:
+        _print_json(files)
+    elif not files:
+        click.echo("No files in quarantine.")
+    else:
+        _print_table(files)
+        click.echo(f"{counted(len(files), 'file')} in quarantine; --json shows messages whole, and what to do.")
+
+
+def retry_quarantined(store: Location, paths: Sequence[str], *, everything: bool, as_json: bool) -> None:
+    """Ask for files to be tried again, and say what happens next."""
+    quarantine = FileQuarantine(home_of(store))
+    files = _acted_on(quarantine, quarantine.request_retry, store, paths, everything=everything)
+    _tell(
+        files,
+        "will be tried again: by the ingestion that runs, with one of its next batches, or else by the next that is "
+        "started. What has come through leaves the quarantine.",
+        as_json=as_json,
+    )
+
+
+def drop_quarantined(store: Location, paths: Sequence[str], *, everything: bool, as_json: bool) -> None:
+    """Forget files, and say what becomes of them."""
+    quarantine = FileQuarantine(home_of(store))
+    files = _acted_on(quarantine, quarantine.drop, store, paths, everything=everything)
+    _tell(
+        files,
+        "dropped from quarantine: left in place, and not tried again before the content changes.",
+        as_json=as_json,
+    )
+
+
+def _tell(files: Sequence[QuarantinedFile], what: str, *, as_json: bool) -> None:
+    """Print what happens to the files that were chosen."""
+    if as_json:
+        _print_json(files)
+    elif not files:
+        click.echo("No files in quarantine.")
+    else:
+        click.echo(f"{counted(len(files), 'file')} {what}")
+
+
+def _acted_on(
+    quarantine: FileQuarantine,
+    act: Callable[[Iterable[str]], list[str]],
+    store: Location,
+    paths: Sequence[str],
+    *,
+    everything: bool,
+) -> list[QuarantinedFile]:
+    """The files that were chosen, after ``act`` was called with their paths."""
+    if bool(paths) == everything:
+        raise UsageError(
+            "files are chosen by their paths or by --all" if everything else "no file is chosen",
+            hint="Leave one of them out." if everything else "Name paths, or --all for all that are in quarantine.",
+        )
+    files = quarantine.rows()
+    chosen = files if everything else _named(files, paths)
+    with warnings_as_lines(store):
+        act([file.path for file in chosen])
+    return chosen
+
+
+def _named(files: Sequence[QuarantinedFile], paths: Sequence[str]) -> list[QuarantinedFile]:
+    """The files that ``paths`` name, each as it stands in the quarantine, or as a path from the current folder."""
+    by_path = {file.path: file for file in files}
+    chosen = {}
+    for path in paths:
+        spellings = (path, os.path.abspath(path), str(Path(path).resolve()))  # noqa: PTH100 (takes `..` away as text)
+        found = next((by_path[spelling] for spelling in spellings if spelling in by_path), None)
+        if found is None:
+            raise UsageError(f"{path} is not in quarantine", hint="`chunkmill quarantine list` shows what is.")
+        chosen[found.path] = found
+    return list(chosen.values())
+
+
+def _print_json(files: Sequence[QuarantinedFile]) -> None:
+    """One object a line; times are ISO 8601 in UTC, ``modified_ns`` nanoseconds since 1970, sizes and offsets bytes."""
+    for file in files:
+        times = {name: getattr(file, name).isoformat() for name in ("first_seen", "last_seen")}
+        click.echo(json.dumps({**asdict(file), **times}, ensure_ascii=False))
+
+
+def _print_table(files: Sequence[QuarantinedFile]) -> None:
+    console = Console(highlight=False)
+    terminal = console.is_terminal
+    if not terminal:
+        console = Console(highlight=False, width=_PLAIN_WIDTH)
+    cells = [_cells(file) for file in files]
+    table = Table(*_HEADINGS)
+    for column in table.columns[:3]:
+        column.overflow = "fold"
+    if terminal:
+        cells = _shortened(cells, console.width)
+        table.columns[2].no_wrap = True
+    for column in table.columns[3:5]:
+        column.justify = "right"
+    for row in cells:
+        table.add_row(*map(escape, row))
+    console.print(table)
+
+
+def _cells(file: QuarantinedFile) -> list[str]:
+    return [
+        one_line(file.path),
+        file.code.removeprefix("chunkmill."),
+        one_line(file.message),
+        "" if file.offset is None else f"{file.offset:,}",
+        f"{file.tries:,}",
+        f"{file.first_seen:%Y-%m-%d %H:%MZ}",
+    ]
+
+
+def _shortened(cells: list[list[str]], width: int) -> list[list[str]]:
+    """The rows with messages cut to one line of what a terminal of ``width`` columns has left beside the rest.
+
+    Paths are never cut; they get half of the room at most, and take as many lines as they need.
+    """
+    widest = [max(map(cell_len, column)) for column in zip(_HEADINGS, *cells, strict=True)]
+    frame = 3 * len(widest) + 1
+    room = width - frame - sum(widest) + widest[0] + widest[2]
+    room = max(room - min(widest[0], room // 2), _SHORTEST)
+    return [
+        [*row[:2], row[2] if cell_len(row[2]) <= room else set_cell_size(row[2], room - 1) + "…", *row[3:]]
+        for row in cells
+    ]

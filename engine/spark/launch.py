@@ -1,0 +1,458 @@
+"""The start and the end of a session of ours, and the reasons why Spark does not start, in its own words.
+
+A local or standalone master gets a JVM that is started here (:class:`DirectSession`). YARN, Kubernetes and what only
+``spark-submit`` understands are left to pyspark's own launcher, and Spark Connect to its client
+(:class:`ScriptedSession`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+from ..errors import ChunkmillError, SessionStartError
+from .class_archive import ClassArchive
+from .gateway import (
+    Connection,
+    attach,
+    delete_at_exit,
+    detach,
+    environment,
+    hush,
+    is_stopped,
+    launched_process,
+    quiet_py4j,
+)
+from .interrupts import give_back, keeping_interrupt, signal_since, take_signals
+from .jvm import Java, Jvm, class_path, find_java, start_jvm, write_logging
+from .session_conf import (
+    DAEMON_MODULE,
+    LONGEST_SOCKET,
+    is_local,
+    jvm_options,
+    runs_here,
+    session_conf,
+    spark_home,
+    worker_path,
+)
+from .worker_daemon import STANDBY_SOCKET, end_standby, start_standby
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ANSWER_SECONDS: Final = 20.0
+"""How long a master or a Spark Connect server may take to answer at all."""
+
+_WORD_SECONDS: Final = 4.0
+"""After these the user is told what is waited for."""
+
+_ATTEMPT_SECONDS: Final = 2.0
+_JAVA_NAME: Final = re.compile(r"^:?\s*(?:Caused by: )?(?:[a-z_]\w*\.)+(?:\w+(?:\$\w+)*):\s*")
+_LONGEST: Final = 400
+
+_GRACE_SECONDS: Final = 15.0
+_WANTED_SOON: Final = (
+    "pyspark.sql",
+    "pyarrow",
+    "pandas",
+    "pyspark.sql.classic.dataframe",
+    "pyspark.sql.pandas.functions",
+    "pyspark.sql.pandas.map_ops",
+    "pyspark.testing.utils",  # py4j's converters look into it with the first call
+)
+_SCRIPTED_GRACE_SECONDS: Final = 30.0
+_SHIM: Final = """\
+#!/bin/sh
+for argument do
+  shift
+  case "$argument" in
+    --add-modules=jdk.incubator.vector) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec "{java}" "$@"
+"""
+"""Spark's launcher asks for a module that small runtimes lack and that Spark can do without."""
+
+logger = logging.getLogger("chunkmill.session")
+
+
+def check_environment() -> None:
+    """Raise ``SessionStartError`` where ``SPARK_HOME`` names a folder in which there is no Spark."""
+    home = os.environ.get("SPARK_HOME")
+    if home and not (Path(home) / "bin" / "spark-submit").exists():
+        raise SessionStartError(
+            "SPARK_HOME names this folder, and there is no Spark in it",
+            path=home,
+            hint="Leave it unset to use the Spark of the installed pyspark, or name a folder with bin/spark-submit.",
+        )
+
+
+def start_error(master: str, asked: Mapping[str, str], error: Exception) -> SessionStartError:
+    """The error of a start that failed: Spark's words, with the settings that it speaks of."""
+    said = reason_of(error)
+    settings = {**asked, "spark.master": master}
+    named = [f"{key}={value}" for key, value in settings.items() if key in said or (value and value in said)]
+    if not named:
+        named = [f"{key}={value}" for key, value in asked.items()]
+    hint = f"Check {', '.join(named)}." if named else None
+    return SessionStartError(f"Spark did not start on {master}: {said}", hint=hint)
+
+
+def reason_of(error: Exception) -> str:
+    """Java's words, and its innermost cause, out of the long text of a Py4J error, in one line.
+
+    It is asked of Java, which must be alive.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [_JAVA_NAME.sub("", line) or line for line in lines if _JAVA_NAME.match(line)]
+    said = (told or lines or [repr(error)])[0][:_LONGEST]
+    cause = told[-1][:_LONGEST] if told else said
+    return said if cause in said else f"{said} ({cause})"
+
+
+def await_master(master: str) -> None:
+    """Wait until one of the masters of a ``spark://`` URL can be reached. Raises ``SessionStartError``."""
+    if not master.startswith("spark://"):
+        return
+    places = [place.rpartition(":") for place in master.removeprefix("spark://").split(",")]
+
+    def can_be_reached(seconds: float) -> bool:
+        for host, _, port in places:
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), min(seconds, _ATTEMPT_SECONDS)).close()
+            except ValueError:
+                return True  # no number: Spark knows how to tell that
+            except OSError:
+                continue
+            return True
+        time.sleep(min(seconds, 0.25))
+        return False
+
+    await_answer(master, can_be_reached)
+
+
+def await_server(url: str) -> None:
+    """Wait until a Spark Connect server answers. Raises ``SessionStartError``."""
+    try:
+        import grpc
+        from pyspark.sql.connect.client import DefaultChannelBuilder
+    except ImportError:
+        return  # pyspark says itself what is not installed
+    channel = DefaultChannelBuilder(url).toChannel()
+    try:
+        ready = grpc.channel_ready_future(channel)
+
+        def answers(seconds: float) -> bool:
+            try:
+                ready.result(timeout=min(seconds, 0.25))
+            except grpc.FutureTimeoutError:
+                return False
+            return True
+
+        await_answer(url, answers)
+    finally:
+        channel.close()
+
+
+def await_answer(place: str, answers: Callable[[float], bool]) -> None:
+    """Ask ``answers``, with the seconds that are left, until it says so; after some seconds say what is waited for.
+
+    Raises ``SessionStartError`` after :data:`ANSWER_SECONDS`.
+    """
+    began = time.monotonic()
+    told = False
+    while not answers(max(0.01, began + ANSWER_SECONDS - time.monotonic())):
+        waited = time.monotonic() - began
+        if waited >= ANSWER_SECONDS:
+            raise SessionStartError(
+                f"nobody has answered at {place} for {ANSWER_SECONDS:.0f} s",
+                hint="Check the address, and that Spark runs there.",
+            )
+        if waited >= _WORD_SECONDS and not told:
+            logger.warning("nobody answers at %s yet; waiting up to %.0f s", place, ANSWER_SECONDS)
+            told = True
+
+
+class OwnSession(ABC):
+    """A session that we made, and the folder with everything that it writes.
+
+    Parameters
+    ----------
+    master
+        The master.
+    asked
+        The user's settings.
+
+    Raises
+    ------
+    SessionStartError
+        No usable Java, or the JVM or Spark did not start; nothing is left behind.
+    """
+
+    def __init__(self, master: str, asked: Mapping[str, str]) -> None:
+        self.settings = dict(asked)
+        self._signals: dict[int, Any] = {}
+        self._folder = session_folder()
+        self._master = master
+        self._asked = asked
+
+    @property
+    @abstractmethod
+    def session(self) -> SparkSession:
+        """The session; the first look at it may wait until it has started."""
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether it runs, and nobody has stopped the session."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End it all; afterwards no process and no file of it is left."""
+
+    @abstractmethod
+    def _end_processes(self) -> None:
+        """End what was started, and wait for it; pyspark forgets it."""
+
+    def _clear(self) -> None:
+        self._end_processes()
+        give_back(self._signals)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _cleared_on_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            failure = None
+            if isinstance(error, Exception) and not isinstance(error, ChunkmillError):
+                failure = start_error(self._master, self._asked, error)  # while Java can be asked
+            self._clear()
+            if failure is None:
+                raise
+            raise failure from error
+
+
+class DirectSession(OwnSession):
+    """A session of a local or standalone master, whose JVM is started at once, and boots while the caller goes on."""
+
+    def __init__(self, master: str, asked: Mapping[str, str]) -> None:
+        super().__init__(master, asked)
+        self._archive: ClassArchive | None = None
+        self._jvm: Jvm | None = None
+        self._standby: subprocess.Popen[bytes] | None = None
+        self._session: SparkSession | None = None
+        self._start_again: Callable[[], Jvm] | None = None
+        self._is_given_up = False
+        self.settings = session_conf(master, asked, self._folder)
+        with self._cleared_on_failure():
+            check_environment()
+            self._launch(find_java())
+
+    @property
+    def session(self) -> SparkSession:
+        """The session; the first look at it waits until the JVM is up."""
+        if self._session is None:
+            with self._cleared_on_failure():
+                connection = self._connection()
+                await_master(self._master)
+                # Not earlier: until now the JVM and our own imports have kept two cores busy.
+                self._standby = self._start_standby()
+                with keeping_interrupt():
+                    self._session = attach(connection, sys.executable if is_local(self._master) else None)
+                self._signals = take_signals()
+                delete_at_exit(self._session, self._folder)
+        return self._session
+
+    @property
+    def alive(self) -> bool:
+        """Whether the JVM runs and nobody has stopped the session."""
+        if self._jvm is None or not self._jvm.alive:
+            return False
+        return self._session is None or not is_stopped(self._session)
+
+    def give_up(self) -> None:
+        """Have the thread that waits for the session to start fail at once; one that has started stays."""
+        self._is_given_up = True
+        if self._session is None and self._jvm is not None:
+            self._jvm.process.kill()
+
+    def stop(self) -> None:
+        """End it all; afterwards no process and no file of it is left."""
+        if self._session is not None:
+            hush(self._session)
+        self._clear()
+        if self._archive is not None and signal_since(0.0) is None:
+            self._archive.build_in_background()
+
+    def _end_processes(self) -> None:
+        if self._jvm is not None:
+            self._jvm.stop(self._patience())
+        if self._standby is not None:
+            end_standby(self._standby)
+        detach(self._session)
+
+    def _launch(self, java: Java) -> None:
+        """Start the JVM, with an archive of its classes where there is one."""
+        jars = class_path(spark_home())
+        options = jvm_options(self.settings)
+        extra = self.settings.get("spark.driver.extraClassPath")
+        if extra:
+            jars = [*extra.split(os.pathsep), *jars]
+        elif not any(option.startswith(("-Xshare", "-XX:SharedArchive")) for option in options):
+            self._archive = ClassArchive.of(java, jars)
+        mapped = self._archive.options() if self._archive is not None else []
+        self._start_again = (
+            (lambda: start_jvm(java, options, jars, self.settings, self._folder, worker_path())) if mapped else None
+        )
+        self._jvm = start_jvm(java, [*mapped, *options], jars, self.settings, self._folder, worker_path())
+
+    def _connection(self) -> Connection:
+        """The connection to the JVM; one that cannot start with its archive is started again without it."""
+        assert self._jvm is not None
+        _import_in_the_meantime()
+        try:
+            return self._jvm.connection()
+        except SessionStartError:
+            if self._archive is None or self._start_again is None or self._is_given_up:
+                raise
+            self._archive.discard()
+        self._jvm = self._start_again()
+        return self._jvm.connection()
+
+    def _start_standby(self) -> subprocess.Popen[bytes] | None:
+        conf = self.settings
+        socket = self._folder / STANDBY_SOCKET
+        usual = is_local(conf["spark.master"]) and conf["spark.python.daemon.module"] == DAEMON_MODULE
+        changed = any(key.startswith("spark.executorEnv.") for key in conf)
+        fits = len(os.fsencode(socket)) <= LONGEST_SOCKET
+        return start_standby(DAEMON_MODULE, worker_path(), socket) if usual and fits and not changed else None
+
+    def _patience(self) -> float:
+        """Seconds to give the JVM: none where all that it would tidy up is in our folder, which goes anyway."""
+        conf = self.settings
+        ours = (
+            is_local(conf["spark.master"])
+            and Path(conf["spark.local.dir"]).is_relative_to(self._folder)
+            and conf["spark.eventLog.enabled"].lower() != "true"
+            and not os.environ.get("SPARK_LOCAL_DIRS")
+        )
+        return 0.0 if ours else _GRACE_SECONDS
+
+
+def session_folder() -> Path:
+    """A fresh folder, for this user only, under ``CHUNKMILL_SCRATCH`` where that is a local path."""
+    scratch = os.environ.get("CHUNKMILL_SCRATCH", "")
+    url = urlsplit(scratch)
+    local = unquote(url.path) if url.scheme == "file" else "" if url.scheme and "://" in scratch else scratch
+    try:
+        if local:
+            Path(local).mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="chunkmill-spark-", dir=local or None)).resolve()
+    except OSError as error:
+        raise SessionStartError(
+            f"no folder for Spark's temporary files: {error.strerror or error}",
+            path=local or tempfile.gettempdir(),
+            hint="Set CHUNKMILL_SCRATCH to a folder that can be written.",
+        ) from error
+
+
+def _import_in_the_meantime() -> None:
+    """Import, while the JVM starts on another core, what pyspark would import later, when everybody waits for it."""
+    for name in _WANTED_SOON:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+class ScriptedSession(OwnSession):
+    """A session that pyspark's own launcher started, or a Spark Connect client; stopped the way pyspark stops it."""
+
+    def __init__(self, master: str, asked: Mapping[str, str]) -> None:
+        super().__init__(master, asked)
+        quiet_py4j()
+        with self._cleared_on_failure():
+            with keeping_interrupt():
+                self._session = _remote(master, asked) if master.startswith("sc://") else self._launch()
+            self._signals = take_signals()
+
+    @property
+    def session(self) -> SparkSession:
+        """The session."""
+        return self._session
+
+    @property
+    def alive(self) -> bool:
+        """Whether nobody has stopped the session."""
+        return not is_stopped(self._session)
+
+    def stop(self) -> None:
+        """Stop the session, and the JVM where pyspark has started one."""
+        hush(self._session)
+        self._session.stop()
+        self._clear()
+
+    def _launch(self) -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        check_environment()
+        self.settings = session_conf(self._master, self._asked, self._folder)
+        conf: dict[str, bool | float | int | str | None] = dict(self.settings)
+        quiet = f"-Dlog4j2.configurationFile={write_logging(self._folder).as_uri()}"
+        options = self.settings.get("spark.driver.extraJavaOptions", "")
+        conf["spark.driver.extraJavaOptions"] = f"{quiet} {options}".strip()
+        settings = {"PYTHONPATH": worker_path()}
+        if runs_here(self._master):
+            settings["PYSPARK_PYTHON"] = sys.executable
+        if os.name == "posix":
+            settings["JAVA_HOME"] = str(launchable(find_java(), self._folder))
+        with environment(settings):
+            return SparkSession.builder.config(map=conf).getOrCreate()
+
+    def _end_processes(self) -> None:
+        process = launched_process()
+        if process is not None:
+            detach(None)
+            if process.stdin is not None:
+                process.stdin.close()
+            try:
+                process.wait(_SCRIPTED_GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def launchable(java: Java, folder: Path) -> Path:
+    """A ``JAVA_HOME`` that Spark's launcher can use: the runtime's own, or a stand-in for one without the module."""
+    try:
+        modules = (java.home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return java.home
+    if "MODULES=" not in modules or "jdk.incubator.vector" in modules:
+        return java.home
+    command = folder / "java" / "bin" / "java"
+    command.parent.mkdir(parents=True)
+    command.write_text(_SHIM.format(java=java.executable), encoding="utf-8")
+    command.chmod(0o700)
+    return command.parent.parent
+
+
+def _remote(url: str, asked: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    await_server(url)
+    return SparkSession.builder.config(map=dict(asked)).remote(url).getOrCreate()
