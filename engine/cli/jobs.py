@@ -14,6 +14,7 @@ from .. import inputs
 from ..errors import ReadError, SourceMissingError, UsageError
 from ..execution import Folder, ProgressListener
 from ..inputs import SourceOptions, Stores
+from ..limits import is_text
 from ..locations import Location, files_below, fixed_part, reading_location
 from ..objects import ObjectUrl, find_objects, is_one_object
 from ..reports import RunReport

@@ -32,7 +32,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import ReadError, SourceMissingError, UnsupportedError, WriteError
+from ..errors import ReadError, SourceMissingError, UnsupportedError, WriteError, writing
 from ..execution import Folder, LocalFolder, sync_folder
 from ..faults import reach
 from ..limits import MAX_LANDING_FILE
