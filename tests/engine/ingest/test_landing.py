@@ -130,7 +130,7 @@ class TestGlance:
         assert landing.glance == (1, 1, 1.0, None)
         folder.clock.wait(1)
         landing.look()
-        assert landing.glance == (1, 1, 0, 0.0, None)
+        assert landing.glance == (1, 0, 0.0, None)
         folder.clock.wait(3)
         landing.look()
         assert landing.glance.oldest_seconds == 3
