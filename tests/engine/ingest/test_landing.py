@@ -136,7 +136,7 @@ class TestGlance:
         assert landing.glance.oldest_seconds == 3
         landing.offer()
         landing.look()
-        assert landing.glance == (0, 0, 0, 0.0, None)
+        assert landing.glance == (0, 0, 0.0, None)
 
 
 class TestCompaction:
