@@ -21,9 +21,9 @@ from ..execution import Folder, Group, Outputs, PartChunk, RrdCommit, RunOptions
 from ..faults import reach
 from ..inputs import SourceOptions, stores_of
 from ..locations import Location, exists, located
-from ..optimisation import EntityWork, FoundChunks, InFile, OptimizationProfile, WholeWork, is_small
+from ..optimisation import ChunkReferences, EntityWork, OptimizationProfile, WholeWork, is_small
 from ..recordings import Arrived, Commit, Key, LiveEntries, Origin, RecordingEntry, StoreWriter, key_of
-from ..rrd import NEVER_CHANGES, RrdFile, StoreEntry
+from ..rrd import NEVER_CHANGES, ChunkTable, RrdFile, StoreEntry
 from ..stream import plan_outputs
 from .disposal import Disposal
 from .files import (
@@ -411,9 +411,9 @@ def _entities(group: Group, profile: OptimizationProfile, staging: Staging) -> O
     return [(store, EntityWork.over(list(_in_files(chunks, staging)), profile)) for store, chunks in group.chunks]
 
 
-def _in_files(chunks: Sequence[PartChunk], staging: Staging) -> Iterator[FoundChunks]:
+def _in_files(chunks: Sequence[PartChunk], staging: Staging) -> Iterator[ChunkReferences]:
     for part, found in groupby(chunks, key=lambda chunk: chunk.part):
-        yield InFile(staging.folder.place(part), NEVER_CHANGES, tuple(chunk.entry for chunk in found))
+        yield ChunkReferences.of(staging.folder.place(part), NEVER_CHANGES, ChunkTable.of([c.entry for c in found]))
 
 
 class RrdNames:
