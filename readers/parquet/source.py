@@ -16,6 +16,7 @@ import pyarrow as pa
 from ...engine.chunk import Chunk
 from ...engine.errors import ReadError, SourceMissingError
 from ...engine.limits import SPLIT_BYTES
+from ...engine.locations import files_below, fixed_part
 from ...engine.objects import ObjectUrl, bucket_of, find_objects, is_one_object, is_url
 from ...engine.stream import Split
 from .batches import batch_chunks, check_static, properties_chunk, series_chunk, static_chunk, warn_of_incomparable
@@ -27,6 +28,7 @@ from .pages import check_cells, read_columns
 SUFFIXES: Final = (".parquet", ".parq", ".pq")
 """What a folder is searched for."""
 
+_HIDDEN: Final = (".", "_")
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -57,7 +59,7 @@ def find_files(path: str) -> list[DataFile]:
         root = Path(path)
         found = list(_below(root))
     elif not os.path.lexists(path) and glob.has_magic(path):
-        root = Path(*_until_magic(Path(path).parts))
+        root = fixed_part(path)
         matching = sorted(map(Path, glob.glob(path, recursive=True)))  # noqa: PTH207 (takes absolute patterns too)
         found = list(dict.fromkeys(file for p in matching for file in (_below(p) if p.is_dir() else [p] * _is_data(p))))
     else:
@@ -112,25 +114,16 @@ def _partitions(folders: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
 def _find_objects(url: ObjectUrl) -> list[DataFile]:
     if is_one_object(url):
         return [DataFile(str(url))]
-    found = find_objects(url, SUFFIXES, hidden=(".", "_"))
+    found = find_objects(url, SUFFIXES, hidden=_HIDDEN)
     return [DataFile(str(f.url), _partitions(f.below.parts[:-1])) for f in found]
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    for here, folders, names in os.walk(folder):
-        folders[:] = sorted(f for f in folders if not f.startswith((".", "_")))
-        yield from (Path(here, name) for name in sorted(names) if _is_data(Path(here, name)))
+    return filter(Path.is_file, files_below(folder, SUFFIXES, hidden=_HIDDEN))
 
 
 def _is_data(path: Path) -> bool:
-    return not path.name.startswith((".", "_")) and path.name.lower().endswith(SUFFIXES) and path.is_file()
-
-
-def _until_magic(parts: Sequence[str]) -> Iterator[str]:
-    for part in parts:
-        if glob.has_magic(part):
-            return
-        yield part
+    return not path.name.startswith(_HIDDEN) and path.name.lower().endswith(SUFFIXES) and path.is_file()
 
 
 @dataclass(frozen=True, slots=True)
