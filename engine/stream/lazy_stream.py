@@ -30,7 +30,7 @@ from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from .content_filter import Content, content_filter
-from .operators import Components, Drop, Filter, FlatMap, Map, Operator, Selection
+from .operators import Components, Filter, FlatMap, Map, Operator, Selection
 from .plan import (
     MergeNode,
     Node,
@@ -139,7 +139,7 @@ class LazyChunkStream:
         components: Components | None = None,
     ) -> LazyChunkStream:
         """The complement of :meth:`filter`: everything it would not keep. Without arguments: nothing is left."""
-        return self._then(Drop(Selection.of(content, has_timeline, is_static, components)))
+        return self._then(Filter(Selection.of(content, has_timeline, is_static, components), drops=True))
 
     def split(
         self,

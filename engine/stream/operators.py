@@ -128,44 +128,24 @@ def _sliced(chunk: Chunk, components: tuple[Component, ...]) -> Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Keeps what the selection selects."""
+    """Keeps what the selection selects; one that ``drops``, the rest."""
 
     selection: Selection
+    drops: bool = False
 
     def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
         """The chunks that come of ``chunk``."""
-        selected, _ = self.selection.part(chunk)
-        if selected is not None:
-            yield selected
+        kept = self.selection.part(chunk)[self.drops]
+        if kept is not None:
+            yield kept
 
     def fate(self, kind: ChunkKind) -> Fate:
         """The fate of a chunk."""
-        return self.selection.fates(kind)[0]
+        return self.selection.fates(kind)[self.drops]
 
     def describe(self) -> str:
         """One line for the plan."""
-        return f"filter({self.selection.describe()})"
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """Keeps what the selection does not select."""
-
-    selection: Selection
-
-    def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
-        """The chunks that come of ``chunk``."""
-        _, rest = self.selection.part(chunk)
-        if rest is not None:
-            yield rest
-
-    def fate(self, kind: ChunkKind) -> Fate:
-        """The fate of a chunk."""
-        return self.selection.fates(kind)[1]
-
-    def describe(self) -> str:
-        """One line for the plan."""
-        return f"drop({self.selection.describe()})"
+        return f"{'drop' if self.drops else 'filter'}({self.selection.describe()})"
 
 
 @dataclass(frozen=True, slots=True)

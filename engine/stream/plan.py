@@ -14,7 +14,7 @@ from ..chunk import Chunk, Minter, RunIds, minted_by, minting
 from ..execution import Packed, Piece, Task
 from ..rrd import Run, RunRows
 from ..task_context import OPERATE, READ, came_in, is_measuring, timed
-from .operators import Chain, Drop, Filter, Operator, Selection, Step
+from .operators import Chain, Filter, Operator, Selection, Step
 from .source import IteratedSource, NarrowingSource, PiecewiseSource, PlaceholderSource, Source, SourceWithRuns, Split
 
 _log = logging.getLogger("chunkmill")
@@ -71,21 +71,18 @@ def branches(selection: Selection, upstream: Node) -> tuple[BranchNode, BranchNo
 class _Kept:
     """Predicate for :meth:`NarrowingSource.narrowed`: what the first filters of a chain keep."""
 
-    operators: tuple[Operator, ...]
+    filters: tuple[Filter, ...]
 
     def __call__(self, entity_path: str) -> bool:
-        for operator in self.operators:
-            if isinstance(operator, Filter):
-                content = operator.selection.content
-                if content is not None and not content.matches(entity_path):
+        for one in self.filters:
+            selection = one.selection
+            if selection.content is None:
+                continue
+            if not one.drops:
+                if not selection.content.matches(entity_path):
                     return False
-            elif isinstance(operator, Drop):
-                selection = operator.selection
-                only_content = (
-                    selection.has_timeline is None and selection.is_static is None and selection.components is None
-                )
-                if selection.content is not None and only_content and selection.content.matches(entity_path):
-                    return False
+            elif selection == Selection(selection.content) and selection.content.matches(entity_path):
+                return False
         return True
 
 
@@ -260,7 +257,7 @@ def _stays(node: Node) -> bool:
     if isinstance(node, SourceNode):
         return isinstance(node.source, IteratedSource) and node.source.is_held
     if isinstance(node, OperatorNode):
-        return isinstance(node.operator, (Filter, Drop)) and node.operator.selection.components is None
+        return isinstance(node.operator, Filter) and node.operator.selection.components is None
     return not isinstance(node, SplitNode) or node.selection.components is None
 
 
@@ -278,13 +275,13 @@ def nodes_of(sink: Node) -> tuple[Node, ...]:
     return tuple(order)
 
 
-def _leading_selections(source: SourceNode, consumers: dict[Node, list[Node]]) -> tuple[Operator, ...]:
-    """The filters and drops that stand directly behind a source, before anything that could change an entity path."""
-    found: list[Operator] = []
+def _leading_selections(source: SourceNode, consumers: dict[Node, list[Node]]) -> tuple[Filter, ...]:
+    """The filters that stand directly behind a source, before anything that could change an entity path."""
+    found: list[Filter] = []
     node: Node = source
     while len(consumers[node]) == 1:
         node = consumers[node][0]
-        if not isinstance(node, OperatorNode) or not isinstance(node.operator, (Filter, Drop)):
+        if not isinstance(node, OperatorNode) or not isinstance(node.operator, Filter):
             break
         found.append(node.operator)
     return tuple(found)
@@ -369,5 +366,5 @@ def decodes(node: Node) -> bool:
     """Whether a node looks into payloads, or only at headers."""
     if isinstance(node, OperatorNode):
         operator = node.operator
-        return not isinstance(operator, (Filter, Drop)) or operator.selection.components is not None
+        return not isinstance(operator, Filter) or operator.selection.components is not None
     return isinstance(node, SplitNode) and node.selection.components is not None
