@@ -35,35 +35,19 @@ if TYPE_CHECKING:
 
 _HOMES = {
     ".chunk": (
-        "AUTO_INDEX",
-        "Chunk",
-        "ComponentColumn",
-        "ComponentColumnDescriptor",
-        "ComponentColumnSelector",
-        "ComponentDescriptor",
-        "IndexColumnDescriptor",
-        "IndexColumnSelector",
-        "Schema",
-        "TimeColumn",
+        "AUTO_INDEX Chunk ComponentColumn ComponentColumnDescriptor ComponentColumnSelector "
+        "ComponentDescriptor IndexColumnDescriptor IndexColumnSelector Schema TimeColumn"
     ),
-    ".errors": (
-        "ChunkmillError",
-        "PipelineError",
-        "ReadError",
-        "ReadWarning",
-        "SessionError",
-        "UsageError",
-        "WriteError",
-    ),
-    ".inputs": ("get_session",),
-    ".spark": ("stop_session",),
-    ".ingest": ("Ingest", "IngestQuery"),
-    ".pipelines": ("Pipeline", "load_pipeline"),
-    ".reports": ("RunReport", "save_report"),
-    ".rrd": ("StoreEntry",),
-    ".store": ("ChunkStore", "LazyStore", "OptimizationProfile", "RecordingStore", "StoreVersion", "video"),
-    ".stream": ("ContentFilter", "LazyChunkStream", "write_stores"),
-    ".viewer": ("ViewerClient", "send_chunks"),
+    ".errors": "ChunkmillError PipelineError ReadError ReadWarning SessionError UsageError WriteError",
+    ".inputs": "get_session",
+    ".spark": "stop_session",
+    ".ingest": "Ingest IngestQuery",
+    ".pipelines": "Pipeline load_pipeline",
+    ".reports": "RunReport save_report",
+    ".rrd": "StoreEntry",
+    ".store": "ChunkStore LazyStore OptimizationProfile RecordingStore StoreVersion video",
+    ".stream": "ContentFilter LazyChunkStream write_stores",
+    ".viewer": "ViewerClient send_chunks",
 }
 
 __all__ = [
