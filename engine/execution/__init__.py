@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from .sink import Part, Parts, Sink, inline_chunks, run_work, write_to
     from .stage import RunOptions, Stage, TaskRun, executor_name
     from .staging import Staging, is_gone, pid_namespace, runs_onto, scratch_folder, this_process
-    from .transport import Packed, add_note, check_travels, register_by_value, send_by_value
-    from .work import Piece, Task, Work, whole_run_of
+    from .transport import add_note, check_travels, register_by_value, send_by_value
+    from .work import Packed, Piece, Task, Work, whole_run_of
 
 _HOMES = {
     ".chunk_frames": "check_frame chunk_frame chunks_of_frame",
@@ -46,8 +46,8 @@ _HOMES = {
     ".sink": "Part Parts Sink inline_chunks run_work write_to",
     ".stage": "RunOptions Stage TaskRun executor_name",
     ".staging": "Staging is_gone pid_namespace runs_onto scratch_folder this_process",
-    ".transport": "Packed add_note check_travels register_by_value send_by_value",
-    ".work": "Piece Task Work whole_run_of",
+    ".transport": "add_note check_travels register_by_value send_by_value",
+    ".work": "Packed Piece Task Work whole_run_of",
     "pyspark.sql": "DataFrame SparkSession",
 }
 

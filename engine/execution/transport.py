@@ -1,4 +1,4 @@
-"""Transport between the driver and tasks, beside rows: packed sequences, code that workers cannot import, exceptions.
+"""Transport between the driver and tasks, beside rows: code of modules that workers cannot import, and exceptions.
 
 Tasks run in other processes, and an exception crosses Spark's JVM as text at best. So a task that fails for a reason
 that will not go away gives a row that says why, and the driver raises the same exception: the project's own errors by
@@ -14,72 +14,13 @@ import functools
 import inspect
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FunctionType, MethodType, ModuleType
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final
 
 from ..errors import ERRORS, ChunkmillError, PipelineError, error_from_dict
-
-T = TypeVar("T")
-
-_AT_ONCE: Final = 64
-
-
-class Packed(Sequence[T]):
-    """Items that are packed ``at_once`` by ``at_once`` on their way to tasks.
-
-    Every task gets the whole sequence and needs one item: with a thousand splits, a thousand tasks would otherwise
-    each make a thousand objects.
-
-    >>> from pyspark.serializers import CloudPickleSerializer as Serializer
-    >>> far = Serializer().loads(Serializer().dumps(Packed(range(1000))))
-    >>> len(far), far[700], far[-1], far[998:]
-    (1000, 700, 999, (998, 999))
-    """
-
-    def __init__(self, items: Iterable[T], at_once: int = _AT_ONCE) -> None:
-        found = tuple(items)
-        self._count = len(found)
-        self._at_once = at_once
-        self._pieces: list[tuple[T, ...] | bytes] = [found[i : i + at_once] for i in range(0, len(found), at_once)]
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
-        numbers = range(self._count)[index]
-        if isinstance(numbers, range):
-            return tuple(self[i] for i in numbers)
-        at, place = divmod(numbers, self._at_once)
-        return self._piece(at)[place]
-
-    def _piece(self, at: int) -> tuple[T, ...]:
-        piece = self._pieces[at]
-        if isinstance(piece, bytes):
-            piece = self._pieces[at] = tuple(spark_serializer().loads(piece))
-        return piece
-
-    def __getstate__(self) -> dict[str, Any]:
-        pieces = [piece if isinstance(piece, bytes) else spark_serializer().dumps(piece) for piece in self._pieces]
-        return {"pieces": pieces, "count": self._count, "at_once": self._at_once}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._pieces, self._count, self._at_once = state["pieces"], state["count"], state["at_once"]
-
-
-def spark_serializer() -> Any:
-    """The pickler with which Spark packs the functions of its own stages."""
-    from pyspark.serializers import CloudPickleSerializer
-
-    return CloudPickleSerializer()  # type: ignore[no-untyped-call]
-
+from .work import spark_serializer
 
 _TRAVELS = (
     "What a function refers to travels with it. Make such a thing inside the function, where it is used, or run in "

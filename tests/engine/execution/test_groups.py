@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SessionError, WriteError
-from chunkmill.engine.execution import groups, transport
+from chunkmill.engine.execution import groups
+from chunkmill.engine.execution import work as work_module
 from chunkmill.engine.execution.groups import Recording, RecordingOutcome, write_recordings
 from chunkmill.engine.execution.stage import RunOptions
 from chunkmill.engine.execution.work import JoinedWork
@@ -157,7 +158,7 @@ def test_a_task_unpacks_its_own_work_only(data: Path, monkeypatch: pytest.Monkey
             unpacked.append(len(obj))
             return super().loads(obj, encoding)
 
-    monkeypatch.setattr(transport, "spark_serializer", Counting)
+    monkeypatch.setattr(work_module, "spark_serializer", Counting)
     chunks = list(travelled.run(3))
     assert [c.num_rows for c in chunks] == [c.num_rows for c in works[3].run(0)]
     assert len(unpacked) == 2, "its work, and the splits of that"
