@@ -144,7 +144,7 @@ def test_where_a_task_finds_no_room_nothing_is_left(kind: str, path: Path, execu
         with largest_file(400):
             yield chunk
 
-    blob = ComponentColumn("x", pa.array([[random.Random(1).randbytes(300_000)]], pa.list_(pa.binary())))
+    blob = ComponentColumn("x", pa.array([[random.Random(1).randbytes(1_200_000)]], pa.list_(pa.binary())))
     large = Chunk.from_columns(f"/{'e' * 10_000}", [TimeColumn("frame", sequence=[0])], [blob])
     inputs = [LazyChunkStream.from_iter([large, large]).flat_map(limited), stream()]
     with pytest.raises(NoSpaceError) as raised:
