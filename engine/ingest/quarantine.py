@@ -419,7 +419,7 @@ class FileQuarantineTable:
         import lance
 
         with self._reading():
-            options = self._url and storage_options(self._url)
+            options = None if self._url is None else storage_options(self._url)
             dataset = lance.dataset(_S3A.sub("s3://", self.place), storage_options=options)
         if not set(_SCHEMA) <= set(dataset.schema):
             raise self._damaged("it has other columns than a quarantine of files")

@@ -25,9 +25,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 _QUIET_IMPORTS = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
@@ -69,9 +69,6 @@ _FOR_WORKERS = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "PYTHON
 """What Spark gives its workers and Python reads once, when it starts."""
 
 _STREAMS = (0, 1, 2)
-
-Worker = Callable[[socket.socket, bool], int]
-"""Serves tasks that come through a socket, authenticated or not, until it is told to end; gives its exit code."""
 
 
 def start_standby(module: str, path: str, where: Path) -> subprocess.Popen[bytes]:
@@ -205,6 +202,14 @@ def keep_freed_memory() -> None:
         return
     mallopt(_MMAP_THRESHOLD, 32 << 20)
     mallopt(_TRIM_THRESHOLD, 64 << 20)
+
+
+class Worker(Protocol):
+    """The function that serves tasks that come through a socket, until it is told to end."""
+
+    def __call__(self, sock: socket.socket, authenticated: bool) -> int:
+        """Its exit code."""
+        ...
 
 
 def import_ahead() -> None:
