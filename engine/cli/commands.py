@@ -143,9 +143,9 @@ class _NoPandas:
 def _leave_pandas_out() -> None:
     """Keep pyarrow from loading pandas, which it looks for when it first converts a Python object.
 
-    That takes a fifth of a second (of 1.3 s; ``test_cold_convert_of_a_small_file`` guards it), and nothing on the way
-    from a file to an RRD needs it. For the program only: in a user's own process pyarrow would not know pandas any more.
-    Does nothing where pandas is loaded already.
+    That takes a fifth of a second of 1.3 s (``test_cold_convert_of_a_small_file`` guards it), and nothing on the way
+    from a file to an RRD needs it. For the program only: in a user's own process pyarrow would not know pandas any
+    more. Does nothing where pandas is loaded already.
     """
     if "pandas" in sys.modules:
         return
