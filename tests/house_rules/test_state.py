@@ -38,8 +38,6 @@ MAY_CHANGE = {
     "engine.task_context": {"_thread"},  # the context that the stage enters
     "lenses.selector.jq_program": {"_running"},
     "readers.formats": {"_of_suffix", "_rows"},  # the registry, to which programs add rows
-    "readers.mcap.decoding.cdr_template": {"_kept"},
-    "readers.mcap.decoding.columns": {"_regular"},
 }
 
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from .cdr_template import MOST_BYTES, Memory, NoTemplateError, Template, TemplateReader, trace
+from .cdr_template import MOST_BYTES, NoTemplateError, Template, TemplateReader, trace
 from .cdr_types import (
     Batch,
     FixedBlock,
@@ -213,7 +213,7 @@ class ColumnarReader:
         self._node = node
         self._wire = wire
         self._program: Program = compile_node(node, "", wire)
-        self._templates: dict[tuple[str, int], tuple[Template, Memory]] = {}
+        self._templates: dict[tuple[str, int], Template] = {}
 
     def read(self, messages: Messages, chosen: np.ndarray, faults: Faults) -> Iterator[Piece]:
         """Arrays of the messages ``chosen`` (indices, int64), each with the indices that it has the values of.
@@ -236,20 +236,20 @@ class ColumnarReader:
         first = chosen[0]
         body = data[starts[first] + self._wire.header : ends[first]]
         known = self._templates.get((order, len(body)))
-        if known is None or not known[0].fits(body.tobytes()):
+        if known is None or not known.fits(body.tobytes()):
             try:
-                known = trace(self._node, body.tobytes(), order, self._wire), Memory()
+                known = trace(self._node, body.tobytes(), order, self._wire)
             except NoTemplateError:
                 return None
             if len(self._templates) >= _MOST_REMEMBERED:
                 self._templates.clear()
             self._templates[order, len(body)] = known
-        alike = self._take_apart(*known, messages, chosen)
+        alike = self._take_apart(known, messages, chosen)
         if not alike.alike.all():
             chosen = chosen[alike.alike]
             if len(chosen) * _LEAST_ALIKE < len(alike.alike):
                 return None
-            alike = self._take_apart(*known, messages, chosen)
+            alike = self._take_apart(known, messages, chosen)
         values = alike.array()
         return None if alike.batch.faults else (chosen, values)
 
@@ -285,9 +285,9 @@ class ColumnarReader:
         yield from self._read_any(messages, chosen[:half], faults)
         yield from self._read_any(messages, chosen[half:], faults)
 
-    def _take_apart(self, template: Template, memory: Memory, messages: Messages, chosen: np.ndarray) -> TemplateReader:
+    def _take_apart(self, template: Template, messages: Messages, chosen: np.ndarray) -> TemplateReader:
         batch = Batch(messages.data, messages.order, self._wire)
-        return TemplateReader(template, memory, batch, messages.starts[chosen] + self._wire.header, chosen)
+        return TemplateReader(template, batch, messages.starts[chosen] + self._wire.header, chosen)
 
 
 def _of_equal_length(lengths: np.ndarray) -> list[np.ndarray]:

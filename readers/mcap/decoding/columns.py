@@ -120,13 +120,6 @@ _RAW_DESCRIPTOR: Final = ComponentDescriptor(
 _EQUAL_CAP: Final = 1024
 """Up to this many bytes, pieces of equal length are picked by one indexed read of a sliding view."""
 
-_MOST_REGULAR: Final = 1 << 17
-_WIDEST_REGULAR: Final = 64
-_REGULAR_KINDS: Final = 8
-"""Offsets of lists of regular lengths are kept up to this many, for so many different lists in each row, of so many
-kinds: 4 MiB.
-"""
-
 
 def _sliding(data: np.ndarray, size: int) -> np.ndarray:
     """``data`` seen as a piece of ``size`` bytes at every offset; no copy. Empty when ``data`` is shorter."""
@@ -202,28 +195,13 @@ def offsets_of(counts: np.ndarray) -> np.ndarray:
 
 
 def regular_offsets(counts: Sequence[int], rows: int) -> np.ndarray:
-    """Arrow list offsets (int32, not to be written to) for ``rows`` times lists of ``counts`` elements.
-
-    Those asked for last are kept, so that columns of equal lists have the same memory.
-    """
-    key, size = tuple(counts), rows * len(counts) + 1
-    kept = _regular.get(key)
-    if kept is not None and size <= len(kept):
-        return kept[:size]
+    """Return Arrow list offsets (int32) for ``rows`` times lists of ``counts`` elements."""
     *starts, total = accumulate(counts, initial=0)
-    offsets = np.empty(size, np.int32)
+    offsets = np.empty(rows * len(counts) + 1, np.int32)
     lines = offsets[:-1].reshape(rows, -1)
     np.add.outer(np.arange(rows, dtype=np.int32) * np.int32(total), np.array(starts, np.int32), out=lines)
     offsets[-1] = rows * total
-    offsets.flags.writeable = False
-    if size <= _MOST_REGULAR and len(key) <= _WIDEST_REGULAR:
-        if len(_regular) >= _REGULAR_KINDS:
-            _regular.clear()
-        _regular[key] = offsets
     return offsets
-
-
-_regular: dict[tuple[int, ...], np.ndarray] = {}
 
 
 def not_utf8(payload: np.ndarray, offsets: np.ndarray) -> np.ndarray:

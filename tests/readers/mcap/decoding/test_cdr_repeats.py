@@ -1,4 +1,4 @@
-"""What is the same in many messages is compared and kept: the values are those that every message has."""
+"""Values that are the same in many messages, and then are not: the columns are those that every message has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from cdr_writer import join, message, message_types, schema_text, values
-from chunkmill.readers.mcap.decoding import Decoded, cdr_template
+from chunkmill.readers.mcap.decoding import Decoded
 from chunkmill.readers.mcap.decoding.cdr_types import PRIMITIVES, MessageType, Text
 from chunkmill.readers.mcap.decoding.cdr_types import Sequence as ListOf
 from chunkmill.readers.mcap.decoding.ros import Ros2Decoder
@@ -27,15 +27,6 @@ JOINTS = MessageType(
 )
 NAMES = ("left_shoulder", "left_elbow", "grüße", "")
 OTHERS = ("rechts_schulter"[:13], "right_elbo", "grüßt", "")
-
-
-@pytest.fixture
-def keen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for what is still in the fewest messages and bytes, by two messages alone."""
-    for name in ("_LEAST_ROWS", "_LEAST_BYTES"):
-        monkeypatch.setattr(cdr_template, name, 1)
-    monkeypatch.setattr(cdr_template, "_SAMPLE", 2)
-    monkeypatch.setattr(cdr_template, "_MOST_MISSES", 1000)
 
 
 def joints(count: int, names: Sequence[str] = NAMES, start: int = 0) -> list[bytes]:
@@ -71,14 +62,9 @@ def lists_in(array: pa.Array) -> Iterator[pa.ListArray]:
             yield from lists_in(array.field(i))
 
 
-def places(array: pa.Array) -> list[int | None]:
-    """Where the buffers of an array are."""
-    return [None if buffer is None else buffer.address for buffer in array.buffers()]
-
-
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
-def test_values_come_back_however_they_change_within_and_between_pieces(keen: None, data: st.DataObject) -> None:
+def test_values_come_back_however_they_change_within_and_between_pieces(data: st.DataObject) -> None:
     node = data.draw(message_types())
     pool: list[Any] = data.draw(st.lists(values(node), min_size=1, max_size=3))
     by = Ros2Decoder(node.name, schema_text(node))
@@ -104,15 +90,6 @@ def test_names_may_change_from_piece_to_piece_and_back() -> None:
         assert found == [list(names)] * 100
 
 
-def test_columns_are_kept_for_pieces_of_as_many_messages_or_fewer() -> None:
-    by = decoder()
-    first, second, fewer, more, again = (checked(by, joints(n)).values for n in (200, 200, 150, 300, 200))
-    assert places(first.field("name")) == places(second.field("name")) == places(fewer.field("name"))
-    assert places(more.field("name")) != places(first.field("name"))
-    assert places(again.field("name")) == places(more.field("name"))
-    assert again.field("position").to_pylist() == first.field("position").to_pylist()
-
-
 def test_columns_without_and_with_messages_of_few_bytes_or_rows() -> None:
     by = decoder()
     for count in (100, 0, 1, 63, 64, 0, 100):
@@ -131,22 +108,7 @@ def test_a_text_that_is_no_text_stays_a_fault_of_every_message() -> None:
 
 def test_what_changes_again_and_again_is_read_all_the_same() -> None:
     by = decoder()
-    for i in range(cdr_template._MOST_MISSES + 3):
+    for i in range(11):
         messages = joints(100)
         messages[50 + i] = joints(1, OTHERS)[0]
         checked(by, messages)
-
-
-def test_what_is_kept_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cdr_template, "_ROOM", 30_000)
-    several = [decoder() for _ in range(4)]
-    kept = [places(checked(by, joints(200)).values.field("name")) for by in several]
-    assert sum(cdr_template._kept.values()) <= 30_000
-    again = [places(checked(by, joints(200)).values.field("name")) for by in reversed(several)]
-    assert again[0] == kept[-1]
-    assert again[-1] != kept[0]
-    monkeypatch.setattr(cdr_template, "_ROOM", 100)
-    one = decoder()
-    assert places(checked(one, joints(200)).values.field("name")) != places(
-        checked(one, joints(200)).values.field("name")
-    )
