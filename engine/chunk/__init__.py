@@ -38,6 +38,8 @@ from .sorbet import (
     data_from_batch,
     data_to_batch,
     data_with_layout,
+    descriptor_in,
+    descriptor_metadata,
     rust_type_name,
     text_metadata,
 )
@@ -82,6 +84,8 @@ __all__ = [
     "data_from_batch",
     "data_to_batch",
     "data_with_layout",
+    "descriptor_in",
+    "descriptor_metadata",
     "descriptor_of",
     "given",
     "is_plain",

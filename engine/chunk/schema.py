@@ -16,7 +16,7 @@ from .columns import (
     SelectorTypeError,
 )
 from .header import ChunkHeader, ComponentDescriptor, TimelineKind, parse_entity_path
-from .sorbet import ROW_ID_NAME, component_field, text_metadata
+from .sorbet import component_field, index_field, row_id_field, text_metadata
 
 
 class Schema:
@@ -222,16 +222,6 @@ def _is_archetype(known: str | None, wanted: str) -> bool:
     return known == wanted or ("." not in wanted and known.rpartition(".")[2] == wanted)
 
 
-_ROW_ID = pa.field(
-    ROW_ID_NAME,
-    pa.binary(16),
-    nullable=False,
-    metadata={
-        "rerun:kind": "control",
-        "ARROW:extension:name": "rerun.datatypes.TUID",
-        "ARROW:extension:metadata": '{"namespace":"row"}',
-    },
-)
 _FLAGS = {
     "rerun:is_static": "is_static",
     "rerun:is_semantically_empty": "is_semantically_empty",
@@ -243,11 +233,8 @@ def to_arrow_schema(
     indexes: Sequence[IndexColumnDescriptor], components: Sequence[ComponentColumnDescriptor]
 ) -> pa.Schema:
     """One field a column, after one for the row ids; no metadata of its own."""
-    fields = [_ROW_ID]
-    for index in indexes:
-        metadata = {"rerun:kind": "index", "rerun:index_name": index.name}
-        fields.append(pa.field(index.name, index.kind.arrow_type, metadata=metadata))
-    return pa.schema([*fields, *map(_component_field, components)])
+    timelines = (index_field(index.name, index.kind) for index in indexes)
+    return pa.schema([row_id_field(), *timelines, *map(_component_field, components)])
 
 
 def _component_field(column: ComponentColumnDescriptor) -> pa.Field:

@@ -21,6 +21,7 @@ from .header import ComponentDescriptor, TimelineKind, parse_entity_path
 SORBET_VERSION = "0.1.3"
 ROW_ID_NAME = "rerun.controls.RowId"
 _ROW_ID_TYPE = pa.binary(16)
+_DESCRIPTOR_KEYS = ("rerun:archetype", "rerun:component_type")
 
 
 def data_to_batch(data: ChunkData) -> pa.RecordBatch:
@@ -31,8 +32,8 @@ def data_to_batch(data: ChunkData) -> pa.RecordBatch:
 
 def batch_schema(data: ChunkData) -> pa.Schema:
     """The schema of that batch."""
-    fields = [_row_id_field(data.ids_ascend)]
-    fields += [_index_field(t.name, t.kind, t.is_sorted) for t in data.timelines]
+    fields = [row_id_field(data.ids_ascend)]
+    fields += [index_field(t.name, t.kind, t.is_sorted) for t in data.timelines]
     fields += [component_field(c.descriptor, c.values.type) for c in data.components]
     metadata = {
         "rerun:id": tuid.tuid_text(data.chunk_id, "chunk_"),
@@ -43,7 +44,8 @@ def batch_schema(data: ChunkData) -> pa.Schema:
 
 
 @lru_cache(maxsize=2)
-def _row_id_field(ascending: bool) -> pa.Field:
+def row_id_field(ascending: bool = False) -> pa.Field:
+    """The field of row ids."""
     metadata = {
         "rerun:kind": "control",
         "ARROW:extension:name": "rerun.datatypes.TUID",
@@ -55,7 +57,8 @@ def _row_id_field(ascending: bool) -> pa.Field:
 
 
 @lru_cache(maxsize=4096)
-def _index_field(name: str, kind: TimelineKind, ascending: bool) -> pa.Field:
+def index_field(name: str, kind: TimelineKind, ascending: bool = False) -> pa.Field:
+    """The field of a timeline."""
     metadata = {"rerun:kind": "index", "rerun:index_name": name}
     if ascending:
         metadata["rerun:is_sorted"] = "true"
@@ -68,14 +71,21 @@ def component_field(descriptor: ComponentDescriptor, datatype: pa.DataType) -> p
     return kept if alike((kept.type,), (datatype,)) else kept.with_type(datatype)
 
 
+def descriptor_metadata(descriptor: ComponentDescriptor) -> dict[str, str]:
+    """The metadata of a field that names a component."""
+    names = zip(_DESCRIPTOR_KEYS, (descriptor.archetype, descriptor.component_type), strict=True)
+    return {"rerun:component": descriptor.component, **{key: name for key, name in names if name}}
+
+
+def descriptor_in(metadata: dict[str, str], component: str) -> ComponentDescriptor:
+    """The inverse, for ``component``."""
+    return ComponentDescriptor(component, *map(metadata.get, _DESCRIPTOR_KEYS))
+
+
 @lru_cache(maxsize=16_384)
 def _component_field(descriptor: ComponentDescriptor, datatype: pa.DataType) -> pa.Field:
     """That of this type, or of one that ``==`` takes for the same."""
-    metadata = {"rerun:kind": "data", "rerun:component": descriptor.component}
-    if descriptor.archetype:
-        metadata["rerun:archetype"] = descriptor.archetype
-    if descriptor.component_type:
-        metadata["rerun:component_type"] = descriptor.component_type
+    metadata = {"rerun:kind": "data", **descriptor_metadata(descriptor)}
     return pa.field(descriptor.component, datatype, nullable=True, metadata=metadata)
 
 
@@ -230,11 +240,7 @@ def _timeline(batch: pa.RecordBatch, i: int) -> Timeline:
 def _component(batch: pa.RecordBatch, i: int) -> Component:
     field = batch.schema.field(i)
     metadata = text_metadata(field.metadata)
-    descriptor = ComponentDescriptor(
-        metadata.get("rerun:component") or field.name,
-        metadata.get("rerun:archetype") or None,
-        metadata.get("rerun:component_type") or None,
-    )
+    descriptor = descriptor_in(metadata, metadata.get("rerun:component") or field.name)
     return Component(descriptor, migrate_to_list(batch.column(i)))
 
 

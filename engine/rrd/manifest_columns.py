@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from ..chunk import ComponentDescriptor, TimelineKind, columns_of_arrow, text_metadata
+from ..chunk import ComponentDescriptor, TimelineKind, columns_of_arrow, descriptor_in, text_metadata
 
 _MANGLED: Final = str.maketrans(dict.fromkeys(", -.\\", "_"))
 
@@ -101,12 +101,6 @@ def read_union_schema(schema: pa.Schema) -> UnionSchema:
         components[key] = None if key in components else known
     descriptors = sorted({column.descriptor for column in columns}, key=lambda d: d.sort_key)
     return UnionSchema({index.name: index.kind for index in indexes}, descriptors, components)
-
-
-def _descriptor(component: str, metadata: dict[str, str]) -> ComponentDescriptor:
-    return ComponentDescriptor(
-        component, metadata.get("rerun:archetype") or None, metadata.get("rerun:component_type") or None
-    )
 
 
 class DetailColumns(NamedTuple):
@@ -200,7 +194,7 @@ class _Columns:
     ) -> ComponentDescriptor:
         metadata = text_metadata(self._schema.field(i).metadata)
         if "rerun:component" in metadata:
-            descriptor = _descriptor(metadata["rerun:component"], metadata)
+            descriptor = descriptor_in(metadata, metadata["rerun:component"])
             if column_name(timeline, descriptor, suffix) == name:
                 return descriptor
         if not candidates:

@@ -18,6 +18,7 @@ from ..chunk import (
     ComponentDescriptor,
     IndexColumnDescriptor,
     TimelineKind,
+    descriptor_metadata,
     to_arrow_schema,
 )
 from ..errors import WriteError
@@ -135,16 +136,6 @@ def _union_schema(components: Iterable[ComponentColumnDescriptor], timelines: di
     return to_arrow_schema(indexes, sorted(components, key=lambda c: (c.name, c.entity_path)))
 
 
-def _descriptor_metadata(descriptor: ComponentDescriptor) -> dict[str, str]:
-    """The Arrow field metadata that names a component."""
-    metadata = {"rerun:component": descriptor.component}
-    if descriptor.archetype:
-        metadata["rerun:archetype"] = descriptor.archetype
-    if descriptor.component_type:
-        metadata["rerun:component_type"] = descriptor.component_type
-    return metadata
-
-
 def _check_names(schema: pa.Schema, path: str) -> None:
     """Raise :class:`WriteError` where columns of different timelines have one name: a reader would mix them up."""
     timelines: dict[str, bytes | None] = {}
@@ -241,7 +232,7 @@ class _Columns:
             if self._is_known(descriptor):
                 present = np.zeros(len(self._chunks), dtype=bool)
                 present[rows[codes == code]] = True
-                metadata = {**_descriptor_metadata(descriptor), "rerun:index": STATIC_INDEX}
+                metadata = {**descriptor_metadata(descriptor), "rerun:index": STATIC_INDEX}
                 name = column_name(None, descriptor, HAS_STATIC_DATA)
                 yield pa.field(name, pa.bool_(), nullable=False, metadata=metadata), pa.array(present)
 
@@ -301,7 +292,7 @@ class _Columns:
 
 
 def _range_field(timeline: str, descriptor: ComponentDescriptor | None, suffix: str, datatype: pa.DataType) -> pa.Field:
-    metadata = _descriptor_metadata(descriptor) if descriptor is not None else {}
+    metadata = descriptor_metadata(descriptor) if descriptor is not None else {}
     metadata["rerun:index"] = timeline
     return pa.field(column_name(timeline, descriptor, suffix), datatype, metadata=metadata)
 

@@ -47,38 +47,25 @@ class EncodedPayload:
 
     def load(self) -> pa.RecordBatch:
         """Read, check and decode the batch. Raises ``ReadError``."""
-        if self.data is not None:
-            return self._decode(self.data)
-        with open_positional(self.path, self.version, self.held) as file:
-            return self.load_from(file)
+        return decode_batch(self._stream(), path=self.path, offset=self.offset, what=_WHAT)
 
     def load_from(self, file: PositionalFile) -> pa.RecordBatch:
         """Like :meth:`load`, from the file when it is open already."""
-        if self.data is not None:
-            return self._decode(self.data)
-        return self._decode(file.read(self.offset, self.size, what=_WHAT))
+        return decode_batch(self._stream(file), path=self.path, offset=self.offset, what=_WHAT)
 
     def load_data(self) -> ChunkData:
         """The chunk in the batch. Raises ``ReadError``, and ``ValueError`` for a batch that is none."""
-        if self.data is not None:
-            return self._chunk(self.data)
-        with open_briefly(self.path, self.version, self.held) as file:
-            return self.load_data_from(file)
+        return decode_chunk(self._stream(), path=self.path, offset=self.offset, what=_WHAT)
 
-    def load_data_from(self, file: PositionalFile) -> ChunkData:
-        """Like :meth:`load_data`, from the file when it is open already."""
-        return self._chunk(file.read(self.offset, self.size, what=_WHAT) if self.data is None else self.data)
-
-    def _decode(self, data: bytes | memoryview) -> pa.RecordBatch:
-        return decode_batch(self._stream(data), path=self.path, offset=self.offset, what=_WHAT)
-
-    def _chunk(self, data: bytes | memoryview) -> ChunkData:
-        return decode_chunk(self._stream(data), path=self.path, offset=self.offset, what=_WHAT)
-
-    def _stream(self, data: bytes | memoryview) -> bytes | memoryview:
-        return decompress(
-            data, self.compression, self.uncompressed_size, path=self.path, offset=self.offset, what=_WHAT
-        )
+    def _stream(self, file: PositionalFile | None = None) -> bytes | memoryview:
+        data, path = self.data, self.path
+        if data is None and file is None:
+            with open_briefly(path, self.version, self.held) as opened:
+                return self._stream(opened)
+        if data is None:
+            assert file is not None
+            data = file.read(self.offset, self.size, what=_WHAT)
+        return decompress(data, self.compression, self.uncompressed_size, path=path, offset=self.offset, what=_WHAT)
 
 
 @dataclass(frozen=True, slots=True)
