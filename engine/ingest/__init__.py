@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from .status import IngestStatus, Rate, StatusReader
 
 _HOMES = {
-    ".checkpoint": ("home_of",),
-    ".events": ("IngestListener", "IngestLog", "logging_to"),
-    ".files": ("BatchResult", "FileResult", "LandedFile", "Outcome", "file_at"),
-    ".ingest": ("Ingest",),
-    ".metrics": ("IngestMetrics", "MetricsServer"),
-    ".quarantine": ("FileQuarantine", "QuarantinedFile"),
-    ".query": ("IngestQuery",),
-    ".status": ("IngestStatus", "Rate", "StatusReader"),
+    ".checkpoint": "home_of",
+    ".events": "IngestListener IngestLog logging_to",
+    ".files": "BatchResult FileResult LandedFile Outcome file_at",
+    ".ingest": "Ingest",
+    ".metrics": "IngestMetrics MetricsServer",
+    ".quarantine": "FileQuarantine QuarantinedFile",
+    ".query": "IngestQuery",
+    ".status": "IngestStatus Rate StatusReader",
 }
 
 __all__ = [

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .stores import APPLICATION_ID, SourceOptions, Stores, stores_of
 
 _HOMES = {
-    ".data_sources": ("get_session", "register"),
-    ".stores": ("APPLICATION_ID", "SourceOptions", "Stores", "stores_of"),
+    ".data_sources": "get_session register",
+    ".stores": "APPLICATION_ID SourceOptions Stores stores_of",
 }
 
 __all__ = [

@@ -34,28 +34,11 @@ if TYPE_CHECKING:
     from .url import ObjectUrl, is_url
 
 _HOMES = {
-    ".bucket": (
-        "Bucket",
-        "FoundObject",
-        "ObjectInfo",
-        "bucket_of",
-        "find_objects",
-        "is_one_object",
-        "storage_options",
-    ),
-    ".object_errors": ("reading_object", "writing_object"),
-    ".remote_file": ("LARGEST_WINDOW", "RemoteFile"),
-    ".uploads": (
-        "SMALLEST_PART",
-        "Upload",
-        "await_copy",
-        "clear_uploads",
-        "copy_object",
-        "have_same_content",
-        "remove_object",
-        "upload_to",
-    ),
-    ".url": ("ObjectUrl", "is_url"),
+    ".bucket": "Bucket FoundObject ObjectInfo bucket_of find_objects is_one_object storage_options",
+    ".object_errors": "reading_object writing_object",
+    ".remote_file": "LARGEST_WINDOW RemoteFile",
+    ".uploads": "SMALLEST_PART Upload await_copy clear_uploads copy_object have_same_content remove_object upload_to",
+    ".url": "ObjectUrl is_url",
 }
 
 __all__ = [

@@ -27,28 +27,13 @@ if TYPE_CHECKING:
     from .session_conf import is_local
 
 _HOMES = {
-    ".gateway": ("check_not_in_task", "in_task", "tries_before"),
+    ".gateway": "check_not_in_task in_task tries_before",
     ".interrupts": (
-        "INTERRUPTED",
-        "TERMINATED",
-        "Terminated",
-        "cancel_jobs_while",
-        "interrupt_behind",
-        "interruptible",
-        "note_signal",
-        "raise_in_thread",
-        "signal_since",
-        "waiting_for_jobs",
+        "INTERRUPTED TERMINATED Terminated cancel_jobs_while interrupt_behind interruptible note_signal "
+        "raise_in_thread signal_since waiting_for_jobs"
     ),
-    ".session": (
-        "give_up_start",
-        "running_session",
-        "session_for_user",
-        "session_is_ours",
-        "start_ahead",
-        "stop_session",
-    ),
-    ".session_conf": ("is_local",),
+    ".session": "give_up_start running_session session_for_user session_is_ours start_ahead stop_session",
+    ".session_conf": "is_local",
 }
 
 __all__ = [
