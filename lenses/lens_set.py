@@ -11,7 +11,7 @@ from ..engine.chunk import Chunk, ChunkKind, Component, DescriptorLike, Fate, de
 from ..engine.errors import LensError, SelectorError
 from .compiled import ChunkWork, CompiledLenses, LensOutput, as_lenses, check_lenses, compile_lenses, joined
 from .lens import Lens, OutputMode, checked_mode
-from .outputs import Assignment, assign, constant_output, derived_output, own_output, with_new_row_ids
+from .outputs import assign, constant_output, derived_output, own_output, with_new_row_ids
 from .selector import Selector, execute_per_row, pipeline_of, pipeline_text
 
 _log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class LensSet:
         What is given is no lens, or an argument of another type.
     """
 
-    __slots__ = ("_assignments", "_compiled", "content", "inputs", "lenses", "mode", "on_error", "quarantine")
+    __slots__ = ("_compiled", "content", "inputs", "lenses", "mode", "on_error", "quarantine")
 
     def __init__(
         self,
@@ -84,7 +84,6 @@ class LensSet:
         self.quarantine = quarantine
         self.inputs = frozenset(lens.input_component for lens in self.lenses)
         self._compiled: CompiledLenses | None = None
-        self._assignments: dict[frozenset[str], Assignment] = {}
 
     @property
     def compiled(self) -> CompiledLenses:
@@ -131,7 +130,7 @@ class LensSet:
                 yield LensOutput(chunk)
             return
         work = ChunkWork(chunk, chunk.data, self.compiled)
-        assignment = self._assigned(frozenset(components), chunk)
+        assignment = assign(self.compiled, components, chunk.entity_path, chunk.id)
         own = own_output(work, assignment, self.mode)
         yield LensOutput(own.chunk, (*assignment.errors, *own.errors))
         made = list(assignment.merges)
@@ -150,16 +149,6 @@ class LensSet:
             return set()
         columns = chunk.data.components if chunk.payload is None else chunk.header.components
         return {c.descriptor.component for c in columns} & self.inputs
-
-    def _assigned(self, components: frozenset[str], chunk: Chunk) -> Assignment:
-        """The work on a chunk; where no lens gets in another's way it is the same on all that have these components."""
-        known = self._assignments.get(components)
-        if known is not None:
-            return known
-        assignment = assign(self.compiled, set(components), chunk.entity_path, chunk.id)
-        if not assignment.errors:
-            self._assignments[components] = assignment
-        return assignment
 
     def fate(self, kind: ChunkKind) -> Fate:
         """Tell what becomes of a chunk, where that does not hang on what is in it."""

@@ -33,45 +33,14 @@ if TYPE_CHECKING:
     from .rrd import RrdReader
 
 _HOMES = {
-    ".formats": (
-        "FORMATS",
-        "Format",
-        "all_options",
-        "all_suffixes",
-        "checked_options",
-        "dataset_format",
-        "detect_format",
-        "format_of_name",
-        "is_rrd",
-        "register",
-        "rrd_suffix",
-        "stem_of",
-        "unregister",
-    ),
-    ".inspection": ("FileReport", "StoreReport", "TimelineReport"),
-    ".lerobot": (
-        "LeRobotDataset",
-        "LeRobotReader",
-    ),
-    ".mcap": (
-        "McapInfo",
-        "McapReader",
-    ),
-    ".parquet": (
-        "ColumnRule",
-        "IndexColumn",
-        "ParquetReader",
-    ),
-    ".recording_file": (
-        "Episode",
-        "FileSource",
-        "IndexedReader",
-        "Option",
-        "RecordingFile",
-        "StreamingReader",
-        "option",
-    ),
-    ".rrd": ("RrdReader",),
+    ".formats": "FORMATS Format all_options all_suffixes checked_options dataset_format "
+    "detect_format format_of_name is_rrd register rrd_suffix stem_of unregister",
+    ".inspection": "FileReport StoreReport TimelineReport",
+    ".lerobot": "LeRobotDataset LeRobotReader",
+    ".mcap": "McapInfo McapReader",
+    ".parquet": "ColumnRule IndexColumn ParquetReader",
+    ".recording_file": "Episode FileSource IndexedReader Option RecordingFile StreamingReader option",
+    ".rrd": "RrdReader",
 }
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..engine.chunk import ChunkHeader, TimelineKind
@@ -182,20 +182,7 @@ def _columns(report: FileReport) -> dict[str, Any]:
     """The keys that only tables have."""
     if not report.columns:
         return {}
-    columns = [
-        {
-            "name": c.name,
-            "type": c.type,
-            "nullable": c.nullable,
-            "values": c.values,
-            "bytes": c.num_bytes,
-            "uncompressed_bytes": c.uncompressed_bytes,
-            "encodings": list(c.encodings),
-            "compression": list(c.compression),
-            "index_candidate": c.is_index,
-        }
-        for c in report.columns
-    ]
+    columns = [_renamed(asdict(column)) for column in report.columns]
     return {"columns": columns, "key_values": report.notes}
 
 
@@ -212,14 +199,13 @@ def _store(store: StoreReport) -> dict[str, Any]:
 
 
 def _entity(entity: EntitySummary) -> dict[str, Any]:
-    given = {
-        "path": entity.path,
-        "rows": entity.rows,
-        "chunks": entity.chunks,
-        "bytes": entity.num_bytes,
-        "static": entity.is_static,
-    }
-    if entity.schema is not None or entity.encoding is not None:
-        told = {"rate": entity.rate, "largest_gap": entity.largest_gap}
-        return given | {"schema": entity.schema, "encoding": entity.encoding} | told
-    return given | {"timelines": list(entity.timelines), "components": list(entity.components)}
+    of_messages, of_chunks = ("schema", "encoding", "rate", "largest_gap"), ("timelines", "components")
+    is_topic = entity.schema is not None or entity.encoding is not None
+    left_out = of_chunks if is_topic else of_messages
+    return _renamed({key: value for key, value in asdict(entity).items() if key not in left_out})
+
+
+def _renamed(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a dataclass by the keys of the JSON text."""
+    keys = {"num_bytes": "bytes", "is_static": "static", "is_index": "index_candidate"}
+    return {keys.get(key, key): value for key, value in values.items()}

@@ -16,14 +16,10 @@ if TYPE_CHECKING:
     from .source import EpisodeSource
 
 _HOMES = {
-    ".dataset": (
-        "LeRobotDataset",
-        "LeRobotEpisode",
-        "LeRobotReader",
-    ),
-    ".metadata": ("is_dataset",),
-    ".recording": ("LeRobotRecording",),
-    ".source": ("EpisodeSource",),
+    ".dataset": "LeRobotDataset LeRobotEpisode LeRobotReader",
+    ".metadata": "is_dataset",
+    ".recording": "LeRobotRecording",
+    ".source": "EpisodeSource",
 }
 
 __all__ = [

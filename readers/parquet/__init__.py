@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from .source import ParquetSource, ParquetSplit
 
 _HOMES = {
-    ".batches": ("series_chunk",),
-    ".columns": ("one_each",),
-    ".file": ("ParquetFile",),
-    ".options": ("ColumnRule", "IndexColumn"),
-    ".pages": ("read_columns",),
-    ".reader": ("ColumnInfo", "ParquetInfo", "ParquetReader"),
-    ".recording": ("ParquetRecording",),
-    ".source": ("ParquetSource", "ParquetSplit"),
+    ".batches": "series_chunk",
+    ".columns": "one_each",
+    ".file": "ParquetFile",
+    ".options": "ColumnRule IndexColumn",
+    ".pages": "read_columns",
+    ".reader": "ColumnInfo ParquetInfo ParquetReader",
+    ".recording": "ParquetRecording",
+    ".source": "ParquetSource ParquetSplit",
 }
 
 __all__ = [
