@@ -5,27 +5,42 @@ file goes on are adopted; others are copied there, by the kernel or inside a sto
 copied twice, each behind this one shape (figures: 200 MB, 2 cores; ``benchmarks/bench_rrd.py`` guards them). Tasks that
 give nothing but untouched messages write them into regions of the one file, whose sizes are known beforehand: 0.14 s
 instead of 0.34. Beside other tasks they leave them at their source, and the commit copies them from there: 0.25 s
-instead of 0.4.
+instead of 0.4. And what is copied is copied while other tasks still run: of 4 GB in 73 tasks, 19 s of 44 were copying
+after the last task, and are 0.3 s of 21 (``benchmarks/scale.py`` guards it).
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
+import threading
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
-from ..errors import ReadError, writing
+from ..errors import ReadError, WriteError, writing
 from ..faults import reach
 from ..locations import Location
 from ..objects import ObjectUrl
-from ..rrd import ChunkEntry, FileRun, Listed, RrdWriter, Run, StoreEntry
+from ..rrd import (
+    ChunkEntry,
+    FileRun,
+    Listed,
+    PositionalFile,
+    RrdWriter,
+    Run,
+    StoreEntry,
+    copy_range,
+    start_writing_back,
+)
 from ..task_context import passed_through
 from .chunk_rows import Note, PartChunk
 from .folders import OPEN_SUFFIX, Folder, LocalFolder, NewFile, replace_file
-from .staging import Staging
+from .staging import DONE_SUFFIX, PART_SUFFIX, Staging
 from .work import Work, whole_run_of
 
 
@@ -53,7 +68,8 @@ class Extent:
     def adopt(self, writer: RrdWriter, store: StoreEntry) -> None:
         """Take the messages as part of the file that is written: they lie where it goes on."""
         assert self.size is not None
-        writer.adopt(store, self.listed.placed(store, writer.position), self.size)
+        chunks = self.chunks.placed(store, writer.position) if isinstance(self.chunks, Listed) else self.chunks
+        writer.adopt(store, chunks, self.size)
 
     def append(self, writer: RrdWriter, store: StoreEntry, folder: Folder, destination: str) -> None:
         """Copy the messages to the end of another file.
@@ -80,6 +96,13 @@ class Extent:
             )
         out.wrote(self.size)
         writer.adopt(store, chunks, 0)
+
+    def moved(self, file: str, start: int, size: int) -> Extent:
+        """The same messages, copied to another place."""
+        chunks, by = self.chunks, start - self.start
+        if not isinstance(chunks, Listed):
+            chunks = [replace(entry, offset=entry.offset + by) for entry in chunks]
+        return Extent(self.task, file, start, size, chunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +197,87 @@ def all_extents(chunks: Sequence[PartChunk], listed: Sequence[Extent]) -> list[E
     return sorted(found, key=lambda extent: extent.task)
 
 
+_PERIOD: Final = 0.01
+_PATIENCE: Final = 20
+"""How many times as long as a look at the folder took the next one waits."""
+
+
+class Follower:
+    """Copies what tasks gave to the end of a file as they are done, in their order, in a thread of its own.
+
+    Guarantee: :meth:`stop` gives the tasks from the first on whose messages were copied whole; those of others are
+    untouched. Which part of a task counts is not decided here: one that was tried twice may have left two.
+
+    Parameters
+    ----------
+    folder
+        Where parts appear, and beside each a file that says that its task is done.
+    file
+        The file; what lies in it before ``start`` stays.
+    tasks
+        For each task, all that it gives, if that is left where it lies, and the store of its chunks.
+    """
+
+    def __init__(
+        self, folder: Path, file: Path, start: int, tasks: Sequence[tuple[FileRun | None, StoreEntry]]
+    ) -> None:
+        self._folder = folder
+        self._file = file
+        self._end = start
+        self._tasks = tasks
+        self._copied: list[tuple[str, int, int]] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="chunkmill-commit", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> list[tuple[str, int, int]]:
+        """Finish what is being copied and take nothing else.
+
+        Gives the name of each part that was copied, one for each task, with where it begins now, and its size.
+        """
+        self._stopped.set()
+        self._thread.join()
+        return self._copied
+
+    def _run(self) -> None:
+        wait = _PERIOD
+        # What fails here is tried again when all is there, and fails there with a name.
+        with contextlib.suppress(OSError, ReadError, WriteError), self._file.open("r+b", buffering=0) as file:
+            file.seek(self._end)
+            while len(self._copied) < len(self._tasks) and not self._stopped.wait(wait):
+                began = time.perf_counter()
+                done = self._done()
+                wait = max(_PERIOD, _PATIENCE * (time.perf_counter() - began))
+                while not self._stopped.is_set() and (name := done.get(len(self._copied))) is not None:
+                    size = self._copy(name + PART_SUFFIX, file)
+                    if size is None:
+                        return
+                    self._copied.append((name + PART_SUFFIX, self._end, size))
+                    self._end += size
+
+    def _done(self) -> dict[int, str]:
+        """The names of what tasks left that are done, by their numbers."""
+        names = (path.name.removesuffix(DONE_SUFFIX) for path in self._folder.glob(f"*{DONE_SUFFIX}"))
+        return {int(name.partition("-")[0]): name for name in names}
+
+    def _copy(self, name: str, file: BinaryIO) -> int | None:
+        """Copy what the next task left; gives its size. None where it is gone from where it was left."""
+        run, store = self._tasks[len(self._copied)]
+        path = self._folder / name
+        if run is not None and not path.exists():
+            is_there = run.copy(file.fileno(), self._end, store, destination=str(self._file))
+            return run.size_in(store) if is_there else None
+        with PositionalFile(str(path)) as part:
+            copy_range(part, 0, part.size, file.fileno())
+            start_writing_back(file.fileno(), self._end, part.size)
+            size = part.size
+        path.unlink()
+        return size
+
+
 _COMMIT_NAME: Final = "commit.rrd"
-_REGIONS_NAME: Final = "regions.rrd"
-_REGIONS_FILE: Final = _REGIONS_NAME + OPEN_SUFFIX
+_BEGUN_NAME: Final = "begun.rrd"
+_BEGUN_FILE: Final = _BEGUN_NAME + OPEN_SUFFIX
 
 
 class RrdCommit:
@@ -190,34 +291,46 @@ class RrdCommit:
         self._staging = staging
         self._destination = destination
         self._stores = stores
-        self._reserved: _Target | None = None
+        self._begun: _Target | None = None
+        self._follower: Follower | None = None
 
     def reserve(self, sizes: Sequence[int]) -> Regions:
         """Begin a local file now, with a region for each task, of these sizes."""
-        with writing(str(self._destination)):
-            self._reserved = self._begin(_REGIONS_NAME)
-        self._reserved.writer.flush()
-        return Regions.of(_REGIONS_FILE, self._reserved.writer.position, sizes)
+        return Regions.of(_BEGUN_FILE, self._begin_now(), sizes)
+
+    def follow(self, runs: Sequence[tuple[FileRun | None, StoreEntry]]) -> None:
+        """Begin a local file now, and copy into it what tasks give while others run.
+
+        For each task, all that it gives, if that stays where it lies, and the store of its chunks.
+        """
+        folder = self._staging.local
+        self._follower = Follower(folder, folder / _BEGUN_FILE, self._begin_now(), runs)
 
     def finish(self, stores: Sequence[StoreEntry], extents: Sequence[Extent]) -> int:
         """Bring extents together, in their order; the file then appears. Gives its size in bytes.
 
-        ``stores`` are those of the tasks. Where all extents lie in their regions, they are adopted. Else (a source
-        changed meanwhile, so that a task wrote a part) all are copied into another file, by the kernel or inside the
-        store. The footer is made from what is known of their chunks.
+        ``stores`` are those of the tasks. Extents that lie in the file that was begun are adopted, and others copied
+        behind them, by the kernel or inside the store. Where that is not in order (a task was tried twice, and the
+        part that counts is not the one that was copied), all are copied into another file. The footer is made from
+        what is known of their chunks.
         """
+        if self._follower is not None:
+            copied = {part: (start, size) for part, start, size in self._follower.stop()}
+            extents = [e.moved(_BEGUN_FILE, *copied[e.file]) if e.file in copied else e for e in extents]
         with writing(str(self._destination)):
-            reserved = self._reserved
-            if reserved is not None and not _lie_behind(extents, _REGIONS_FILE, reserved.writer.position):
-                reserved = None
-            target = reserved or self._begin(_COMMIT_NAME)
+            begun, there = self._begun, 0
+            if begun is not None and (found := _lie_first(extents, _BEGUN_FILE, begun.writer.position)) is not None:
+                there, end = found
+                os.truncate(begun.file.file.fileno(), end)
+            else:
+                begun = None
+            target = begun or self._begin(_COMMIT_NAME)
             writer, folder = target.writer, self._staging.folder
             try:
-                for extent in extents:
-                    if reserved is None:
-                        extent.append(writer, stores[extent.task], folder, str(self._destination))
-                    else:
-                        extent.adopt(writer, stores[extent.task])
+                for extent in extents[:there]:
+                    extent.adopt(writer, stores[extent.task])
+                for extent in extents[there:]:
+                    extent.append(writer, stores[extent.task], folder, str(self._destination))
                 writer.finish()
                 reach("rrd.write", getattr(target.file.file, "name", None))
                 target.file.finish()
@@ -240,8 +353,17 @@ class RrdCommit:
 
     def close(self) -> None:
         """Throw away what was begun and not finished."""
-        if self._reserved is not None:
-            self._reserved.file.discard()
+        if self._follower is not None:
+            self._follower.stop()
+        if self._begun is not None:
+            self._begun.file.discard()
+
+    def _begin_now(self) -> int:
+        """Begin a local file before the tasks do; gives where it goes on."""
+        with writing(str(self._destination)):
+            self._begun = self._begin(_BEGUN_NAME)
+        self._begun.writer.flush()
+        return self._begun.writer.position
 
     def _begin(self, name: str) -> _Target:
         if isinstance(self._destination, ObjectUrl):
@@ -262,10 +384,13 @@ class _Target(NamedTuple):
     writer: RrdWriter
 
 
-def _lie_behind(extents: Sequence[Extent], file: str, end: int) -> bool:
-    """Whether extents lie in ``file`` one behind the other from ``end`` on."""
-    for extent in extents:
-        if (extent.file, extent.start) != (file, end):
-            return False
-        end += extent.size or 0
-    return True
+def _lie_first(extents: Sequence[Extent], file: str, end: int) -> tuple[int, int] | None:
+    """Count those that lie in ``file`` one behind the other from ``end`` on; gives the end of the last, too.
+
+    None where others lie in it too, further on.
+    """
+    count = 0
+    while count < len(extents) and (extents[count].file, extents[count].start) == (file, end):
+        end += extents[count].size or 0
+        count += 1
+    return None if any(extent.file == file for extent in extents[count:]) else (count, end)

@@ -14,7 +14,7 @@ from ..faults import reach
 from ..locations import Location
 from ..objects import ObjectUrl
 from ..reports import RunReport
-from ..rrd import ChunkEntry, ChunkTable, MessageWriter, RrdWriter, Run, RunRows, StoreEntry, WrittenChunks
+from ..rrd import ChunkEntry, ChunkTable, FileRun, MessageWriter, RrdWriter, Run, RunRows, StoreEntry, WrittenChunks
 from ..task_context import ENCODE, WRITE, Clock, current, phase
 from .commit import RrdCommit, RunPlaces, all_extents
 from .folders import NewFile
@@ -39,7 +39,7 @@ class RrdSink(Sink):
         self._commit: RrdCommit | None = None
 
     def begin(self, work: Work, staging: Staging) -> RrdParts:
-        """Begin the file, where tasks can write into it."""
+        """Begin the file, where parts can be brought into it while tasks run."""
         self._commit = RrdCommit(staging, self.destination, [store for store, _ in self._outputs])
         whole = whole_name(self.destination, self._outputs)
         runs = RunPlaces() if whole and whole_run_of(work, 0) is None else self._places(work, self._commit)
@@ -62,6 +62,7 @@ class RrdSink(Sink):
         sizes = [run.size_in(store) for run, store in runs if run is not None]
         if sizes and len(sizes) == len(self._stores):
             return RunPlaces(commit.reserve(sizes))
+        commit.follow([(run if isinstance(run, FileRun) else None, store) for run, store in runs])
         return RunPlaces(at_source=True)
 
 

@@ -1,17 +1,18 @@
-"""Parts brought together into one file: in order, whole, and only those that count."""
+"""Parts brought into the file while other tasks run: in order, whole, and only those that count."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.chunk.tuid import Minter, RunIds
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.execution.chunk_rows import parse_rows
-from chunkmill.engine.execution.commit import RrdCommit, RunPlaces, all_extents, listed_extents
+from chunkmill.engine.execution.commit import Follower, RrdCommit, RunPlaces, all_extents, listed_extents
 from chunkmill.engine.execution.rrd_sink import RrdParts
 from chunkmill.engine.execution.sink import WriteBody
 from chunkmill.engine.execution.stage import TaskRunner
@@ -49,17 +50,54 @@ class Made:
         return set()
 
 
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if true():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it takes too long")
+
+
+def put_part(folder: Path, name: str, data: bytes) -> None:
+    (folder / f"{name}.part").write_bytes(data)
+    (folder / f"{name}.done").write_bytes(b"{}")
+
+
+def test_parts_are_taken_in_the_order_of_their_tasks(tmp_path):
+    (tmp_path / "file").write_bytes(b"head")
+    follower = Follower(tmp_path, tmp_path / "file", 4, [(None, STORE)] * 4)
+    put_part(tmp_path, "000001-b", b"second")
+    put_part(tmp_path, "000000-a", b"")
+    put_part(tmp_path, "000003-d", b"last")
+    until(lambda: not (tmp_path / "000001-b.part").exists())
+    assert follower.stop() == [("000000-a.part", 4, 0), ("000001-b.part", 4, 6)]
+    assert (tmp_path / "file").read_bytes() == b"headsecond"
+    assert (tmp_path / "000003-d.part").read_bytes() == b"last"
+
+
+def test_what_cannot_be_taken_is_left_to_the_commit(tmp_path):
+    (tmp_path / "file").write_bytes(b"head")
+    follower = Follower(tmp_path, tmp_path / "file", 4, [(None, STORE)] * 2)
+    (tmp_path / "000000-a.done").touch()  # its part is not there
+    put_part(tmp_path, "000001-b", b"second")
+    until(lambda: not follower._thread.is_alive())
+    assert follower.stop() == []
+    assert (tmp_path / "000001-b.part").exists()
+
+
 @pytest.mark.parametrize("twice", [None, 1, 2, 3])
 @pytest.mark.parametrize("runs", [None, RunPlaces()])
-def test_the_part_that_counts_is_committed_whichever_came_first(tmp_path, twice, runs):
-    """Tasks are done once, but for one that is tried again: its first part is whole, its second one counts."""
+def test_the_part_that_counts_is_committed_whichever_was_taken(tmp_path, twice, runs):
+    """Tasks are done once, but for one that is tried again: its first part is taken, its second one counts."""
     out, work = tmp_path / "out.rrd", Made()
     batches = []
     with Staging.beside(out) as staging, contextlib.closing(RrdCommit(staging, out, [STORE])) as commit:
+        commit.follow([(None, STORE)] * 4)
         body = WriteBody(work, RrdParts((STORE,) * 4, str(out), runs=runs))
         job = TaskRunner(body, staging.location)
         for index in range(4):
             found = list(job.run(index))
+            until(lambda: len(commit._follower._copied) > index)  # noqa: B023 - it is called here
             if index == twice:
                 work.rows = 3  # another part, and a longer one
                 found = list(job.run(index))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.execution.commit import Extent, RunPlaces
+from chunkmill.engine.execution.commit import Extent, Follower, RunPlaces
 from chunkmill.engine.rrd import FileRun, StoreEntry
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.lenses import MutateLens, Selector
@@ -59,7 +59,10 @@ def write(source: Path, out: Path, recording_id: str = "one", executor: str = "i
 
 
 @pytest.mark.parametrize("recording_id", ["one", "another"])
-def test_the_recording_is_the_same(source, tmp_path, left, recording_id):
+@pytest.mark.parametrize("early", [True, False])
+def test_the_recording_is_the_same(source, tmp_path, left, monkeypatch, recording_id, early):
+    if not early:
+        monkeypatch.setattr(Follower, "_run", lambda _: None)
     out = tmp_path / "out.rrd"
     write(source, out, recording_id)
     assert len(left) >= 3
@@ -82,6 +85,7 @@ def test_through_spark(source, tmp_path):
 def test_no_part_is_made_of_them(source, tmp_path, monkeypatch):
     copied = []
     append = Extent.append
+    monkeypatch.setattr(Follower, "_run", lambda _: None)
 
     def noted(self, writer, store, folder, destination):
         copied.append((self.at_source, folder.exists(self.file)))
@@ -92,8 +96,11 @@ def test_no_part_is_made_of_them(source, tmp_path, monkeypatch):
     assert set(copied) == {(True, False), (False, True)}
 
 
-def test_a_source_that_is_gone_by_then(source, tmp_path, monkeypatch):
+@pytest.mark.parametrize("early", [True, False])
+def test_a_source_that_is_gone_by_then(source, tmp_path, monkeypatch, early):
     """It is there when the tasks look at it, and another when the commit does."""
+    if not early:
+        monkeypatch.setattr(Follower, "_run", lambda _: None)
     out = tmp_path / "out.rrd"
     out.write_bytes(b"before")
     monkeypatch.setattr(FileRun, "copy", lambda *_, **__: False)
