@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import lru_cache
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from ..engine.errors import UsageError
 from ..engine.locations import Location, located
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..engine.store import LazyStore
     from ..engine.stream import LazyChunkStream, Split
     from .inspection import FileReport
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 _METADATA = "chunkmill.option"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
@@ -18,8 +19,6 @@ from .sorbet import data_from_batch, data_to_batch, rust_type_name
 
 if TYPE_CHECKING:
     from ...lenses import Lens, Selector
-from collections.abc import Callable
-from importlib import import_module
 
 
 def lens_function(name: str) -> Callable[..., Any]:

@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import xxhash
 
 from ..chunk import mint
 from ..errors import UsageError, WriteError, writing
+from ..objects import SMALLEST_PART
+from ..task_context import WRITE, passed_through, phase
+from .arrow_ipc import Bytes, encode_chunk
 from .chunk_table import ChunkEntry, ChunkTable
 from .compression import Compression
-from .framing import WRITTEN_VERSION, MessageKind, message_header, stream_footer, stream_header
+from .copying import MessageCopier
+from .framing import MESSAGE_HEADER_SIZE, WRITTEN_VERSION, MessageKind, message_header, stream_footer, stream_header
 from .manifest_writing import TimelineRegister, build_manifest
-from .messages import SOURCE_OTHER, RrdFooter, SetStoreInfo, StoreEntry, tuid_message
+from .messages import (
+    SOURCE_OTHER,
+    RrdFooter,
+    SetStoreInfo,
+    StoreEntry,
+    message_head,
+    message_tail,
+    store_field,
+    tuid_message,
+)
 from .output import Output
-from .positional import NEVER_CHANGES, open_positional
+from .payloads import EncodedPayload, RrdPayload
+from .positional import NEVER_CHANGES, HeldFile, PositionalFile, open_positional
 
 if TYPE_CHECKING:
     from ..chunk import Chunk, ChunkHeader
     from .runs import Run, RunRows
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
-
-import xxhash
-
-from ..objects import SMALLEST_PART
-from ..task_context import WRITE, passed_through, phase
-from .arrow_ipc import Bytes, encode_chunk
-from .copying import MessageCopier
-from .framing import MESSAGE_HEADER_SIZE
-from .messages import message_head, message_tail, store_field
-from .payloads import EncodedPayload, RrdPayload
-from .positional import HeldFile, PositionalFile
 
 
 @dataclass(slots=True)
