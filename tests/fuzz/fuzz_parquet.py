@@ -92,17 +92,17 @@ def _said_once(data: bytes, footer: int) -> list[tuple[int, int]]:
     """What a footer says in one place only: the pairs, and the number of the field that makes bytes a text."""
     ranges = []
     cursor = ThriftCursor(data, footer)
-    for part in cursor.fields():
+    for part, part_kind in cursor.fields():
         begin = cursor.at
-        if part.id == 2:
+        if part == 2:
             for _ in range(cursor.list_head()[0]):
                 for number, kind in cursor.fields():
                     if number == 6:
                         ranges.append((cursor.at - 1, cursor.at))
                     cursor.skip(kind)
             continue
-        cursor.skip(part.type)
-        if part.id == 5:
+        cursor.skip(part_kind)
+        if part == 5:
             ranges.append((begin, cursor.at))
     return ranges
 

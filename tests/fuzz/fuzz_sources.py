@@ -17,7 +17,9 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor, tuid
+from chunkmill.engine.optimisation import merging
 from chunkmill.engine.rrd import Compression, RrdWriter, StoreEntry
+from chunkmill.engine.rrd import writer as rrd_writer
 from chunkmill.engine.rrd.framing import (
     STREAM_FOOTER_SIZE,
     STREAM_HEADER_SIZE,
@@ -56,9 +58,10 @@ def _same_ids() -> Iterator[None]:
     numbers = itertools.count(1)
     names = random.Random(0)
     with ExitStack() as stack:
-        stack.enter_context(
-            patch.object(tuid, "mint", lambda rows=0: struct.pack(">QQ", 1_700_000_000, next(numbers) << 20))
-        )
+        for module in (tuid, rrd_writer, merging):
+            stack.enter_context(
+                patch.object(module, "mint", lambda rows=0: struct.pack(">QQ", 1_700_000_000, next(numbers) << 20))
+            )
         stack.enter_context(patch.object(uuid, "uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4)))
         stack.enter_context(patch("time.time", lambda: 1_700_000_000.25))
         stack.enter_context(patch("time.perf_counter", lambda: 0.25))
