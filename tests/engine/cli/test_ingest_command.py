@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -35,6 +36,8 @@ def landing(tmp_path: Path) -> Path:
     folder.mkdir()
     pq.write_table(pa.table({"speed": [1.0, 2.0]}), folder / "a.parquet")
     (folder / "bad.mcap").write_bytes(b"no recording")
+    for file in folder.iterdir():
+        os.utime(file, (0, 0))  # both have settled: where only the first one has, they are two batches
     return folder
 
 
