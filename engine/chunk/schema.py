@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -238,10 +239,15 @@ def to_arrow_schema(
 
 
 def _component_field(column: ComponentColumnDescriptor) -> pa.Field:
-    plain = component_field(column.descriptor, column.datatype)
-    flags = {key: "true" for key, name in _FLAGS.items() if getattr(column, name)}
-    metadata = {**text_metadata(plain.metadata), "rerun:entity_path": column.entity_path, **flags}
-    return plain.with_name(column.name).with_metadata(metadata)
+    flags = tuple(key for key, name in _FLAGS.items() if getattr(column, name))
+    metadata = _column_metadata(column.descriptor, column.entity_path, flags)
+    return pa.field(column.name, column.datatype, nullable=True, metadata=metadata)
+
+
+@lru_cache(maxsize=16_384)
+def _column_metadata(descriptor: ComponentDescriptor, entity_path: str, flags: tuple[str, ...]) -> pa.KeyValueMetadata:
+    plain = text_metadata(component_field(descriptor, pa.null()).metadata)
+    return pa.KeyValueMetadata({**plain, "rerun:entity_path": entity_path, **dict.fromkeys(flags, "true")})
 
 
 def columns_of_arrow(schema: pa.Schema) -> tuple[list[IndexColumnDescriptor], list[ComponentColumnDescriptor]]:

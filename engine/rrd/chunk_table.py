@@ -77,6 +77,9 @@ CHUNK_TABLE: Final = pa.schema(
 message in it, ``digest`` its digest, where known. A chunk whose ``components`` are none is one that only itself knows
 them: its footer does not say enough."""
 
+_PACKED: Final = 1 << 16
+"""Bytes of a table above which its stream is compressed."""
+
 NO_ROWS: Final = ComponentRange(None, None, 0)
 """The range of a component that has no value on a timeline."""
 
@@ -182,9 +185,14 @@ class ChunkTable:
         return ChunkTable.from_stream, (self.to_stream(),)
 
     def to_stream(self) -> bytes:
-        """The rows as an Arrow IPC stream."""
+        """The rows as an Arrow IPC stream.
+
+        Compressed where there are many: each of some forty buffers is packed by itself, which for a table of six chunks
+        takes 0.25 ms of 0.27 to write and 0.28 of 0.43 to read.
+        """
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, CHUNK_TABLE, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        options = pa.ipc.IpcWriteOptions(compression="lz4" if self.batch.nbytes > _PACKED else None)
+        with pa.ipc.new_stream(sink, CHUNK_TABLE, options=options) as writer:
             writer.write_batch(self.batch)
         return bytes(sink.getvalue().to_pybytes())
 

@@ -19,11 +19,12 @@ _DENSE: Final = 1 << 22
 
 def integers(column: pa.Array) -> Integers:
     """The 64-bit values of a column as they lie in memory: where it is null, any."""
-    values = column.cast(pa.int64()) if column.type.bit_width != 64 else column.view(pa.int64())
-    buffer = values.buffers()[1]
-    if buffer is None or not len(values):
-        return np.zeros(len(values), dtype=np.int64)
-    return np.frombuffer(buffer, np.int64, len(values), values.offset * 8)
+    buffer, width = column.buffers()[1], column.type.bit_width // 8
+    if buffer is None or not len(column):
+        return np.zeros(len(column), dtype=np.int64)
+    sign = "u" if width < 8 and pa.types.is_unsigned_integer(column.type) else "i"
+    values = np.frombuffer(buffer, f"{sign}{width}", len(column), column.offset * width)
+    return values.astype(np.int64, copy=False)
 
 
 def valid(column: pa.Array) -> Mask:
@@ -72,10 +73,10 @@ def coded(*columns: pa.Array) -> tuple[Integers, list[tuple[Any, ...]]]:
     codes, bound = np.zeros(len(columns[0]), dtype=np.int64), 1
     tables = []
     for column in columns:
-        found = column.dictionary_encode()
-        table = [*found.dictionary.to_pylist(), None]
-        codes = codes * len(table) + integers(found.indices.fill_null(len(table) - 1))
-        bound *= len(table)
+        found = column.dictionary_encode("encode")
+        table = found.dictionary.to_pylist()
+        codes = codes * len(table) + integers(found.indices)
+        bound *= max(len(table), 1)
         tables.append(table)
     numbers, place = distinct(codes, bound)
     keys = []
