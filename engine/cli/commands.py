@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -15,47 +15,22 @@ import click
 from ..locations import located, reading_location
 from .complaints import FAILED, reported
 from .options import (
+    APPLICATION_ID,
+    CONTENT,
+    DEBUG,
+    EXECUTOR,
+    EXECUTORS,
+    PROFILES,
+    QUIET,
+    SPARK,
     ConvertOptions,
     ReadingCommand,
     check_id,
     check_report,
     check_svg,
     chosen_executor,
-    parse_conf,
+    together,
 )
-
-_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def _with(*options: _Decorator) -> _Decorator:
-    """Several options as one, in their order."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-_CONTENT = click.option(
-    "--content", multiple=True, metavar="EXPR", help="Entities to keep, such as '/imu/**'; may be repeated."
-)
-_APPLICATION_ID = click.option(
-    "--application-id",
-    metavar="ID",
-    callback=check_id,
-    help="Default: the RRD's own; 'chunkmill' for other formats.",
-)
-_EXECUTORS = click.Choice(["spark", "inline"])
-_EXECUTOR = click.option("--executor", type=_EXECUTORS, help="Where it runs. Default: spark.")
-_SPARK = _with(
-    click.option("--master", metavar="URL", help="Spark master, such as 'local[4]'. Default: local[*]."),
-    click.option("--conf", multiple=True, metavar="KEY=VALUE", callback=parse_conf, help="A setting for Spark."),
-)
-_DEBUG = click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
-_QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
-_PROFILES = click.Choice(["object-store", "live", "none"])
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -73,13 +48,13 @@ def commands() -> None:
 @commands.command(cls=ReadingCommand)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("-o", "--output", required=True, metavar="OUT", help="A file for one input, or a folder for many.")
-@_CONTENT
+@CONTENT
 @click.option(
     "--pipeline",
     metavar="FILE.py[:NAME]",
     help="A function of a Python file that each recording's stream goes through.",
 )
-@_APPLICATION_ID
+@APPLICATION_ID
 @click.option(
     "--recording-id",
     metavar="ID",
@@ -87,14 +62,14 @@ def commands() -> None:
     help="Default: the RRD's own; the file's name for other formats.",
 )
 @click.option("--verify", is_flag=True, help="Read and decode each output; one that can't be read is removed.")
-@_EXECUTOR
-@_SPARK
+@EXECUTOR
+@SPARK
 @click.option("--stats", is_flag=True, help="Print where the time went, and what was read and written.")
 @click.option(
     "--report", metavar="FILE", callback=check_report, help="Keep that as FILE.json, or draw it as FILE.html."
 )
-@_DEBUG
-@_QUIET
+@DEBUG
+@QUIET
 def convert(inputs: tuple[str, ...], output: str, pipeline: str | None, debug: bool, **given: Any) -> None:
     """Convert MCAP, Parquet or RRD recordings to RRD.
 
@@ -163,7 +138,7 @@ def _leave_pandas_out() -> None:
 @click.argument("pipeline", metavar="FILE.py[:NAME]")
 @click.argument("input", required=False, metavar="[INPUT]")
 @click.option("--svg", metavar="FILE.svg", callback=check_svg, help="Draw the plan, too.")
-@_DEBUG
+@DEBUG
 def check(pipeline: str, input: str | None, svg: str | None, debug: bool) -> None:  # noqa: A002 (its name in the help)
     """Check that a pipeline is fit to run, and show its plan, for INPUT where one is given. Nothing is run.
 
@@ -178,7 +153,7 @@ def check(pipeline: str, input: str | None, svg: str | None, debug: bool) -> Non
 @commands.command()
 @click.argument("file")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-@_DEBUG
+@DEBUG
 def inspect(file: str, as_json: bool, debug: bool) -> None:
     """Show what FILE holds: recordings, entities, timelines with their ranges, rows and bytes."""
     with reported(debug=debug):
@@ -198,8 +173,8 @@ def inspect(file: str, as_json: bool, debug: bool) -> None:
 
 @commands.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="FILE...")
-@_DEBUG
-@_QUIET
+@DEBUG
+@QUIET
 def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
     """Read all of each RRD, and say whether it is what was written.
 
@@ -246,7 +221,7 @@ def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
 @click.option("--checkpoint", metavar="FOLDER", help="What is known of the progress. Default: in the store.")
 @click.option(
     "--optimize",
-    type=_PROFILES,
+    type=PROFILES,
     default="object-store",
     show_default=True,
     help="How chunks are laid out.",
@@ -254,14 +229,14 @@ def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
 @click.option("--replace-same-id", is_flag=True, help="Let a recording replace another file's of the same id.")
 @click.option("--keep-versions", default="1h", show_default=True, metavar="TIME", help="How long old versions stay.")
 @click.option("--compact-every", type=click.IntRange(1), metavar="N", help="Join small shards after every N batches.")
-@_CONTENT
-@_APPLICATION_ID
+@CONTENT
+@APPLICATION_ID
 @click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve metrics for Prometheus.")
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="At which address.")
 @click.option("--log-json", is_flag=True, help="Log JSON objects, one a line.")
-@_EXECUTOR
-@_SPARK
-@_DEBUG
+@EXECUTOR
+@SPARK
+@DEBUG
 @click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
 def ingest(debug: bool, **options: Any) -> None:
     """Bring every recording that lands in the folder LANDING into a store, once.
@@ -282,7 +257,7 @@ def ingest(debug: bool, **options: Any) -> None:
 @click.option(
     "--older-than", default="0s", show_default=True, metavar="TIME", help="Remove only versions that are this old."
 )
-@_DEBUG
+@DEBUG
 def vacuum(store: str, keep: int, older_than: str, debug: bool) -> None:
     """Remove what only old versions of STORE need, and what crashed runs left.
 
@@ -298,15 +273,15 @@ def vacuum(store: str, keep: int, older_than: str, debug: bool) -> None:
 @click.argument("store")
 @click.option(
     "--optimize",
-    type=_PROFILES,
+    type=PROFILES,
     default="none",
     show_default=True,
     help="Lay out recordings anew whose chunks are smaller than this wants.",
 )
 @click.option("--min-shard", default="64MiB", show_default=True, metavar="SIZE", help="Join shards below this size.")
-@click.option("--executor", type=_EXECUTORS, help="Where chunks are laid out. Default: spark.")
-@_SPARK
-@_DEBUG
+@click.option("--executor", type=EXECUTORS, help="Where chunks are laid out. Default: spark.")
+@SPARK
+@DEBUG
 def compact(debug: bool, **options: Any) -> None:
     """Write the files of STORE anew, fewer and without what is dead: a version with the same recordings.
 
@@ -319,11 +294,11 @@ def compact(debug: bool, **options: Any) -> None:
         compact_recordings(**options)
 
 
-_FAILED_FILES = _with(
+_FAILED_FILES = together(
     click.argument("store"),
     click.argument("paths", nargs=-1, metavar="[PATH]..."),
     click.option("--json", "as_json", is_flag=True, help="Print the files as JSON, one a line."),
-    _DEBUG,
+    DEBUG,
 )
 _ALL_FILES = click.option("--all", "everything", is_flag=True, help="All files in quarantine.")
 
@@ -379,7 +354,7 @@ def drop(store: str, paths: tuple[str, ...], as_json: bool, debug: bool, everyth
 @click.option("--checkpoint", metavar="FOLDER", help="The checkpoint, where it is not in the store.")
 @click.option("--watch", is_flag=True, help="Go on telling, every two seconds, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object; with --watch, one a line.")
-@_DEBUG
+@DEBUG
 def status(store: str, checkpoint: str | None, watch: bool, as_json: bool, debug: bool) -> None:
     """Show how the ingestion into STORE stands: what it did, what waits, who writes.
 

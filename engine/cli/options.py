@@ -80,6 +80,40 @@ def parse_conf(_context: click.Context, _option: click.Parameter, values: tuple[
     return conf
 
 
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""An option of click, as it is put on a command."""
+
+
+def together(*options: Decorator) -> Decorator:
+    """Several options as one, in their order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+CONTENT = click.option(
+    "--content", multiple=True, metavar="EXPR", help="Entities to keep, such as '/imu/**'; may be repeated."
+)
+APPLICATION_ID = click.option(
+    "--application-id",
+    metavar="ID",
+    callback=check_id,
+    help="Default: the RRD's own; 'chunkmill' for other formats.",
+)
+EXECUTORS = click.Choice(["spark", "inline"])
+EXECUTOR = click.option("--executor", type=EXECUTORS, help="Where it runs. Default: spark.")
+SPARK = together(
+    click.option("--master", metavar="URL", help="Spark master, such as 'local[4]'. Default: local[*]."),
+    click.option("--conf", multiple=True, metavar="KEY=VALUE", callback=parse_conf, help="A setting for Spark."),
+)
+DEBUG = click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
+PROFILES = click.Choice(["object-store", "live", "none"])
+
 _OPTION_BEFORE: Final = "content"
 """The option of a command behind which those of the formats stand."""
 
