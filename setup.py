@@ -2,4 +2,6 @@
 
 from setuptools import find_packages, setup
 
-setup(packages=[f"chunkmill.{name}" for name in find_packages(include=("engine*", "readers*", "lenses*"))])
+PARTS = find_packages(include=("engine*", "readers*", "lenses*"), exclude=("engine.package",))
+
+setup(packages=["chunkmill", *(f"chunkmill.{name}" for name in PARTS)])

@@ -12,7 +12,7 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A package's ``__getattr__`` and ``__dir__``, for the names that each of its submodules (``.home``) gives it.
 
-    Names are separated by spaces, or in a sequence.
+    Names are separated by spaces, or in a sequence. Those of the home ``""`` are submodules themselves.
     """
     home_of = {
         name: home for home, names in homes.items() for name in (names.split() if isinstance(names, str) else names)
@@ -21,7 +21,12 @@ def lazy_names(
     def load(name: str) -> Any:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(home_of[name], package), name)
+        home = home_of[name]
+        return (
+            getattr(importlib.import_module(home, package), name)
+            if home
+            else importlib.import_module(f".{name}", package)
+        )
 
     def names() -> list[str]:
         return sorted({*vars(importlib.import_module(package)), *home_of})

@@ -20,6 +20,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         package.mkdir()
         for folder in ("engine", "lenses", "readers"):
             (package / folder).symlink_to(_REPOSITORY / folder)
+        for path in (_REPOSITORY / "engine" / "package").glob("*.py"):
+            (package / path.name).symlink_to(path)
     config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [_tree.name]
     return config
 

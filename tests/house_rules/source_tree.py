@@ -13,6 +13,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 SOURCE_FOLDERS = ("engine", "lenses", "readers")
 CODE_FOLDERS = (*SOURCE_FOLDERS, "benchmarks", "tests")
+PACKAGE = "engine.package"
+"""The folder that is installed as ``chunkmill`` itself: what it imports relatively lies at the top of the tree."""
 _IN_STRING = re.compile(r"(?:\.\.+|chunkmill\.)[a-z_]\w*(?:\.\w+)*(?::\w+)?")
 _NOT_OURS = {"build", "dist", "node_modules", "spark-warehouse", "__pycache__"}
 
@@ -48,6 +50,22 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+def installed_name(module: str) -> str:
+    """``engine.chunk`` is installed as ``chunkmill.engine.chunk``."""
+    return module.replace(PACKAGE, "chunkmill") if _of_package(module) else f"chunkmill.{module}"
+
+
+def _of_package(module: str) -> bool:
+    return module == PACKAGE or module.startswith(f"{PACKAGE}.")
+
+
+def _parents(module: str, path: Path, level: int) -> list[str]:
+    """The name, in parts, of what ``level`` dots mean in a module."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    parts = package.split(".")[2:] if _of_package(package) else package.split(".")
+    return parts[: len(parts) - level + 1]
+
+
 @cache
 def parsed(path: Path) -> ast.Module:
     """The syntax tree of a file."""
@@ -70,27 +88,25 @@ def annotation_lines(name: str) -> set[int]:
 def own_imports(name: str, without: Collection[int] = ()) -> set[str]:
     """The modules of this project that module ``name`` imports, at its top or in its functions, some lines aside."""
     path = modules()[name]
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found: set[str] = set()
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.level and node.lineno not in without:
-            base = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = _parents(name, path, node.level)
             target = ".".join([*base, node.module] if node.module else base)
             for alias in node.names:
-                inner = f"{target}.{alias.name}"
+                inner = f"{target}.{alias.name}".lstrip(".")
                 found.add(inner if inner in modules() else target)
     return found & modules().keys()
 
 
 def imports_in_strings(name: str) -> set[str]:
     """The modules outside its own package that module ``name`` names in strings: ``..store``, ``chunkmill.readers``."""
-    package = name if modules()[name].name == "__init__.py" else name.rpartition(".")[0]
     found: set[str] = set()
     for node in ast.walk(parsed(modules()[name])):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _IN_STRING.fullmatch(node.value):
             dotted = node.value.partition(":")[0].removeprefix("chunkmill.")
             level = len(dotted) - len(dotted.lstrip("."))
-            above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+            above = _parents(name, modules()[name], level) if level else []
             found.add(".".join([*above, dotted.lstrip(".")]))
     return found & modules().keys()
 

@@ -7,12 +7,12 @@ import importlib
 import inspect
 
 import pytest
-from source_tree import modules
+from source_tree import installed_name, modules
 
 
 @pytest.mark.parametrize("name", sorted(modules()))
 def test_exports_are_sorted_and_documented(name: str) -> None:
-    module = importlib.import_module(f"chunkmill.{name}")
+    module = importlib.import_module(installed_name(name))
     exported = getattr(module, "__all__", None)
     if exported is None:
         return
@@ -25,6 +25,6 @@ def test_exports_are_sorted_and_documented(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(modules()))
 def test_examples_run(name: str) -> None:
-    module = importlib.import_module(f"chunkmill.{name}")
+    module = importlib.import_module(installed_name(name))
     results = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     assert results.failed == 0

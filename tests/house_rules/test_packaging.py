@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import shutil
+import subprocess
+import sys
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
+import chunkmill
 import pytest
-from source_tree import REPOSITORY, SOURCE_FOLDERS, modules
+from source_tree import REPOSITORY, SOURCE_FOLDERS, installed_name, modules
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -17,6 +21,30 @@ README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def test_chunkmill_has_the_public_names_and_loads_them_when_they_are_used() -> None:
+    program = """
+import sys
+import chunkmill
+assert not {"pyarrow", "numpy", "pyspark", "rich", "click"} & sys.modules.keys(), "importing is not quick"
+assert set(chunkmill.engine.__all__) <= set(chunkmill.__all__) <= set(dir(chunkmill))
+from chunkmill import *
+assert McapReader is chunkmill.readers.McapReader and Selector is chunkmill.lenses.Selector
+try:
+    chunkmill.McapRaeder
+except AttributeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert done.stdout == "module 'chunkmill' has no attribute 'McapRaeder'\n"
+
+
+def test_the_package_is_the_command_and_knows_its_version(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "chunkmill", "--version"]
+    done = subprocess.run(command, capture_output=True, check=True, text=True, cwd=tmp_path)
+    assert done.stdout == f"chunkmill {chunkmill.__version__}\n"
+    assert importlib.metadata.version("chunkmill") == chunkmill.__version__
 
 
 def test_every_package_is_installed() -> None:
@@ -32,7 +60,7 @@ def test_every_data_file_is_installed() -> None:
     for folder in SOURCE_FOLDERS:
         for path in (REPOSITORY / folder).rglob("*"):
             if path.is_file() and path.suffix not in {".py", ".pyc"}:
-                package = ".".join(("chunkmill", *path.parent.relative_to(REPOSITORY).parts))
+                package = installed_name(".".join(path.parent.relative_to(REPOSITORY).parts))
                 assert any(fnmatch(path.name, pattern) for pattern in installed.get(package, ())), path
 
 
