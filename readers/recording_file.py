@@ -8,22 +8,25 @@ the command line is made of it.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import lru_cache
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol, Unpack, runtime_checkable
 
 from ..engine.errors import UsageError
 from ..engine.locations import Location, located
 
 if TYPE_CHECKING:
+    import pandas
+
     from ..engine.chunk import Chunk
     from ..engine.rrd import StoreEntry
     from ..engine.store import LazyStore
-    from ..engine.stream import LazyChunkStream, Split
+    from ..engine.stream import Content, FrameChoices, LazyChunkStream, Split
     from .inspection import FileReport
 
 _METADATA = "chunkmill.option"
@@ -116,8 +119,40 @@ class Episode(NamedTuple):
     name: str
 
 
+class FrameReader(ABC):
+    """A reader whose recording can be had as a DataFrame."""
+
+    frame_index: ClassVar[str | None] = None
+    """The timeline that a DataFrame has as its index, unless another one is named."""
+
+    @abstractmethod
+    def stream(self) -> LazyChunkStream:
+        """A lazy stream of the chunks of the recording."""
+
+    def values(self) -> LazyChunkStream:
+        """A lazy stream of what frames are made of: here, that of :meth:`stream`."""
+        return self.stream()
+
+    def frame(self, contents: Content | None = None, **choices: Unpack[FrameChoices]) -> pandas.DataFrame:
+        """The recording's values as a pandas DataFrame, one row a message.
+
+        ``frame(contents, …)`` is ``values().to_pandas(contents, …)``, with fields of structs as columns of their own
+        (``linear_acceleration.x``) unless ``flatten=False``, and, of an MCAP, the log time as the index. A file of this
+        machine is read in this process unless an ``executor`` is named, here or in ``CHUNKMILL_EXECUTOR``: that is done
+        before a Spark session has started.
+        Arguments and errors are those of :meth:`LazyChunkStream.to_arrow`.
+        """
+        usual: FrameChoices = {"flatten": True, "index": self.frame_index, "executor": self._quick_executor()}
+        return self.values().to_pandas(contents, **{**usual, **choices})
+
+    def _quick_executor(self) -> str | None:
+        """The executor that is quickest: this process for one local file, unless the environment names one."""
+        is_local = isinstance(getattr(self, "path", None), Path)
+        return "inline" if is_local and "CHUNKMILL_EXECUTOR" not in os.environ else None
+
+
 @dataclass(frozen=True)
-class RecordingFile(ABC):
+class RecordingFile(FrameReader):
     """One file (or folder) of a format, as ``path``; the options are the other fields. Nothing is read to make one."""
 
     path: Location

@@ -21,9 +21,10 @@ from ..engine.objects import is_url
 from ..engine.rrd import ChunkTable, FileRun, HeldFile, RecoveringFile, RecoveryReport, RrdFile, RunRows, StoreEntry
 from ..engine.store import LazyStore
 from ..engine.stream import ChunkKind, Fate, LazyChunkStream, Split
+from .recording_file import FrameReader
 
 
-class RrdReader:
+class RrdReader(FrameReader):
     """Reads an RRD file, local or an object in a store: what it holds, and the chunks of each of its stores.
 
     Nothing is read until it is asked for. With a footer, chunks come with their headers and without their payloads,

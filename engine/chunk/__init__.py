@@ -13,7 +13,9 @@ from .columns import (
     TimeColumn,
     TimeColumnLike,
     descriptor_of,
+    duration_ticks,
     is_property,
+    timestamp_ticks,
 )
 from .data import ChunkData, Component, Payload, Timeline, alike, is_plain, pickle_whole, ticks
 from .header import (
@@ -45,6 +47,17 @@ from .sorbet import (
 )
 from .table_format import clusters, width_of
 from .tuid import Minter, RunIds, given, mint, minted_by, minting, tuid_text
+from .values import (
+    Origin,
+    Projection,
+    TimeBounds,
+    ValueSchema,
+    columns_of,
+    is_message,
+    pandas_of,
+    polars_of,
+    timeline_called,
+)
 
 pickle_whole()  # before any type, array or chunk is sent to a task
 
@@ -68,18 +81,23 @@ __all__ = [
     "IndexColumnDescriptor",
     "IndexColumnSelector",
     "Minter",
+    "Origin",
     "Payload",
+    "Projection",
     "RunIds",
     "SORBET_VERSION",
     "Schema",
+    "TimeBounds",
     "TimeColumn",
     "TimeColumnLike",
     "Timeline",
     "TimelineHeader",
     "TimelineKind",
+    "ValueSchema",
     "alike",
     "batch_schema",
     "clusters",
+    "columns_of",
     "columns_of_arrow",
     "data_from_batch",
     "data_to_batch",
@@ -87,14 +105,18 @@ __all__ = [
     "descriptor_in",
     "descriptor_metadata",
     "descriptor_of",
+    "duration_ticks",
     "given",
+    "is_message",
     "is_plain",
     "is_property",
     "join_parts",
     "mint",
     "minted_by",
     "minting",
+    "pandas_of",
     "parse_entity_path",
+    "polars_of",
     "rust_type_name",
     "sorted_by_time",
     "split_parts",
@@ -102,6 +124,8 @@ __all__ = [
     "text_metadata",
     "ticks",
     "time_order",
+    "timeline_called",
+    "timestamp_ticks",
     "to_arrow_schema",
     "tuid_text",
     "width_of",

@@ -16,8 +16,12 @@ from .columns import ComponentColumnLike, DescriptorLike, TimeColumnLike
 from .data import ChunkData, Component, Payload, Timeline, summarise, wrap_each
 from .header import ChunkHeader, ComponentDescriptor, TimelineKind, parse_entity_path
 from .sorbet import data_from_batch, data_to_batch, rust_type_name
+from .values import ValueSchema, columns_of, pandas_of, polars_of
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
+
     from ...lenses import Lens, Selector
 
 
@@ -220,6 +224,39 @@ class Chunk:
     def to_record_batch(self) -> pa.RecordBatch:
         """The chunk as a record batch with Rerun's schema metadata (sorbet 0.1.3)."""
         return data_to_batch(self.data)
+
+    def to_arrow(self, *, flatten: bool = False) -> pa.Table:
+        """The chunk's values as an Arrow table, a row a row: times, then components under readable names.
+
+        A message gives a column for each of its fields, and a component with at most one value in each row these
+        values; others are lists. With ``flatten`` each field of a struct is a column. Names are those of
+        :meth:`LazyChunkStream.to_arrow`; :meth:`to_record_batch` has the columns as Rerun names them.
+
+        >>> from chunkmill.engine.chunk import ComponentColumn
+        >>> Chunk.from_columns("/arm", [], [ComponentColumn("Scalars:scalars", [1.0, 2.0])]).to_arrow().to_pylist()
+        [{'scalars': 1.0}, {'scalars': 2.0}]
+        """
+        batch = ValueSchema.of(*columns_of([self.data]), flatten=flatten).batch(self.data)
+        return pa.Table.from_batches([batch])
+
+    def to_pandas(self, *, flatten: bool = False) -> pandas.DataFrame:
+        """The chunk's values as a pandas DataFrame; see :meth:`to_arrow`."""
+        return pandas_of(self.to_arrow(flatten=flatten), is_indexed=False)
+
+    def to_polars(self, *, flatten: bool = False) -> polars.DataFrame:
+        """The chunk's values as a polars DataFrame; as :meth:`to_arrow`. Raises ``MissingExtraError``."""
+        return polars_of(self.to_arrow(flatten=flatten))
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        """The values for anything that reads Arrow's C data interface, as one struct array; see :meth:`to_arrow`."""
+        batch = self.to_arrow().combine_chunks().to_batches()
+        whole = batch[0] if batch else pa.RecordBatch.from_pylist([], self.to_arrow().schema)
+        capsules: tuple[object, object] = whole.__arrow_c_array__(requested_schema)
+        return capsules
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The values for anything that reads Arrow's C stream interface (polars, DuckDB, …); see :meth:`to_arrow`."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     @property
     def id(self) -> str:

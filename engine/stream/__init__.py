@@ -8,18 +8,31 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ..chunk import ChunkKind, Fate
-    from .content_filter import ContentFilter
+    from .content_filter import Content, ContentFilter
     from .drawing import draw_plan
-    from .lazy_stream import LazyChunkStream, plan_outputs, plan_recording, single_tasks, sink_of, write_stores
+    from .frames import FrameChoices, FrameRequest, SourceWithColumns
+    from .lazy_stream import (
+        LazyChunkStream,
+        framed,
+        plan_outputs,
+        plan_recording,
+        single_tasks,
+        sink_of,
+        value_schema,
+        write_stores,
+    )
     from .operators import as_chunk
     from .plan import Node, OperatorNode, compile_plan, explain_plan, nodes_of
     from .source import IteratedSource, PlaceholderSource, Source, Split
 
 _HOMES = {
     "..chunk": "ChunkKind Fate",
-    ".content_filter": "ContentFilter",
+    ".content_filter": "Content ContentFilter",
     ".drawing": "draw_plan",
-    ".lazy_stream": "LazyChunkStream plan_outputs plan_recording single_tasks sink_of write_stores",
+    ".frames": "FrameChoices FrameRequest SourceWithColumns",
+    ".lazy_stream": (
+        "LazyChunkStream framed plan_outputs plan_recording single_tasks sink_of value_schema write_stores"
+    ),
     ".operators": "as_chunk",
     ".plan": "Node OperatorNode compile_plan explain_plan nodes_of",
     ".source": "IteratedSource PlaceholderSource Source Split",
@@ -27,24 +40,30 @@ _HOMES = {
 
 __all__ = [
     "ChunkKind",
+    "Content",
     "ContentFilter",
     "Fate",
+    "FrameChoices",
+    "FrameRequest",
     "IteratedSource",
     "LazyChunkStream",
     "Node",
     "OperatorNode",
     "PlaceholderSource",
     "Source",
+    "SourceWithColumns",
     "Split",
     "as_chunk",
     "compile_plan",
     "draw_plan",
     "explain_plan",
+    "framed",
     "nodes_of",
     "plan_outputs",
     "plan_recording",
     "single_tasks",
     "sink_of",
+    "value_schema",
     "write_stores",
 ]
 

@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from ..chunk import Chunk
+import pyarrow as pa
+
+from ..chunk import Chunk, ValueSchema, columns_of
 from ..errors import UsageError, check_argument
 from ..execution import (
     SHARD_BYTES,
@@ -30,6 +32,7 @@ from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from .content_filter import Content, content_filter
+from .frames import FrameRequest, Frames
 from .operators import Components, Filter, FlatMap, Map, Operator, Selection
 from .plan import (
     MergeNode,
@@ -40,6 +43,7 @@ from .plan import (
     branches,
     compile_plan,
     explain_plan,
+    known_columns,
     stays_here,
     unrolled,
 )
@@ -53,7 +57,7 @@ if TYPE_CHECKING:
 _CONSUMED = "This stream has already been consumed by a pipeline operation (e.g. filter, drop, split, or merge)."
 
 
-class LazyChunkStream:
+class LazyChunkStream(Frames):
     """Chunks that are read, transformed and written when a terminal runs; until then nothing happens.
 
     Builders (``filter``, ``drop``, ``split``, ``merge``, ``map``, ``flat_map``) consume the streams they are called
@@ -330,6 +334,11 @@ class LazyChunkStream:
         executor_name(executor)
         return explain_plan(self._live_node(), compile_plan(self._live_node()))
 
+    def _table(self, request: FrameRequest, **run: Any) -> pa.Table:
+        known = known_columns(_within(self._live_node(), request))
+        schema = None if known is None else request.schema(*known)
+        return request.table(framed(self, request).to_chunks(**run), schema)
+
     def _then(self, operator: Operator) -> LazyChunkStream:
         return LazyChunkStream(OperatorNode(operator, self._take()))
 
@@ -393,6 +402,29 @@ def plan_recording(path: str | os.PathLike[str], streams: Streams, *, executor: 
 def plan_outputs(stores: Streams, *, executor: str | None = None) -> list[tuple[StoreEntry, Plan]]:
     """Several stores of one recording, as :func:`plan_recording` makes them ready."""
     return [(store, stream._plan(executor)) for store, stream in stores]  # noqa: SLF001 (same module)
+
+
+def framed(stream: LazyChunkStream, request: FrameRequest) -> LazyChunkStream:
+    """The stream of what a frame is made of: its chunks are for :meth:`ValueSchema.batches`. Does not consume."""
+    node = stream._live_node()  # noqa: SLF001 (same module)
+    return LazyChunkStream(OperatorNode(request, _within(node, request)))
+
+
+def value_schema(stream: LazyChunkStream, request: FrameRequest) -> ValueSchema:
+    """The schema of the rows of a frame, before they are read.
+
+    The stream's source says it, where it can and only filters of entities stand behind it. Otherwise the pipeline is
+    run for it, here.
+    """
+    known = known_columns(_within(sink_of(stream), request))
+    if known is not None:
+        return request.schema(*known)
+    return request.schema(*columns_of(chunk.data for chunk in inline_chunks(framed(stream, request)._plan("inline"))))  # noqa: SLF001
+
+
+def _within(node: Node, request: FrameRequest) -> Node:
+    """The node with nothing but the contents of a frame."""
+    return node if request.contents is None else OperatorNode(Filter(Selection(request.contents)), node)
 
 
 def sink_of(stream: LazyChunkStream) -> Node:

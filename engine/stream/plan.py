@@ -10,10 +10,11 @@ from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any
 
-from ..chunk import Chunk, Minter, RunIds, minted_by, minting
+from ..chunk import Chunk, Minter, Origin, RunIds, Schema, minted_by, minting
 from ..execution import Packed, Piece, Task
 from ..rrd import Run, RunRows
 from ..task_context import OPERATE, READ, came_in, is_measuring, timed
+from .frames import FrameRequest, SourceWithColumns
 from .operators import Chain, Filter, Operator, Selection, Step
 from .source import IteratedSource, NarrowingSource, PiecewiseSource, PlaceholderSource, Source, SourceWithRuns, Split
 
@@ -257,8 +258,29 @@ def _stays(node: Node) -> bool:
     if isinstance(node, SourceNode):
         return isinstance(node.source, IteratedSource) and node.source.is_held
     if isinstance(node, OperatorNode):
+        if isinstance(node.operator, FrameRequest):
+            return True
         return isinstance(node.operator, Filter) and node.operator.selection.components is None
     return not isinstance(node, SplitNode) or node.selection.components is None
+
+
+def known_columns(sink: Node) -> tuple[Schema, frozenset[Origin]] | None:
+    """The columns of what a node gives, by the word of its source; None where only reading tells.
+
+    That is, where more stands between than filters of entities, or the source does not know.
+    """
+    filters: list[Filter] = []
+    while isinstance(sink, OperatorNode):
+        if not isinstance(sink.operator, Filter) or sink.operator.selection.components is not None:
+            return None
+        filters.append(sink.operator)
+        sink = sink.upstream
+    if not isinstance(sink, SourceNode) or not isinstance(sink.source, SourceWithColumns):
+        return None
+    source = sink.source
+    if isinstance(source, NarrowingSource):
+        source = source.narrowed(_Kept(tuple(filters)))
+    return source.columns()
 
 
 def nodes_of(sink: Node) -> tuple[Node, ...]:

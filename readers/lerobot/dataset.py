@@ -10,6 +10,7 @@ from typing import Literal
 from ...engine.chunk import Chunk, ComponentColumn, is_property, parse_entity_path
 from ...engine.errors import SourceMissingError, UsageError
 from ...engine.stream import LazyChunkStream
+from ..recording_file import FrameReader
 from .metadata import INFO, DatasetInfo, EpisodeInfo, is_dataset, read_metadata
 from .source import FRAME_INDEX, EpisodeSource
 
@@ -137,7 +138,7 @@ class _Renamed:
         return Chunk.from_data(replace(data, entity_path=path, timelines=ordered))
 
 
-class LeRobotEpisode:
+class LeRobotEpisode(FrameReader):
     """One episode of a :class:`LeRobotDataset`."""
 
     def __init__(self, dataset: LeRobotDataset, episode: EpisodeInfo) -> None:

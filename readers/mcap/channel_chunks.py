@@ -284,8 +284,8 @@ class ChannelOutput:
         """Say, once, how many messages could not be decoded, if any."""
         if self._bad:
             warnings.warn(
-                f"{path}: topic {self._channel.topic}: {self._bad} messages could not be decoded and come out as raw"
-                f" bytes; the first: {self._first_reason}",
+                f"{path}: topic {self._channel.topic}: {self._bad} messages could not be decoded and come out as"
+                f" {'null' if self._options.values else 'raw bytes'}; the first: {self._first_reason}",
                 ReadWarning,
                 stacklevel=2,
             )
@@ -307,6 +307,9 @@ class ChannelOutput:
         if len(good):
             yield from self._mapped(self._chunk(self._decoder, decoded.values, piece.take(good)))
         bad = piece.take(decoded.bad)
+        if self._options.values:
+            yield self._chunk(self._decoder, pa.nulls(len(decoded.bad), self._decoder.datatype), bad)
+            return
         raw = RawDecoder()
         yield self._chunk(raw, raw.decode(data, bad.starts, bad.ends).values, bad)
 
@@ -342,6 +345,5 @@ def _times(values: Times, options: McapOptions) -> pa.Array:
 
 def _one_each(decoder: MessageDecoder, values: pa.Array) -> pa.Array:
     """A list column with one instance in each row."""
-    item = pa.field("item", values.type, nullable=not isinstance(decoder, RawDecoder))
     offsets = pa.py_buffer(np.arange(len(values) + 1, dtype=np.int32))
-    return pa.Array.from_buffers(pa.list_(item), len(values), [None, offsets], children=[values])
+    return pa.Array.from_buffers(decoder.column, len(values), [None, offsets], children=[values])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -122,7 +122,8 @@ class McapOptions:
     """The options of :class:`McapReader`, checked and ready to pickle.
 
     ``offset_ns`` is what is added to every timestamp (0 for duration timelines). ``include`` and ``exclude`` are RE2
-    patterns searched for in topics. ``times`` is the range of log times whose messages are read, None for all.
+    patterns searched for in topics. ``times`` is the range of log times whose messages are read, None for all. With
+    ``values`` chunks are for frames: a message that its decoder cannot read is a null.
     """
 
     timeline_type: str = "timestamp"
@@ -132,6 +133,7 @@ class McapOptions:
     exclude: tuple[str, ...] = ()
     times: TimeRange | None = None
     recover: bool = False
+    values: bool = False
 
     @classmethod
     def checked(
@@ -176,6 +178,13 @@ class McapOptions:
         if self.include and not any(_found(pattern, topic) for pattern in self.include):
             return False
         return not any(_found(pattern, topic) for pattern in self.exclude)
+
+    def of_values(self) -> McapOptions:
+        """Those for frames: messages as they are decoded, unless other decoders were chosen."""
+        decoders = self.decoders
+        if decoders == frozenset(DECODERS):
+            decoders = decoders - FILE_DECODERS.keys() - MEANINGS.keys()
+        return replace(self, decoders=decoders, values=True)
 
     @property
     def reads_messages(self) -> bool:

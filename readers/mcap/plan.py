@@ -57,6 +57,15 @@ def _check_channels(summary: Summary) -> None:
         raise _UnusableIndexError
 
 
+def says_all_channels(summary: Summary) -> bool:
+    """Whether every channel that has messages, and its schema, is repeated in the summary."""
+    try:
+        _check_channels(summary)
+    except _UnusableIndexError:
+        return False
+    return summary.statistics is not None
+
+
 def looks_at_messages(summary: Summary, options: McapOptions) -> bool:
     """Whether the summary has a channel whose messages a decoder of the file as a whole looks at."""
     return any(decoder.has_messages(summary, options.selects) for decoder in file_decoders(options.decoders))

@@ -9,16 +9,25 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ...engine.chunk import Chunk, parse_entity_path
+from ...engine.chunk import (
+    Chunk,
+    ComponentColumnDescriptor,
+    IndexColumnDescriptor,
+    Origin,
+    Schema,
+    TimelineKind,
+    parse_entity_path,
+)
 from ...engine.errors import ReadWarning, SourceMissingError, UsageError
 from ...engine.locations import Location, exists, located, reading_location
-from .channel_chunks import ChannelOutput, entities_of, runs
+from ..recording_file import FrameReader
+from .channel_chunks import LOG_TIME, PUBLISH_TIME, ChannelOutput, entities_of, runs
 from .decoders import DECODERS, McapOptions, choose, compile_decoder, file_decoders, reads_records
 from .file import McapFile
 from .file_level import NO_FACTS, FileFacts, MessageSurvey, facts_of
 from .info import McapInfo, describe_file
 from .layout import McapLayout, read_layout
-from .plan import plan_splits, whole
+from .plan import plan_splits, says_all_channels, whole
 from .records import Op, Registry, damaged
 from .recovery import McapRecoveryReport, plan_salvage, recovery_report
 from .section import McapSplit, MessageGroup, SectionReader, checked_range
@@ -188,6 +197,33 @@ class McapSource:
                 _check_counts(section, shared, split, self.path)
             yield from reading.after(section)
 
+    def columns(self) -> tuple[Schema, frozenset[Origin]] | None:
+        """The columns of the messages, by the summary; None where it does not say all, or lenses make others."""
+        if self.options.recover or not self.options.values:
+            return None
+        with McapFile(self.path) as file:
+            summary = read_layout(file).summary
+        if summary is None or not says_all_channels(summary):
+            return None
+        registry = Registry(self.path, summary.channels, summary.schemas)
+        found = []
+        for channel in summary.channels:
+            entity, schema = parse_entity_path(channel.topic), registry.schema_of(channel)
+            choice = choose(channel, schema, self.options)
+            if choice is None or not self._wants(entity):
+                continue
+            if choice.lenses:
+                return None
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # they come when the messages do
+                decoder = compile_decoder(channel, schema, choice.row, self.options, path=self.path)
+            d = decoder.descriptor
+            found.append(
+                ComponentColumnDescriptor(entity, d.component, d.archetype, d.component_type, False, decoder.column)
+            )
+        indexes = [IndexColumnDescriptor(n, TimelineKind.of(self.options.time_type)) for n in (LOG_TIME, PUBLISH_TIME)]
+        return Schema(indexes if found else (), found), frozenset((c.entity_path, c.component) for c in found)
+
     def info(self, *, timing: bool = False) -> McapInfo:
         """Describe the file; reads its summary, and all of it only when there is none.
 
@@ -240,7 +276,7 @@ def _check_counts(reader: SectionReader, shared: _Shared, split: McapSplit, path
             raise damaged(why, path=path, offset=split.end)
 
 
-class McapReader:
+class McapReader(FrameReader):
     """Read chunks from an MCAP file.
 
     Every message becomes one row at the entity of its topic, on the timelines ``message_log_time`` and
@@ -285,6 +321,8 @@ class McapReader:
     TypeError, OverflowError
         An offset or a time that is no integer, or does not fit into 64 bits.
     """
+
+    frame_index = "log_time"
 
     def __init__(
         self,
@@ -350,6 +388,17 @@ class McapReader:
 
         source = self.source(start_time_ns=start_time_ns, end_time_ns=end_time_ns)
         return LazyChunkStream.from_source(source)
+
+    def values(self) -> LazyChunkStream:
+        """A lazy stream of the messages as they are decoded, a struct each, for frames.
+
+        Of the decoders, those that say what messages mean (``foxglove``, ``ros2msg``) and those of the file as a whole
+        are left out, unless the reader was given decoders. A message that cannot be decoded is null, and counted in a
+        ``ReadWarning``. Order as for :meth:`stream`.
+        """
+        from ...engine.stream import LazyChunkStream
+
+        return LazyChunkStream.from_source(McapSource(str(located(self._path)), self._options.of_values()))
 
     def time_bounds(self) -> tuple[int, int]:
         """The first and the last log time of all messages, ns as the writer wrote them; see :meth:`info`.

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ...engine.stream import LazyChunkStream
     from ..inspection import EntitySummary, FileReport
     from .info import ChannelInfo, McapInfo
+    from .reader import McapReader
 
 
 _CHOOSES_TOPICS = "choose topics of an MCAP"
@@ -37,6 +38,8 @@ def _nanoseconds(text: str) -> int:
 @dataclass(frozen=True)
 class McapRecording(RecordingFile):
     """An MCAP file; its options are those of :class:`McapReader`, and ``topics``, which are whole names of topics."""
+
+    frame_index = "log_time"
 
     include_topic_regex: tuple[str, ...] = option(
         (), "Topics of an MCAP to read.", flag="--topics", metavar="REGEX", parse=_regex, refused=_CHOOSES_TOPICS
@@ -86,13 +89,20 @@ class McapRecording(RecordingFile):
 
     def stream(self) -> LazyChunkStream:
         """The chunks of the file, as :class:`McapReader` reads it."""
+        return self._reader().stream()
+
+    def values(self) -> LazyChunkStream:
+        """The messages as they are decoded; see :meth:`McapReader.values`."""
+        return self._reader().values()
+
+    def _reader(self) -> McapReader:
         from .reader import McapReader
 
         given = self.given()
         names = [f"^{re.escape(topic)}$" for topic in given.pop("topics", ())]
         if names:
             given["include_topic_regex"] = [*names, *self.include_topic_regex]
-        return McapReader(self.path, **given).stream()
+        return McapReader(self.path, **given)
 
     def report(self) -> FileReport:
         """Channels, counts, times and compression, by the summary where there is one."""

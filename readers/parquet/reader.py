@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ...engine.errors import SourceMissingError
 from ...engine.locations import Location, located, reading_location
+from ..recording_file import FrameReader
 from .columns import is_index_type
 from .file import ParquetFile
 from .options import ColumnRule, IndexColumn, LayoutArguments, ParquetOptions
@@ -108,7 +109,7 @@ def _may_be_index(field: pa.Field) -> bool:
     return bool(pa.types.is_temporal(field.type)) or named
 
 
-class ParquetReader:
+class ParquetReader(FrameReader):
     """Read chunks from a Parquet file, or from all files of a folder or of a pattern such as ``drives/*.parquet``.
 
     Every row of the file is one row of each chunk it goes into; values keep their Arrow type, a null is a null

@@ -53,6 +53,11 @@ class MessageDecoder(ABC):
         self.descriptor = ComponentDescriptor(f"{name}:message", archetype=name)
         self.datatype = datatype
 
+    @property
+    def column(self) -> pa.ListType:
+        """The type of the messages' component: one of them in each row."""
+        return pa.list_(pa.field("item", self.datatype, nullable=not isinstance(self, RawDecoder)))
+
     def decode(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
         """Decode messages that lie in ``data`` (uint8, 1-D): message ``i`` is ``data[starts[i]:ends[i]]``.
 

@@ -1,0 +1,487 @@
+"""Value rows: what chunks say as rows of plain columns, one row a message, with readable names.
+
+Three steps, for everything that makes frames (``to_arrow``, ``to_pandas``, ``frame``, Spark's value rows):
+
+1. A :class:`Schema` says which columns there are: that of a source that knows it, or of chunks that are here
+   (:func:`columns_of`).
+2. :meth:`ValueSchema.of` gives each of them a name and a type; :attr:`ValueSchema.arrow` is the schema of the rows,
+   :meth:`ValueSchema.select` leaves some columns. It pickles, and travels to tasks.
+3. :meth:`ValueSchema.batches` makes record batches of exactly that schema of an iterator of chunks, within
+   :class:`TimeBounds`. What was not selected is not looked at.
+
+Of a stream these are three calls of ``engine/stream``, for a reader's ``reader.values()`` or any other stream::
+
+    request = FrameRequest.of("/imu", columns=["linear_acceleration"], index="log_time", start=…, end=…)
+    schema = value_schema(stream, request)              # on the driver; schema.arrow
+    tasks = single_tasks(framed(stream, request))       # a picklable work for each split
+    schema.batches(chunk.data for chunk in tasks[0].run(0))   # in a task: the rows, as record batches
+
+Names: a column is called by the shortest of these that means one thing among all columns, in this order:
+
+- a field of a message (a component ``…:message``): ``orientation``, ``sensor_msgs.msg.Imu:orientation``,
+  ``/imu:orientation``; any other component: ``scalars``, ``Scalars:scalars``, ``/arm:Scalars:scalars``; and where one
+  name still has several types, with the type behind it.
+- A timeline has its own name, but ``message_log_time`` and ``message_publish_time`` of an MCAP, which lose their
+  ``message_`` unless another timeline is called so. Names of times and ``entity_path`` are never those of others.
+- Columns of several entities that have one name and one type are one column. Fields of a message go before others.
+- A field of a struct is called by its path, ``linear_acceleration.x``: where it is selected, or all are flattened.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import MissingExtraError, UsageError
+from .columns import ComponentColumnDescriptor, IndexColumnDescriptor
+from .data import ChunkData
+from .header import ComponentDescriptor
+from .schema import Schema
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+ENTITY_PATH: Final = "entity_path"
+"""The column of rows of several entities that names the entity of each."""
+
+_MESSAGE: Final = ":message"
+_OF_MCAP: Final = "message_"
+_MCAP_TIMES: Final = ("message_log_time", "message_publish_time")
+
+Path = tuple[str, ...]
+Origin = tuple[str, str]
+"""A component on an entity."""
+
+
+class TimeBounds(NamedTuple):
+    """Rows on ``timeline`` from ``start`` (inclusive) to ``end`` (exclusive), ns or sequence numbers; None: open."""
+
+    timeline: str
+    start: int | None = None
+    end: int | None = None
+
+    def rows(self, data: ChunkData) -> np.ndarray | None:
+        """Tell of each row whether it is inside (bool), which none is without such times; None where all are."""
+        line = timeline_called(self.timeline, [t.name for t in data.timelines])
+        if line is None:
+            return np.zeros(data.num_rows, np.bool_)
+        values = next(t.ticks for t in data.timelines if t.name == line)
+        inside = np.ones(len(values), np.bool_)
+        if self.start is not None:
+            inside &= values >= self.start
+        if self.end is not None:
+            inside &= values < self.end
+        return None if bool(inside.all()) else inside
+
+
+class Projection(NamedTuple):
+    """The columns that somebody will look at, by name; None: all. What they are not made of need not be decoded."""
+
+    names: tuple[str, ...] | None = None
+
+    def keeps(self, text: str) -> bool:
+        """Whether a value may be needed: a field of a message by its path, or a component by its short name.
+
+        >>> wanted = Projection(("pose.x", "geometry_msgs.msg.Pose:header", "/arm:Scalars:scalars"))
+        >>> [wanted.keeps(text) for text in ("pose", "pose.x", "pose.y", "header.stamp", "scalars")]
+        [True, True, False, True, True]
+        """
+        if self.names is None:
+            return True
+        return any(_overlap(text, name.partition(" (")[0].rpartition(":")[2]) for name in self.names)
+
+    def of_component(self, component: str, values: pa.ListArray) -> pa.ListArray | None:
+        """The values of a component with only those fields of messages that are needed; None where none is."""
+        if self.names is None:
+            return values
+        if not is_message(component, values.type):
+            return values if self.keeps(_short(component)) else None
+        structs = values.values
+        kept = [i for i, field in enumerate(structs.type) if self.keeps(field.name)]
+        if len(kept) == structs.type.num_fields:
+            return values
+        if not kept:
+            return None
+        inner = pa.StructArray.from_arrays(
+            [structs.field(i) for i in kept],
+            fields=[structs.type.field(i) for i in kept],
+            mask=structs.is_null() if structs.null_count else None,
+        )
+        item = values.type.value_field.with_type(inner.type)
+        buffers = values.buffers()[:2]
+        return pa.Array.from_buffers(pa.list_(item), len(values), buffers, values.null_count, values.offset, [inner])
+
+
+def _overlap(text: str, name: str) -> bool:
+    return text == name or text.startswith(f"{name}.") or name.startswith(f"{text}.")
+
+
+def _short(component: str) -> str:
+    return component.rpartition(":")[2]
+
+
+class ValueColumn(NamedTuple):
+    """A column of value rows. ``timeline`` is that whose times it has; None for a column of values."""
+
+    name: str
+    datatype: pa.DataType
+    timeline: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A value of a component as a column of its own: the component, the path of fields in it, its names, best first."""
+
+    origin: Origin
+    path: Path
+    datatype: pa.DataType
+    names: tuple[str, ...]
+    is_message: bool
+
+
+@dataclass(frozen=True)
+class ValueSchema:
+    """The columns of value rows, and where in chunks the values of each are.
+
+    ``sources`` says for each component on an entity which fields of it (none: all of it) are which column; ``singles``
+    are the components of which each row has at most one value, so that a column holds the value and no list.
+    """
+
+    columns: tuple[ValueColumn, ...]
+    sources: Mapping[Origin, tuple[tuple[Path, int], ...]]
+    singles: frozenset[Origin]
+
+    @classmethod
+    def of(
+        cls, schema: Schema, singles: Collection[Origin] = (), *, entities: bool = False, flatten: bool = False
+    ) -> ValueSchema:
+        """The columns of rows of what a schema has.
+
+        ``singles``: components with at most one value a row, beside messages. With ``entities`` a column says of each
+        row which entity it is of. With ``flatten`` each field of a struct is a column, not the struct.
+        """
+        named = _time_names([index.name for index in schema.index_columns()])
+        times = [ValueColumn(named[i.name], i.kind.arrow_type, i.name) for i in schema.index_columns()]
+        head = [*([ValueColumn(ENTITY_PATH, pa.string())] if entities else []), *times]
+        alone = frozenset(singles)
+        leaves = [leaf for c in schema.component_columns() for leaf in _leaves(c, alone, flatten)]
+        names = _resolved(leaves, {column.name for column in head})
+        columns, sources = {c.name: c for c in head}, defaultdict(list)
+        at = {name: i for i, name in enumerate(columns)}
+        for leaf, name in zip(leaves, names, strict=True):
+            columns.setdefault(name, ValueColumn(name, leaf.datatype))
+            sources[leaf.origin].append((leaf.path, at.setdefault(name, len(at))))
+        messages = {leaf.origin for leaf in leaves if leaf.is_message}
+        return cls(tuple(columns.values()), {k: tuple(v) for k, v in sources.items()}, alone | messages)
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The schema of the rows; every column may hold nulls."""
+        return pa.schema([(column.name, column.datatype) for column in self.columns])
+
+    def timeline(self, name: str) -> ValueColumn:
+        """The column of the timeline that is called so, or whose column is. Raises ``UsageError``."""
+        times = [column for column in self.columns if column.timeline is not None]
+        for column in times:
+            if name in (column.name, column.timeline):
+                return column
+        known = [column.name for column in times]
+        raise UsageError(f"there is no timeline {name!r} here", hint=_alternatives(name, known))
+
+    def select(self, names: Iterable[str]) -> ValueSchema:
+        """Only these columns, in this order; a name may be the path of a field in a struct, ``header.stamp.sec``.
+
+        The name of a struct that was flattened means all its fields. Raises ``UsageError`` for what is not there.
+        """
+        wanted: dict[str, tuple[int, Path]] = {}
+        for name in names:
+            wanted |= self._found(name)
+        columns, numbers = [], defaultdict(list)
+        for i, (name, (at, path)) in enumerate(wanted.items()):
+            column = self.columns[at]
+            columns.append(ValueColumn(name, _type_at(column.datatype, path), column.timeline))
+            numbers[at].append((i, path))
+        sources = {}
+        for origin, fields in self.sources.items():
+            kept = [((*path, *more), i) for path, at in fields for i, more in numbers.get(at, ())]
+            if kept:
+                sources[origin] = tuple(kept)
+        return replace(self, columns=tuple(columns), sources=sources)
+
+    def _found(self, name: str) -> dict[str, tuple[int, Path]]:
+        at = {column.name: i for i, column in enumerate(self.columns)}
+        if name in at:
+            return {name: (at[name], ())}
+        below = [column for column in at if column.startswith(f"{name}.")]
+        if below:
+            return {column: (at[column], ()) for column in below}
+        for column, i in at.items():
+            if name.startswith(f"{column}."):
+                path = tuple(name[len(column) + 1 :].split("."))
+                if _has_path(self.columns[i].datatype, path):
+                    return {name: (i, path)}
+        raise UsageError(f"there is no column {name!r}", hint=_alternatives(name, list(at)))
+
+    def batches(self, chunks: Iterable[ChunkData], bounds: TimeBounds | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of chunks (``Chunk.data``), a batch for each that has any, in their order, as :attr:`arrow` says.
+
+        A component that the schema does not know is left out; one that a chunk does not have is null. Raises
+        ``UsageError`` where a row has several values of a component that is said to have one.
+        """
+        for data in chunks:
+            inside = None if bounds is None else bounds.rows(data)
+            batch = self.batch(data if inside is None else data.take(np.flatnonzero(inside)))
+            if batch.num_rows:
+                yield batch
+
+    def batch(self, data: ChunkData) -> pa.RecordBatch:
+        """The rows of one chunk."""
+        rows = data.num_rows
+        made: list[pa.Array | None] = [None] * len(self.columns)
+        for i, column in enumerate(self.columns):
+            if column.timeline is not None:
+                made[i] = next((t.times for t in data.timelines if t.name == column.timeline), None)
+            elif column.name == ENTITY_PATH:
+                made[i] = pa.repeat(data.entity_path, rows)
+        for component in data.components:
+            origin = data.entity_path, component.descriptor.component
+            wanted = self.sources.get(origin, ())
+            values = _single(component.values, origin) if wanted and origin in self.singles else component.values
+            for path, i in wanted:
+                array = _field(values, path)
+                if _are_alike(array.type, self.columns[i].datatype):
+                    made[i] = _retyped(array, self.columns[i].datatype)
+                elif sum(path == other for other, _ in wanted) == 1:
+                    raise UsageError(
+                        f"{origin[1]} on {origin[0]} holds {array.type} here, and {self.columns[i].datatype} elsewhere",
+                        hint="Its definition changes on the way: read the parts by themselves.",
+                    )
+        arrays = [
+            pa.nulls(rows, column.datatype) if array is None else array
+            for array, column in zip(made, self.columns, strict=True)
+        ]
+        if not arrays:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+
+
+def columns_of(chunks: Iterable[ChunkData]) -> tuple[Schema, frozenset[Origin]]:
+    """The columns that chunks have, and the components of which no row has more than one value."""
+    indexes: dict[str, IndexColumnDescriptor] = {}
+    components: dict[tuple[str, ComponentDescriptor, pa.DataType], ComponentColumnDescriptor] = {}
+    several: set[Origin] = set()
+    for data in chunks:
+        for timeline in data.timelines:
+            indexes.setdefault(timeline.name, IndexColumnDescriptor(timeline.name, timeline.kind))
+        for part in data.components:
+            d, kind = part.descriptor, part.values.type
+            key = data.entity_path, d, kind
+            if key not in components:
+                components[key] = ComponentColumnDescriptor(
+                    data.entity_path, d.component, d.archetype, d.component_type, not data.timelines, kind
+                )
+            if not _is_single(part.values):
+                several.add((data.entity_path, d.component))
+    schema = Schema(indexes.values(), components.values())
+    return schema, frozenset({(c.entity_path, c.component) for c in components.values()} - several)
+
+
+def is_message(component: str, datatype: pa.DataType) -> bool:
+    """Whether a component (of this type as stored, ``list<T>``) holds whole messages, whose fields are columns."""
+    kind = datatype.value_type
+    return component.endswith(_MESSAGE) and pa.types.is_struct(kind) and kind.num_fields > 0
+
+
+def timeline_called(name: str, timelines: Collection[str]) -> str | None:
+    """The timeline that a name means, its own or that of its column; None where there is none.
+
+    >>> timeline_called("log_time", ["message_log_time", "message_publish_time"])
+    'message_log_time'
+    """
+    return next((line for line, short in _time_names(timelines).items() if name in (line, short)), None)
+
+
+def _time_names(timelines: Collection[str]) -> dict[str, str]:
+    short = {name: name.removeprefix(_OF_MCAP) if name in _MCAP_TIMES else name for name in timelines}
+    return {name: name if short[name] in timelines else short[name] for name in timelines}
+
+
+def _leaves(column: ComponentColumnDescriptor, singles: Collection[Origin], flatten: bool) -> Iterator[_Leaf]:
+    origin = column.entity_path, column.component
+    if is_message(column.component, column.datatype):
+        kind = column.datatype.value_type
+        name = column.component.removesuffix(_MESSAGE)
+        for path, datatype in _fields(kind, (), flatten):
+            text = ".".join(path)
+            names = (text, f"{name}:{text}", f"{column.entity_path}:{text}", f"{column.entity_path}:{name}:{text}")
+            yield _Leaf(origin, path, datatype, (*names, f"{names[-1]} ({datatype})"), True)
+        return
+    kind = column.datatype.value_type if origin in singles else column.datatype
+    fields = _fields(kind, (), True) if flatten and pa.types.is_struct(kind) and kind.num_fields else [((), kind)]
+    for path, datatype in fields:
+        behind = "".join(f".{part}" for part in path)
+        long = f"{column.component}{behind}"
+        names = (_short(long), long, f"{column.entity_path}:{long}")
+        yield _Leaf(origin, path, datatype, (*names, f"{names[-1]} ({datatype})"), False)
+
+
+def _fields(kind: pa.StructType, path: Path, flatten: bool) -> Iterator[tuple[Path, pa.DataType]]:
+    for i in range(kind.num_fields):
+        inner = kind.field(i)
+        if flatten and pa.types.is_struct(inner.type) and inner.type.num_fields:
+            yield from _fields(inner.type, (*path, inner.name), flatten)
+        else:
+            yield (*path, inner.name), inner.type
+
+
+def _resolved(leaves: Sequence[_Leaf], taken: Collection[str]) -> list[str]:
+    """A name for each: the best that no other column has, and no name in ``taken``."""
+    levels = [0] * len(leaves)
+    while True:
+        groups: dict[str, list[int]] = defaultdict(list)
+        for i, leaf in enumerate(leaves):
+            groups[leaf.names[levels[i]]].append(i)
+        worse = [i for name, group in groups.items() for i in _losing(leaves, group, name in taken)]
+        movable = [i for i in worse if levels[i] + 1 < len(leaves[i].names)]
+        if not movable:
+            return [leaf.names[level] for leaf, level in zip(leaves, levels, strict=True)]
+        for i in movable:
+            levels[i] += 1
+
+
+def _losing(leaves: Sequence[_Leaf], group: Sequence[int], is_taken: bool) -> Sequence[int]:
+    """Those of a group with one name that need another one."""
+    if is_taken:
+        return group
+    if _are_one(leaves, group):
+        return ()
+    messages = [i for i in group if leaves[i].is_message]
+    if messages and len(messages) < len(group) and _are_one(leaves, messages):
+        return [i for i in group if not leaves[i].is_message]
+    return group
+
+
+def _are_one(leaves: Sequence[_Leaf], group: Sequence[int]) -> bool:
+    """Whether leaves can be one column: of one type, and of different entities or of the very same value."""
+    first = leaves[group[0]]
+    seen: dict[str, tuple[Origin, Path]] = {}
+    return all(
+        _are_alike(leaves[i].datatype, first.datatype)
+        and seen.setdefault(leaves[i].origin[0], (leaves[i].origin, leaves[i].path))
+        == (leaves[i].origin, leaves[i].path)
+        for i in group
+    )
+
+
+def _are_alike(kind: pa.DataType, other: pa.DataType) -> bool:
+    """Whether two types are the same but for what may be null. What is null throughout goes with every type."""
+    return kind.equals(other) or pa.types.is_null(kind) or _plain(kind) == _plain(other)
+
+
+def _plain(kind: pa.DataType) -> str:
+    return str(kind).replace(" not null", "")
+
+
+def _type_at(kind: pa.DataType, path: Path) -> pa.DataType:
+    for name in path:
+        kind = kind.field(name).type
+    return kind
+
+
+def _has_path(kind: pa.DataType, path: Path) -> bool:
+    for name in path:
+        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+            return False
+        kind = kind.field(name).type
+    return True
+
+
+def _alternatives(name: str, known: Sequence[str]) -> str:
+    if not known:
+        return "There is none at all."
+    near = difflib.get_close_matches(name, known, 3)
+    return f"Did you mean {', '.join(near)}?" if near else f"There are: {', '.join(known[:40])}."
+
+
+def _lengths(values: pa.ListArray) -> np.ndarray:
+    """The number of values of each row, 0 for null."""
+    offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
+    lengths = np.diff(offsets)
+    return np.where(values.is_valid().to_numpy(zero_copy_only=False), lengths, 0) if values.null_count else lengths
+
+
+def _is_single(values: pa.ListArray) -> bool:
+    return not len(values) or bool((_lengths(values) <= 1).all())
+
+
+def _single(values: pa.ListArray, origin: Origin) -> pa.Array:
+    """The one value of each row; null where there is none. No copy where each has one."""
+    if not len(values):
+        return pa.array([], values.type.value_type)
+    lengths = _lengths(values)
+    if int(lengths.max()) > 1:
+        raise UsageError(
+            f"a row of {origin[1]} on {origin[0]} has {int(lengths.max())} values, and others seemed to have one each",
+            hint="Ask for lists in all columns of components: lists=True.",
+        )
+    if int(lengths.min()) == 1:
+        return values.flatten()
+    index = np.cumsum(lengths) - lengths
+    return values.flatten().take(pa.array(index, mask=lengths == 0))
+
+
+def _field(values: pa.Array, path: Path) -> pa.Array:
+    """A field of structs; null where one of them is."""
+    for name in path:
+        index = values.type.get_field_index(name)
+        if index < 0:
+            return pa.nulls(len(values))
+        values = values.field(index) if not values.null_count else pc.struct_field(values, [index])
+    return values
+
+
+def _retyped(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same values under a type that differs in what may be null, and in names of items."""
+    if values.type.equals(kind):
+        return values
+    if pa.types.is_null(values.type):
+        return pa.nulls(len(values), kind)
+    if pa.types.is_struct(kind):
+        children = [_retyped(values.field(i), kind.field(i).type) for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=values.is_null())
+    return values.cast(kind)
+
+
+def pandas_of(table: pa.Table, *, is_indexed: bool) -> pandas.DataFrame:
+    """A table as a pandas DataFrame; where it ``is_indexed``, the first column becomes the index."""
+    _check_installed("pandas")
+    frame: pandas.DataFrame = table.to_pandas()
+    return frame.set_index(table.column_names[0]) if is_indexed else frame
+
+
+def polars_of(table: pa.Table) -> polars.DataFrame:
+    """A table as a polars DataFrame."""
+    _check_installed("polars")
+    import polars
+
+    frame = polars.from_arrow(table)
+    assert isinstance(frame, polars.DataFrame)
+    return frame
+
+
+def _check_installed(library: str) -> None:
+    """Raise ``MissingExtraError`` where a library is missing."""
+    try:
+        import_module(library)
+    except ImportError as error:
+        raise MissingExtraError(f"{library} is not installed", hint=f"Install it: pip install {library}") from error

@@ -1,0 +1,311 @@
+"""Frames: what a stream's chunks say as a table of values, a row a message, for Arrow, pandas, polars and Spark.
+
+``engine/chunk/values.py`` has the rows, and their names. Here is what of a stream becomes rows: a :class:`FrameRequest`
+is an operator in front of them, so that whatever executor runs the pipeline, only what was asked for comes back; and
+:func:`value_schema` is the schema of the rows before they are read.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, Unpack, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..chunk import (
+    Chunk,
+    Origin,
+    Projection,
+    Schema,
+    TimeBounds,
+    ValueSchema,
+    columns_of,
+    duration_ticks,
+    pandas_of,
+    polars_of,
+    timeline_called,
+    timestamp_ticks,
+)
+from ..errors import UsageError, check_argument
+from .content_filter import Content, ContentFilter, content_filter
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+    from ..execution import ProgressListener
+
+_HINT: Final = "Entities begin with '/', '/imu/**' is /imu and all below; static data comes with static=True."
+
+Moment = int | str | datetime | timedelta | np.datetime64 | np.timedelta64
+"""A time on a timeline: nanoseconds or a sequence number; or a date and time (text: ISO 8601; without a zone: UTC)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRequest:
+    """The choices of a frame, checked: as an operator it leaves of a chunk only what becomes rows of that frame.
+
+    It keeps the rows within the times and the components, and the fields of messages, that the columns are made of;
+    static chunks only where they are wanted. Rows never depend on which columns are chosen.
+    """
+
+    contents: ContentFilter | None = None
+    index: str | None = None
+    columns: tuple[str, ...] | None = None
+    start: int | None = None
+    end: int | None = None
+    flatten: bool = False
+    static: bool = False
+    lists: bool | None = None
+
+    @classmethod
+    def of(
+        cls,
+        contents: Content | None = None,
+        *,
+        index: str | None = None,
+        columns: Iterable[str] | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        flatten: bool = False,
+        static: bool = False,
+        lists: bool | None = None,
+    ) -> FrameRequest:
+        """The request of a method's arguments; see :meth:`Frames.to_arrow`. Raises ``TypeError``, ``UsageError``."""
+        check_argument("index", index, str, type(None))
+        names = (columns,) if isinstance(columns, str) else columns
+        if index is None and (start is not None or end is not None):
+            raise UsageError("start and end are times on a timeline", hint='Name it: index="log_time".')
+        return cls(
+            None if contents is None else content_filter(contents),
+            index,
+            None if names is None else tuple(names),
+            _tick("start", start),
+            _tick("end", end),
+            bool(flatten),
+            bool(static),
+            lists,
+        )
+
+    @property
+    def names_entities(self) -> bool:
+        """Whether rows may be of several entities, so that a column has to say of which."""
+        expressions = [] if self.contents is None else " ".join(self.contents.to_exprs()).split()
+        return len(expressions) != 1 or expressions[0].endswith("/**")
+
+    @property
+    def projection(self) -> Projection:
+        """The columns that are looked at."""
+        return Projection(self.columns)
+
+    @property
+    def bounds(self) -> TimeBounds | None:
+        """The times of the rows; None for all rows, whatever timelines they are on."""
+        return None if self.index is None else TimeBounds(self.index, self.start, self.end)
+
+    def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
+        """The chunks that come of ``chunk``."""
+        if chunk.is_static:
+            if self.static:
+                yield self._projected(chunk)
+        elif self._overlaps(chunk):
+            part = self._projected(chunk)
+            bounds = None if self.start is None and self.end is None else self.bounds
+            inside = None if bounds is None else bounds.rows(part.data)
+            if inside is None:
+                yield part
+            elif inside.any():
+                yield Chunk.from_data(part.data.take(np.flatnonzero(inside)))
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        wanted = "all columns" if self.columns is None else ", ".join(self.columns)
+        return f"values({wanted})"
+
+    def schema(self, columns: Schema, singles: frozenset[Origin]) -> ValueSchema:
+        """The columns of the frame, of those there are. Raises ``UsageError`` where one is missing."""
+        if not list(columns):
+            what = "nothing" if self.contents is None else f"nothing on {' '.join(self.contents.to_exprs())}"
+            raise UsageError(f"the stream has {what} that has rows", hint=_HINT)
+        if self.lists is not None:
+            singles = frozenset(
+                () if self.lists else ((c.entity_path, c.component) for c in columns.component_columns())
+            )
+        known = ValueSchema.of(columns, singles, entities=self.names_entities, flatten=self.flatten)
+        first = [] if self.index is None else [known.timeline(self.index).name]
+        chosen = [c.name for c in known.columns] if self.columns is None else self.columns
+        return known.select(dict.fromkeys([*first, *chosen]))
+
+    def table(self, chunks: Iterable[Chunk], known: ValueSchema | None = None) -> pa.Table:
+        """The rows of chunks that have come through this operator: ordered by the index, else as they come."""
+        data = [chunk.data for chunk in chunks]
+        schema = self.schema(*columns_of(data)) if known is None else known
+        bounds = None if self.index is None else TimeBounds(self.index)
+        table = pa.Table.from_batches(schema.batches(data, bounds), schema.arrow)
+        return table if self.index is None else _sorted(table, schema.columns[0].name)
+
+    def _overlaps(self, chunk: Chunk) -> bool:
+        """Whether a chunk may have rows within the times, by its header."""
+        line = None if self.index is None else timeline_called(self.index, chunk.timeline_names)
+        if line is None:
+            return True
+        header = next(t for t in chunk.header.timelines if t.name == line)
+        too_early = self.start is not None and header.end is not None and header.end < self.start
+        return not too_early and not (self.end is not None and header.start is not None and header.start >= self.end)
+
+    def _projected(self, chunk: Chunk) -> Chunk:
+        if self.columns is None:
+            return chunk
+        projection = self.projection
+        parts = ((c, projection.of_component(c.descriptor.component, c.values)) for c in chunk.data.components)
+        kept = tuple(
+            c if values is c.values else replace(c, values=values) for c, values in parts if values is not None
+        )
+        return Chunk.from_data(chunk.data.with_components(kept))
+
+
+def _sorted(table: pa.Table, name: str) -> pa.Table:
+    """The rows in the order of a column, nulls first; as they are where they have it already."""
+    values = table.column(name).combine_chunks()
+    if not values.null_count:
+        plain = values.view(pa.int64()).to_numpy() if len(values) else np.empty(0, np.int64)
+        if bool((plain[1:] >= plain[:-1]).all()):
+            return table
+        return table.take(pa.array(np.argsort(plain, kind="stable")))
+    order = pc.sort_indices(table, [(name, "ascending")], null_placement="at_start")
+    return table.take(order)
+
+
+def _tick(argument: str, value: Moment | None) -> int | None:
+    if value is None or (hasattr(value, "__index__") and not isinstance(value, bool)):
+        return None if value is None else int(value)  # type: ignore[arg-type]
+    check_argument(argument, value, str, datetime, timedelta, np.datetime64, np.timedelta64)
+    if isinstance(value, (timedelta, np.timedelta64)):
+        return int(duration_ticks([value])[0])
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise UsageError(
+            f"{argument}: {error}", hint="Write it as 2024-05-01T10:00:00, in UTC or with a zone."
+        ) from None
+    return int(timestamp_ticks([moment])[0])
+
+
+@runtime_checkable
+class SourceWithColumns(Protocol):
+    """A source that can tell which columns its chunks have without reading them."""
+
+    def columns(self) -> tuple[Schema, frozenset[Origin]] | None:
+        """All columns, and the components of which no row has several values; None where only reading tells."""
+        ...
+
+
+class FrameChoices(TypedDict, total=False):
+    """The keywords of :meth:`Frames.to_arrow`, which all that make frames take."""
+
+    index: str | None
+    columns: Iterable[str] | None
+    start: Moment | None
+    end: Moment | None
+    flatten: bool
+    static: bool
+    lists: bool | None
+    executor: str | None
+    master: str | None
+    progress: ProgressListener | None
+
+
+class Frames(ABC):
+    """A stream as a table of values."""
+
+    @abstractmethod
+    def _table(self, request: FrameRequest, **run: Any) -> pa.Table:
+        """Run the pipeline for a frame."""
+
+    def to_arrow(
+        self,
+        contents: Content | None = None,
+        *,
+        index: str | None = None,
+        columns: Iterable[str] | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        flatten: bool = False,
+        static: bool = False,
+        lists: bool | None = None,
+        executor: str | None = None,
+        master: str | None = None,
+        progress: ProgressListener | None = None,
+    ) -> pa.Table:
+        """Run the pipeline, and give its values as an Arrow table: one row a message (a row of a chunk).
+
+        Columns are the times, then the fields of messages (``linear_acceleration``) and other components
+        (``scalars``), under the shortest names that mean one thing; see ``docs/dataframes.md``. What a row does not
+        have is null. Only these values come back from where the pipeline runs.
+
+        Parameters
+        ----------
+        contents
+            The entities, as for :meth:`filter`; by default all. Unless they are one entity, by its name, a column
+            ``entity_path`` says which a row is of.
+        index
+            The timeline by which rows are ordered; its column comes first, and rows without it are left out. By default
+            rows are in the order of the stream, on whatever timelines.
+        columns
+            The columns wanted, in this order; ``"linear_acceleration.x"`` is a field of a struct. The others are not
+            decoded, as far as the format allows that.
+        start, end
+            Rows of the index from ``start`` to before ``end``: nanoseconds or a sequence number, a ``datetime``, a
+            ``datetime64`` or a text in ISO 8601 (without a zone: UTC), a ``timedelta``.
+        flatten
+            Give each field of a struct as a column, ``header.stamp.sec``, and not the struct.
+        static
+            Give static data, too: rows without times.
+        lists
+            Whether components, beside messages, are columns of lists, as chunks hold them. By default only those of
+            which some row has several values.
+
+        Raises
+        ------
+        UsageError
+            There is no such timeline or column, or nothing at all; ``lists=False`` and a row has several values.
+        ReadError, PipelineError
+            As :meth:`to_chunks`.
+
+        >>> from chunkmill.engine import Chunk, ComponentColumn, LazyChunkStream, TimeColumn
+        >>> times = TimeColumn("frame", sequence=[1, 2])
+        >>> chunk = Chunk.from_columns("/arm", [times], [ComponentColumn("volume", [0.5, 1.0])])
+        >>> LazyChunkStream.from_iter([chunk]).to_arrow("/arm", index="frame").to_pylist()
+        [{'frame': 1, 'volume': 0.5}, {'frame': 2, 'volume': 1.0}]
+        """
+        request = FrameRequest.of(
+            contents,
+            index=index,
+            columns=columns,
+            start=start,
+            end=end,
+            flatten=flatten,
+            static=static,
+            lists=lists,
+        )
+        return self._table(request, executor=executor, master=master, progress=progress)
+
+    def to_pandas(self, contents: Content | None = None, **choices: Unpack[FrameChoices]) -> pandas.DataFrame:
+        """Run the pipeline, and give its values as a pandas DataFrame; arguments as for :meth:`to_arrow`.
+
+        The ``index``, where there is one, is the index of the DataFrame. Structs become dictionaries, unless
+        ``flatten`` is set, and lists numpy arrays.
+        """
+        return pandas_of(self.to_arrow(contents, **choices), is_indexed=choices.get("index") is not None)
+
+    def to_polars(self, contents: Content | None = None, **choices: Unpack[FrameChoices]) -> polars.DataFrame:
+        """Run the pipeline, and give its values as a polars DataFrame; arguments as for :meth:`to_arrow`.
+
+        Raises ``MissingExtraError`` where polars is not installed (the extra ``polars``).
+        """
+        return polars_of(self.to_arrow(contents, **choices))
