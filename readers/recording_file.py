@@ -142,8 +142,10 @@ class FrameReader(ABC):
         before a Spark session has started.
         Arguments and errors are those of :meth:`LazyChunkStream.to_arrow`.
         """
-        usual: FrameChoices = {"flatten": True, "index": self.frame_index, "executor": self._quick_executor()}
-        return self.values().to_pandas(contents, **{**usual, **choices})
+        choices.setdefault("flatten", True)
+        choices.setdefault("index", self.frame_index)
+        choices.setdefault("executor", self._quick_executor())
+        return self.values().to_pandas(contents, **choices)
 
     def _quick_executor(self) -> str | None:
         """The executor that is quickest: this process for one local file, unless the environment names one."""

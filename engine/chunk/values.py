@@ -323,16 +323,17 @@ def _leaves(column: ComponentColumnDescriptor, singles: Collection[Origin], flat
         name = column.component.removesuffix(_MESSAGE)
         for path, datatype in _fields(kind, (), flatten):
             text = ".".join(path)
-            names = (text, f"{name}:{text}", f"{column.entity_path}:{text}", f"{column.entity_path}:{name}:{text}")
-            yield _Leaf(origin, path, datatype, (*names, f"{names[-1]} ({datatype})"), True)
+            longest = f"{column.entity_path}:{name}:{text}"
+            names = text, f"{name}:{text}", f"{column.entity_path}:{text}", longest, f"{longest} ({datatype})"
+            yield _Leaf(origin, path, datatype, names, True)
         return
     kind = column.datatype.value_type if origin in singles else column.datatype
     fields = _fields(kind, (), True) if flatten and pa.types.is_struct(kind) and kind.num_fields else [((), kind)]
     for path, datatype in fields:
         behind = "".join(f".{part}" for part in path)
         long = f"{column.component}{behind}"
-        names = (_short(long), long, f"{column.entity_path}:{long}")
-        yield _Leaf(origin, path, datatype, (*names, f"{names[-1]} ({datatype})"), False)
+        longest = f"{column.entity_path}:{long}"
+        yield _Leaf(origin, path, datatype, (_short(long), long, longest, f"{longest} ({datatype})"), False)
 
 
 def _fields(kind: pa.StructType, path: Path, flatten: bool) -> Iterator[tuple[Path, pa.DataType]]:

@@ -183,7 +183,7 @@ def _sorted(table: pa.Table, name: str) -> pa.Table:
 
 def _tick(argument: str, value: Moment | None) -> int | None:
     if value is None or (hasattr(value, "__index__") and not isinstance(value, bool)):
-        return None if value is None else int(value)  # type: ignore[arg-type]
+        return None if value is None else int(value)
     check_argument(argument, value, str, datetime, timedelta, np.datetime64, np.timedelta64)
     if isinstance(value, (timedelta, np.timedelta64)):
         return int(duration_ticks([value])[0])

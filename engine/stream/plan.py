@@ -275,12 +275,12 @@ def known_columns(sink: Node) -> tuple[Schema, frozenset[Origin]] | None:
             return None
         filters.append(sink.operator)
         sink = sink.upstream
-    if not isinstance(sink, SourceNode) or not isinstance(sink.source, SourceWithColumns):
+    if not isinstance(sink, SourceNode):
         return None
-    source = sink.source
+    source: Source[Any] = sink.source
     if isinstance(source, NarrowingSource):
         source = source.narrowed(_Kept(tuple(filters)))
-    return source.columns()
+    return source.columns() if isinstance(source, SourceWithColumns) else None
 
 
 def nodes_of(sink: Node) -> tuple[Node, ...]:

@@ -221,7 +221,8 @@ class McapSource:
             found.append(
                 ComponentColumnDescriptor(entity, d.component, d.archetype, d.component_type, False, decoder.column)
             )
-        indexes = [IndexColumnDescriptor(n, TimelineKind.of(self.options.time_type)) for n in (LOG_TIME, PUBLISH_TIME)]
+        kind = TimelineKind(self.options.timeline_type)
+        indexes = [IndexColumnDescriptor(name, kind) for name in (LOG_TIME, PUBLISH_TIME)]
         return Schema(indexes if found else (), found), frozenset((c.entity_path, c.component) for c in found)
 
     def info(self, *, timing: bool = False) -> McapInfo:

@@ -10,7 +10,6 @@ import numpy as np
 import polars
 import pyarrow as pa
 import pytest
-
 from chunkmill.engine import Chunk, ComponentColumn, LazyChunkStream, TimeColumn
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import MissingExtraError, UsageError
@@ -183,7 +182,7 @@ def test_static_data_comes_where_it_is_asked_for() -> None:
 
 def test_what_is_not_there_is_named(data: Path) -> None:
     values = McapReader(data / "demo.mcap").values()
-    with pytest.raises(UsageError, match="no timeline 'log_tim' here. Did you mean log_time"):
+    with pytest.raises(UsageError, match=r"no timeline 'log_tim' here. Did you mean log_time"):
         values.to_arrow(IMU, index="log_tim")
     with pytest.raises(UsageError, match=r"no column 'orientatoin'. Did you mean orientation"):
         values.to_arrow(IMU, columns=["orientatoin"])
@@ -205,7 +204,7 @@ def test_other_frames_have_the_same_values(data: Path) -> None:
 
 def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, data: Path) -> None:
     monkeypatch.setitem(__import__("sys").modules, "polars", None)
-    with pytest.raises(MissingExtraError, match="polars is not installed.*pip install polars"):
+    with pytest.raises(MissingExtraError, match=r"polars is not installed.*pip install polars"):
         McapReader(data / "demo.mcap").values().to_polars(IMU)
 
 
