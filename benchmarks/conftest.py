@@ -19,7 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
+from chunkmill.engine.stream import LazyChunkStream
 from made_recordings import write_mixture
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -99,6 +103,34 @@ def mixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     else:
         write_mixture(out, MB)
     return out
+
+
+@pytest.fixture(scope="session")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An RRD of about ``MB`` megabytes: chunks of 1,000 scalars in 40 entities, images in 4, with a footer.
+
+    ``CHUNKMILL_BENCH_RRD`` names a file to use instead.
+    """
+    given = os.environ.get("CHUNKMILL_BENCH_RRD")
+    if given:
+        return Path(given)
+    random = np.random.default_rng(3)
+    path = tmp_path_factory.mktemp("rrd") / "recording.rrd"
+    images = MB * 4
+
+    def chunks() -> Any:
+        for i in range(MB * 10):
+            values = [[v] for v in random.normal(0, 1, 1000)]
+            times = TimeColumn("frame", sequence=range(i * 1000, i * 1000 + 1000))
+            yield Chunk.from_columns(f"/robot/joint_{i % 40}", [times], [ComponentColumn("Scalars:scalars", values)])
+        for i in range(images):
+            blob = pa.array([[random.bytes(230_400)]], pa.list_(pa.binary()))
+            yield Chunk.from_columns(
+                f"/camera_{i % 4}/image", [TimeColumn("frame", sequence=[i])], [ComponentColumn("blob", blob)]
+            )
+
+    LazyChunkStream.from_iter(chunks()).write_rrd(path, application_id="bench", recording_id="bench", executor="inline")
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     )
     from .errors import ChunkmillError, PipelineError, ReadError, ReadWarning, SessionError, UsageError, WriteError
     from .ingest import Ingest, IngestQuery
-    from .inputs import get_session
+    from .inputs import get_session, verify
     from .pipelines import Pipeline, load_pipeline
     from .reports import RunReport, save_report
-    from .rrd import StoreEntry
+    from .rrd import StoreEntry, Verification
     from .spark import stop_session
     from .store import ChunkStore, LazyStore, OptimizationProfile, RecordingStore, StoreVersion, video
     from .stream import ContentFilter, LazyChunkStream, write_stores
@@ -39,12 +39,12 @@ _HOMES = {
         "ComponentDescriptor IndexColumnDescriptor IndexColumnSelector Schema TimeColumn"
     ),
     ".errors": "ChunkmillError PipelineError ReadError ReadWarning SessionError UsageError WriteError",
-    ".inputs": "get_session",
+    ".inputs": "get_session verify",
     ".spark": "stop_session",
     ".ingest": "Ingest IngestQuery",
     ".pipelines": "Pipeline load_pipeline",
     ".reports": "RunReport save_report",
-    ".rrd": "StoreEntry",
+    ".rrd": "StoreEntry Verification",
     ".store": "ChunkStore LazyStore OptimizationProfile RecordingStore StoreVersion video",
     ".stream": "ContentFilter LazyChunkStream write_stores",
     ".viewer": "ViewerClient send_chunks",
@@ -79,6 +79,7 @@ __all__ = [
     "StoreVersion",
     "TimeColumn",
     "UsageError",
+    "Verification",
     "ViewerClient",
     "WriteError",
     "get_session",
@@ -86,6 +87,7 @@ __all__ = [
     "save_report",
     "send_chunks",
     "stop_session",
+    "verify",
     "video",
     "write_stores",
 ]

@@ -10,7 +10,7 @@ from .recording_file import RecordingFile, recover_option
 
 if TYPE_CHECKING:
     from ..engine.chunk import ChunkHeader
-    from ..engine.rrd import RrdFile, StoreEntry
+    from ..engine.rrd import RrdFile, StoreEntry, Verification
     from ..engine.stream import LazyChunkStream
     from .inspection import FileReport
     from .rrd import RrdReader
@@ -41,6 +41,12 @@ class RrdRecording(RecordingFile):
             summarise_store(s.kind, s.application_id, s.recording_id, _headers(file, s)) for s in file.stores()
         )
         return FileReport(str(self.path), file.size, stores, {"footer": file.has_footer})
+
+    def verify(self) -> Verification:
+        """Every chunk, its digest where it has one, and all that the footer says; see :func:`verify_file`."""
+        from ..engine.rrd import verify_file
+
+        return verify_file(str(self.path))
 
     def _reader(self) -> RrdReader:
         from .rrd import RrdReader

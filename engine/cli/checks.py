@@ -1,4 +1,4 @@
-"""Checks: are files what was written (``verify``, ``convert --verify``), and is a pipeline fit to run (``check``)?"""
+"""Checks: are files and stores what was written (``verify``), and is a pipeline fit to run (``check``)?"""
 
 from __future__ import annotations
 
@@ -7,36 +7,47 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from ...readers import detect_format, is_rrd
 from ..errors import UsageError, writing
 from ..execution import Folder
+from ..inputs import verify
 from ..locations import Location, local_path, reading_location
 from ..objects import ObjectUrl
 from ..pipelines import Pipeline, load_pipeline
-from ..rrd import WholeFile, verify_file
+from ..recordings import is_store
+from ..rrd import Findings, Verification, verify_file
 from ..stream import LazyChunkStream, Node, PlaceholderSource, compile_plan, explain_plan, nodes_of, sink_of
-from .complaints import complain, exit_code, show, warnings_as_lines
+from .complaints import FAILED, complain, exit_code, show, warnings_as_lines
 from .jobs import Job, find_inputs, stores_of
 from .options import ConvertOptions
 
 
 def verify_all(arguments: Iterable[str], *, quiet: bool, debug: bool) -> None:
-    """Verify every RRD, and print a line on each; leaves with exit code 1 where one is not what was written."""
-    codes = []
+    """Verify every file and store: a line on each, or on each fault; leaves with exit code 1 where there is one."""
+    codes: list[int] = []
+    files = faults = 0
+    total = Findings()
     for path in _files(arguments):
+        files += 1
         try:
-            if detect_format(path).name != "rrd":
-                raise UsageError(
-                    "is no RRD", path=str(path), hint="Other formats are checked as `chunkmill convert` reads them."
-                )
             with warnings_as_lines(path):
-                found = verify_file(str(path))
+                found = verify(path)
         except Exception as error:  # noqa: BLE001 (the other files are verified all the same)
             show(error, debug=debug, path=path)
             codes.append(exit_code(error))
+            faults += 1
             continue
-        if not quiet:
+        for fault in found.faults:
+            show(fault, debug=debug, path=path)
+        if found.more_faults:
+            complain(f"{path}: and {found.more_faults:,} more")
+        if found.faults:
+            codes.append(FAILED)
+        elif not quiet:
             click.echo(f"{path}: {_line(found)}")
+        faults += len(found.faults) + found.more_faults
+        total.add(found)
+    if files > 1 and not quiet:
+        click.echo(_total(files, len(codes), faults, total.verification()))
     if codes:
         raise click.exceptions.Exit(min(codes))
 
@@ -45,7 +56,7 @@ def verify_output(job: Job) -> None:
     """Read what a conversion wrote; where that is no RRD that can be read, it is removed, and ``ReadError`` raised."""
     try:
         with warnings_as_lines(job.destination):
-            verify_file(str(job.destination))
+            verify_file(str(job.destination)).checked()
     except Exception:
         with writing(str(job.destination)):
             if isinstance(job.destination, ObjectUrl):
@@ -56,22 +67,38 @@ def verify_output(job: Job) -> None:
 
 
 def _files(arguments: Iterable[str]) -> Iterator[Location]:
-    """The files that are named, and the RRDs among those that folders and patterns stand for."""
+    """The stores that are named, and the files that arguments stand for, each once."""
     for argument in arguments:
-        for found in find_inputs(argument):
-            if found.path == reading_location(argument) or is_rrd(found.path.name):
-                yield found.path
+        location = reading_location(argument)
+        if is_store(location):
+            yield location
+        else:
+            yield from dict.fromkeys(found.path for found in find_inputs(argument))
 
 
-def _line(found: WholeFile) -> str:
-    """The line on a file that was verified.
+def _total(files: int, failed: int, faults: int, found: Verification) -> str:
+    """The line behind several files.
 
-    >>> _line(WholeFile(18, 3513, 18)), _line(WholeFile(2, 7, 0))
-    ('3,513 rows in 18 chunks, each as its digest says', '7 rows in 2 chunks, which can be read; 2 have no digest')
+    >>> _total(3, 1, 2, Verification(18, 3513, 18))
+    '3 verified, 1 of them with faults, 2 in all: 3,513 rows in 18 chunks could be read'
+    """
+    wrong = f", {failed} of them with faults, {faults:,} in all" if faults else ", without a fault"
+    return f"{files} verified{wrong}: {found.rows:,} rows in {found.chunks:,} chunks could be read"
+
+
+def _line(found: Verification) -> str:
+    """The line on a file without a fault.
+
+    >>> _line(Verification(18, 3513, 18)), _line(Verification(2, 7, 0))
+    ('3,513 rows in 18 chunks, each as its digest says', '7 rows in 2 chunks, which can be read; none has a digest')
     """
     read = f"{found.rows:,} rows in {found.chunks:,} chunks"
+    if found.digests is None:
+        return f"{read}, all decoded; each checksum that is there is right"
     if found.digests == found.chunks:
         return f"{read}, each as its digest says"
+    if found.digests == 0:
+        return f"{read}, which can be read; none has a digest"
     return f"{read}, which can be read; {found.chunks - found.digests:,} have no digest"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -33,7 +33,22 @@ from .options import (
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Group(click.Group):
+    """Commands whose list in the help has whole sentences, whatever the width of the terminal."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the name and the first sentence of each command."""
+        shown = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(n, c.get_short_help_str(_LONGEST_SENTENCE)) for n, c in shown if c is not None and not c.hidden]
+            )
+
+
+_LONGEST_SENTENCE: Final = 1000
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="chunkmill", prog_name="chunkmill", message="%(prog)s %(version)s")
 def commands() -> None:
     """Turn recordings of robots into clean, well-chunked RRD files, on Apache Spark."""
@@ -176,10 +191,11 @@ def inspect(file: str, as_json: bool, debug: bool) -> None:
 @DEBUG
 @QUIET
 def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
-    """Read all of each RRD, and say whether it is what was written.
+    """Read all of recordings and stores, and say whether they are what was written.
 
-    FILE is a file, a pattern or a folder, which is searched for .rrd and .rbl files. Every chunk is decoded, and
-    compared with what the footer says of it, its digest among that.
+    FILE is a file of any format, a pattern, a folder that is searched for recordings, or a store of recordings. Every
+    checksum and digest is compared, every chunk is decoded, and footers, indexes and manifests are compared with what
+    is there. A line tells each fault, and the exit code is 1 where there is one.
     """
     with reported(debug=debug):
         from .checks import verify_all
@@ -303,7 +319,7 @@ _FAILED_FILES = together(
 _ALL_FILES = click.option("--all", "everything", is_flag=True, help="All files in quarantine.")
 
 
-@commands.group()
+@commands.group(cls=_Group)
 def quarantine() -> None:
     """Show, retry or drop files that failed to be ingested.
 

@@ -11,11 +11,11 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .data_sources import get_session, register
-    from .stores import APPLICATION_ID, SourceOptions, Stores, stores_of
+    from .stores import APPLICATION_ID, SourceOptions, Stores, stores_of, verify
 
 _HOMES = {
     ".data_sources": "get_session register",
-    ".stores": "APPLICATION_ID SourceOptions Stores stores_of",
+    ".stores": "APPLICATION_ID SourceOptions Stores stores_of verify",
 }
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "get_session",
     "register",
     "stores_of",
+    "verify",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,17 +1,19 @@
-"""The streams that one input becomes, whatever its format."""
+"""One input of any format: the streams that it becomes, and all of it verified."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...readers import detect_format
-from ..errors import ReadError, UsageError
+from ...readers import detect_format, format_of_name
+from ..errors import ReadError, SourceMissingError, UsageError
 from ..execution import executor_name
-from ..locations import Location
+from ..locations import Location, reading_location
 from ..pipelines import Pipeline
-from ..rrd import StoreEntry
+from ..recordings import RecordingsFolder, is_store, verify_store
+from ..rrd import Findings, StoreEntry, Verification
 from ..stream import LazyChunkStream
 
 APPLICATION_ID = "chunkmill"
@@ -54,6 +56,39 @@ def stores_of(source: Location, name: str, options: SourceOptions, episode: int 
     if not found:
         raise ReadError("the file holds neither a recording nor a blueprint", path=str(source))
     return [_renamed(store, stream, name, options) for store, stream in found]
+
+
+def verify(path: str | os.PathLike[str]) -> Verification:
+    """Read and decode all of a recording of any format, or of a store, and compare all that it says of itself.
+
+    Every checksum and digest is compared, every chunk is decoded, and footers, manifests and indexes are compared with
+    what is there. Reads a few megabytes at a time, in this process. Raises ``SourceMissingError`` where there is
+    nothing under that path, ``UnsupportedError`` for a file of another format.
+
+    Parameters
+    ----------
+    path
+        A file, a folder of a format whose recordings are folders, a store of recordings, or the URL of one of these.
+
+    Returns
+    -------
+    Verification
+        The ``faults``, each a ``ReadError`` with its file and offset, and what could be read.
+    """
+    location = reading_location(path)
+    if not format_of_name(location.name) and is_store(location):
+        return verify_store(RecordingsFolder(location))
+    row = detect_format(location)
+    episodes = row.open(location).episodes()
+    if not episodes:
+        return row.open(location).verify()
+    found = Findings()
+    for episode in episodes:
+        try:
+            found.add(row.open(location, {"episode": episode.number}).verify())
+        except SourceMissingError as error:  # a file of the dataset
+            found.fault(error)
+    return found.verification()
 
 
 def _renamed(

@@ -12,18 +12,20 @@ from ..lazy_names import lazy_names
 if TYPE_CHECKING:
     from .compaction import MIN_SHARD, CompactionReport, compact_store
     from .entries import Key, LiveEntries, RecordingEntry, key_of
-    from .folder import RecordingsFolder
+    from .folder import RecordingsFolder, is_store
     from .lease import Holder, Lease, lease_holder
     from .vacuum import vacuum_store
+    from .verification import verify_store
     from .versions import RecordingsVersion
     from .writer import Arrived, Commit, Origin, StoreWriter
 
 _HOMES = {
     ".compaction": "CompactionReport MIN_SHARD compact_store",
     ".entries": "Key LiveEntries RecordingEntry key_of",
-    ".folder": "RecordingsFolder",
+    ".folder": "RecordingsFolder is_store",
     ".lease": "Holder Lease lease_holder",
     ".vacuum": "vacuum_store",
+    ".verification": "verify_store",
     ".versions": "RecordingsVersion",
     ".writer": "Arrived Commit Origin StoreWriter",
 }
@@ -43,9 +45,11 @@ __all__ = [
     "RecordingsVersion",
     "StoreWriter",
     "compact_store",
+    "is_store",
     "key_of",
     "lease_holder",
     "vacuum_store",
+    "verify_store",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -4,7 +4,7 @@ from .arrow_ipc import decode_batch, encode_batch
 from .chunk_table import CHUNK_TABLE, COMPONENT_TYPE, TIMELINE_TYPE, ChunkEntry, ChunkTable
 from .compression import Compression
 from .copying import copy_range, start_writing_back
-from .file import RrdFile, WholeFile, verify_file
+from .file import RrdFile
 from .framing import MESSAGE_HEADER_SIZE, STREAM_FOOTER_SIZE, STREAM_HEADER_SIZE, parse_stream_footer
 from .manifest_writing import build_manifest
 from .messages import StoreEntry, store_field
@@ -22,6 +22,7 @@ from .positional import NEVER_CHANGES, HeldFile, OpenFiles, PositionalFile, keep
 from .recovery import RecoveringFile, RecoveryReport
 from .runs import FileRun, Listed, Run, RunRows, VerifiedRun
 from .table_columns import types_from_bytes, types_to_bytes
+from .verification import Findings, Told, Verification, verify_file
 from .writer import MessageWriter, RrdWriter, WrittenChunks
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Compression",
     "EncodedPayload",
     "FileRun",
+    "Findings",
     "FramedPayload",
     "HeldFile",
     "Listed",
@@ -51,9 +53,10 @@ __all__ = [
     "STREAM_HEADER_SIZE",
     "StoreEntry",
     "TIMELINE_TYPE",
+    "Told",
+    "Verification",
     "VerifiedPayload",
     "VerifiedRun",
-    "WholeFile",
     "WrittenChunks",
     "build_manifest",
     "check_digest",

@@ -1,7 +1,4 @@
-"""An RRD as a reader sees it: its stores, where their chunks lie, and the chunks themselves, unread until touched.
-
-And all of a file read, to see whether it is what was written.
-"""
+"""An RRD as a reader sees it: its stores, where their chunks lie, and the chunks themselves, unread until touched."""
 
 from __future__ import annotations
 
@@ -9,17 +6,17 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..chunk import Chunk, ChunkHeader, ComponentHeader
-from ..errors import ReadError, ReadWarning, UsageError
+from ..errors import ReadWarning, UsageError
 from ..objects import is_url
 from .chunk_table import ChunkEntry, ChunkTable
-from .footer import FileIndex, read_footer, read_index, unlisted_messages
+from .footer import FileIndex, read_index, unlisted_messages
 from .framing import STREAM_HEADER_SIZE, Message, MessageKind, Version, scan
 from .messages import StoreEntry
 from .payloads import VerifiedPayload
-from .positional import GROWING, HeldFile, PositionalFile, held_file, keeping_open, open_positional
+from .positional import GROWING, HeldFile, PositionalFile, held_file, open_positional
 from .recovery import AnnouncedStores, decoded_chunk, scan_stores, store_of
 
 
@@ -213,68 +210,3 @@ class RrdFile:
 
     def _warn(self, text: str) -> None:
         warnings.warn(f"{self.path}: {text}", ReadWarning, stacklevel=3)
-
-
-_HINT = "The file was damaged on disk or in transit, or its writer is faulty; restore it from a copy."
-
-
-class WholeFile(NamedTuple):
-    """The counts of a file that is as it should be; ``digests`` is how many chunks were verified by theirs."""
-
-    chunks: int
-    rows: int
-    digests: int
-
-
-def verify_file(path: str | PathLike[str]) -> WholeFile:
-    """Read and decode every chunk of an RRD, and compare all that the file says of it.
-
-    A chunk has the digest that the footer has for it, lies in a message that the footer's manifest of its store lists,
-    and has the id, entity, rows and times that are told there; every store is announced; messages follow each other to
-    the end message. Raises :class:`ReadError` at the first that is otherwise, and for what any reading raises it.
-    """
-    file = RrdFile(path)
-    stores = file.stores()
-    placed = _messages(file, stores)
-    chunks = rows = digests = 0
-    with keeping_open():
-        for store in stores:
-            for entry in file.entries(store) or ():
-                if placed.get(entry.offset) != (entry.size, store):
-                    raise _wrong(file, entry.offset, f"no chunk of {store.text} of {entry.size:,} bytes lies here")
-            for chunk in file.chunks(store):
-                place = chunk.payload
-                _compare(file, chunk, getattr(place, "offset", None))
-                chunks, rows = chunks + 1, rows + chunk.num_rows
-                digests += bool(getattr(place, "digest", None))
-    return WholeFile(chunks, rows, digests)
-
-
-def _messages(file: RrdFile, stores: list[StoreEntry]) -> dict[int, tuple[int, StoreEntry]]:
-    """The sizes and stores of all chunks, by their offsets; all of them, and ``stores``, must be announced."""
-    with open_positional(file.path, file.content_version, file.held) as opened:
-        announced, legacy_ids = scan_stores(opened)
-        found: dict[int, tuple[int, StoreEntry]] = {}
-        for message in scan(opened):
-            if message.kind == MessageKind.ARROW_MSG:
-                found[message.offset] = message.size, store_of(opened, message, legacy_ids)
-            elif message.kind == MessageKind.END and message.size and read_footer(opened) is None:
-                raise _wrong(file, message.offset, "there is a footer, but the file does not end as one that has one")
-    named = {store: offset for offset, (_, store) in reversed(found.items())}
-    for store, offset in [*named.items(), *((store, None) for store in stores)]:
-        if store not in announced:
-            raise _wrong(file, offset, f"the file never announces {store.text}, of which it has chunks")
-    return found
-
-
-def _compare(file: RrdFile, chunk: Chunk, offset: int | None) -> None:
-    """Decode a chunk, and compare it with its header where that came from the footer."""
-    told, found = chunk.header, Chunk.from_data(chunk.data).header
-    for what in ("chunk_id", "entity_path", "num_rows", "is_static", "timelines"):
-        there, listed = getattr(found, what), getattr(told, what)
-        if there != listed:
-            raise _wrong(file, offset, f"the {what} of a chunk is {there}; the footer says {listed}")
-
-
-def _wrong(file: RrdFile, offset: int | None, what: str) -> ReadError:
-    return ReadError(what, path=file.path, offset=offset, hint=_HINT)

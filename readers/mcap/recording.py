@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...engine.errors import ReadError
 from ..recording_file import RecordingFile, option, recover_option
 
 if TYPE_CHECKING:
+    from ...engine.rrd import Verification
     from ...engine.stream import LazyChunkStream
     from ..inspection import EntitySummary, FileReport
     from .info import ChannelInfo, McapInfo
     from .reader import McapReader
+    from .recovery import McapRecoveryReport
 
 
 _CHOOSES_TOPICS = "choose topics of an MCAP"
@@ -104,6 +108,21 @@ class McapRecording(RecordingFile):
             given["include_topic_regex"] = [*names, *self.include_topic_regex]
         return McapReader(self.path, **given)
 
+    def verify(self) -> Verification:
+        """Every record by the CRCs of the file, then every message decoded; of a damaged file, its records alone."""
+        from ...engine.rrd import Findings
+        from .reader import McapSource
+
+        found = Findings()
+        with found.noting():
+            report = McapSource(str(self.path)).recovery_report()
+            if report.is_whole:
+                return RecordingFile.verify(self)
+            found.count(chunks=report.chunks, rows=report.messages)
+            for fault in _faults(report):
+                found.fault(fault)
+        return found.verification()
+
     def report(self) -> FileReport:
         """Channels, counts, times and compression, by the summary where there is one."""
         from ...engine.chunk import TimelineKind
@@ -115,6 +134,18 @@ class McapRecording(RecordingFile):
         topics = tuple(_topic(c) for c in sorted(info.channels, key=lambda c: (c.topic, c.id)))
         store = StoreReport("recording", None, None, (timeline,) if info.messages != 0 else (), topics)
         return FileReport(str(self.path), info.bytes, (store,), _facts(info))
+
+
+def _faults(report: McapRecoveryReport) -> Iterator[ReadError]:
+    """All that is wrong in a file, with its places."""
+    hint = "The file is damaged; --recover (recover=True) reads the rest of it."
+    places: list[tuple[int | None, str]] = [*report.damaged, *report.doubtful]
+    if report.reason is not None:
+        places.append((report.whole_until or None, report.reason))
+    if report.lost_messages:
+        places.append((None, f"{report.lost_messages:,} messages are missing"))
+    for offset, reason in sorted(places, key=lambda place: place[0] or report.size):
+        yield ReadError(reason, path=report.path, offset=offset, hint=hint)
 
 
 def _topic(channel: ChannelInfo) -> EntitySummary:

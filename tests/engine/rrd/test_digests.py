@@ -14,8 +14,8 @@ from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.rrd import MessageWriter, RrdFile, StoreEntry
-from chunkmill.engine.rrd.file import WholeFile, verify_file
 from chunkmill.engine.rrd.payloads import VerifiedPayload, digests_from_bytes, digests_to_bytes, message_digest
+from chunkmill.engine.rrd.verification import Verification, verify_file
 from chunkmill.readers import RrdReader
 from click.testing import CliRunner
 from rrd_bytes import STORE, frames, image, rrd_bytes, scalars, static, undigested, with_footer, write_rrd
@@ -77,7 +77,7 @@ def test_every_file_that_is_written_has_them(way: str, executor: str, tmp_path: 
     target = tmp_path / "target.rrd"
     WAYS[way](source, executor).write_rrd(target, executor=executor, **IDS)
     assert digests(target) == made_of_bytes(target) != []
-    assert verify_file(target).digests == len(digests(target))
+    assert verify_file(target).checked().digests == len(digests(target))
 
 
 def test_shards_and_kept_stores_have_them(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_many_small_messages_among_large_ones(recording_id: str, tmp_path: Path)
     target = tmp_path / "target.rrd"
     stream = RrdReader(source).stream().drop(content="/1")
     stream.write_rrd(target, application_id="app", recording_id=recording_id, executor="inline")
-    assert verify_file(target) == WholeFile(1003, 4003, 1003)
+    assert verify_file(target) == Verification(1003, 4003, 1003)
     assert digests(target) == made_of_bytes(target)
 
 
@@ -117,7 +117,7 @@ def test_a_file_of_chunks_with_and_without(tmp_path: Path) -> None:
     found = digests(tmp_path / "mixed.rrd")
     assert found[-1] == made_of_bytes(tmp_path / "mixed.rrd")[-1]
     assert {digest for digest in found if digest is not None} <= set(made_of_bytes(tmp_path / "mixed.rrd"))
-    assert verify_file(tmp_path / "mixed.rrd").chunks == len(CHUNKS) + 1
+    assert verify_file(tmp_path / "mixed.rrd").checked().chunks == len(CHUNKS) + 1
 
 
 @pytest.mark.parametrize("number", range(len(CHUNKS)))
@@ -133,7 +133,7 @@ def test_a_changed_byte_is_told_by_whoever_reads_or_copies(number: int, executor
             lambda: RrdReader(source).stream().write_rrd(target, application_id="app", recording_id="rec"),
             lambda: RrdReader(source).store().write_rrd(target, **IDS),
             lambda: RrdReader(source).stream().collect(executor="inline"),
-            lambda: verify_file(source),
+            lambda: verify_file(source).checked(),
         ]
     for run in runs:
         with pytest.raises(ReadError, match="its digest differs") as caught:
@@ -181,9 +181,9 @@ def test_a_message_of_another_form_gets_one_of_its_own(tmp_path: Path) -> None:
 class TestVerify:
     def test_counts(self, tmp_path: Path) -> None:
         path = write_rrd(tmp_path / "a.rrd", [scalars(), static()])
-        assert verify_file(path) == WholeFile(2, 5, 2)
+        assert verify_file(path) == Verification(2, 5, 2)
         path.write_bytes(undigested(path.read_bytes()))
-        assert verify_file(path) == WholeFile(2, 5, 0)
+        assert verify_file(path) == Verification(2, 5, 0)
 
     @pytest.mark.filterwarnings("ignore::chunkmill.engine.errors.ReadWarning")
     def test_every_byte_of_a_file(self, tmp_path: Path) -> None:
@@ -195,13 +195,13 @@ class TestVerify:
         for at in (*range(4), *range(8, 12), *range(entry.offset - 16, len(whole))):
             flipped(path, at)
             with pytest.raises(ReadError) as caught:
-                verify_file(path)
+                verify_file(path).checked()
             assert caught.value.path == str(path)
             path.write_bytes(whole)
         for at in (*range(4, 8), *range(12, entry.offset - 16)):
             flipped(path, at)
             with contextlib.suppress(ReadError):
-                assert verify_file(path) == said
+                assert verify_file(path).checked() == said
             path.write_bytes(whole)
 
     def test_a_store_that_is_not_announced(self, tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ class TestVerify:
         whole = rrd_bytes(scalars())
         path.write_bytes(whole.replace(b"rec", b"oth", 1))
         with pytest.raises(ReadError, match="never announces"):
-            verify_file(path)
+            verify_file(path).checked()
 
     def test_the_command(self, tmp_path: Path) -> None:
         whole = write_rrd(tmp_path / "whole.rrd", [scalars()])

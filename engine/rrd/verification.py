@@ -1,0 +1,269 @@
+"""All of an RRD read, to see whether it is what was written: every chunk, and all that is told of it elsewhere."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from typing import Final, Self
+
+from ..chunk import Chunk, ChunkHeader
+from ..errors import ReadError, ReadWarning, SourceMissingError
+from ..limits import MIB
+from ..objects import is_url
+from .chunk_table import ChunkEntry
+from .footer import FileIndex, read_footer, read_index
+from .framing import STREAM_HEADER_SIZE, Message, MessageKind, parse_stream_header, scan
+from .messages import StoreEntry, StoreKey
+from .payloads import VerifiedPayload
+from .positional import GROWING, HeldFile, PositionalFile, held_file, keeping_open, open_positional
+from .recovery import announced_by, decoded_chunk, store_of
+
+_HINT: Final = "The file was damaged on disk or in transit, or its writer is faulty; restore it from a copy."
+_MOST_FAULTS: Final = 1000
+_PIECE_BYTES: Final = 8 * MIB
+"""How much a thread reads before it takes the next piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The result of reading all of a file or a store.
+
+    ``chunks`` and ``rows`` count what could be read, ``digests`` the chunks that were verified by one; None for a
+    format whose checksums are not of chunks. ``faults`` are in the order of the file, the first 1,000 of them;
+    ``more_faults`` counts those behind.
+    """
+
+    chunks: int = 0
+    rows: int = 0
+    digests: int | None = None
+    faults: tuple[ReadError, ...] = ()
+    more_faults: int = 0
+
+    def checked(self) -> Self:
+        """Itself, where nothing is wrong; else raises the first fault, a :class:`ReadError`."""
+        if self.faults:
+            raise self.faults[0]
+        return self
+
+
+class Findings:
+    """The counts and faults of a verification while it goes on; threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._faults: list[ReadError] = []
+        self._more = self._chunks = self._rows = 0
+        self._digests: int | None = None
+
+    def count(self, *, chunks: int = 1, rows: int, digests: int | None = None) -> None:
+        """Count what could be read."""
+        with self._lock:
+            self._chunks += chunks
+            self._rows += rows
+            if digests is not None:
+                self._digests = (self._digests or 0) + digests
+
+    def fault(self, error: ReadError) -> None:
+        """Note a fault."""
+        with self._lock:
+            if len(self._faults) < _MOST_FAULTS:
+                self._faults.append(error)
+            else:
+                self._more += 1
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """In the block a ``ReadError`` is a fault; but not of a file that is not there, or that may be read later."""
+        try:
+            yield
+        except SourceMissingError:
+            raise
+        except ReadError as error:
+            if error.transient:
+                raise
+            self.fault(error)
+
+    def add(self, other: Verification) -> None:
+        """Add what was found elsewhere."""
+        self.count(chunks=other.chunks, rows=other.rows, digests=other.digests)
+        for error in other.faults:
+            self.fault(error)
+        with self._lock:
+            self._more += other.more_faults
+
+    @property
+    def places(self) -> set[int | None]:
+        """The offsets of the faults so far."""
+        return {error.offset for error in self._faults}
+
+    def verification(self) -> Verification:
+        """The result."""
+        in_order = sorted(self._faults, key=lambda error: (error.path or "", error.offset or 0))
+        return Verification(self._chunks, self._rows, self._digests, tuple(in_order), self._more)
+
+
+Told = Mapping[int, Sequence[tuple[StoreEntry, ChunkEntry]]]
+"""What is told of chunks, by the offsets of their messages: in which store, and what they hold."""
+
+
+def verify_file(path: str | PathLike[str], told: Told | None = None) -> Verification:
+    """Read and decode every chunk of an RRD, and compare all that is said of it; reads a few megabytes at a time.
+
+    A chunk has the digest that the footer has for it, lies in a message that the footer's manifest of its store lists,
+    and has the id, entity, rows, times and components that are told there; every store is announced; messages follow
+    each other to the end message, and the footer has its checksum. ``told`` is what another file says of chunks in
+    this one. What is otherwise is a fault of the result; raises ``SourceMissingError`` where there is no file.
+    """
+    return _Verifying(fspath(path)).run(told or {})
+
+
+@dataclass(slots=True)
+class _Place:
+    """A message, or what is told to be one, with all that is told of its chunk."""
+
+    offset: int
+    size: int
+    told: list[tuple[StoreEntry, ChunkEntry]] = field(default_factory=list)
+
+
+class _Verifying:
+    """The verification of one file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._found = Findings()
+        self._held: HeldFile | None = None if is_url(path) else held_file(path, None)
+        self._version: str | None = None
+        self._announced: set[StoreEntry] = set()
+        self._legacy: dict[StoreKey, str] = {}
+        self._unannounced: set[StoreEntry] = set()
+
+    def run(self, told: Told) -> Verification:
+        with open_positional(self.path, held=self._held) as file, self._found.noting():
+            head = file.read(0, min(STREAM_HEADER_SIZE, file.size), what="the stream header")
+            parse_stream_header(head, path=self.path)
+            index = self._index(file)
+            is_growing = (index is None or index.manifests is None) and not is_url(self.path)
+            self._version = f"{file.version}{GROWING}" if is_growing else file.version
+            self._verify(self._places(file, index, told))
+        return self._found.verification()
+
+    def _index(self, file: PositionalFile) -> FileIndex | None:
+        with self._found.noting():
+            return read_index(file)
+        return None
+
+    def _places(self, file: PositionalFile, index: FileIndex | None, told: Told) -> list[_Place]:
+        """All messages of chunks that are there or told of, in the order of the file; what is not there is a fault."""
+        places: dict[int, _Place] = {}
+        walked = self._walk(file, places, has_footer=index is not None)
+        said = [(store, entry) for entries in told.values() for store, entry in entries]
+        listed: set[int] = set()
+        for store, manifests in ((index.manifests if index is not None else None) or {}).items():
+            self._expect_announced(store, None)
+            for manifest in manifests:
+                entries = manifest.table.entries()
+                listed.update(entry.offset for entry in entries)
+                said += [(store, entry) for entry in entries]
+        for store, entry in said:
+            place = places.get(entry.offset)
+            if (place is None and entry.offset < walked) or (place is not None and place.size != entry.size):
+                self._wrong(entry.offset, f"no chunk of {store.text} of {entry.size:,} bytes lies here")
+            else:
+                place = places.setdefault(entry.offset, _Place(entry.offset, entry.size))
+                place.told.append((store, entry))
+        if listed and (unlisted := len(places.keys() - listed)):
+            warnings.warn(f"{self.path}: its footer does not list {unlisted} of its chunks", ReadWarning, stacklevel=2)
+        return sorted(places.values(), key=lambda place: place.offset)
+
+    def _walk(self, file: PositionalFile, places: dict[int, _Place], *, has_footer: bool) -> int:
+        """Find all messages from the first on; gives where that ended, by a fault or with the file."""
+        with self._found.noting():
+            for message in scan(file):
+                if message.kind == MessageKind.ARROW_MSG:
+                    places[message.offset] = _Place(message.offset, message.size)
+                elif message.kind == MessageKind.SET_STORE_INFO:
+                    with self._found.noting():
+                        self._announced.add(announced_by(file, message, self._legacy))
+                elif message.kind == MessageKind.END and message.size and has_footer and read_footer(file) is None:
+                    self._wrong(message.offset, "there is a footer, but the file does not end as one that has one")
+            return file.size
+        return max((place.offset + place.size for place in places.values()), default=0)
+
+    def _verify(self, places: Sequence[_Place]) -> None:
+        """Decode all, in the threads that there are cores for; of an object, its parts one after the other."""
+        workers = 1 if is_url(self.path) else min(4, os.cpu_count() or 1)
+        with ThreadPoolExecutor(workers) as pool:
+            for _ in pool.map(self._verify_piece, list(_pieces(places))):
+                pass
+
+    def _verify_piece(self, places: Sequence[_Place]) -> None:
+        rows = chunks = digests = 0
+        with keeping_open(), open_positional(self.path, held=self._held) as file:
+            for place in places:
+                with self._found.noting():
+                    chunk, is_verified = self._chunk(file, place)
+                    rows, chunks, digests = rows + chunk.num_rows, chunks + 1, digests + is_verified
+        self._found.count(chunks=chunks, rows=rows, digests=digests)
+
+    def _chunk(self, file: PositionalFile, place: _Place) -> tuple[ChunkHeader, bool]:
+        """The header of a chunk that was decoded and compared, and whether it has a digest. Raises ``ReadError``."""
+        message = Message(MessageKind.ARROW_MSG, place.offset, place.size)
+        owner = store_of(file, message, self._legacy)
+        self._expect_announced(owner, place.offset)
+        if not place.told:
+            return decoded_chunk(self.path, message, self._version, self._held).header, False
+        store, entry = max(place.told, key=lambda pair: bool(pair[1].digest))
+        payload = VerifiedPayload.of(self.path, entry, store=store, version=self._version, held=self._held)
+        header = Chunk.lazy(None, payload).header
+        for named, told in place.told:
+            if named != owner:
+                raise self._error(place.offset, f"a chunk of {owner.text} lies where one of {named.text} should")
+            if told.digest and entry.digest and told.digest != entry.digest:
+                raise self._error(place.offset, "two digests are told of this chunk, and they differ")
+            self._compare(header, told.header, place.offset)
+        return header, bool(entry.digest)
+
+    def _compare(self, there: ChunkHeader, told: ChunkHeader, offset: int) -> None:
+        for what in ("chunk_id", "entity_path", "num_rows", "is_static", "timelines"):
+            is_so, is_told = getattr(there, what), getattr(told, what)
+            if is_so != is_told:
+                raise self._error(offset, f"the {what} of a chunk is {is_so}; it is told to be {is_told}")
+        if told.components:
+            types = {c.descriptor: c for c in there.components}
+            for component in told.components:
+                found = types.pop(component.descriptor, None)
+                if found is None or found.ranges != component.ranges:
+                    name = component.descriptor.component
+                    raise self._error(offset, f"component {name} of a chunk is not there, or not at the times told")
+
+    def _expect_announced(self, store: StoreEntry, offset: int | None) -> None:
+        if store not in self._announced and store not in self._unannounced:
+            self._unannounced.add(store)
+            self._wrong(offset, f"the file never announces {store.text}, of which it has chunks")
+
+    def _wrong(self, offset: int | None, what: str) -> None:
+        self._found.fault(self._error(offset, what))
+
+    def _error(self, offset: int | None, what: str) -> ReadError:
+        return ReadError(what, path=self.path, offset=offset, hint=_HINT)
+
+
+def _pieces(places: Iterable[_Place]) -> Iterator[list[_Place]]:
+    """Consecutive places of some megabytes each."""
+    piece: list[_Place] = []
+    size = 0
+    for place in places:
+        piece.append(place)
+        size += place.size
+        if size >= _PIECE_BYTES:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
