@@ -155,9 +155,10 @@ class _Verifying:
         return self._found.verification()
 
     def _index(self, file: PositionalFile) -> FileIndex | None:
+        index = None
         with self._found.noting():
-            return read_index(file)
-        return None
+            index = read_index(file)
+        return index
 
     def _places(self, file: PositionalFile, index: FileIndex | None, told: Told) -> list[_Place]:
         """All messages of chunks that are there or told of, in the order of the file; what is not there is a fault."""
@@ -184,6 +185,7 @@ class _Verifying:
 
     def _walk(self, file: PositionalFile, places: dict[int, _Place], *, has_footer: bool) -> int:
         """Find all messages from the first on; gives where that ended, by a fault or with the file."""
+        end = None
         with self._found.noting():
             for message in scan(file):
                 if message.kind == MessageKind.ARROW_MSG:
@@ -193,8 +195,8 @@ class _Verifying:
                         self._announced.add(announced_by(file, message, self._legacy))
                 elif message.kind == MessageKind.END and message.size and has_footer and read_footer(file) is None:
                     self._wrong(message.offset, "there is a footer, but the file does not end as one that has one")
-            return file.size
-        return max((place.offset + place.size for place in places.values()), default=0)
+            end = file.size
+        return max((place.offset + place.size for place in places.values()), default=0) if end is None else end
 
     def _verify(self, places: Sequence[_Place]) -> None:
         """Decode all, in the threads that there are cores for; of an object, its parts one after the other."""
