@@ -148,17 +148,13 @@ class _Verifying:
         with open_positional(self.path, held=self._held) as file, self._found.noting():
             head = file.read(0, min(STREAM_HEADER_SIZE, file.size), what="the stream header")
             parse_stream_header(head, path=self.path)
-            index = self._index(file)
+            index = None
+            with self._found.noting():
+                index = read_index(file)
             is_growing = (index is None or index.manifests is None) and not is_url(self.path)
             self._version = f"{file.version}{GROWING}" if is_growing else file.version
             self._verify(self._places(file, index, told))
         return self._found.verification()
-
-    def _index(self, file: PositionalFile) -> FileIndex | None:
-        index = None
-        with self._found.noting():
-            index = read_index(file)
-        return index
 
     def _places(self, file: PositionalFile, index: FileIndex | None, told: Told) -> list[_Place]:
         """All messages of chunks that are there or told of, in the order of the file; what is not there is a fault."""
