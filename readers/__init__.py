@@ -12,6 +12,7 @@ from ..engine.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .formats import (
         FORMATS,
+        STORE,
         Format,
         all_options,
         all_suffixes,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
         stem_of,
         unregister,
     )
-    from .inspection import FileReport, StoreReport, TimelineReport
+    from .inspection import EntitySummary, FileReport, StoreReport, TimelineReport
     from .lerobot import LeRobotDataset, LeRobotReader
     from .mcap import McapInfo, McapReader
     from .parquet import ColumnRule, IndexColumn, ParquetReader
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
     from .rrd import RrdReader
 
 _HOMES = {
-    ".formats": "FORMATS Format all_options all_suffixes checked_options dataset_format "
+    ".formats": "FORMATS Format STORE all_options all_suffixes checked_options dataset_format "
     "detect_format format_of_name is_rrd register rrd_suffix stem_of unregister",
-    ".inspection": "FileReport StoreReport TimelineReport",
+    ".inspection": "EntitySummary FileReport StoreReport TimelineReport",
     ".lerobot": "LeRobotDataset LeRobotReader",
     ".mcap": "McapInfo McapReader",
     ".parquet": "ColumnRule IndexColumn ParquetReader",
@@ -45,6 +46,7 @@ _HOMES = {
 
 __all__ = [
     "ColumnRule",
+    "EntitySummary",
     "Episode",
     "FORMATS",
     "FileReport",
@@ -60,6 +62,7 @@ __all__ = [
     "ParquetReader",
     "RecordingFile",
     "RrdReader",
+    "STORE",
     "StoreReport",
     "StreamingReader",
     "TimelineReport",

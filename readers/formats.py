@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePath
+from fnmatch import fnmatch
+from pathlib import Path, PurePath, PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from .mcap.recording import McapRecording
 from .parquet import ParquetRecording
 from .recording_file import Option, RecordingFile
 from .rrd_recording import RrdRecording
+from .store_recording import StoreRecording
 
 if TYPE_CHECKING:
     from .inspection import FileReport
@@ -36,7 +38,8 @@ class Format:
 
     ``name`` is that of Spark's data source (``chunkmill.name``), ``title`` how people call a file of it (``an MCAP``).
     ``suffixes``, in lower case, are what a name promises it by, ``magic`` how its files begin. ``marker``: it is a
-    folder, known by this file in it. ``file`` is the class over one file, and its fields are the options.
+    folder, known by a file in it of this path or pattern. ``file`` is the class over one file, and its fields are the
+    options.
     """
 
     name: str
@@ -56,13 +59,24 @@ class Format:
         own = {o.name: given[o.name] for o in self.options if o.name in given} if given else {}
         return self.file(path, **own)
 
-    def inspect(self, path: Location) -> FileReport:
-        """The report on a file. Raises ``ReadError`` where it is missing or damaged."""
-        return replace(self.open(path).report(), format=self.name)
+    def inspect(self, path: Location, given: Mapping[str, Any] | None = None) -> FileReport:
+        """The report on a file, opened with options. Raises ``ReadError`` where it is missing or damaged."""
+        return replace(self.open(path, given).report(), format=self.name)
 
-    def is_dataset(self, folder: Path) -> bool:
-        """Whether a folder is one input of this format."""
-        return self.marker is not None and (folder / self.marker).is_file()
+    def choosing(self, episode: int | str | None) -> dict[str, Any]:
+        """The option that chooses an episode of a file, by its number; none of them for None."""
+        return {} if episode is None else {self.file.episode_option: episode}
+
+    def is_dataset(self, folder: Location) -> bool:
+        """Whether a folder, or a prefix of an object store, is one input of this format."""
+        if self.marker is None:
+            return False
+        if isinstance(folder, Path):
+            return any(found.is_file() for found in folder.glob(self.marker))
+        from ..engine.execution import Folder
+
+        names = Folder.at(folder / str(PurePosixPath(self.marker).parent)).names()
+        return any(fnmatch(name, PurePosixPath(self.marker).name) for name in names)
 
 
 _rows: dict[str, Format] = {}
@@ -176,7 +190,7 @@ def stem_of(name: str) -> str:
     return name[: len(name) - len(suffix)] or name
 
 
-def dataset_format(folder: Path) -> Format | None:
+def dataset_format(folder: Location) -> Format | None:
     """The format of a folder that is one input; None for a folder of files."""
     return next((row for row in _rows.values() if row.is_dataset(folder)), None)
 
@@ -187,10 +201,11 @@ def detect_format(path: Location) -> Format:
     The suffix comes first so that a damaged recording is refused by the reader that knows what is wrong with it.
     Raises ``SourceMissingError``, ``UnsupportedError``, and ``ReadError`` for what is no file.
     """
-    if isinstance(path, Path) and path.is_dir():
-        dataset = dataset_format(path)
-        if dataset is not None:
-            return dataset
+    is_folder = path.is_dir() if isinstance(path, Path) else format_of_name(path.name) is None
+    dataset = dataset_format(path) if is_folder else None
+    if dataset is not None:
+        return dataset
+    if is_folder and isinstance(path, Path):
         raise SourceMissingError("this is a folder", path=str(path), hint="Name a recording in it.")
     if not exists(path):
         raise SourceMissingError("there is no such file", path=str(path), hint="Check the spelling of the path.")
@@ -228,6 +243,8 @@ def _first_bytes(path: Location) -> bytes:
 
 RRD = Format("rrd", "an RRD", RrdRecording, (".rrd", ".rbl"), (b"RRF", b"RRIO"))
 
+STORE = Format("store", "a store of recordings", StoreRecording, marker="versions/[0-9]*.json")
+
 for _row in (
     Format(
         "mcap",
@@ -240,5 +257,6 @@ for _row in (
     RRD,
     Format("parquet", "a Parquet file", ParquetRecording, (".parquet", ".parq", ".pq"), (b"PAR1", b"PARE")),
     Format("lerobot", "a LeRobot dataset", LeRobotRecording, marker="meta/info.json"),
+    STORE,
 ):
     _add(_row)

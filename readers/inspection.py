@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from ..engine.chunk import ChunkHeader, TimelineKind
@@ -24,7 +25,8 @@ class TimelineReport:
 class EntitySummary:
     """One entity, or one topic of an MCAP. ``None`` stands for what the file does not say without reading it all.
 
-    ``rate`` is in messages a second, ``largest_gap`` in ns.
+    ``rate`` is in messages (or rows) a second, ``largest_gap`` in ns. Where the times within chunks are not known,
+    ``gap_at_least`` is what the headers of chunks tell: there is a gap at least that long.
     """
 
     path: str
@@ -38,6 +40,7 @@ class EntitySummary:
     encoding: str | None = None
     rate: float | None = None
     largest_gap: int | None = None
+    gap_at_least: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ class FileReport:
     notes: dict[str, str] = field(default_factory=dict)
     format: str = ""
 
-    def to_json(self) -> str:
+    def to_json(self, indent: int | None = 2) -> str:
         """The report as JSON text. Times are in nanoseconds, or numbers of a sequence; null means not known.
 
         Its keys are an interface: they are added to, not renamed.
@@ -111,9 +114,12 @@ class FileReport:
                 "recordings": [_store(s) for s in self.stores if s.kind == "recording"],
                 "blueprints": [_store(s) for s in self.stores if s.kind == "blueprint"],
             },
-            indent=2,
+            indent=indent,
             ensure_ascii=False,
         )
+
+
+_TIMES = (TimelineKind.TIMESTAMP, TimelineKind.DURATION)
 
 
 def summarise_store(
@@ -148,16 +154,23 @@ class _EntitySums:
     static_chunks: int = 0
     timelines: set[str] = field(default_factory=set)
     components: set[str] = field(default_factory=set)
+    spans: dict[tuple[int, str], list[tuple[int, int, int]]] = field(default_factory=dict)
+    """The ranges and rows of chunks by timeline, wall-clock times first."""
 
     def add(self, header: ChunkHeader, num_bytes: int | None) -> None:
         self.rows += header.num_rows
         self.chunks += 1
         self.num_bytes = _sum((self.num_bytes, num_bytes))
         self.static_chunks += header.is_static
-        self.timelines.update(line.name for line in header.timelines)
+        for line in header.timelines:
+            self.timelines.add(line.name)
+            if line.kind in _TIMES and line.start is not None and line.end is not None:
+                key = (_TIMES.index(line.kind), line.name)
+                self.spans.setdefault(key, []).append((line.start, line.end, header.num_rows))
         self.components.update(c.descriptor.component for c in header.components)
 
     def report(self, path: str) -> EntitySummary:
+        rate, exact, at_least = _timing(self.spans[min(self.spans)]) if self.spans else (None, None, None)
         return EntitySummary(
             path,
             self.rows,
@@ -166,7 +179,36 @@ class _EntitySums:
             self.static_chunks == self.chunks,
             tuple(sorted(self.timelines)),
             tuple(sorted(self.components)),
+            rate=rate,
+            largest_gap=exact,
+            gap_at_least=at_least,
         )
+
+
+def _timing(spans: list[tuple[int, int, int]]) -> tuple[float | None, int | None, int | None]:
+    """Rows a second, the largest gap between rows, and, where that is not known, what it is at least.
+
+    Of a chunk of one or two rows all times are known; the rows of a larger one are at least as far apart as if they
+    were evenly so.
+
+    >>> _timing([(0, 1_000_000_000, 2), (3_000_000_000, 4_000_000_000, 11)])
+    (3.0, None, 2000000000)
+    """
+    spans.sort()
+    start, end = spans[0][0], max(span[1] for span in spans)
+    rows = sum(span[2] for span in spans)
+    rate = (rows - 1) / ((end - start) / 1e9) if end > start else None
+    if rows < 2:
+        return rate, None, None
+    gap = max(((last - first) // (count - 1) for first, last, count in spans if count > 1), default=0)
+    reached = spans[0][1]
+    for first, last, _ in spans[1:]:
+        gap = max(gap, first - reached)
+        reached = max(reached, last)
+    overlap = any(later[0] < earlier[1] for earlier, later in pairwise(spans))
+    if all(span[2] <= 2 for span in spans) and not overlap:
+        return rate, gap, None
+    return rate, None, gap if not overlap else None
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
@@ -199,7 +241,7 @@ def _store(store: StoreReport) -> dict[str, Any]:
 
 
 def _entity(entity: EntitySummary) -> dict[str, Any]:
-    of_messages, of_chunks = ("schema", "encoding", "rate", "largest_gap"), ("timelines", "components")
+    of_messages, of_chunks = ("schema", "encoding"), ("timelines", "components", "gap_at_least")
     is_topic = entity.schema is not None or entity.encoding is not None
     left_out = of_chunks if is_topic else of_messages
     return _renamed({key: value for key, value in asdict(entity).items() if key not in left_out})

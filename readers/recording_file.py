@@ -113,9 +113,9 @@ def recover_option() -> Any:
 
 
 class Episode(NamedTuple):
-    """One recording of a folder that holds many: its number and its name."""
+    """One recording of a folder that holds many: its number (or id), and its name, which a file may have."""
 
-    number: int
+    number: int | str
     name: str
 
 
@@ -159,6 +159,9 @@ class RecordingFile(FrameReader):
 
     path: Location
 
+    episode_option: ClassVar[str] = "episode"
+    """The option that chooses one of :meth:`episodes`, by its number."""
+
     @classmethod
     def options(cls) -> tuple[Option, ...]:
         """The options of the format, in the order of the fields."""
@@ -175,6 +178,10 @@ class RecordingFile(FrameReader):
     def episodes(self) -> Sequence[Episode]:
         """The recordings that are inputs of their own; none of a format of which a file is one input."""
         return ()
+
+    def stamp(self) -> tuple[int, int]:
+        """The bytes of the file, or of the episode, and when it was changed, in ns: another pair is another content."""
+        return self.size(), 0
 
     def report(self) -> FileReport:
         """The report of ``chunkmill inspect``: here, of all its chunks, which are read for it. Raises ``ReadError``."""

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from ...readers import detect_format
 from ..errors import writing
 from ..execution import Recording, RunOptions, executor_name, scratch_folder, write_recordings
 from ..ingest import LandedFile, file_at
@@ -180,12 +181,11 @@ class _Work:
 
 
 def _key(job: Job) -> LandedFile:
-    """The file that a job is known by in the journal, as it is now; of an episode, the dataset's own files."""
+    """The file that a job is known by in the journal, as it is now; of an episode, as its dataset says."""
     source = str(job.source)
     if job.episode is not None:
-        files = [f.stat() for f in Path(source, "meta").rglob("*") if f.is_file()]
-        modified = max((f.st_mtime_ns for f in files), default=0)
-        return LandedFile(f"{source}#{job.episode}", sum(f.st_size for f in files), modified)
+        row = detect_format(job.source)
+        return LandedFile(f"{source}#{job.episode}", *row.open(job.source, row.choosing(job.episode)).stamp())
     found = file_at(str(job.source.absolute()) if isinstance(job.source, Path) else source)
     return LandedFile(source, 0, 0) if found is None else LandedFile(source, found.size, found.modified_ns)
 

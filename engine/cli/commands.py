@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import click
 
-from ..locations import located, reading_location
+from ..locations import located
 from .complaints import FAILED, reported
+from .looking import export, inspect, ls, show
 from .options import (
     APPLICATION_ID,
     CONTENT,
@@ -89,7 +90,7 @@ def convert(inputs: tuple[str, ...], output: str, pipeline: str | None, debug: b
     """Convert MCAP, Parquet or RRD recordings to RRD.
 
     INPUT is a file, a pattern such as 'logs/**/*.mcap' or a folder, which is searched for recordings
-    of every format; of a LeRobot dataset, each episode becomes a recording.
+    of every format; of a LeRobot dataset each episode, of a store each live recording is converted.
     Patterns and folders give one RRD per input below the folder OUT, under the path the input has below its folder.
     """
     with reported(debug=debug):
@@ -163,27 +164,6 @@ def check(pipeline: str, input: str | None, svg: str | None, debug: bool) -> Non
         from .checks import check_pipeline
 
         check_pipeline(pipeline, input, svg)
-
-
-@commands.command()
-@click.argument("file")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-@DEBUG
-def inspect(file: str, as_json: bool, debug: bool) -> None:
-    """Show what FILE holds: recordings, entities, timelines with their ranges, rows and bytes."""
-    with reported(debug=debug):
-        from ...readers import detect_format
-        from .complaints import warnings_as_lines
-
-        location = reading_location(file)
-        with warnings_as_lines(location):
-            report = detect_format(location).inspect(location)
-        if as_json:
-            click.echo(report.to_json())
-        else:
-            from .inspection import print_tables
-
-            print_tables(report)
 
 
 @commands.command()
@@ -386,3 +366,7 @@ def status(store: str, checkpoint: str | None, watch: bool, as_json: bool, debug
             watch_status(reader, store, as_json=as_json)
         elif not show_once(reader.read(), store, as_json=as_json):
             raise click.exceptions.Exit(FAILED)
+
+
+for _command in (inspect, ls, show, export):
+    commands.add_command(_command)

@@ -19,15 +19,19 @@ from .options import ConvertOptions
 from .run_display import ProgressBar, tell_result
 
 
-def convert_all(arguments: Iterable[str], output: str, options: ConvertOptions) -> None:
+def convert_all(
+    arguments: Iterable[str], output: str, options: ConvertOptions, jobs: Sequence[Job] | None = None
+) -> None:
     """Convert every input; one that fails does not stop the others, and is reported at the end.
+
+    ``jobs`` are planned where they are not given.
 
     Raises ``UsageError`` where the call is wrong; leaves with exit code 1 where an input failed (2 where every failure
     is one of usage).
     """
     began, started = time.time(), time.perf_counter()
     arguments = list(arguments)
-    jobs = plan_jobs(arguments, output)
+    jobs = plan_jobs(arguments, output) if jobs is None else jobs
     _check(jobs, options)
     done = 0
     if len(jobs) == 1:

@@ -1,50 +1,134 @@
-"""The report of ``inspect`` as tables for people."""
+"""The report of ``inspect`` for people: tables that fit the terminal, what matters first.
+
+On a terminal columns that lack room are left out, the least important first, and names are folded; elsewhere every row
+is whole, on one line.
+"""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ...readers import FileReport, StoreReport, TimelineReport
+from ...readers import EntitySummary, FileReport, StoreReport, TimelineReport
 from ..chunk import TimelineKind
-from ..units import duration, size
+from ..units import counted, duration, size
+from .complaints import one_line
 
 _UNKNOWN = "?"
-_PLAIN_WIDTH = 160
+_PLAIN_WIDTH = 1_000_000
 _LONG = 100
-_NUMBERS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "rows": ("rows", "{:,}".format),
-    "chunks": ("chunks", "{:,}".format),
-    "num_bytes": ("bytes", size),
-    "rate": ("rate", "{:.4g} Hz".format),
-    "largest_gap": ("largest gap", lambda gap: duration(gap / 1e9)),
-}
-"""What is told of an entity in numbers: the heading, and how one is written."""
+_MOST_STORES = 3
+_ASIDE = ("/__properties", "/__warnings")
+"""Entities that tell of the recording rather than of what it recorded."""
 
 
-def print_tables(report: FileReport) -> None:
-    """Print the report on stdout: a line on the file, then a heading and two tables for each store."""
+class Heading(NamedTuple):
+    """A column of a table: its heading, and when it is left out where room lacks: the highest number first, 0 never."""
+
+    heading: str
+    goes: int = 0
+    is_number: bool = False
+
+
+class Told(NamedTuple):
+    """A fact on entities: its heading, and how it is written of one."""
+
+    heading: Heading
+    text: Callable[[EntitySummary], str]
+
+
+def print_columns(columns: Sequence[Heading], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table on stdout. Columns in which nothing stands are left out; of the others the first may be folded."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
-    head = [f"{report.path}: {report.format.upper()}", size(report.num_bytes)]
-    console.print(escape(", ".join([*head, *_facts(report)])))
+    widths = [max((cell_len(row[at]) for row in rows), default=0) for at in range(len(columns))]
+    kept = [at for at, width in enumerate(widths) if width]
+    while sum(max(widths[at], cell_len(columns[at].heading)) + 2 for at in kept) - 2 > console.width:
+        last = max(kept, key=lambda at: columns[at].goes)
+        if not columns[last].goes:
+            break
+        kept.remove(last)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for place, at in enumerate(kept):
+        justify, fold = "right" if columns[at].is_number else "left", place == 0 or not columns[at].is_number
+        table.add_column(columns[at].heading, justify=justify, overflow="fold", no_wrap=not fold)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*(escape(one_line(row[at])) for at in kept))
+    with console.capture() as capture:
+        console.print(table)
+    for line in capture.get().splitlines():
+        click.echo(line.rstrip())
+
+
+def show_report(report: FileReport, *, as_json: bool = False, everything: bool = False) -> None:
+    """Print the report on stdout, as JSON or as tables: a line on the file, then tables for each store.
+
+    ``everything``: what is static and says of the recording, channels, components, chunks and blueprints, too.
+    """
+    if as_json:
+        click.echo(report.to_json())
+        return
+    click.echo(
+        one_line(", ".join([f"{report.path}: {report.format.upper()}", size(report.num_bytes), *_facts(report)]))
+    )
     if report.columns:
-        console.print()
-        console.print(_columns(report))
+        click.echo()
+        _print_columns_of(report)
     if report.notes:
-        console.print(_notes(report))
+        click.echo()
+        print_columns([Heading("key"), Heading("value")], [(key, _short(value)) for key, value in report.notes.items()])
+    recordings = [store for store in report.stores if store.kind == "recording"]
+    if len(recordings) > _MOST_STORES and not everything:
+        _print_recordings(report)
+        return
     for store in report.stores:
-        console.print()
-        console.print(escape(_heading(store)), style="bold")
-        if store.timelines:
-            console.print(_timelines(store))
-        if store.entities:
-            console.print(_entities(store))
+        _print_store(store, everything=everything or not recordings)
+
+
+def print_files(reports: Sequence[FileReport]) -> None:
+    """Print a row for each of several files, and their sum."""
+    rows = []
+    for report in reports:
+        recordings = [store for store in report.stores if store.kind == "recording"]
+        line = _main_timeline(recordings[0]) if len(recordings) == 1 else None
+        counts = [s.rows for s in recordings] if recordings else [_facts_rows(report)]
+        known = [count for count in counts if count is not None]
+        told = f"{sum(known):,}" if len(known) == len(counts) else _UNKNOWN
+        start, length = ("", "") if line is None else (_tick(line, line.start), _length(line))
+        rows.append((report.path, report.format, told, length, start, size(report.num_bytes)))
+    headings = [
+        Heading("file"),
+        Heading("format", 2),
+        Heading("rows", is_number=True),
+        Heading("length", 1, is_number=True),
+    ]
+    print_columns([*headings, Heading("start", 3), Heading("bytes", is_number=True)], rows)
+    click.echo(f"\n{counted(len(rows), 'file')}, {size(sum(report.num_bytes for report in reports))}")
+
+
+def _facts_rows(report: FileReport) -> int | None:
+    """The rows of a table, or the frames of a dataset, as its facts say."""
+    value = report.facts.get("rows", report.facts.get("frames"))
+    return value if isinstance(value, int) else None
+
+
+def _print_line(text: str) -> None:
+    """Print a text, on a terminal broken between words."""
+    console = Console()
+    click.echo(textwrap.fill(one_line(text), console.width) if console.is_terminal else one_line(text))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONG else f"{text[:_LONG]}… ({len(text):,})"
 
 
 def _facts(report: FileReport) -> list[str]:
@@ -56,7 +140,7 @@ def _facts(report: FileReport) -> list[str]:
         if isinstance(value, int)
         else f"{name.replace('_', ' ')} {value:.2f}"
         if isinstance(value, float)
-        else f"{name} {value}"
+        else f"{name.replace('_', ' ')} {value}"
         for name, value in report.facts.items()
         if value
     ]
@@ -66,49 +150,124 @@ def _heading(store: StoreReport) -> str:
     words = [store.kind]
     if store.recording_id is not None:
         words.append(f"{store.recording_id!r} of application {store.application_id!r}")
-    counts = [f"{len(store.entities):,} entities"]
-    counts += [f"{store.rows:,} rows"] if store.rows is not None else []
-    counts += [f"{store.chunks:,} chunks"] if store.chunks is not None else []
+    counts = [counted(len(store.entities), "topic" if _has_topics(store) else "entity").replace("entitys", "entities")]
+    counts += [counted(store.rows, "row")] if store.rows is not None else []
+    counts += [counted(store.chunks, "chunk")] if store.chunks is not None else []
     counts += [size(store.num_bytes)] if store.num_bytes is not None else []
     return f"{' '.join(words)}: {', '.join(counts)}"
 
 
-def _columns(report: FileReport) -> Table:
-    table = Table("column", "type")
-    known = [c for c in report.columns if c.values is not None]
+def _has_topics(store: StoreReport) -> bool:
+    return any(e.schema is not None or e.encoding is not None for e in store.entities)
+
+
+def _print_columns_of(report: FileReport) -> None:
+    """The columns of a table."""
+    known = any(c.values is not None for c in report.columns)
+    headings = [Heading("column"), Heading("type")]
     if known:
-        table.add_column("encodings")
-        for name in ("values", "bytes", "uncompressed"):
-            table.add_column(name, justify="right")
-    for column in table.columns[:3]:
-        column.overflow = "fold"
+        headings += [Heading("values", 2, is_number=True), Heading("bytes", is_number=True)]
+        headings += [Heading("uncompressed", 3, is_number=True), Heading("encodings", 4)]
+    rows = []
     for c in report.columns:
-        name = f"{c.name} (index?)" if c.is_index else c.name
-        cells = [name, c.type if c.nullable is not False else f"{c.type}, required"]
+        cells = [f"{c.name} (index?)" if c.is_index else c.name]
+        cells.append(c.type if c.nullable is not False else f"{c.type}, required")
         if known:
-            cells.append(", ".join([*c.encodings, *c.compression]))
             cells += [f"{c.values or 0:,}", size(c.num_bytes or 0), size(c.uncompressed_bytes or 0)]
-        table.add_row(*map(escape, cells))
-    return table
+            cells.append(", ".join([*c.encodings, *c.compression]))
+        rows.append(cells)
+    print_columns(headings, rows)
 
 
-def _notes(report: FileReport) -> Table:
-    table = Table("key", "value")
-    table.columns[1].overflow = "fold"
-    for key, value in report.notes.items():
-        table.add_row(escape(key), escape(value if len(value) <= _LONG else f"{value[:_LONG]}… ({len(value):,})"))
-    return table
+def _print_recordings(report: FileReport) -> None:
+    """One row a recording, where there are many."""
+    rows = []
+    for store in report.stores:
+        if store.kind == "recording":
+            line = _main_timeline(store)
+            start, length = ("", "") if line is None else (_tick(line, line.start), _length(line))
+            entities = f"{len(store.entities):,}"
+            rows.append((store.recording_id or _UNKNOWN, _number(store.rows), length, start, entities, _size(store)))
+    click.echo()
+    headings = [Heading("recording"), Heading("rows", 0, is_number=True), Heading("length", 1, is_number=True)]
+    headings += [Heading("start", 3), Heading("entities", 2, is_number=True), Heading("bytes", 0, is_number=True)]
+    print_columns(headings, rows)
+    click.echo(f"\n{counted(len(rows), 'recording')}; --all shows the entities of each")
 
 
-def _timelines(store: StoreReport) -> Table:
-    table = Table("timeline", "type", "start", "end", "length")
+def _number(value: int | None) -> str:
+    return _UNKNOWN if value is None else f"{value:,}"
+
+
+def _size(store: StoreReport | EntitySummary) -> str:
+    return _UNKNOWN if store.num_bytes is None else size(store.num_bytes)
+
+
+def _main_timeline(store: StoreReport) -> TimelineReport | None:
+    """The timeline by which a recording is told of: of wall-clock times, if there is one with rows."""
+    known = [line for line in store.timelines if line.start is not None]
+    order = [TimelineKind.TIMESTAMP, TimelineKind.DURATION, TimelineKind.SEQUENCE]
+    return min(known, key=lambda line: order.index(line.kind), default=None)
+
+
+def _print_store(store: StoreReport, *, everything: bool) -> None:
+    click.echo()
+    _print_line(_heading(store))
+    if store.kind == "blueprint" and not everything:
+        return
+    shown = [e for e in store.entities if everything or not (e.is_static or e.path.startswith(_ASIDE))]
+    if shown:
+        _print_entities(shown, _has_topics(store), everything=everything)
+    left_out = len(store.entities) - len(shown)
+    if left_out:
+        words = f"{left_out:,} static, or about the recording"
+        click.echo(f"and {words}: --all shows {'it' if left_out == 1 else 'them'}")
+    if store.timelines:
+        click.echo()
+        _print_timelines(store, everything=everything)
+
+
+def _print_entities(entities: Sequence[EntitySummary], topics: bool, *, everything: bool) -> None:
+    told = [
+        Told(Heading("rows", is_number=True), lambda e: _number(e.rows)),
+        Told(Heading("rate", 0, is_number=True), lambda e: "" if e.rate is None else f"{e.rate:.4g} Hz"),
+        Told(Heading("gap", 0, is_number=True), _gap),
+        Told(Heading("bytes", 0, is_number=True), lambda e: "" if e.num_bytes is None else size(e.num_bytes)),
+    ]
+    if topics:
+        told.append(Told(Heading("schema", 0 if everything else 1), lambda e: e.schema or _UNKNOWN))
+    if everything:
+        told.append(Told(Heading("chunks", 0, is_number=True), lambda e: "" if e.chunks is None else f"{e.chunks:,}"))
+        told.append(Told(Heading("encoding"), lambda e: e.encoding or ""))
+        told.append(Told(Heading("components"), lambda e: ", ".join(e.components)))
+    headings = [Heading("topic" if topics else "entity"), *(row.heading for row in told)]
+    rows = [[f"{e.path} (static)" if e.is_static else e.path, *(row.text(e) for row in told)] for e in entities]
+    print_columns(headings, rows)
+
+
+def _gap(entity: EntitySummary) -> str:
+    """The largest gap, or what it is at least."""
+    if entity.largest_gap is not None:
+        return duration(entity.largest_gap / 1e9)
+    return "" if entity.gap_at_least is None else f"≥ {duration(entity.gap_at_least / 1e9)}"
+
+
+def _print_timelines(store: StoreReport, *, everything: bool) -> None:
+    headings = [Heading("timeline"), Heading("type", 2), Heading("start"), Heading("end", 1)]
+    rows = []
     for line in store.timelines:
-        length = _UNKNOWN
-        if line.start is not None and line.end is not None:
-            span = line.end - line.start
-            length = f"{span:,}" if line.kind is TimelineKind.SEQUENCE else duration(span / 1e9)
-        table.add_row(escape(line.name), line.kind.value, _tick(line, line.start), _tick(line, line.end), length)
-    return table
+        start, end = _tick(line, line.start), _tick(line, line.end)
+        if not everything and line.kind is TimelineKind.TIMESTAMP and start[:11] == end[:11]:
+            end = end[11:]
+        rows.append((line.name, line.kind.value, start, end, _length(line)))
+    print_columns([*headings, Heading("length", is_number=True)], rows)
+
+
+def _length(line: TimelineReport) -> str:
+    if line.start is None or line.end is None:
+        return _UNKNOWN
+    span = line.end - line.start
+    return f"{span:,}" if line.kind is TimelineKind.SEQUENCE else duration(span / 1e9)
 
 
 def _tick(line: TimelineReport, value: int | None) -> str:
@@ -124,21 +283,3 @@ def _tick(line: TimelineReport, value: int | None) -> str:
     except (OverflowError, ValueError, OSError):
         return f"{value:,} ns"
     return f"{instant:%Y-%m-%d %H:%M:%S}.{value % 1_000_000_000 // 1000:06d}Z"
-
-
-def _entities(store: StoreReport) -> Table:
-    topics = any(e.schema is not None or e.encoding is not None for e in store.entities)
-    what = "schema" if topics else "components"
-    table = Table("topic" if topics else "entity", what)
-    for column in table.columns:
-        column.overflow = "fold"
-    numbers = [name for name in _NUMBERS if any(getattr(e, name) is not None for e in store.entities)]
-    for name in numbers:
-        table.add_column(_NUMBERS[name][0], justify="right")
-    for entity in store.entities:
-        described = f"{entity.schema or _UNKNOWN} ({entity.encoding})" if topics else ", ".join(entity.components)
-        path = f"{entity.path} (static)" if entity.is_static else entity.path
-        values = [(getattr(entity, name), _NUMBERS[name][1]) for name in numbers]
-        shown = [_UNKNOWN if value is None else text(value) for value, text in values]
-        table.add_row(escape(path), escape(described), *shown)
-    return table

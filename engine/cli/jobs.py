@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePath, PurePosixPath
 
-from ...readers import Format, all_suffixes, dataset_format, format_of_name, is_rrd, rrd_suffix, stem_of
+from ...readers import STORE, Format, all_suffixes, dataset_format, format_of_name, is_rrd, rrd_suffix, stem_of
 from .. import inputs
 from ..errors import ReadError, SourceMissingError, UsageError
 from ..execution import Folder, ProgressListener
@@ -32,7 +32,7 @@ class Input:
 
     path: Location
     name: PurePath
-    episode: int | None = None
+    episode: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Job:
     destination: Location
     name: str
     into_folder: bool = False
-    episode: int | None = None
+    episode: int | str | None = None
 
 
 def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
@@ -58,14 +58,18 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
     ``UsageError`` where two inputs would become one file or an input would be its own destination.
     """
     _check_output(output)
-    found: dict[tuple[Location, int | None], Input] = {}
+    found: dict[tuple[Location, int | str | None], Input] = {}
     many = False
     for argument in arguments:
         items = list(find_inputs(argument))
         many = many or bool(found) or [i.path for i in items] != [reading_location(argument)]
         for item in items:
             found.setdefault((_resolved(item.path), item.episode), item)
-    inputs = list(found.values())
+    return jobs_of(list(found.values()), output, many=many)
+
+
+def jobs_of(inputs: list[Input], output: str, *, many: bool) -> list[Job]:
+    """Give each input its own destination; ``many``: there may be several, even where there is one."""
     destination = reading_location(output)
     into_folder = _is_folder(output) or (many and not is_rrd(destination.name))
     if len(inputs) > 1 and not into_folder:
@@ -118,50 +122,104 @@ def output_folder(folder: Location) -> Iterator[None]:
 
 
 def _in_store(url: ObjectUrl) -> Iterator[Input]:
-    if not glob.has_magic(url.key) and (format_of_name(url.name) is not None or is_one_object(url)):
-        yield Input(url, PurePosixPath(stem_of(url.name)))
-        return
+    if not glob.has_magic(url.key):
+        if format_of_name(url.name) is not None or is_one_object(url):
+            yield Input(url, PurePosixPath(stem_of(url.name)))
+            return
+        dataset = dataset_format(url)
+        if dataset is not None:
+            yield from _some(list(_episodes(dataset, url, PurePosixPath())), url)
+            return
+    stores = _Stores()
     for found in find_objects(url, all_suffixes()):
-        yield Input(found.url, found.below.with_name(stem_of(found.below.name)))
+        if stores.has(found.url):
+            yield from stores.inputs(found.url, found.below)
+        else:
+            yield Input(found.url, found.below.with_name(stem_of(found.below.name)))
 
 
 def _in_folder(folder: Path) -> Iterator[Input]:
-    empty = True
+    if dataset_format(folder.absolute().parent) is STORE:
+        raise UsageError(
+            "this folder is of a store of recordings, and holds what is dead, too",
+            path=str(folder),
+            hint="Name the store itself.",
+        )
+    found: list[Input] = []
     for path in files_below(folder, all_suffixes(), is_input=lambda path: dataset_format(path) is not None, tell=_tell):
-        if _is_recording(path):
-            found = [Input(path, _named(path.relative_to(folder)))]
-        else:
-            dataset = dataset_format(path)
-            found = [] if dataset is None else list(_episodes(dataset, path, folder))
-        yield from found
-        empty = empty and not found
-    if empty:
+        dataset = dataset_format(path)
+        if dataset is not None:
+            found += _episodes(dataset, path, path.relative_to(folder))
+        elif _is_recording(path):
+            found.append(Input(path, _named(path.relative_to(folder))))
+    yield from _some(found, folder)
+
+
+def _some(found: list[Input], folder: Location) -> list[Input]:
+    """The inputs that were found in a folder. Raises ``SourceMissingError`` where that is nothing."""
+    if not found:
         raise SourceMissingError(
             "the folder holds no recording",
             path=str(folder),
             hint=f"Looked for {', '.join(all_suffixes())} files.",
         )
+    return found
 
 
-def _episodes(row: Format, dataset: Path, folder: Path) -> Iterator[Input]:
+def _episodes(row: Format, dataset: Location, inner: PurePath) -> Iterator[Input]:
     """Its episodes; of one that cannot be read the dataset itself, for its reader to say why."""
-    inner = dataset.relative_to(folder)
     try:
         for episode in row.open(dataset).episodes():
             yield Input(dataset, inner / episode.name, episode.number)
     except ReadError:
-        yield Input(dataset, inner if inner.parts else Path(dataset.absolute().name))
+        yield Input(dataset, inner if inner.parts else PurePath(_resolved(dataset).name))
+
+
+class _Stores:
+    """The stores of recordings whose shards a search came upon: each is an input in their place, once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Location, bool] = {}
+        self._given: set[Location] = set()
+
+    def has(self, file: Location) -> bool:
+        """Whether a file is the shard of a store."""
+        if file.parent.name != "shards":
+            return False
+        store = file.parent.parent
+        if store not in self._known:
+            self._known[store] = dataset_format(store) is STORE
+        return self._known[store]
+
+    def inputs(self, shard: Location, below: PurePath) -> Iterator[Input]:
+        """The recordings of a shard's store, unless they were given already; ``below`` is its path in the search."""
+        store = shard.parent.parent
+        if store not in self._given:
+            self._given.add(store)
+            yield from _episodes(STORE, store, PurePath(*below.parts[:-2]))
 
 
 def _matching(pattern: str) -> Iterator[Input]:
     fixed = fixed_part(pattern)
-    paths = [p for p in map(Path, sorted(glob.glob(pattern, recursive=True))) if _is_recording(p)]  # noqa: PTH207
-    if not paths:
+    found: list[Input] = []
+    stores, whole = _Stores(), None
+    for path in map(Path, sorted(glob.glob(pattern, recursive=True))):  # noqa: PTH207 (takes absolute patterns too)
+        inner = path.relative_to(fixed)
+        if whole is not None and path.is_relative_to(whole):
+            continue
+        dataset = dataset_format(path) if path.is_dir() else None
+        if dataset is not None:
+            whole = path
+            found += _episodes(dataset, path, inner)
+        elif stores.has(path):
+            found += stores.inputs(path, inner)
+        elif _is_recording(path):
+            found.append(Input(path, _named(inner)))
+    if not found:
         raise SourceMissingError(
             f"no recording ({', '.join(all_suffixes())}) matches this pattern", path=pattern, hint="Check the pattern."
         )
-    for path in paths:
-        yield Input(path, _named(path.relative_to(fixed)))
+    yield from found
 
 
 def _is_recording(path: Path) -> bool:

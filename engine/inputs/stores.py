@@ -38,14 +38,14 @@ class SourceOptions:
     executor: str | None = None
 
 
-def stores_of(source: Location, name: str, options: SourceOptions, episode: int | None = None) -> Stores:
+def stores_of(source: Location, name: str, options: SourceOptions, episode: int | str | None = None) -> Stores:
     """The stores that one input becomes; ``name`` is the id of a recording whose file has none.
 
     The filter and the pipeline are for recordings, and not for blueprints. ``episode``: which one of a folder that
     holds many. Raises ``ChunkmillError`` where the input cannot be opened.
     """
-    chosen = {} if episode is None else {"episode": episode}
-    found = detect_format(source).open(source, {**options.reading, **chosen}).stores()
+    row = detect_format(source)
+    found = row.open(source, {**options.reading, **row.choosing(episode)}).stores()
     named = [store for store, _ in found if store is not None and store.kind == "recording"]
     if len(named) > 1 and options.recording_id is not None:
         raise UsageError(
@@ -85,7 +85,7 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     found = Findings()
     for episode in episodes:
         try:
-            found.add(row.open(location, {"episode": episode.number}).verify())
+            found.add(row.open(location, row.choosing(episode.number)).verify())
         except SourceMissingError as error:  # a file of the dataset
             found.fault(error)
     return found.verification()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ..errors import SourceMissingError
 from ..execution import RunOptions
+from ..locations import Location
 from ..optimisation import OptimizationProfile
 from ..recordings import (
     MIN_SHARD,
@@ -50,6 +51,11 @@ class RecordingStore:
         """
         folder = RecordingsFolder(path)
         return cls(folder, folder.version(version))
+
+    @property
+    def path(self) -> Location:
+        """The folder, or the prefix of an object store."""
+        return self._folder.path
 
     @property
     def version(self) -> RecordingsVersion:

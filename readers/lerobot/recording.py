@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...engine.errors import ReadError, ReadWarning
+from ...engine.errors import ReadError, ReadWarning, UnsupportedError
 from ..recording_file import Episode, RecordingFile, option
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ class LeRobotRecording(RecordingFile):
 
         return [Episode(e.index, e.recording_id) for e in LeRobotDataset(self._folder).episodes()]
 
+    def stamp(self) -> tuple[int, int]:
+        """The bytes of the files in ``meta``, and when one of them was last changed."""
+        files = [f.stat() for f in (self._folder / "meta").rglob("*") if f.is_file()]
+        return sum(f.st_size for f in files), max((f.st_mtime_ns for f in files), default=0)
+
     def report(self) -> FileReport:
         """Features, and what ``meta`` says."""
         from ..inspection import ColumnReport, FileReport
@@ -69,7 +74,12 @@ class LeRobotRecording(RecordingFile):
 
     @property
     def _folder(self) -> Path:
-        assert isinstance(self.path, Path)
+        if not isinstance(self.path, Path):
+            raise UnsupportedError(
+                "LeRobot datasets are read from local folders",
+                path=str(self.path),
+                hint="Copy it to this machine first.",
+            )
         return self.path
 
 

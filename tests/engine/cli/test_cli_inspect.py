@@ -39,7 +39,7 @@ def test_rates_gaps_and_compression_of_an_mcap(data: Path, tmp_path: Path) -> No
     assert imu["rate"] == pytest.approx(99.3, abs=0.5)
     assert 10**7 < imu["largest_gap"] < 10**8
     table = run("inspect", data / "demo.mcap").stdout
-    for word in ("rate", "largest gap", " Hz", "compression none", "compression ratio 1.00"):
+    for word in ("rate", "gap", " Hz", "compression none", "compression ratio 1.00"):
         assert word in table
 
 

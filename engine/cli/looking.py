@@ -1,0 +1,256 @@
+"""The commands that look: ``inspect`` at files, ``ls``, ``show`` and ``export`` at what is live in a store.
+
+As in ``commands``, click alone is imported. None of them but ``export`` starts a JVM.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import SourceMissingError, UsageError
+from ..units import counted
+from .complaints import exit_code, reported
+from .complaints import show as show_error
+from .options import CONTENT, DEBUG, EXECUTOR, QUIET, SPARK, ConvertOptions, chosen_executor
+
+if TYPE_CHECKING:
+    from ...readers import Episode, FileReport
+    from ..locations import Location
+    from ..recordings import RecordingEntry
+    from ..store import RecordingStore
+
+_VERSION = click.option("--version", type=click.IntRange(1), metavar="N", help="Which version. Default: the newest.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+
+
+_ALL = click.option(
+    "--all", "everything", is_flag=True, help="Tell of channels, components, and what is static or of the recording."
+)
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="FILE...")
+@_ALL
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables; of several files, one a line.")
+@DEBUG
+def inspect(inputs: tuple[str, ...], everything: bool, as_json: bool, debug: bool) -> None:
+    """Show what FILE holds.
+
+    That is topics or entities with their rows, rates, gaps and bytes, and timelines. FILE is a recording or a store; of
+    a folder or a pattern, which may hold many, each gets a line, or all of this with --all. As far as files have
+    summaries, those alone are read.
+    """
+    with reported(debug=debug):
+        from .inspection import print_files, show_report
+
+        files = _files(inputs)
+        reports, codes = [], []
+        for path in files:
+            try:
+                reports.append(_report_of(path))
+            except Exception as error:
+                if len(files) == 1:
+                    raise
+                show_error(error, debug=debug, path=path)
+                codes.append(exit_code(error))
+                continue
+            if as_json:
+                click.echo(reports[-1].to_json(indent=None if len(files) > 1 else 2))
+            elif everything or len(files) == 1:
+                click.echo("\n" if len(reports) > 1 else "", nl=False)
+                show_report(reports[-1], everything=everything)
+        if len(files) > 1 and reports and not as_json and not everything:
+            print_files(reports)
+        if codes:
+            raise click.exceptions.Exit(min(codes))
+
+
+@click.command()
+@click.argument("store")
+@_VERSION
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each recording, one a line.")
+@DEBUG
+def ls(store: str, version: int | None, as_json: bool, debug: bool) -> None:
+    """List the recordings of STORE, as they came.
+
+    STORE is what stands after --into (or --rrds) of `chunkmill ingest`, or what `collect(into=…)` made.
+    """
+    with reported(debug=debug):
+        opened = _opened(store, version)
+        entries = [*opened.recordings(), *opened.blueprints()]
+        if as_json:
+            for entry in entries:
+                click.echo(json.dumps({**asdict(entry), "version": opened.version.number}, ensure_ascii=False))
+        else:
+            _print_list(store, opened, entries)
+
+
+@click.command()
+@click.argument("store")
+@click.argument("recording", required=False, metavar="[RECORDING]")
+@_VERSION
+@_ALL
+@_JSON
+@DEBUG
+def show(store: str, recording: str | None, version: int | None, debug: bool, **shown: bool) -> None:
+    """Show what one RECORDING of STORE holds.
+
+    That is its entities and timelines. RECORDING may be left out where there is but one.
+
+    RECORDING is an id or the name of the file that it came from, as `chunkmill ls` lists them. Chunks are not read.
+    """
+    with reported(debug=debug):
+        from .inspection import show_report
+
+        show_report(_recording_report(store, recording, version), **shown)
+
+
+@click.command()
+@click.argument("store")
+@click.argument("recordings", nargs=-1, metavar="[RECORDING]...")
+@click.option("-o", "--output", required=True, metavar="OUT", help="A file for one recording, or a folder for many.")
+@_VERSION
+@CONTENT
+@EXECUTOR
+@SPARK
+@click.option("--stats", is_flag=True, help="Print where the time went, and what was read and written.")
+@DEBUG
+@QUIET
+def export(
+    store: str, recordings: tuple[str, ...], output: str, version: int | None, debug: bool, **given: Any
+) -> None:
+    """Write recordings of STORE to RRD files.
+
+    RECORDING is an id, the name of the file that it came from, or a pattern such as 'drive-*'; without it, all are
+    written. Chunks go over as they are; blueprints go with the recordings of their file. Each RRD is called after that
+    file, else after its recording.
+    """
+    with reported(debug=debug):
+        given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
+        reading = {} if version is None else {"version": version}
+        options = ConvertOptions(debug=debug, reading=reading, **given)
+        from .conversion import convert_all
+        from .jobs import Input, jobs_of
+
+        opened = _opened(store, version)
+        chosen = _chosen(store, opened, recordings)
+        inputs = [Input(opened.path, PurePath(one.name), one.number) for one in chosen]
+        convert_all([store, *recordings], output, options, jobs_of(inputs, output, many=len(inputs) > 1))
+
+
+def _files(arguments: Sequence[str]) -> list[Location]:
+    """The files and folders that are one input each; a file that is named is one, whether it is there or not."""
+    from .jobs import find_inputs
+
+    return list(dict.fromkeys(found.path for argument in arguments for found in find_inputs(argument)))
+
+
+def _report_of(path: Location) -> FileReport:
+    from ...readers import detect_format
+    from .complaints import warnings_as_lines
+
+    with warnings_as_lines(path):
+        return detect_format(path).inspect(path)
+
+
+def _opened(store: str, version: int | None) -> RecordingStore:
+    from ..ingest import home_of
+    from ..locations import located
+    from ..store import RecordingStore
+
+    return RecordingStore.open(home_of(located(store)), version=version)
+
+
+def _recording_report(store: str, recording: str | None, version: int | None) -> FileReport:
+    """The report on one recording. Raises ``UsageError`` where it does not say which of several."""
+    from ...readers import STORE
+
+    opened = _opened(store, version)
+    if recording is None:
+        entries = opened.recordings()
+        if len(entries) != 1:
+            raise UsageError(
+                f"the store holds {len(entries)} recordings, and none is named",
+                path=store,
+                hint=f"Name one: `chunkmill ls {shlex.quote(store)}` lists them.",
+            )
+        recording = entries[0].recording_id
+    else:
+        found = _known(store, [recording], {entry.recording_id: entry.source for entry in opened})
+        if len(found) > 1:
+            raise UsageError(f"{recording!r} means {len(found)} recordings", path=store, hint="Name one by its id.")
+        recording = found[0]
+    return STORE.inspect(opened.path, {"recording": recording, "version": opened.version.number})
+
+
+def _chosen(store: str, opened: RecordingStore, words: Sequence[str]) -> list[Episode]:
+    """The recordings to export, in the order of their arrival."""
+    from ...readers import STORE
+
+    there = STORE.open(opened.path, {"version": opened.version.number}).episodes()
+    sources = {entry.recording_id: entry.source for entry in opened}
+    wanted = _known(store, words, sources) if words else list(sources)
+    if not wanted:
+        raise SourceMissingError("the store holds no recording", path=store)
+    return [one for one in there if one.number in wanted]
+
+
+def _known(store: str, words: Sequence[str], sources: Mapping[str, str]) -> list[str]:
+    """The ids of the recordings that words mean: by an id, by the name of a file, or by a pattern of either.
+
+    Raises ``SourceMissingError`` for a word that means none.
+    """
+    names = {known: [known, source, source.rpartition("/")[2]] for known, source in sources.items()}
+    found: list[str] = []
+    for word in words:
+        matching = [word] if word in names else [k for k, all_of in names.items() if fnmatch.filter(all_of, word)]
+        if not matching:
+            close = difflib.get_close_matches(word, {n for all_of in names.values() for n in all_of if n}, 1)
+            meant = f"Did you mean {close[0]!r}? " if close else ""
+            raise SourceMissingError(
+                f"there is no recording {word!r} in this version",
+                path=store,
+                hint=f"{meant}`chunkmill ls {shlex.quote(store)}` lists all {len(names):,}.",
+            )
+        found += matching
+    return found
+
+
+def _print_list(store: str, opened: RecordingStore, entries: Sequence[RecordingEntry]) -> None:
+    """Print a line on the version, and a table of its recordings."""
+    from ..units import size, utc_time
+    from .inspection import Heading, print_columns
+
+    version = opened.version
+    click.echo(
+        f"{store}: version {version.number} of {utc_time(version.created, 'seconds')}, by {version.operation}: "
+        f"{counted(version.recordings, 'recording')}, {version.rows:,} rows, {size(version.bytes)}"
+    )
+    if not entries:
+        return
+    click.echo()
+    shared = {entry.application_id for entry in entries}
+    rows = [
+        (
+            entry.recording_id + (" (blueprint)" if entry.kind == "blueprint" else ""),
+            entry.source.rstrip("/").rpartition("/")[2],
+            f"{entry.rows:,}",
+            f"{entry.chunks:,}",
+            size(entry.bytes),
+            utc_time(entry.added, "seconds"),
+            entry.application_id if len(shared) > 1 else "",
+        )
+        for entry in entries
+    ]
+    headings = [Heading("recording"), Heading("source"), Heading("rows", 0, is_number=True)]
+    headings += [Heading("chunks", 3, is_number=True), Heading("bytes", 1, is_number=True)]
+    print_columns([*headings, Heading("added", 2), Heading("application", 4)], rows)

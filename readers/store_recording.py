@@ -1,0 +1,166 @@
+"""A store of recordings in the registry of formats: a folder of recordings, each an input of its own.
+
+A store is known by its versions; what its shards hold beside the live recordings is never read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from urllib.parse import quote
+
+from ..engine.errors import ReadError, ReadWarning
+from .recording_file import Episode, RecordingFile, option
+
+if TYPE_CHECKING:
+    from ..engine.locations import Location
+    from ..engine.recordings import RecordingEntry
+    from ..engine.rrd import StoreEntry
+    from ..engine.store import RecordingStore
+    from ..engine.stream import LazyChunkStream
+    from .inspection import FileReport, StoreReport
+
+_LONGEST_NAME: Final = 180
+_PACKED: Final = (".zst", ".zstd", ".lz4")
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number of a version") from None
+
+
+@dataclass(frozen=True)
+class StoreRecording(RecordingFile):
+    """A recording of a store, or all: of ``chunkmill ingest --into``, or of ``collect(into=…)``.
+
+    Only what is live in the chosen version is there. A recording that is replaced meanwhile is read as it is then.
+    """
+
+    recording: str | None = option(None, "Which recording of a store to read, by its id. Default: the first.")
+    version: int | None = option(None, "Which version of a store to read. Default: the newest.", parse=_number)
+
+    episode_option: ClassVar[str] = "recording"
+
+    def stream(self) -> LazyChunkStream:
+        """The chunks of the recording; with a warning where none was chosen, and there are more."""
+        live = self._live()
+        if not live.recordings:
+            raise ReadError("the store holds no recording", path=str(self.path))
+        if self.recording is None and len(live.recordings) > 1:
+            warnings.warn(
+                f"{self.path} holds {len(live.recordings)} recordings; {live.recordings[0].recording_id!r} is read. "
+                "Choose one with the option 'recording'.",
+                ReadWarning,
+                stacklevel=2,
+            )
+        return live.store.recording(self._chosen(live)[0]).stream()
+
+    def stores(self) -> list[tuple[StoreEntry | None, LazyChunkStream]]:
+        """The recording, or all, and the blueprints that came with their files."""
+        live = self._live()
+        chosen = self._chosen(live)
+        sources = {(entry.source, entry.source_digest) for entry in chosen}
+        with_them = [b for b in live.blueprints if (b.source, b.source_digest) in sources]
+        return [(entry.store, live.store.recording(entry).stream()) for entry in (*chosen, *with_them)]
+
+    def episodes(self) -> Sequence[Episode]:
+        """All recordings, in the order of their arrival. Raises ``ReadError``.
+
+        Each has the name of the file that it came from; where several would have one, or there was no file, its id.
+        """
+        entries = self._live().recordings
+        names = [file_name(_stem(entry)) for entry in entries]
+        shared = {name for name, count in Counter(map(str.lower, names)).items() if count > 1}
+        return [
+            Episode(entry.recording_id, name if name.lower() not in shared else file_name(entry.recording_id))
+            for name, entry in zip(names, entries, strict=True)
+        ]
+
+    def stamp(self) -> tuple[int, int]:
+        """The bytes of the recording, and when it was added."""
+        entry = self._chosen(self._live())[0]
+        return entry.bytes, int(entry.added * 1e9)
+
+    def report(self) -> FileReport:
+        """Recordings and blueprints by their manifests; of the version, when and by what it was made."""
+        from ..engine.units import utc_time
+        from .inspection import FileReport
+
+        live = self._live()
+        version = live.store.version
+        chosen = self._chosen(live)
+        entries = (*chosen, *(live.blueprints if self.recording is None else ()))
+        facts: dict[str, str | float | bool] = {
+            "version": version.number,
+            "written": utc_time(version.created, "seconds"),
+            "by": version.operation,
+        }
+        return FileReport(
+            str(self.path), sum(e.bytes for e in entries), tuple(_report(self.path, e) for e in entries), facts
+        )
+
+    def _live(self) -> _Live:
+        from ..engine.store import RecordingStore
+
+        store = RecordingStore.open(str(self.path), version=self.version)
+        return _live_store(str(self.path), store.version.number, store.version.created)
+
+    def _chosen(self, live: _Live) -> list[RecordingEntry]:
+        return live.recordings if self.recording is None else [live.store.entry(self.recording)]
+
+
+class _Live(NamedTuple):
+    """One version of a store, opened, with what is live in it."""
+
+    store: RecordingStore
+    recordings: list[RecordingEntry]
+    blueprints: list[RecordingEntry]
+
+
+@lru_cache(maxsize=4)
+def _live_store(path: str, number: int, _created: float) -> _Live:
+    """One version of a store; a conversion of its recordings, one after the other, lists them once."""
+    from ..engine.store import RecordingStore
+
+    store = RecordingStore.open(path, version=number)
+    return _Live(store, store.recordings(), store.blueprints())
+
+
+def _report(path: Location, entry: RecordingEntry) -> StoreReport:
+    """The report on a recording, by its manifest."""
+    from ..engine.recordings import RecordingsFolder
+    from .inspection import summarise_store
+
+    table = RecordingsFolder(str(path)).references(entry).table
+    chunks = ((chunk.header, chunk.size) for chunk in table.entries())
+    return summarise_store(entry.kind, entry.application_id, entry.recording_id, chunks)
+
+
+def _stem(entry: RecordingEntry) -> str:
+    """The name of the file that a recording came from, without its suffix; its id where there was none."""
+    name = PurePosixPath(entry.source.rpartition("/")[2])
+    return PurePosixPath(name.stem).stem if name.suffix.lower() in _PACKED else name.stem or entry.recording_id
+
+
+def file_name(recording_id: str) -> str:
+    """The name of the file that a recording becomes: its id, with what no file can be called written as in a URL.
+
+    Two ids never give one name.
+
+    >>> file_name("drive 1"), file_name("../a/b"), file_name("100 %")
+    ('drive 1', '%2E.%2Fa%2Fb', '100 %25')
+    """
+    name = "".join(c if c.isprintable() and c not in '/\\%:*?"<>|' else quote(c, safe="") for c in recording_id)
+    name = f"%2E{name[1:]}" if name.startswith(".") else name
+    if len(name.encode()) > _LONGEST_NAME:
+        digest = hashlib.sha256(recording_id.encode()).hexdigest()[:16]
+        name = f"{name.encode()[:_LONGEST_NAME].decode(errors='ignore')}%{digest}"
+    return name
