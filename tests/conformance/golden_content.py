@@ -183,7 +183,7 @@ def _digest(lines: Sequence[str]) -> str:
 
 def documented(page: Path) -> list[Documented]:
     """The rows of the table "recording by recording" of the documentation."""
-    text = page.read_text(encoding="utf-8").partition("## Recording by recording")[2]
+    text = page.read_text(encoding="utf-8").partition("## Appendix: recording by recording")[2]
     rows = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]

@@ -1,0 +1,64 @@
+"""A mkdocs hook: what the site takes from this checkout.
+
+The API pages are made from its source, under the names by which it is installed. The link to the repository is where it
+was cloned from, or ``CHUNKMILL_REPOSITORY_URL``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
+
+_REPOSITORY = Path(__file__).resolve().parent.parent.parent
+_tree = tempfile.TemporaryDirectory(prefix="chunkmill-docs-")
+
+
+@event_priority(100)  # before mkdocstrings and the theme look at the settings
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Lay the source out as ``chunkmill/engine`` and so on for mkdocstrings, and set the link to the repository."""
+    package = Path(_tree.name) / "chunkmill"
+    if not package.exists():
+        package.mkdir()
+        for folder in ("engine", "lenses", "readers"):
+            (package / folder).symlink_to(_REPOSITORY / folder)
+        for path in (_REPOSITORY / "engine" / "package").glob("*.py"):
+            (package / path.name).symlink_to(path)
+    config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [_tree.name]
+    if not config.repo_url and (url := repository_url()):
+        config.repo_url = url
+        config.repo_name = "/".join(url.rsplit("/", 2)[1:])
+    return config
+
+
+def on_shutdown() -> None:
+    """Remove the layout."""
+    _tree.cleanup()
+
+
+def repository_url() -> str | None:
+    """The web page of the repository; none where the checkout was not cloned from a server."""
+    if url := os.environ.get("CHUNKMILL_REPOSITORY_URL"):
+        return url
+    command = ["git", "-C", str(_REPOSITORY), "remote", "get-url", "origin"]
+    try:
+        origin = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return web_page(origin)
+
+
+def web_page(remote: str) -> str | None:
+    """``https://host/owner/name`` of a remote of git's, without credentials; none of a local path.
+
+    >>> web_page("git@host.org:owner/name.git"), web_page("https://user:secret@host.org/owner/name")
+    ('https://host.org/owner/name', 'https://host.org/owner/name')
+    >>> web_page("/srv/repositories/name")
+    """
+    found = re.fullmatch(r"(?:(?:https?|ssh|git)://)?(?:[^@/]+@)?([\w.-]+\.\w+)(?::\d+/|[:/])(.+?)(?:\.git)?/?", remote)
+    return f"https://{found[1]}/{found[2]}" if found else None

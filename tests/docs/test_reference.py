@@ -1,0 +1,49 @@
+"""The reference has every public name, and no other."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+import pytest
+from places import REPOSITORY
+
+PAGES = REPOSITORY / "docs" / "api"
+PUBLIC = ("chunkmill.engine", "chunkmill.readers", "chunkmill.lenses")
+OBJECT = re.compile(r"^::: ([\w.]+)\n((?:    .*\n)*)", re.MULTILINE)
+
+
+def shown() -> list[str]:
+    """The full name of each object for which a page has a section; members that are listed, by their own."""
+    names = []
+    for page in sorted(PAGES.glob("*.md")):
+        for name, options in OBJECT.findall(page.read_text(encoding="utf-8") + "\n"):
+            members = re.findall(r"^ +- (\w+)$", options, re.MULTILINE)
+            names += [name, *(f"{name}.{member}" for member in members)]
+    return names
+
+
+def resolved(name: str) -> object:
+    """The module, class or value of a full name."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        home, _, last = name.rpartition(".")
+        return getattr(resolved(home), last)
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_every_public_name_is_in_the_reference(package: str) -> None:
+    module = importlib.import_module(package)
+    pages = {name.rpartition(".")[2]: name for name in shown()}
+    missing = [name for name in module.__all__ if name not in pages]
+    assert not missing, f"docs/api does not show {missing} of {package}"
+    other = [name for name in module.__all__ if resolved(pages[name]) is not getattr(module, name)]
+    assert not other, f"docs/api shows something else as {other}"
+
+
+def test_every_section_of_the_reference_is_of_something_that_is_there() -> None:
+    names = shown()
+    for name in names:
+        resolved(name)
+    assert len(names) == len(set(names)), "an object has two sections"
