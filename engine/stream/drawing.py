@@ -319,7 +319,11 @@ def draw_plan(sink: Node, title: str) -> str:
 
     A step stands there once, however many ways lead through it. Long labels are shortened, and whole in a tooltip.
     """
-    graph = graph_of(sink)
+    return draw_graph(graph_of(sink), title)
+
+
+def draw_graph(graph: Graph, title: str) -> str:
+    """Boxes and arrows as the text of an SVG, from left to right."""
     picture = picture_of(graph)
     width, height = max(picture.width, 320.0), picture.height
     shapes = [_way(arrow, points) for arrow, points in zip(graph.arrows, picture.lines, strict=True)]

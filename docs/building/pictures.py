@@ -1,0 +1,186 @@
+"""The pictures of the documentation, made from real recordings of ``tests/data``.
+
+    python docs/building/pictures.py            # all of them, into docs/assets
+    python docs/building/pictures.py plan store # some
+
+``plan`` and ``store`` need nothing but chunkmill. ``report`` needs Chromium. ``viewer`` needs rerun-sdk, Pillow and a
+graphics driver; without a GPU Mesa's lavapipe will do (``apt install mesa-vulkan-drivers``). A picture whose program is
+missing stays as it is in the repository, and the script says so.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from browser import Browser, find_browser
+from chunkmill import (
+    DeriveLens,
+    Ingest,
+    LazyChunkStream,
+    McapReader,
+    RecordingStore,
+    ViewerClient,
+    load_pipeline,
+    send_chunks,
+)
+from chunkmill.engine.stream import sink_of
+from chunkmill.engine.stream.drawing import Arrow, Box, Graph, draw_graph, graph_of
+from chunkmill.engine.units import size
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+DATA = REPOSITORY / "tests" / "data"
+ASSETS = REPOSITORY / "docs" / "assets"
+MANY_SENSORS = "mcap/rerun__rosbag2_2025_09_10-13_03_56_0.mcap"
+
+
+class MissingProgramError(Exception):
+    """A picture cannot be made on this machine."""
+
+
+def pipeline(stream: LazyChunkStream) -> LazyChunkStream:
+    """The pipeline of ``docs/viewer.md`` and more: something of every kind of step."""
+    speed = DeriveLens("std_msgs.msg.Float32:message").to_scalars(".data", unit="m/s", to_unit="km/h")
+    gps, car = stream.filter(is_static=False).split(content="/nissan/gps/**")
+    return LazyChunkStream.merge(
+        gps.drop(content="/nissan/gps/duro/mag"), car.lenses(speed, output_mode="forward_unmatched")
+    )
+
+
+def plan(folder: Path) -> None:
+    """A pipeline as a plan."""
+    shutil.copy(DATA / "demo.mcap", folder)
+    graph = graph_of(sink_of(pipeline(McapReader(folder / "demo.mcap").stream())))
+    boxes = tuple(replace(box, detail=box.detail.replace(f"{folder}/", "")) for box in graph.boxes)
+    drawn = draw_graph(replace(graph, boxes=boxes), "The plan of a pipeline, from its source to its output")
+    (ASSETS / "plan.svg").write_text(drawn, encoding="utf-8")
+
+
+def store(folder: Path) -> None:
+    """The files of a store into which two recordings were ingested, and which of them names which."""
+    landing, lake = folder / "landing", folder / "lake"
+    landing.mkdir()
+    for source, name in (("demo.mcap", "car.mcap"), (MANY_SENSORS, "lab.mcap")):
+        shutil.copy(DATA / source, landing / name)
+        Ingest(landing, into=lake, settle=0, executor="inline").start(once=True).await_termination()
+    boxes: dict[str, Box] = {}
+    arrows: dict[tuple[str, str], None] = {}
+    for path in sorted((lake / "versions").iterdir()):
+        version = json.loads(path.read_text(encoding="utf-8"))
+        number, held = version["number"], f"{version['recordings']} recording{'s' * (version['recordings'] > 1)}"
+        boxes[path.name] = Box("versions/", f"{path.name}: {held}")
+        tables = [table[0] for table in version["tables"]]
+        for table in tables:
+            boxes[table] = Box("tables/", f"{_shorter(table)}: {held}")
+            arrows[path.name, table] = None
+        for entry in RecordingStore.open(lake, version=number):
+            source = Path(entry.source).name
+            boxes[entry.manifest] = Box("manifests/", f"{_shorter(entry.manifest)}: {entry.chunks} chunks of {source}")
+            arrows[tables[-1], entry.manifest] = None
+            for shard in entry.shards:
+                boxes[shard] = Box("shards/", f"{_shorter(shard)}: {size((lake / 'shards' / shard).stat().st_size)}")
+                arrows[entry.manifest, shard] = None
+    at = {name: i for i, name in enumerate(boxes)}
+    graph = Graph(tuple(boxes.values()), tuple(Arrow(at[start], at[end]) for start, end in arrows))
+    drawn = draw_graph(graph, "The files of a store: versions name tables, tables manifests, manifests shards")
+    (ASSETS / "store.svg").write_text(drawn, encoding="utf-8")
+
+
+def _shorter(name: str) -> str:
+    stem, _, suffix = name.partition(".")
+    return f"{stem[:4]}….{suffix}"
+
+
+def report(folder: Path) -> None:
+    """The page of a run over a folder of recordings."""
+    program = find_browser()
+    if program is None:
+        raise MissingProgramError("Chromium is not installed")
+    (folder / "drives").mkdir()
+    for path in (DATA / "mcap").glob("*.mcap"):
+        if path.stat().st_size > 50_000:
+            shutil.copy(path, folder / "drives" / path.name.partition("__")[2])
+    shutil.copy(DATA / "demo.mcap", folder / "drives")
+    command = ["chunkmill", "convert", "drives", "-o", "converted", "--report", "run.html"]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+    page = folder / "run.html"
+    page.write_text(page.read_text(encoding="utf-8").replace(f"{folder}/", ""), encoding="utf-8")
+    with Browser(program) as browser:
+        tab = browser.open()
+        tab.look(1000, 900)
+        tab.go(page.as_uri())
+        (ASSETS / "report.webp").write_bytes(tab.picture(whole=True))
+
+
+def viewer(folder: Path) -> None:
+    """The viewer with what the pipeline of ``docs/viewer.md`` writes."""
+    try:
+        import rerun as rr
+        import rerun.blueprint as rrb
+        from PIL import Image
+    except ImportError as error:
+        raise MissingProgramError(f"{error.name} is not installed") from error
+    text = (REPOSITORY / "docs" / "viewer.md").read_text(encoding="utf-8")
+    (folder / "drive.py").write_text(text.partition("write_text('''")[2].partition("''')")[0], encoding="utf-8")
+    stream = load_pipeline(folder / "drive.py").apply(McapReader(DATA / "demo.mcap").stream())
+    whole = rrb.VisibleTimeRange(
+        "message_log_time", start=rrb.TimeRangeBoundary.infinite(), end=rrb.TimeRangeBoundary.infinite()
+    )
+    layout = rrb.Horizontal(
+        rrb.Spatial3DView(origin="/", contents="/path", name="path", time_ranges=whole),
+        rrb.Vertical(
+            rrb.TimeSeriesView(origin="/nissan/vehicle_speed", name="speed, km/h"),
+            rrb.TimeSeriesView(origin="/nissan/gps/duro/imu", name="IMU"),
+        ),
+    )
+    picture = folder / "viewer.png"
+    try:
+        with ViewerClient.spawn(headless=True, port=_free_port(), hide_welcome_screen=True) as client:
+            recording = rr.RecordingStream("demo", recording_id="drive")
+            recording.connect_grpc(client.url)
+            recording.send_blueprint(rrb.Blueprint(layout, collapse_panels=True))
+            send_chunks(stream.to_chunks(executor="inline"), recording=recording)
+            recording.flush()
+            time.sleep(5)  # nothing says that a frame with all of the data was drawn
+            client.save_screenshot(str(picture))
+            recording.disconnect()
+    except (RuntimeError, ConnectionError, TimeoutError) as error:
+        raise MissingProgramError(f"the viewer does not run here ({error}); it needs a graphics driver") from error
+    with Image.open(picture) as taken:
+        below_title = taken.convert("RGB").crop((0, 37, *taken.size))
+        below_title.resize((1280, below_title.height * 1280 // below_title.width), Image.Resampling.LANCZOS).save(
+            ASSETS / "viewer.webp", quality=80, method=6
+        )
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+PICTURES: dict[str, Callable[[Path], None]] = {"plan": plan, "report": report, "store": store, "viewer": viewer}
+
+
+def main(names: list[str]) -> None:
+    """Make the pictures of these names, by default all."""
+    for name in names or PICTURES:
+        with tempfile.TemporaryDirectory(prefix="chunkmill-pictures-") as folder:
+            try:
+                PICTURES[name](Path(folder))
+            except MissingProgramError as error:
+                print(f"{name}: left as it is: {error}")
+            else:
+                print(f"{name}: made")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

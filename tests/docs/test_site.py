@@ -1,0 +1,157 @@
+"""The site as a browser shows it: on a telephone and on a desk, light and dark, opened from its folder.
+
+Skipped where mkdocs (the extra ``docs``) or Chromium is not installed. Both are there in ``.ci/run``.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "docs" / "building"))
+
+from browser import Browser, Page, find_browser
+
+SIZES = {"telephone": (390, 844), "desk": (1280, 900)}
+
+MEASURED = """(() => {
+  const shown = e => e.offsetParent !== null && getComputedStyle(e).visibility !== "hidden";
+  // What lies in a box that scrolls by itself can be reached; what sticks out of anything else cannot.
+  const scrolls = e => { for (; e && e !== document.body; e = e.parentElement)
+    if (["auto", "scroll"].includes(getComputedStyle(e).overflowX)) return true; return false; };
+  const name = e => e.tagName + " " + (e.textContent || e.src || "").trim().slice(0, 60);
+  const text = [...document.querySelectorAll(".md-content *")].filter(e => shown(e) && !scrolls(e));
+  const out = e => { const r = e.getBoundingClientRect(); return r.right > innerWidth + 1 || r.left < -1; };
+  const cut = e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === "hidden" && e.clientWidth > 0;
+  const pictures = [...document.querySelectorAll(".md-content img")];
+  pictures.forEach(e => { e.loading = "eager" });
+  return Promise.all(pictures.map(e => e.decode().then(() => null, () => e.src))).then(missing => ({
+    wide: document.documentElement.scrollWidth > innerWidth,
+    cut: text.filter(e => out(e) || cut(e)).slice(0, 5).map(name),
+    missing: missing.filter(e => e),
+    pictures: pictures.length,
+    bright: getComputedStyle(document.body).backgroundColor.match(/\\d+/g).reduce((a, b) => a + +b, 0) > 382,
+  }));
+})()"""
+
+SEARCHED = """(async () => {
+  document.querySelector("#__search").checked = true;
+  const input = document.querySelector(".md-search__input");
+  input.focus();
+  input.value = "quarantine";
+  for (let i = 0; i < 100; i++) {
+    input.dispatchEvent(new Event("input", {bubbles: true}));
+    input.dispatchEvent(new KeyboardEvent("keyup", {bubbles: true}));
+    await new Promise(done => setTimeout(done, 100));
+    const found = [...document.querySelectorAll(".md-search-result__link")];
+    if (found.length) return found.map(e => e.getAttribute("href"));
+  }
+  return [];
+})()"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site. A warning of mkdocs (a link that leads nowhere, a page outside of the navigation) is an error."""
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install '.[docs]'")
+    pytest.importorskip("material", reason="mkdocs-material is not installed: pip install '.[docs]'")
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    environment = {
+        **os.environ,
+        "CHUNKMILL_REPOSITORY_URL": "https://host.example/owner/chunkmill",
+        "NO_MKDOCS_2_WARNING": "1",
+    }
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Page]:
+    program = find_browser()
+    if program is None:
+        pytest.skip("no browser: chromium is not installed")
+    with Browser(program) as browser:
+        yield browser.open()
+
+
+def pages(site: Path) -> list[Path]:
+    return [path for path in sorted(site.rglob("*.html")) if path.name != "404.html"]
+
+
+def test_a_browser_shows_every_page_whole(site: Path, tab: Page) -> None:
+    faults: dict[str, Any] = {}
+    found = pages(site)
+    assert len(found) > 30
+    for path in found:
+        tab.go(path.as_uri())
+        for name, dark in product(SIZES, (False, True)):
+            tab.look(*SIZES[name], dark=dark)
+            shown = tab.value_of(MEASURED)
+            if shown["wide"] or shown["cut"] or shown["missing"] or shown["bright"] == dark:
+                faults[f"{path.relative_to(site)}, {name}, {'dark' if dark else 'light'}"] = shown
+        fetched = [url for url in tab.requests if not url.startswith(("file:", "data:", "blob:"))]
+        if tab.errors or fetched:
+            faults[str(path.relative_to(site))] = (list(tab.errors), fetched)
+    assert not faults
+
+
+def test_pages_have_their_pictures(site: Path, tab: Page) -> None:
+    for page in ("index", "pipelines", "reports", "viewer", "recording_store"):
+        tab.go((site / f"{page}.html").as_uri())
+        assert tab.value_of(MEASURED)["pictures"], page
+
+
+def test_the_search_needs_no_server(site: Path, tab: Page) -> None:
+    tab.look(*SIZES["desk"])
+    tab.go((site / "index.html").as_uri())
+    links = tab.value_of(SEARCHED)
+    assert any("ingest_operations.html" in link for link in links), links
+    assert not tab.errors
+
+
+def test_the_site_links_to_its_repository(site: Path, tab: Page) -> None:
+    tab.look(*SIZES["desk"])
+    tab.go((site / "index.html").as_uri())
+    assert (
+        tab.value_of("document.querySelector('.md-header .md-source').href") == "https://host.example/owner/chunkmill"
+    )
+
+
+def test_a_reader_may_choose_dark_colours(site: Path, tab: Page) -> None:
+    tab.look(*SIZES["desk"])
+    tab.go((site / "index.html").as_uri())
+    chosen = "document.querySelector('input[data-md-color-scheme=slate]').click(), document.body.dataset.mdColorScheme"
+    assert tab.value_of(chosen) == "slate"
+
+
+def test_the_repository_is_where_the_checkout_came_from() -> None:
+    pytest.importorskip("mkdocs")
+    assert doctest.testmod(importlib.import_module("checkout")).failed == 0
+
+
+def test_a_fault_is_noticed(tmp_path: Path, tab: Page) -> None:
+    broken = tmp_path / "broken.html"
+    broken.write_text(
+        "<meta name=viewport content='width=device-width'><body style='background-color: rgb(255, 255, 255)'>"
+        "<div class=md-content><p style='width: 900px'>wide</p><img src=gone.png></div>"
+        "<script>console.error('broken')</script>"
+    )
+    tab.look(*SIZES["telephone"])
+    tab.go(broken.as_uri())
+    shown = tab.value_of(MEASURED)
+    assert shown["wide"]
+    assert shown["cut"]
+    assert shown["missing"]
+    assert any("broken" in error for error in tab.errors)
