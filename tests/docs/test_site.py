@@ -44,20 +44,17 @@ MEASURED = """(() => {
   }));
 })()"""
 
-SEARCHED = """(async () => {
-  document.querySelector("#__search").checked = true;
-  const input = document.querySelector(".md-search__input");
-  input.focus();
-  input.value = "quarantine";
-  for (let i = 0; i < 100; i++) {
-    input.dispatchEvent(new Event("input", {bubbles: true}));
-    input.dispatchEvent(new KeyboardEvent("keyup", {bubbles: true}));
-    await new Promise(done => setTimeout(done, 100));
-    const found = [...document.querySelectorAll(".md-search-result__link")];
-    if (found.length) return found.map(e => e.getAttribute("href"));
-  }
-  return [];
-})()"""
+PAUSE = "await new Promise(done => setTimeout(done, 50));"
+SCHEME = "document.body.dataset.mdColorScheme"
+FOUND = """[...document.querySelectorAll('.md-search-result__link')].map(e => e.getAttribute('href'))"""
+
+
+def settled(tab: Page, condition: str) -> None:
+    """Wait until a condition holds on the page."""
+    waiting = (
+        f"(async () => {{ for (let i = 0; i < 200; i++) {{ if ({condition}) return true; {PAUSE} }} return false }})()"
+    )
+    assert tab.value_of(waiting), condition
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +95,7 @@ def test_a_browser_shows_every_page_whole(site: Path, tab: Page) -> None:
         tab.go(path.as_uri())
         for name, dark in product(SIZES, (False, True)):
             tab.look(*SIZES[name], dark=dark)
+            settled(tab, f"{SCHEME} === '{'slate' if dark else 'default'}'")
             shown = tab.value_of(MEASURED)
             if shown["wide"] or shown["cut"] or shown["missing"] or shown["bright"] == dark:
                 faults[f"{path.relative_to(site)}, {name}, {'dark' if dark else 'light'}"] = shown
@@ -116,7 +114,10 @@ def test_pages_have_their_pictures(site: Path, tab: Page) -> None:
 def test_the_search_needs_no_server(site: Path, tab: Page) -> None:
     tab.look(*SIZES["desk"])
     tab.go((site / "index.html").as_uri())
-    links = tab.value_of(SEARCHED)
+    tab.value_of("document.querySelector('#__search').click()")
+    tab.call("Input.insertText", text="quarantine")
+    settled(tab, f"{FOUND}.length > 0")
+    links = tab.value_of(FOUND)
     assert any("ingest_operations.html" in link for link in links), links
     assert not tab.errors
 
@@ -132,8 +133,8 @@ def test_the_site_links_to_its_repository(site: Path, tab: Page) -> None:
 def test_a_reader_may_choose_dark_colours(site: Path, tab: Page) -> None:
     tab.look(*SIZES["desk"])
     tab.go((site / "index.html").as_uri())
-    chosen = "document.querySelector('input[data-md-color-scheme=slate]').click(), document.body.dataset.mdColorScheme"
-    assert tab.value_of(chosen) == "slate"
+    tab.value_of("document.querySelector('input[data-md-color-scheme=slate]').click()")
+    settled(tab, f"{SCHEME} === 'slate'")
 
 
 def test_the_repository_is_where_the_checkout_came_from() -> None:
