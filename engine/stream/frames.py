@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import polars
 
     from ..execution import ProgressListener
+    from .source import Source
 
 _HINT: Final = "Entities begin with '/', '/imu/**' is /imu and all below; static data comes with static=True."
 
@@ -194,6 +195,15 @@ def _tick(argument: str, value: Moment | None) -> int | None:
             f"{argument}: {error}", hint="Write it as 2024-05-01T10:00:00, in UTC or with a zone."
         ) from None
     return int(timestamp_ticks([moment])[0])
+
+
+@runtime_checkable
+class ProjectingSource(Protocol):
+    """A source that can leave out what a frame is not made of."""
+
+    def projected(self, request: FrameRequest) -> Source[Any]:
+        """The same source for a frame: with all of its rows, and at least what its columns are made of."""
+        ...
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ from ..chunk import Chunk, Minter, Origin, RunIds, Schema, minted_by, minting
 from ..execution import Packed, Piece, Task
 from ..rrd import Run, RunRows
 from ..task_context import OPERATE, READ, came_in, is_measuring, timed
-from .frames import FrameRequest, SourceWithColumns
+from .frames import FrameRequest, ProjectingSource, SourceWithColumns
 from .operators import Chain, Filter, Operator, Selection, Step
 from .source import IteratedSource, NarrowingSource, PiecewiseSource, PlaceholderSource, Source, SourceWithRuns, Split
 
@@ -183,9 +183,11 @@ def compile_plan(
     for i, (node, fused) in enumerate(zip(sources, chains, strict=True)):
         with minted_by(ids.task(len(splits))):
             source = node.source if replace_source is None else replace_source(node.source)
-        head = _leading_selections(node, consumers)
+        head, request = _leading_selections(node, consumers)
         if head and isinstance(source, NarrowingSource):
             source = source.narrowed(_Kept(head))
+        if request is not None and isinstance(source, ProjectingSource):
+            source = source.projected(request)
         read.append(source)
         found = _run_splits(source, fused) if runs else None
         splits += [(i, split) for split in (source.splits() if found is None else found)]
@@ -297,16 +299,23 @@ def nodes_of(sink: Node) -> tuple[Node, ...]:
     return tuple(order)
 
 
-def _leading_selections(source: SourceNode, consumers: dict[Node, list[Node]]) -> tuple[Filter, ...]:
-    """The filters that stand directly behind a source, before anything that could change an entity path."""
+def _leading_selections(
+    source: SourceNode, consumers: dict[Node, list[Node]]
+) -> tuple[tuple[Filter, ...], FrameRequest | None]:
+    """The filters that stand directly behind a source, before anything that could change an entity path; and the frame
+    that is made of what they keep, if it is.
+    """
     found: list[Filter] = []
     node: Node = source
     while len(consumers[node]) == 1:
         node = consumers[node][0]
+        if isinstance(node, OperatorNode) and isinstance(node.operator, FrameRequest):
+            whole = all(one.selection.components is None for one in found)
+            return tuple(found), node.operator if whole else None
         if not isinstance(node, OperatorNode) or not isinstance(node.operator, Filter):
             break
         found.append(node.operator)
-    return tuple(found)
+    return tuple(found), None
 
 
 def _number(source: SourceNode, consumers: dict[Node, list[Node]], sink: Node) -> tuple[Step, ...]:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...engine.chunk import Projection
 from ...engine.errors import ReadWarning, UsageError
 from ...lenses import DeriveLens
 from ...lenses.foxglove import foxglove_lenses
@@ -122,8 +123,9 @@ class McapOptions:
     """The options of :class:`McapReader`, checked and ready to pickle.
 
     ``offset_ns`` is what is added to every timestamp (0 for duration timelines). ``include`` and ``exclude`` are RE2
-    patterns searched for in topics. ``times`` is the range of log times whose messages are read, None for all. With
-    ``values`` chunks are for frames: a message that its decoder cannot read is a null.
+    patterns searched for in topics. ``times`` is the range of log times whose messages are read, None for all.
+    With ``values`` chunks are for frames: a message that its decoder cannot read is a null, and of the fields only
+    those that ``columns`` are made of need be decoded (None: all).
     """
 
     timeline_type: str = "timestamp"
@@ -134,6 +136,7 @@ class McapOptions:
     times: TimeRange | None = None
     recover: bool = False
     values: bool = False
+    columns: tuple[str, ...] | None = None
 
     @classmethod
     def checked(
@@ -255,10 +258,11 @@ def compile_decoder(
         return RawDecoder()
     name, data = ("", b"") if schema is None else (schema.name, schema.data)
     try:
-        return _compiled(row, name, data)
+        decoder = _compiled(row, name, data)
     except SchemaError as error:
         _warn(f"{path}: topic {channel.topic}: the schema {name} cannot be used: {error}")
         return RawDecoder()
+    return decoder if options.columns is None else decoder.projected(Projection(options.columns).keeps)
 
 
 def _lenses_for(channel: Channel, schema: McapSchema | None, name: str, options: McapOptions) -> tuple[DeriveLens, ...]:

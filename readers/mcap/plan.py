@@ -72,11 +72,14 @@ def looks_at_messages(summary: Summary, options: McapOptions) -> bool:
 
 
 class _IndexWalk:
-    def __init__(self, file: McapFile, layout: McapLayout, summary: Summary, options: McapOptions) -> None:
+    def __init__(
+        self, file: McapFile, layout: McapLayout, summary: Summary, options: McapOptions, unwanted: frozenset[int]
+    ) -> None:
         self._file = file
         self._layout = layout
         self._summary = summary
         self._times = options.times
+        self._unwanted = unwanted
         self._channels = {channel.id for channel in summary.channels}
         self._known = {a.offset for a in summary.attachments} | {m.offset for m in summary.metadata}
         self._looks_at_messages = looks_at_messages(summary, options)
@@ -114,7 +117,7 @@ class _IndexWalk:
         return self._pieces
 
     def _add(self, offset: int, head: ChunkHead, messages: int | None) -> None:
-        is_wanted = self._times is None or self._times.overlaps(head)
+        is_wanted = offset not in self._unwanted and (self._times is None or self._times.overlaps(head))
         if head.uncompressed_size == 0:
             messages = 0
         self._pieces.append(_Piece(offset, head.uncompressed_size, messages, is_wanted))
@@ -180,12 +183,15 @@ def _messages_of(entry: ChunkIndexEntry) -> int | None:
     return entries if records and not rest and entries >= 0 else None
 
 
-def plan_splits(file: McapFile, layout: McapLayout, options: McapOptions) -> list[McapSplit]:
+def plan_splits(
+    file: McapFile, layout: McapLayout, options: McapOptions, unwanted: frozenset[int] = frozenset()
+) -> list[McapSplit]:
     """Divide the data section into runs of chunks of about ``SPLIT_BYTES`` uncompressed.
 
     A file whose index is missing, incomplete or wrong is one split, read from front to end. The splits follow each
     other without a gap, so that nothing is lost whatever the index says; they depend on the file and the options alone.
-    With a range of times, stretches without a chunk that overlaps it are left out.
+    With a range of times, stretches without a chunk that overlaps it are left out, and so are those of chunks at the
+    places ``unwanted`` only.
 
     The CRC of the whole data section can be checked by a reader of the whole only. A file is divided, and that check
     left out, where every message lies in a chunk with a CRC of its own (or the writer computed none for the section).
@@ -198,16 +204,18 @@ def plan_splits(file: McapFile, layout: McapLayout, options: McapOptions) -> lis
         or layout.data_crc is None
         or sum(entry.uncompressed_size for entry in summary.chunks) <= SPLIT_BYTES
     ):
-        return [whole(file, layout, options)]
+        return [whole(file, layout, options, unwanted)]
     try:
-        pieces = _IndexWalk(file, layout, summary, options).pieces()
+        pieces = _IndexWalk(file, layout, summary, options, unwanted).pieces()
         _check_channels(summary)
     except _UnusableIndexError:
-        return [whole(file, layout, options)]
-    return _cut(file, layout, options, pieces)
+        return [whole(file, layout, options, unwanted)]
+    return _cut(file, layout, options, pieces, unwanted)
 
 
-def whole(file: McapFile, layout: McapLayout, options: McapOptions) -> McapSplit:
+def whole(
+    file: McapFile, layout: McapLayout, options: McapOptions, unwanted: frozenset[int] = frozenset()
+) -> McapSplit:
     """The file as one split."""
     summary = layout.summary
     decoders = file_decoders(options.decoders)
@@ -221,6 +229,7 @@ def whole(file: McapFile, layout: McapLayout, options: McapOptions) -> McapSplit
         layout.data_end,
         check_data_crc=layout.data_crc != 0,
         times=_times_to_skip_by(layout, options, any(not d.looks_at_messages for d in late)),
+        unwanted=frozenset() if late else unwanted,
         before=tuple(d.name for d in early),
         after=tuple(d.name for d in late),
         is_whole=True,
@@ -230,12 +239,14 @@ def whole(file: McapFile, layout: McapLayout, options: McapOptions) -> McapSplit
     return replace(split, end=split.start, check_data_crc=False, is_whole=False)
 
 
-def _cut(file: McapFile, layout: McapLayout, options: McapOptions, pieces: list[_Piece]) -> list[McapSplit]:
+def _cut(
+    file: McapFile, layout: McapLayout, options: McapOptions, pieces: list[_Piece], unwanted: frozenset[int]
+) -> list[McapSplit]:
     """Runs of equal uncompressed size, as near as chunk borders allow."""
     decoders = file_decoders(options.decoders)
     runs = _runs(pieces) if options.reads_messages else []
     if len(runs) == 1 and len(runs[0]) == len(pieces):
-        return [whole(file, layout, options)]
+        return [whole(file, layout, options, unwanted)]
     ends = {piece.offset: end.offset for piece, end in pairwise(pieces)}
     number = len(runs)
     name = PurePath(file.path).name
@@ -253,6 +264,7 @@ def _cut(file: McapFile, layout: McapLayout, options: McapOptions, pieces: list[
                 chunks=len(run),
                 messages=None if None in counts else sum(c for c in counts if c is not None),
                 times=options.times,
+                unwanted=frozenset(piece.offset for piece in run if not piece.is_wanted) & unwanted,
             )
         )
     if not splits:

@@ -7,7 +7,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import numpy as np
 
 from ...engine.chunk import (
     Chunk,
@@ -17,6 +19,7 @@ from ...engine.chunk import (
     Schema,
     TimelineKind,
     parse_entity_path,
+    timeline_called,
 )
 from ...engine.errors import ReadWarning, SourceMissingError, UsageError
 from ...engine.locations import Location, exists, located, reading_location
@@ -26,14 +29,18 @@ from .decoders import DECODERS, McapOptions, choose, compile_decoder, file_decod
 from .file import McapFile
 from .file_level import NO_FACTS, FileFacts, MessageSurvey, facts_of
 from .info import McapInfo, describe_file
-from .layout import McapLayout, read_layout
+from .layout import McapLayout, Summary, read_layout
 from .plan import plan_splits, says_all_channels, whole
 from .records import Op, Registry, damaged
 from .recovery import McapRecoveryReport, plan_salvage, recovery_report
-from .section import McapSplit, MessageGroup, SectionReader, checked_range
+from .section import McapSplit, MessageGroup, SectionReader, TimeRange, checked_range
 
 if TYPE_CHECKING:
-    from ...engine.stream import LazyChunkStream
+    from ...engine.chunk import TimeBounds
+    from ...engine.stream import FrameRequest, LazyChunkStream
+
+_NO_END: Final = 2**64
+_LATEST: Final = 2**63 - 1
 
 
 class _SplitReading:
@@ -173,7 +180,7 @@ class McapSource:
                 return [McapSplit(PurePath(self.path).name, file.size, 0, 0, is_planned=False)]
             layout = read_layout(file)
             self._shared = _share(layout)
-            return plan_splits(file, layout, self.options)
+            return plan_splits(file, layout, self.options, self._unwanted(layout.summary))
 
     def read(self, split: McapSplit) -> Iterator[Chunk]:
         """The chunks of one split. Warns (``ReadWarning``) of what could not be decoded and comes out raw."""
@@ -185,7 +192,8 @@ class McapSource:
             if shared is None or not split.is_planned:
                 layout = read_layout(file)
                 shared = _share(layout)
-                split = split if split.is_planned else whole(file, layout, self.options)
+                unwanted = self._unwanted(layout.summary)
+                split = split if split.is_planned else whole(file, layout, self.options, unwanted)
             file.expect(split.start, split.end)
             reading = _SplitReading(file, split, shared.facts, self.options, self._wants)
             wanted = [d.name for d in file_decoders(self.options.decoders) if d.entity and self._wants(d.entity)]
@@ -196,6 +204,32 @@ class McapSource:
             if split.is_whole:
                 _check_counts(section, shared, split, self.path)
             yield from reading.after(section)
+
+    def projected(self, request: FrameRequest) -> McapSource:
+        """The same file for a frame: fields that no column needs, and messages outside of its times, are left out."""
+        options, bounds = self.options, request.bounds
+        if options.values and request.columns is not None:
+            options = replace(options, columns=request.columns)
+        if bounds is not None and (bounds.start is not None or bounds.end is not None):
+            if timeline_called(bounds.timeline, (LOG_TIME, PUBLISH_TIME)) == LOG_TIME:
+                options = replace(options, times=_narrower(options, bounds))
+        narrowed = McapSource(self.path, options)
+        narrowed._shared, narrowed._version, narrowed._wanted = self._shared, self._version, self._wanted
+        return narrowed
+
+    def _unwanted(self, summary: Summary | None) -> frozenset[int]:
+        """The places of the chunks that a frame needs nothing of, by the summary."""
+        if not self.options.values or summary is None or not says_all_channels(summary):
+            return frozenset()
+        registry = Registry(self.path, summary.channels, summary.schemas)
+        wanted = {
+            channel.id
+            for channel in summary.channels
+            if (choice := choose(channel, registry.schema_of(channel), self.options)) is not None
+            and any(map(self._wants, entities_of(choice.lenses, parse_entity_path(channel.topic))))
+        }
+        ids = ((entry.offset, np.frombuffer(entry.channel_ids, "<u2").tolist()) for entry in summary.chunks)
+        return frozenset(offset for offset, channels in ids if channels and wanted.isdisjoint(channels))
 
     def columns(self) -> tuple[Schema, frozenset[Origin]] | None:
         """The columns of the messages, by the summary; None where it does not say all, or lenses make others."""
@@ -252,6 +286,15 @@ class McapSource:
 
     def _wants(self, entity_path: str) -> bool:
         return self._wanted is None or self._wanted(entity_path)
+
+
+def _narrower(options: McapOptions, bounds: TimeBounds) -> TimeRange:
+    """The log times, as the writer wrote them, that are in the reader's range and within the bounds of a frame."""
+    start = 0 if bounds.start is None else max(bounds.start - options.offset_ns, 0)
+    end = _NO_END if bounds.end is None or bounds.end >= _LATEST else max(bounds.end - options.offset_ns, 0)
+    if options.times is not None:
+        start, end = max(start, options.times.start), min(end, options.times.end)
+    return TimeRange(start, max(start, end))
 
 
 def _share(layout: McapLayout) -> _Shared:

@@ -90,6 +90,7 @@ class McapSplit(Split):
     ``chunks`` and ``messages`` are the numbers of Chunk and Message records to be found there, None where only reading
     tells; chunks that are skipped count, their messages don't. ``check_data_crc``: the split is the whole data section,
     and its CRC is to be compared with the writer's. ``times``: chunks that do not overlap this range are skipped.
+    Those at the places ``unwanted`` are skipped, too, as nobody looks at their channels.
     ``before`` and ``after`` name the decoders of the file level whose chunks come ahead of the split's messages and
     behind them. ``is_whole``: there is no other split. Where ``is_planned`` is false nothing else is known yet: who
     reads the split has to plan it.
@@ -101,6 +102,7 @@ class McapSplit(Split):
     messages: int | None = None
     check_data_crc: bool = False
     times: TimeRange | None = None
+    unwanted: frozenset[int] = frozenset()
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     is_whole: bool = False
@@ -241,7 +243,7 @@ class SectionReader:
 
     def _skips(self, head: ChunkHead) -> bool:
         times = self._split.times
-        return times is not None and not times.overlaps(head)
+        return (times is not None and not times.overlaps(head)) or self._cursor.at in self._split.unwanted
 
     def _take_attachment(self, length: int) -> None:
         attachment = read_attachment(self._file, self._cursor.at, length)

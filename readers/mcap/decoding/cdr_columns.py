@@ -60,10 +60,13 @@ def _read_columns(program: Program, frame: Frame) -> list[_Column]:
     for block, var in program:
         items = _read_block(block, frame)
         counts = items.pop().view(f"{frame.batch.order}u4").astype(np.int64) if block.counted else None
-        columns += [_Raw(item, frame.owner, part.path) for item, part in zip(items, block.parts, strict=False)]
+        paths = (block.parts[i].path for i in block.picked)
+        columns += [_Raw(item, frame.owner, path) for item, path in zip(items, paths, strict=False)]
         if var is None:
             continue
         run = advance(var, frame, constant_counts(var, len(frame)) if counts is None else counts)
+        if not var.wanted:
+            continue
         if isinstance(run, ElementsRun):
             columns.append(_Elements(run.counts, len(run.elements), iter(_read_columns(run.var.program, run.elements))))
         else:
@@ -72,14 +75,14 @@ def _read_columns(program: Program, frame: Frame) -> list[_Column]:
 
 
 def _read_block(block: FixedBlock, frame: Frame) -> list[np.ndarray]:
-    """The parts of ``block``, each as an array of void with one item for each row; steps over the block."""
+    """The parts of ``block`` that are picked, each as an array of void with one item a row; steps over the block."""
     residues, common = frame.enter(block)
     data, places = frame.batch.data, frame.place
     if common is not None:
         frame.place = places + block.layout(common)[1]
         return _pick_parts(data, places, block, common)
     frame.place = places + block.sizes[residues]
-    items = [np.empty(len(places), f"V{part.size}") for part in block.parts]
+    items = [np.empty(len(places), f"V{block.parts[i].size}") for i in block.picked]
     for residue in np.flatnonzero(np.bincount(residues)).tolist():
         rows = np.flatnonzero(residues == residue)
         for item, some in zip(items, _pick_parts(data, places[rows], block, residue), strict=True):
@@ -88,15 +91,16 @@ def _read_block(block: FixedBlock, frame: Frame) -> list[np.ndarray]:
 
 
 def _pick_parts(data: np.ndarray, places: np.ndarray, block: FixedBlock, residue: int) -> list[np.ndarray]:
-    """The parts of blocks that start at ``places``, all with one layout."""
-    offsets, size = block.layout(residue)
-    kinds = [f"V{part.size}" for part in block.parts]
+    """The picked parts of blocks that start at ``places``, all with one layout."""
+    every, size = block.layout(residue)
+    offsets = tuple(every[i] for i in block.picked)
+    kinds = [f"V{block.parts[i].size}" for i in block.picked]
     if not len(places):
         return [np.empty(0, kind) for kind in kinds]
     if not kinds:
         return []
-    if len(kinds) == 1 and not offsets[0]:
-        return [pick(data, size, places)]
+    if len(kinds) == 1:
+        return [pick(data, block.parts[block.picked[0]].size, places + offsets[0])]
     rows = max(_BLOCK_TILE // size, 16)
     if len(places) <= rows:
         return [np.ascontiguousarray(part) for part in _split(data, places, size, offsets, kinds)]
@@ -123,7 +127,7 @@ def _assemble(node: Node, columns: Iterator[_Column], rows: int, batch: Batch) -
     array is then not to be used.
     """
     if isinstance(node, MessageType):
-        children = [_assemble(child, columns, rows, batch) for _, child in node.fields]
+        children = [_assemble(child, columns, rows, batch) for name, child in node.fields if name not in node.left_out]
         if node.has_filler:
             next(columns)
         return pa.Array.from_buffers(node.arrow, rows, [None], null_count=0, children=children)

@@ -44,6 +44,7 @@ class Slot:
 
     node: Node
     path: str
+    wanted: bool = True
     times: int = 0
     places: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
@@ -113,10 +114,11 @@ def _nul_name(place: int) -> str:
 
 
 def _all_slots(slot: Slot) -> Iterator[Slot]:
-    """The slot and those in it."""
-    yield slot
-    for child in slot.children:
-        yield from _all_slots(child)
+    """The slot and those in it, of those that are wanted."""
+    if slot.wanted:
+        yield slot
+        for child in slot.children:
+            yield from _all_slots(child)
 
 
 def trace(node: Node, body: bytes, order: str, wire: Wire) -> Template:
@@ -131,10 +133,12 @@ def trace(node: Node, body: bytes, order: str, wire: Wire) -> Template:
     return Template(root, tracer.place, order, tuple(tracer.words), tuple(tracer.nuls))
 
 
-def _slots(node: Node, path: str) -> Slot:
-    slot = Slot(node, path)
+def _slots(node: Node, path: str, wanted: bool = True) -> Slot:
+    slot = Slot(node, path, wanted)
     if isinstance(node, MessageType):
-        slot.children = [_slots(child, f"{path}.{name}" if path else name) for name, child in node.fields]
+        slot.children = [
+            _slots(child, f"{path}.{name}" if path else name, name not in node.left_out) for name, child in node.fields
+        ]
     elif isinstance(node, Sequence) and not isinstance(node.element, Primitive):
         slot.children = [_slots(node.element, f"{path}[]")]
     return slot
@@ -253,7 +257,9 @@ class TemplateReader:
                 items[rows] = np.ndarray(shape, items.dtype, source, start + slot.places[0], strides)
 
     def _prepare(self, slot: Slot) -> None:
-        """Make room for the values of ``slot``, and say where they come from."""
+        """Make room for the values of ``slot``, if it is wanted, and say where they come from."""
+        if not slot.wanted:
+            return
         rows, width = len(self._places), slot.width
         if width:
             buffer = self._buffers[id(slot)] = np.empty(rows * width, np.uint8)
@@ -273,7 +279,7 @@ class TemplateReader:
         if isinstance(node, Primitive):
             return numbers(node, buffer, self.batch, self._owner, slot.path)
         if isinstance(node, MessageType):
-            children = [self._build(child) for child in slot.children]
+            children = [self._build(child) for child in slot.children if child.wanted]
             return pa.Array.from_buffers(node.arrow, rows * slot.times, [None], null_count=0, children=children)
         if isinstance(node, Text):
             return strings(buffer, regular_offsets(slot.sizes, rows), self.batch, self._owner, slot.path)

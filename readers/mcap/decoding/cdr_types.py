@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -84,11 +84,15 @@ class Sequence:
 
 @dataclass(frozen=True)
 class MessageType:
-    """A message type. One without fields takes one meaningless byte, as IDL demands, or none if not ``filled``."""
+    """A message type. One without fields takes one meaningless byte, as IDL demands, or none if not ``filled``.
+
+    Fields that are ``left_out`` are there in bytes, and stepped over.
+    """
 
     name: str
     fields: tuple[tuple[str, Node], ...]
     filled: bool = True
+    left_out: frozenset[str] = frozenset()
 
     @property
     def has_filler(self) -> bool:
@@ -98,12 +102,24 @@ class MessageType:
     @cached_property
     def arrow(self) -> pa.DataType:
         """A struct with a column for each field."""
-        return pa.struct([pa.field(name, node.arrow) for name, node in self.fields])
+        return pa.struct([pa.field(name, node.arrow) for name, node in self.fields if name not in self.left_out])
 
     @cached_property
     def least(self) -> int:
         """The fewest bytes it can take on the wire: what bounds a declared element count."""
         return sum(node.least for _, node in self.fields) or int(self.filled)
+
+    def projected(self, keeps: Callable[[str], bool], path: str = "") -> MessageType:
+        """The same without the fields, of its own and of messages in it, whose paths are not kept."""
+        fields, left_out = [], set()
+        for name, node in self.fields:
+            where = f"{path}.{name}" if path else name
+            if not keeps(where):
+                left_out.add(name)
+            elif isinstance(node, MessageType):
+                node = node.projected(keeps, where)
+            fields.append((name, node))
+        return replace(self, fields=tuple(fields), left_out=frozenset(left_out))
 
 
 Node = Primitive | Text | Sequence | MessageType
@@ -166,6 +182,7 @@ class _Part:
     size: int
     align: int
     path: str
+    wanted: bool = True
 
 
 @dataclass(frozen=True)
@@ -178,6 +195,12 @@ class FixedBlock:
     parts: tuple[_Part, ...]
     counted: bool
     _layouts: dict[int, tuple[tuple[int, ...], int]] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def picked(self) -> tuple[int, ...]:
+        """The numbers of the parts that are looked at."""
+        last = len(self.parts) - 1
+        return tuple(i for i, part in enumerate(self.parts) if part.wanted or (self.counted and i == last))
 
     @cached_property
     def align(self) -> int:
@@ -216,6 +239,7 @@ class TextVar:
     """The bytes of a string."""
 
     path: str
+    wanted: bool = True
 
 
 @dataclass(frozen=True)
@@ -227,6 +251,7 @@ class PlainVar:
     stride: int
     length: int | None
     path: str
+    wanted: bool = True
 
 
 @dataclass(frozen=True)
@@ -237,6 +262,7 @@ class ElementsVar:
     least: int
     length: int | None
     path: str
+    wanted: bool = True
 
 
 Var = TextVar | PlainVar | ElementsVar
@@ -247,13 +273,13 @@ def compile_node(node: Node, path: str, wire: Wire) -> Program:
     """The steps that read one ``node``: blocks, each followed by something variable except perhaps the last."""
     steps: list[tuple[FixedBlock, Var | None]] = []
     parts: list[_Part] = []
-    for piece in _pieces(node, path, wire):
+    for piece in _pieces(node, path, wire, True):
         if isinstance(piece, _Part):
             parts.append(piece)
             continue
         counted = isinstance(piece, TextVar) or piece.length is None
         if counted:
-            parts.append(_Part(4, min(4, wire.max_align), piece.path))
+            parts.append(_Part(4, min(4, wire.max_align), piece.path, False))
         steps.append((FixedBlock(tuple(parts), counted), piece))
         parts = []
     if parts:
@@ -261,29 +287,29 @@ def compile_node(node: Node, path: str, wire: Wire) -> Program:
     return tuple(steps)
 
 
-def _pieces(node: Node, path: str, wire: Wire) -> Iterator[_Part | Var]:
+def _pieces(node: Node, path: str, wire: Wire, wanted: bool) -> Iterator[_Part | Var]:
     if isinstance(node, Primitive):
-        yield _Part(node.size, min(node.size, wire.max_align), path)
+        yield _Part(node.size, min(node.size, wire.max_align), path, wanted)
     elif isinstance(node, Text):
-        yield TextVar(path)
+        yield TextVar(path, wanted)
     elif isinstance(node, MessageType):
         if node.has_filler:
-            yield _Part(1, 1, path)
+            yield _Part(1, 1, path, wanted)
         for name, child in node.fields:
-            yield from _pieces(child, f"{path}.{name}" if path else name, wire)
+            yield from _pieces(child, f"{path}.{name}" if path else name, wire, wanted and name not in node.left_out)
     elif isinstance(node.element, Primitive) and node.length is not None:
-        yield _Part(node.element.size * node.length, min(node.element.size, wire.max_align), path)
+        yield _Part(node.element.size * node.length, min(node.element.size, wire.max_align), path, wanted)
     else:
-        yield _elements(node, path, wire)
+        yield _elements(node, path, wire, wanted)
 
 
-def _elements(node: Sequence, path: str, wire: Wire) -> PlainVar | ElementsVar:
+def _elements(node: Sequence, path: str, wire: Wire, wanted: bool) -> PlainVar | ElementsVar:
     program = compile_node(node.element, f"{path}[]", wire)
     block, var = program[0]
     if len(program) == 1 and var is None and block.parts[0].align == block.align:
         size = block.layout(0)[1]
-        return PlainVar(block, size, size + -size % block.align, node.length, path)
-    return ElementsVar(program, node.element.least, node.length, path)
+        return PlainVar(block, size, size + -size % block.align, node.length, path, wanted)
+    return ElementsVar(program, node.element.least, node.length, path, wanted)
 
 
 @dataclass

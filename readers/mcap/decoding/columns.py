@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -57,6 +58,20 @@ class MessageDecoder(ABC):
     def column(self) -> pa.ListType:
         """The type of the messages' component: one of them in each row."""
         return pa.list_(pa.field("item", self.datatype, nullable=not isinstance(self, RawDecoder)))
+
+    def projected(self, keeps: Callable[[str], bool]) -> MessageDecoder:
+        """The same for the fields that are kept, by their paths (``header.stamp``): the others are not decoded.
+
+        Here all fields are, as of JSON and CBOR, which are parsed whole.
+        """
+        del keeps
+        return self
+
+    def _with(self, **parts: Any) -> Self:
+        """A copy with other parts."""
+        made = copy(self)
+        vars(made).update(parts)
+        return made
 
     def decode(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
         """Decode messages that lie in ``data`` (uint8, 1-D): message ``i`` is ``data[starts[i]:ends[i]]``.

@@ -6,7 +6,8 @@ as far as it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -261,6 +262,11 @@ class FlatBufferDecoder(MessageDecoder):
     def __init__(self, schema_name: str, schema_data: bytes) -> None:
         self._node = _parse_flatbuffer(schema_name, schema_data)
         super().__init__(schema_name or self._node.name, self._node.arrow)
+
+    def projected(self, keeps: Callable[[str], bool]) -> FlatBufferDecoder:
+        """The same for those of the table's own fields that are kept."""
+        node = replace(self._node, fields=tuple(entry for entry in self._node.fields if keeps(entry.name)))
+        return self._with(_node=node, datatype=node.arrow)
 
     def _by_column(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterable[Piece]:
         if len(starts) * self._node.leaves > MAX_CELLS:

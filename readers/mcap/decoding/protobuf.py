@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -385,6 +386,11 @@ class ProtobufDecoder(MessageDecoder):
     def __init__(self, schema_name: str, schema_data: bytes) -> None:
         self._node, self._class = parse_protobuf(schema_name, schema_data)
         super().__init__(schema_name, self._node.arrow)
+
+    def projected(self, keeps: Callable[[str], bool]) -> ProtobufDecoder:
+        """The same for those of the message's own fields that are kept."""
+        node = replace(self._node, entries=tuple(entry for entry in self._node.entries if keeps(entry.arrow.name)))
+        return self._with(_node=node, datatype=node.arrow)
 
     def _by_column(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterable[Piece]:
         if self._node.has_opaque:

@@ -94,6 +94,11 @@ class Ros2Decoder(MessageDecoder):
     def _parse(self, schema_name: str, schema_data: bytes) -> MessageType:
         return parse_ros2(schema_name, schema_data)
 
+    def projected(self, keeps: Callable[[str], bool]) -> Ros2Decoder:
+        """The same for the fields that are kept, at any depth of messages in messages; others are stepped over."""
+        node = self._node.projected(keeps)
+        return self._with(_node=node, _columnar=ColumnarReader(node, CDR), datatype=node.arrow)
+
     @cached_property
     def _reader(self) -> Reader:
         return plain_reader(self._node)
@@ -240,6 +245,11 @@ class Ros1Decoder(MessageDecoder):
         self._node = parse_ros1(schema_name, schema_data)
         self._columnar = ColumnarReader(self._node, ROS1_WIRE)
         super().__init__(schema_name.replace("/", "."), self._node.arrow)
+
+    def projected(self, keeps: Callable[[str], bool]) -> Ros1Decoder:
+        """The same for the fields that are kept, at any depth of messages in messages; others are stepped over."""
+        node = self._node.projected(keeps)
+        return self._with(_node=node, _columnar=ColumnarReader(node, ROS1_WIRE), datatype=node.arrow)
 
     def _by_column(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterable[Piece]:
         if not len(starts):
