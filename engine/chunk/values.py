@@ -70,6 +70,11 @@ class TimeBounds(NamedTuple):
     start: int | None = None
     end: int | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether all rows on the timeline are inside."""
+        return self.start is None and self.end is None
+
     def rows(self, data: ChunkData) -> np.ndarray | None:
         """Tell of each row whether it is inside (bool), which none is without such times; None where all are."""
         line = timeline_called(self.timeline, [t.name for t in data.timelines])

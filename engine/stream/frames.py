@@ -116,8 +116,8 @@ class FrameRequest:
                 yield self._projected(chunk)
         elif self._overlaps(chunk):
             part = self._projected(chunk)
-            bounds = None if self.start is None and self.end is None else self.bounds
-            inside = None if bounds is None else bounds.rows(part.data)
+            bounds = self.bounds
+            inside = None if bounds is None or bounds.is_open else bounds.rows(part.data)
             if inside is None:
                 yield part
             elif inside.any():

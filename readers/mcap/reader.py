@@ -19,7 +19,6 @@ from ...engine.chunk import (
     Schema,
     TimelineKind,
     parse_entity_path,
-    timeline_called,
 )
 from ...engine.errors import ReadWarning, SourceMissingError, UsageError
 from ...engine.locations import Location, exists, located, reading_location
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from ...engine.chunk import TimeBounds
     from ...engine.stream import FrameRequest, LazyChunkStream
 
+_SHORT_LOG_TIME: Final = "log_time"
 _NO_END: Final = 2**64
 _LATEST: Final = 2**63 - 1
 
@@ -210,9 +210,8 @@ class McapSource:
         options, bounds = self.options, request.bounds
         if options.values and request.columns is not None:
             options = replace(options, columns=request.columns)
-        if bounds is not None and (bounds.start is not None or bounds.end is not None):
-            if timeline_called(bounds.timeline, (LOG_TIME, PUBLISH_TIME)) == LOG_TIME:
-                options = replace(options, times=_narrower(options, bounds))
+        if bounds is not None and not bounds.is_open and bounds.timeline in (LOG_TIME, _SHORT_LOG_TIME):
+            options = replace(options, times=_narrower(options, bounds))
         narrowed = McapSource(self.path, options)
         narrowed._shared, narrowed._version, narrowed._wanted = self._shared, self._version, self._wanted
         return narrowed
@@ -366,7 +365,7 @@ class McapReader(FrameReader):
         An offset or a time that is no integer, or does not fit into 64 bits.
     """
 
-    frame_index = "log_time"
+    frame_index = _SHORT_LOG_TIME
 
     def __init__(
         self,
