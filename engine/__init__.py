@@ -22,9 +22,10 @@ if TYPE_CHECKING:
         Schema,
         TimeColumn,
     )
+    from .data_sources import get_session, register
     from .errors import ChunkmillError, PipelineError, ReadError, ReadWarning, SessionError, UsageError, WriteError
     from .ingest import Ingest, IngestQuery
-    from .inputs import get_session, verify
+    from .inputs import verify
     from .pipelines import Pipeline, load_pipeline
     from .reports import RunReport, save_report
     from .rrd import StoreEntry, Verification
@@ -38,8 +39,9 @@ _HOMES = {
         "AUTO_INDEX Chunk ComponentColumn ComponentColumnDescriptor ComponentColumnSelector "
         "ComponentDescriptor IndexColumnDescriptor IndexColumnSelector Schema TimeColumn"
     ),
+    ".data_sources": "get_session register",
     ".errors": "ChunkmillError PipelineError ReadError ReadWarning SessionError UsageError WriteError",
-    ".inputs": "get_session verify",
+    ".inputs": "verify",
     ".spark": "stop_session",
     ".ingest": "Ingest IngestQuery",
     ".pipelines": "Pipeline load_pipeline",
@@ -84,6 +86,7 @@ __all__ = [
     "WriteError",
     "get_session",
     "load_pipeline",
+    "register",
     "save_report",
     "send_chunks",
     "stop_session",

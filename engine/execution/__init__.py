@@ -12,8 +12,8 @@ from ..lazy_names import lazy_names
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from .chunk_frames import check_frame, chunk_frame, chunks_of_frame
-    from .chunk_rows import PartChunk
+    from .chunk_frames import CarriedChunks, check_columns, check_frame, chunk_frame, chunks_of_frame, order_key
+    from .chunk_rows import SCHEMA, Note, PartChunk, parse_rows
     from .commit import RrdCommit, RunPlaces, all_extents
     from .folders import Folder, LocalFolder, replace_file, sync_folder
     from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, batches_of, ddl_of, frame_row, noting_task, payload_rows
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from .reporting import ProgressListener, ProgressState, Ran, RunStart
     from .rrd_sink import RrdParts, RrdSink, write_rrd
     from .scratch import ScratchFolder, ScratchPart, collect_chunks, lazy_chunk, spool, spool_pieces
-    from .shards import SHARD_BYTES, Shard, ShardSink, neighbours, write_rrd_shards
+    from .shards import SHARD_BYTES, Shard, ShardSink, extents_in_order, neighbours, write_rrd_shards
     from .sink import Part, Parts, Sink, inline_chunks, run_work, write_to
-    from .stage import RunOptions, Stage, TaskRun, executor_name
+    from .stage import RunOptions, Stage, TaskRun, TaskRunner, executor_name, raise_failure
     from .staging import Staging, is_gone, pid_namespace, runs_onto, scratch_folder, this_process
     from .transport import add_note, check_travels, register_by_value, send_by_value
     from .work import Packed, Piece, Task, Work, whole_run_of
 
 _HOMES = {
-    ".chunk_frames": "check_frame chunk_frame chunks_of_frame",
-    ".chunk_rows": "PartChunk",
+    ".chunk_frames": "CarriedChunks check_columns check_frame chunk_frame chunks_of_frame order_key",
+    ".chunk_rows": "Note PartChunk SCHEMA parse_rows",
     ".commit": "RrdCommit RunPlaces all_extents",
     ".folders": "Folder LocalFolder replace_file sync_folder",
     ".frame_rows": "COLUMNS Place WITHOUT_PAYLOAD batches_of ddl_of frame_row noting_task payload_rows",
@@ -42,9 +42,9 @@ _HOMES = {
     ".reporting": "ProgressListener ProgressState Ran RunStart",
     ".rrd_sink": "RrdParts RrdSink write_rrd",
     ".scratch": "ScratchFolder ScratchPart collect_chunks lazy_chunk spool spool_pieces",
-    ".shards": "SHARD_BYTES Shard ShardSink neighbours write_rrd_shards",
+    ".shards": "SHARD_BYTES Shard ShardSink extents_in_order neighbours write_rrd_shards",
     ".sink": "Part Parts Sink inline_chunks run_work write_to",
-    ".stage": "RunOptions Stage TaskRun executor_name",
+    ".stage": "RunOptions Stage TaskRun TaskRunner executor_name raise_failure",
     ".staging": "Staging is_gone pid_namespace runs_onto scratch_folder this_process",
     ".transport": "add_note check_travels register_by_value send_by_value",
     ".work": "Packed Piece Task Work whole_run_of",
@@ -53,10 +53,12 @@ _HOMES = {
 
 __all__ = [
     "COLUMNS",
+    "CarriedChunks",
     "DataFrame",
     "Folder",
     "Group",
     "LocalFolder",
+    "Note",
     "Outputs",
     "Packed",
     "Part",
@@ -75,6 +77,7 @@ __all__ = [
     "RunOptions",
     "RunPlaces",
     "RunStart",
+    "SCHEMA",
     "SHARD_BYTES",
     "STAGE_TASKS",
     "ScratchFolder",
@@ -87,11 +90,13 @@ __all__ = [
     "Staging",
     "Task",
     "TaskRun",
+    "TaskRunner",
     "WITHOUT_PAYLOAD",
     "Work",
     "add_note",
     "all_extents",
     "batches_of",
+    "check_columns",
     "check_frame",
     "check_travels",
     "chunk_frame",
@@ -99,6 +104,7 @@ __all__ = [
     "collect_chunks",
     "ddl_of",
     "executor_name",
+    "extents_in_order",
     "frame_row",
     "inline_chunks",
     "is_gone",
@@ -106,8 +112,11 @@ __all__ = [
     "lazy_chunk",
     "neighbours",
     "noting_task",
+    "order_key",
+    "parse_rows",
     "payload_rows",
     "pid_namespace",
+    "raise_failure",
     "register_by_value",
     "replace_file",
     "run_groups",

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -156,7 +156,12 @@ def _stored(path: Path) -> Iterator[pa.RecordBatch]:
 
 def check_frame(frame: DataFrame) -> None:
     """Raise ``UsageError`` unless the DataFrame can be one of chunk rows."""
-    names = set(getattr(frame, "columns", ()))
+    check_columns(getattr(frame, "columns", ()))
+
+
+def check_columns(columns: Iterable[str]) -> None:
+    """Raise ``UsageError`` unless rows with these columns carry chunks, or point at them."""
+    names = set(columns)
     if "payload" not in names and not names >= set(PLACE_COLUMNS):
         raise UsageError(
             "this is no DataFrame of chunks: it has neither a column 'payload' nor 'path', 'offset' and 'size'",
@@ -172,7 +177,7 @@ def chunks_of_frame(frame: DataFrame) -> list[Chunk]:
 def _referred(frame: DataFrame) -> list[Chunk]:
     wanted = [name for name in frame.columns if name in COLUMNS]
     rows = [r for b in rows_of(frame.sparkSession, frame.select(*wanted)) for r in b.to_pylist()]
-    rows.sort(key=lambda row: _order(row.get("task"), row.get("position")))
+    rows.sort(key=lambda row: order_key(row.get("task"), row.get("position")))
     return [chunk_of_row(row) for row in rows]
 
 
@@ -188,11 +193,11 @@ def _spooled(frame: DataFrame) -> list[Chunk]:
     for note in notes:
         if note.kind == "order":
             orders[note.task] += note.data["rows"]
-    chunks.sort(key=lambda chunk: _order(*orders[chunk.task][chunk.position]))
+    chunks.sort(key=lambda chunk: order_key(*orders[chunk.task][chunk.position]))
     return [lazy_chunk(str(folder.path / chunk.part), chunk.entry, folder) for chunk in chunks]
 
 
-def _order(task: int | None, position: int | None) -> tuple[Any, ...]:
+def order_key(task: int | None, position: int | None) -> tuple[Any, ...]:
     """The key of a row: those without an order keep theirs, after all others."""
     return task is None, task or 0, position is None, position or 0
 
@@ -219,20 +224,58 @@ class _SpoolBody:
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         """Write its part; of each batch a note has the order of its rows."""
         part = Path(task.location) / f"{task.name}{PART_SUFFIX}"
-        number = 0
+        rows = CarriedChunks(self.label(task.index))
         with part_writer(part) as writer:
             for batch in self.batches:
-                named = batch.schema.names
-                nulls = [None] * batch.num_rows
-                columns = [batch.column(name).to_pylist() if name in named else nulls for name in ORDER_COLUMNS]
-                task.rows.note("order", {"rows": list(zip(*columns, strict=True))})
-                for value in batch.column("payload"):
-                    chunk = _chunk(value, f"row {number} of {self.label(task.index)}")
-                    yield from task.rows.add(writer.append(chunk), part.name)
-                    number += 1
-        if not number:
+                found = list(rows.read(batch))
+                task.rows.note("order", {"rows": [row.order for row in found]})
+                for row in found:
+                    yield from task.rows.add(writer.append(row.chunk), part.name)
+        if not rows.count:
             part.unlink()
-        return {"chunks": number}
+        return {"chunks": rows.count}
+
+
+class CarriedChunk(NamedTuple):
+    """A chunk of a row, with its order, and the file and recording that it is of, as far as the row says so."""
+
+    chunk: Chunk
+    order: tuple[int | None, int | None]
+    path: str | None = None
+    application_id: str | None = None
+    recording_id: str | None = None
+
+
+_CARRIED: Final = (*ORDER_COLUMNS, "path", "application_id", "recording_id")
+
+
+class CarriedChunks:
+    """The chunks of rows, of which ``count`` were read; ``label`` names where they come from, for errors.
+
+    A row carries its chunk where there is a column ``payload``, and otherwise points at it.
+    """
+
+    def __init__(self, label: str) -> None:
+        self.count = 0
+        self._label = label
+
+    def read(self, batch: pa.RecordBatch) -> Iterator[CarriedChunk]:
+        """The chunks of some rows, in their order. Raises ``ReadError``, ``UsageError``."""
+        named = batch.schema.names
+        nulls = [None] * batch.num_rows
+        columns = [batch.column(name).to_pylist() if name in named else nulls for name in _CARRIED]
+        for chunk, (task, position, *known) in zip(self._chunks(batch), zip(*columns, strict=True), strict=True):
+            yield CarriedChunk(chunk, (task, position), *known)
+
+    def _chunks(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
+        if "payload" not in batch.schema.names:
+            for row in batch.to_pylist():
+                self.count += 1
+                yield chunk_of_row(row)
+            return
+        for value in batch.column("payload"):
+            self.count += 1
+            yield _chunk(value, f"row {self.count - 1} of {self._label}")
 
 
 def _chunk(value: pa.BinaryScalar, where: str) -> Chunk:

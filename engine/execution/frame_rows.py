@@ -70,6 +70,8 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "size": Column(pa.int64(), "bytes of the message (compressed)"),
     "uncompressed_size": Column(pa.int64(), "bytes of the chunk as an Arrow IPC stream, where known"),
     "digest": Column(pa.binary(), "XXH3-128 of the message but for its store, verified on read; or null"),
+    "application_id": Column(pa.string(), "the application of the recording, where the source knows it"),
+    "recording_id": Column(pa.string(), "the recording that the chunk belongs to, where the source knows it"),
     "payload": Column(pa.binary(), "the chunk as an Arrow IPC stream of one batch; only where asked for"),
 }
 """Every column, in order. All are nullable for Spark."""

@@ -13,6 +13,7 @@ from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import MESSAGE_HEADER_SIZE, RrdWriter, StoreEntry
 from .chunk_rows import PartChunk
+from .commit import Extent
 from .folders import Folder, sync_folder
 from .reporting import Ran
 from .rrd_sink import RrdParts
@@ -78,6 +79,11 @@ def neighbours(chunks: Sequence[PartChunk], most: float = math.inf) -> Iterator[
         run.append(chunk)
     if run:
         yield run
+
+
+def extents_in_order(chunks: Sequence[PartChunk]) -> list[Extent]:
+    """The extents of chunks of which neighbours need not lie one behind the other in a part."""
+    return [Extent(r[0].task, r[0].part, *_extent(r), [c.entry for c in r]) for r in neighbours(chunks)]
 
 
 def _extent(run: Sequence[PartChunk]) -> tuple[int, int]:

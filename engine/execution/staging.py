@@ -15,7 +15,7 @@ import secrets
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -67,17 +67,40 @@ class Staging:
     @classmethod
     def beside(cls, destination: Location) -> Staging:
         """A new staging folder beside ``destination``; folders of dead runs onto it are removed first."""
+        cls.sweep(destination)
+        return cls._make(cls._folder(destination, secrets.token_hex(6)), destination)
+
+    @classmethod
+    def shared(cls, destination: Location, token: str) -> Staging:
+        """The staging folder beside ``destination`` that several processes know by a ``token``; made by the first.
+
+        It counts as abandoned when the process is gone that started the one which made it.
+        """
+        folder = cls._folder(destination, token)
+        with writing(str(destination)):
+            if isinstance(folder, LocalFolder):
+                folder.location.mkdir(parents=False, exist_ok=True)
+            if not folder.exists(_OWNER):
+                folder.put(_OWNER, json.dumps(_process(os.getppid())).encode(), durable=False)
+        return cls(folder)
+
+    @classmethod
+    def sweep(cls, destination: Location) -> None:
+        """Remove the folders of dead runs onto ``destination``."""
+        runs: Iterable[Folder]
         if isinstance(destination, ObjectUrl):
-            runs = destination.parent / _REMOTE / destination.name
-            for run in _runs_below(runs):
-                if _is_abandoned(run):
-                    run.remove()
-            return cls._make(ObjectFolder(runs / secrets.token_hex(6)), destination)
-        prefix = f".{_short(destination.name)}{_MARK}"
-        for left in destination.parent.glob(f"{_escaped(prefix)}*"):
-            if _is_abandoned(LocalFolder(left)):
-                LocalFolder(left).remove()
-        return cls._make(LocalFolder(destination.parent / f"{prefix}{secrets.token_hex(6)}"), destination)
+            runs = _runs_below(destination.parent / _REMOTE / destination.name)
+        else:
+            runs = map(LocalFolder, destination.parent.glob(f"{_escaped(f'.{_short(destination.name)}{_MARK}')}*"))
+        for run in runs:
+            if _is_abandoned(run):
+                run.remove()
+
+    @staticmethod
+    def _folder(destination: Location, token: str) -> Folder:
+        if isinstance(destination, ObjectUrl):
+            return ObjectFolder(destination.parent / _REMOTE / destination.name / token)
+        return LocalFolder(destination.parent / f".{_short(destination.name)}{_MARK}{token}")
 
     @classmethod
     def in_scratch(cls) -> Staging:
@@ -199,7 +222,11 @@ _DEAD_STATES = ("Z", "X")
 
 def this_process() -> dict[str, Any]:
     """Host, number and time of start of this process, as JSON data."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "started": start_time(os.getpid())}
+    return _process(os.getpid())
+
+
+def _process(pid: int) -> dict[str, Any]:
+    return {"host": socket.gethostname(), "pid": pid, "started": start_time(pid)}
 
 
 def is_gone(process: Mapping[str, Any]) -> bool:

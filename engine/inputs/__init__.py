@@ -1,4 +1,4 @@
-"""Inputs of every format: the streams that one becomes, and Spark's data sources over them.
+"""Inputs of every format: the streams that one becomes.
 
 The names below are loaded when they are first used: a command line that only shows its help needs none of them.
 """
@@ -10,20 +10,14 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .data_sources import get_session, register
     from .stores import APPLICATION_ID, SourceOptions, Stores, stores_of, verify
 
-_HOMES = {
-    ".data_sources": "get_session register",
-    ".stores": "APPLICATION_ID SourceOptions Stores stores_of verify",
-}
+_HOMES = {".stores": "APPLICATION_ID SourceOptions Stores stores_of verify"}
 
 __all__ = [
     "APPLICATION_ID",
     "SourceOptions",
     "Stores",
-    "get_session",
-    "register",
     "stores_of",
     "verify",
 ]

@@ -206,7 +206,7 @@ class SpooledSource:
 _HOMES: Final = {
     "chunk_list": ("..store.stored", "ChunkListSource"),
     "collect": ("..store.chunk_store", "collect"),
-    "get_session": ("..inputs", "get_session"),
+    "get_session": ("..data_sources", "get_session"),
     "lenses": ("...lenses", "LensSet"),
 }
 

@@ -9,6 +9,7 @@ from source_tree import REPOSITORY, modules, own_imports
 FACES = (
     "engine.chunk",
     "engine.cli",
+    "engine.data_sources",
     "engine.execution",
     "engine.ingest",
     "engine.inputs",

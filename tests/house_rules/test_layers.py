@@ -55,9 +55,11 @@ MAY_IMPORT = {
     "readers": (*CORE, "lenses"),
     "engine.inputs": (*CORE, "engine.pipelines", "lenses", "readers"),
     "engine.ingest": (*CORE, "engine.pipelines", "engine.inputs", "lenses", "readers"),
+    "engine.data_sources": (*CORE, "engine.pipelines", "engine.inputs", "engine.ingest", "lenses", "readers"),
     "engine.cli": (
         *CORE,
         "engine.pipelines",
+        "engine.data_sources",
         "engine.inputs",
         "engine.ingest",
         "lenses",
@@ -72,12 +74,12 @@ ANNOTATED_FROM_ABOVE = ("engine.chunk.chunk", "engine.stream.lazy_stream")
 # Names in strings that point up, as of today: methods of streams that live above them, and what workers import early.
 NAMED_FROM_BELOW = {
     "engine.spark.worker_daemon": ("engine.execution", "engine.stream", "engine.rrd", "readers", "lenses"),
-    "engine.stream.source": ("engine.inputs", "engine.store", "lenses"),
+    "engine.stream.source": ("engine.data_sources", "engine.store", "lenses"),
 }
 
 # Where a library may be imported at all.
 HOME_OF_LIBRARY = {
-    "pyspark": ("engine.spark", "engine.execution", "engine.inputs", "engine.ingest"),
+    "pyspark": ("engine.spark", "engine.execution", "engine.data_sources", "engine.ingest"),
     "py4j": ("engine.spark", "engine.execution", "engine.ingest"),
     "prometheus_client": ("engine.ingest",),
     "click": ("engine.cli",),

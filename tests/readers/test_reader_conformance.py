@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine import Chunk, ChunkmillError, Ingest, LazyChunkStream, RecordingStore, UsageError
 from chunkmill.engine.cli.commands import commands
-from chunkmill.engine.inputs import register as register_sources
-from chunkmill.engine.inputs.data_sources import Request, tasks_of
+from chunkmill.engine.data_sources import register as register_sources
+from chunkmill.engine.data_sources.options import Request
+from chunkmill.engine.data_sources.reading import chunk_tasks
 from chunkmill.engine.pipelines.pipeline import load_file
 from chunkmill.readers import (
     FORMATS,
@@ -122,9 +123,9 @@ def read_splits(file: Path) -> list[Chunk]:
 
     row = detect_format(file)
     tasks = [
-        cloudpickle.loads(cloudpickle.dumps(t)) for t in tasks_of(row, str(file), Request.of(row, {"path": str(file)}))
+        cloudpickle.loads(cloudpickle.dumps(t)) for t in chunk_tasks([str(file)], Request.of(row, {"path": str(file)}))
     ]
-    runs = [list(task.run(0)) for task in reversed(tasks)]
+    runs = [list(task.work.run(0)) for task in reversed(tasks)]
     return [chunk for chunks in reversed(runs) for chunk in chunks]
 
 
@@ -258,8 +259,8 @@ def test_options_of_a_format_are_flags_spark_options_and_arguments(data: Path, t
     assert run("convert", file, "-o", out, "--name", "speed", "--executor", "inline").exit_code == 0
     assert {c.entity_path for c in RrdReader(out).stream().to_chunks(executor="inline")} == {"/speed"}
     row = FORMATS["jsonl"]
-    work = tasks_of(row, str(file), Request.of(row, {"path": str(file), "names": "steering, other"}))
-    assert {c.entity_path for task in work for c in task.run(0)} == {"/steering"}
+    work = chunk_tasks([str(file)], Request.of(row, {"path": str(file), "names": "steering, other"}))
+    assert {c.entity_path for task in work for c in task.work.run(0)} == {"/steering"}
     assert checked_options({"name": "speed"}) == checked_options({"names": ["speed"]}) == {"names": ("speed",)}
     assert "--name NAME" in run("ingest", "--help").stdout
     with pytest.raises(UsageError, match="no option 'names'"):
@@ -304,7 +305,7 @@ def test_a_range_of_log_times_is_for_every_front(data: Path, tmp_path: Path) -> 
     assert cells(RrdReader(tmp_path / "a.rrd").stream().to_chunks(executor="inline")) == wanted
     row = FORMATS["mcap"]
     given = {"path": str(source), "start_time_ns": str(first), "end_time_ns": str(middle)}
-    assert cells(c for t in tasks_of(row, str(source), Request.of(row, given)) for c in t.run(0)) == wanted
+    assert cells(c for t in chunk_tasks([str(source)], Request.of(row, given)) for c in t.work.run(0)) == wanted
     (tmp_path / "landing").mkdir()
     shutil.copy(source, tmp_path / "landing")
     options = {"start_time_ns": first, "end_time_ns": middle, "optimize": None}

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine.cli.commands import commands
+from chunkmill.engine.data_sources.reading import input_files
 from chunkmill.engine.errors import ReadError, SourceMissingError
-from chunkmill.engine.inputs.data_sources import input_files
 from chunkmill.readers import FORMATS, McapReader, ParquetReader, RrdReader
 from click.testing import CliRunner, Result
 from s3_server import S3Server

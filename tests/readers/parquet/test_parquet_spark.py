@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from chunkmill.engine.data_sources.options import Request
+from chunkmill.engine.data_sources.reading import chunk_tasks
 from chunkmill.engine.errors import UsageError
-from chunkmill.engine.inputs.data_sources import Request, tasks_of
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import FORMATS, ParquetReader
 from comparison import cells
@@ -36,8 +37,8 @@ def test_a_file_with_payload_comes_back(spark: SparkSession, file: Path) -> None
 
 def entities(file: Path, **options: str) -> list[tuple[str, bool]]:
     row = FORMATS["parquet"]
-    work = tasks_of(row, str(file), Request.of(row, {"path": str(file), **options}))
-    return [(c.entity_path, c.is_static) for task in work for c in task.run(0)]
+    work = chunk_tasks([str(file)], Request.of(row, {"path": str(file), **options}))
+    return [(c.entity_path, c.is_static) for task in work for c in task.work.run(0)]
 
 
 def test_options_are_those_of_the_reader(file: Path) -> None:

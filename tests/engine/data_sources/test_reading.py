@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chunkmill.engine.data_sources.options import Request
+from chunkmill.engine.data_sources.reading import ChunkFrameReader, input_files
 from chunkmill.engine.errors import SourceMissingError, UsageError
 from chunkmill.engine.execution.frame_rows import COLUMNS, WITHOUT_PAYLOAD
-from chunkmill.engine.inputs.data_sources import PUSHDOWN, PushingReader, Request, input_files, register
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import FORMATS, McapReader, RrdReader
 from comparison import cells
@@ -122,11 +123,9 @@ def test_what_fails_says_so_in_the_text(spark: SparkSession, tmp_path: Path) -> 
 
 @pytest.fixture
 def pushing(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set(PUSHDOWN, "true")
-    register(spark)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     yield
-    spark.conf.unset(PUSHDOWN)
-    register(spark)
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
 def test_filters_are_pushed_down_where_the_session_has_it_on(spark: SparkSession, rrd: Path, pushing: None) -> None:
@@ -150,7 +149,7 @@ def test_what_was_pushed_down_is_not_read(rrd: Path) -> None:
     filters = [EqualTo(("entity_path",), entities[0]), StringStartsWith(("entity_path",), "/")]
 
     def rows(filters: list[Any]) -> list[str]:
-        reader = PushingReader(FORMATS["rrd"], Request.of(FORMATS["rrd"], {"path": str(rrd)}))
+        reader = ChunkFrameReader(Request.of(FORMATS["rrd"], {"path": str(rrd)}))
         assert reader.pushFilters(filters) == filters
         batches = (b for p in reader.partitions() for b in reader.read(p))
         return [v for b in batches for v in b.column("entity_path").to_pylist()]

@@ -1,0 +1,262 @@
+"""Recordings as rows of chunks: the tasks over the files, and what is pushed down into them.
+
+The columns are those of :data:`COLUMNS` in ``engine/execution/frame_rows.py``; ``path`` is the file. Chunks of an RRD
+are pointed at where they lie, those of other formats have no such place and need ``payload`` to be taken back by
+``from_spark``.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, EqualNullSafe, EqualTo, Filter, In, InputPartition
+
+from ...readers import FORMATS, Format, RecordingFile, all_suffixes, detect_format, stem_of
+from ..chunk import Chunk, minting
+from ..errors import SourceMissingError
+from ..execution import Place, Work, batches_of, frame_row, noting_task, payload_rows
+from ..inputs import APPLICATION_ID
+from ..locations import files_below, located, reading_location
+from ..objects import find_objects, is_one_object
+from ..rrd import EncodedPayload, FramedPayload, StoreEntry, VerifiedPayload
+from ..store import RecordingStore
+from ..stream import ContentFilter, LazyChunkStream, single_tasks
+from .options import Request, Wanted
+
+
+@dataclass(frozen=True)
+class ChunkTask(InputPartition):
+    """One Spark task: the file, the recording in it, and the work that is done there."""
+
+    value: int
+    path: str
+    store: StoreEntry
+    work: Work
+
+    def batches(self, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        """The rows of its chunks."""
+        with noting_task(self.work.tasks[0].label):
+            ids = {"application_id": self.store.application_id, "recording_id": self.store.recording_id}
+            rows = ({**row, **ids} for chunk in self.work.run(0) for row in self._rows(chunk, columns))
+            yield from minting(self.work.minter(0), batches_of(rows, self.value, columns))
+
+    def _rows(self, chunk: Chunk, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+        place = _place(chunk, self.path)
+        if "payload" in columns:
+            return payload_rows(chunk, place)
+        size = _stream_size(chunk) if "uncompressed_size" in columns else None
+        return iter([frame_row(chunk.header, place, size)])
+
+
+def chunk_tasks(paths: Iterable[str], request: Request) -> list[ChunkTask]:
+    """The tasks over some files, numbered through."""
+    found: list[ChunkTask] = []
+    for path in paths:
+        with noting_task(path):
+            for store, stream in _recordings(path, request):
+                works = single_tasks(_narrowed(stream, request))
+                found += [ChunkTask(len(found) + i, path, store, work) for i, work in enumerate(works)]
+    return found
+
+
+class ChunkFrameReader(DataSourceReader):
+    """Plans the tasks over the files, and makes rows of their chunks.
+
+    Order: ``task`` counts splits through all files. A task that is run again gives the same chunks, under the same ids.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def partitions(self) -> list[InputPartition]:
+        """A partition for each split of each file."""
+        return list(chunk_tasks(self._inputs(), self._request))
+
+    def _inputs(self) -> list[str]:
+        """The files that the paths mean."""
+        return input_files(self._request.paths, self._request.row)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one split."""
+        if isinstance(partition, ChunkTask):  # where there is none, Spark makes one up
+            yield from partition.batches(self._request.columns)
+
+    @property
+    def pushFilters(self) -> Callable[[list[Filter]], list[Filter]]:  # type: ignore[override] # noqa: N802 (Spark's name)
+        """Take the filters of a query: what they exclude of entities and static chunks is not read.
+
+        Spark refuses a reader with a method of this name where a session has not turned filters on, which a data source
+        that was found by its name cannot know. So it finds that of its own class, which it calls where they are on.
+        """
+        take = functools.partial(self._take)
+        take.__func__ = DataSourceReader.pushFilters  # type: ignore[attr-defined]
+        return take
+
+    def _take(self, filters: list[Filter]) -> list[Filter]:
+        """Remember what can be used. Spark applies all of them once more, so nothing depends on it."""
+        for wanted in filter(None, map(_wanted, filters)):
+            self._request = self._request.pushing(wanted)
+        return filters
+
+
+@dataclass(frozen=True)
+class _RecordingsOfStore(RecordingFile):
+    """A store of recordings, as of its newest version."""
+
+    def stream(self) -> LazyChunkStream:
+        """The chunks of its first recording."""
+        return self.stores()[0][1]
+
+    def stores(self) -> list[tuple[StoreEntry | None, LazyChunkStream]]:
+        """The recordings, in the order of their arrival. Raises ``SourceMissingError`` where there is none."""
+        store = RecordingStore.open(str(self.path))
+        if not len(store):
+            raise SourceMissingError("there is no recording in this store", path=str(self.path))
+        return [(entry.store, store.recording(entry).stream()) for entry in store]
+
+
+STORES: Final = Format("store", "a store of recordings", _RecordingsOfStore)
+"""The row of stores, which the registry has not: no file is one."""
+
+
+class StoreReader(ChunkFrameReader):
+    """Reads the recordings of stores."""
+
+    def _inputs(self) -> list[str]:
+        """The stores, as they are named."""
+        return [str(located(path)) for path in self._request.paths]
+
+
+def _wanted(item: Filter) -> Wanted | None:
+    attribute, value = getattr(item, "attribute", None), getattr(item, "value", None)
+    if isinstance(item, EqualTo | EqualNullSafe):
+        if attribute == ("entity_path",) and isinstance(value, str):
+            return Wanted(entity_paths=(value,))
+        if attribute == ("is_static",) and isinstance(value, bool):
+            return Wanted(is_static=value)
+    if isinstance(item, In) and attribute == ("entity_path",) and all(isinstance(v, str) for v in value or ()):
+        return Wanted(entity_paths=tuple(value or ()))
+    return None
+
+
+def _recordings(path: str, request: Request) -> Iterator[tuple[StoreEntry, LazyChunkStream]]:
+    """The recordings of a file, each with its stream; blueprints are none."""
+    for name, file in _files_of(path, request):
+        found = [(s, stream) for s, stream in file.stores() if s is None or s.kind == "recording"]
+        for store, stream in found or [(None, file.stream())]:
+            yield store or StoreEntry("recording", APPLICATION_ID, name), stream
+
+
+def _files_of(path: str, request: Request) -> Iterator[tuple[str, RecordingFile]]:
+    """What is opened of a file: it, or each of the recordings in a folder that holds many; with their names."""
+    location = located(path)
+    row = detect_format(location) if request.row is None else request.row
+    file = row.open(location, request.given)
+    name = _name_of(path, request.paths)
+    episodes = () if "episode" in request.given else file.episodes()
+    if not episodes:
+        yield name, file
+    for episode in episodes:
+        yield f"{name}/{episode.name}", row.open(location, {**request.given, "episode": episode.number})
+
+
+def _name_of(path: str, roots: Iterable[str]) -> str:
+    """The id of a recording whose file has none: the file's name, with the folders in which it lies below a root."""
+    for root in roots:
+        folder = str(located(root)).rstrip("/") + "/"
+        if path.startswith(folder):
+            return stem_of(path[len(folder) :])
+    return stem_of(path.rstrip("/").rpartition("/")[2])
+
+
+def _narrowed(stream: LazyChunkStream, request: Request) -> LazyChunkStream:
+    """A stream, of which only what is asked for is read."""
+    if request.content is not None:
+        stream = stream.filter(content=request.content)
+    for wanted in request.pushed:
+        content = None if wanted.entity_paths is None else _exactly(wanted.entity_paths)
+        if content is not None or wanted.is_static is not None:
+            stream = stream.filter(content=content, is_static=wanted.is_static)
+    return stream
+
+
+def _exactly(entity_paths: Sequence[str]) -> ContentFilter | None:
+    """A filter for these entities; None where one of them is no canonical path, so that Spark's own filter decides."""
+    if any(re.search(r"(?<!\\)\s", path) for path in entity_paths):
+        return None
+    try:
+        return ContentFilter(path if path.startswith("/") else "/" + path for path in entity_paths)
+    except ValueError:
+        return None
+
+
+def _place(chunk: Chunk, path: str) -> Place:
+    payload = chunk.payload
+    if isinstance(payload, FramedPayload):
+        digest = payload.digest or None if isinstance(payload, VerifiedPayload) else None
+        return Place(payload.path, payload.offset, payload.size, digest)
+    return Place(path)
+
+
+def _stream_size(chunk: Chunk) -> int | None:
+    """Bytes of the chunk as an Arrow IPC stream; None for one that would have to be read for it."""
+    if isinstance(chunk.payload, FramedPayload | EncodedPayload):
+        return None
+    batch = chunk.to_record_batch()
+    end_of_stream = 8
+    return int(batch.schema.serialize().size) + int(pa.ipc.get_record_batch_size(batch)) + end_of_stream
+
+
+def input_files(paths: Iterable[str], row: Format | None) -> list[str]:
+    """All files and objects that ``paths`` mean, absolute, each once, in the order of the paths and sorted within each.
+
+    A folder is searched with its subfolders for inputs of the format, hidden ones left out; a pattern may hold ``*``,
+    ``?``, ``[]`` and ``**``. Without a ``row``, for inputs of any format. Raises ``SourceMissingError`` where a path
+    gives nothing.
+    """
+    return list(dict.fromkeys(file for path in paths for file in _named(path, row)))
+
+
+def _named(path: str, row: Format | None) -> Iterator[str]:
+    location = reading_location(path)
+    if isinstance(location, Path):
+        yield from (str(file.absolute()) for file in _files(str(location), row))
+    elif is_one_object(location):
+        yield str(location)
+    else:
+        yield from (str(found.url) for found in find_objects(location, _suffixes(row)))
+
+
+def _suffixes(row: Format | None) -> tuple[str, ...]:
+    return all_suffixes() if row is None else row.suffixes
+
+
+def _is_dataset(row: Format | None, folder: Path) -> bool:
+    return any(one.is_dataset(folder) for one in (FORMATS.values() if row is None else (row,)))
+
+
+def _files(path: str, row: Format | None) -> Iterator[Path]:
+    suffixes, is_dataset = _suffixes(row), functools.partial(_is_dataset, row)
+    if Path(path).is_dir():
+        files = list(files_below(Path(path), suffixes, is_input=is_dataset))
+    elif glob.has_magic(path) and not os.path.lexists(path):
+        matching = sorted(map(Path, glob.glob(path, recursive=True)))  # noqa: PTH207 (takes absolute patterns too)
+        files = [p for p in matching if is_dataset(p) or (p.is_file() and p.name.lower().endswith(suffixes))]
+    else:
+        files = [Path(path)] if Path(path).exists() else []
+    if not files:
+        wanted = f"{', '.join(suffixes)} files" if suffixes else f"folders with {row and row.marker}"
+        raise SourceMissingError(
+            "there is no such file, or no recording in this folder or of this pattern",
+            path=path,
+            hint=f"Folders and patterns are searched for {wanted}.",
+        )
+    yield from files
