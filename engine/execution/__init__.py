@@ -12,7 +12,15 @@ from ..lazy_names import lazy_names
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from .chunk_frames import CarriedChunks, check_columns, check_frame, chunk_frame, chunks_of_frame, order_key
+    from .chunk_frames import (
+        CarriedChunks,
+        check_columns,
+        check_frame,
+        chunk_frame,
+        chunks_of_frame,
+        order_key,
+        transformed_frame,
+    )
     from .chunk_rows import SCHEMA, Note, PartChunk, parse_rows
     from .commit import RrdCommit, RunPlaces, all_extents
     from .folders import Folder, LocalFolder, replace_file, sync_folder
@@ -31,7 +39,7 @@ if TYPE_CHECKING:
     from .work import Packed, Piece, Task, Work, whole_run_of
 
 _HOMES = {
-    ".chunk_frames": "CarriedChunks check_columns check_frame chunk_frame chunks_of_frame order_key",
+    ".chunk_frames": "CarriedChunks check_columns check_frame chunk_frame chunks_of_frame order_key transformed_frame",
     ".chunk_rows": "Note PartChunk SCHEMA parse_rows",
     ".commit": "RrdCommit RunPlaces all_extents",
     ".folders": "Folder LocalFolder replace_file sync_folder",
@@ -128,6 +136,7 @@ __all__ = [
     "spool_pieces",
     "sync_folder",
     "this_process",
+    "transformed_frame",
     "whole_run_of",
     "write_recordings",
     "write_rrd",

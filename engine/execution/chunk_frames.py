@@ -11,8 +11,9 @@ import functools
 import secrets
 import weakref
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -40,6 +41,7 @@ from .scratch import ScratchFolder, lazy_chunk, part_writer
 from .spark_stage import StageJob, rows_of, stage_of
 from .stage import TaskRun, TaskRunner, raise_failure, warn_of
 from .staging import PART_SUFFIX, Staging
+from .transport import register_by_value, sending
 from .work import Work
 
 if TYPE_CHECKING:
@@ -152,6 +154,41 @@ def _stored(path: Path) -> Iterator[pa.RecordBatch]:
             yield from reader
     except (pa.ArrowException, OSError) as error:
         raise ReadError(f"the rows of a chunk frame cannot be read: {error}", path=str(path)) from error
+
+
+def transformed_frame(frame: DataFrame, function: Callable[[Iterator[Chunk]], Iterator[Chunk]]) -> DataFrame:
+    """The chunks of a DataFrame through ``function``, partition by partition, as rows that carry them.
+
+    They are of the same files and recordings. It may be a stream: the stage is one ``mapInArrow``.
+    """
+    register_by_value()
+    with sending(function):
+        return frame.mapInArrow(functools.partial(_transformed, function), ddl_of(tuple(COLUMNS)))
+
+
+def _transformed(
+    function: Callable[[Iterator[Chunk]], Iterator[Chunk]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The function of the Spark stage."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    task = context.partitionId() if context is not None else 0
+    label = f"partition {task} of the DataFrame"
+    with noting_task(label):
+        carried = CarriedChunks(label)
+        found = (row for batch in batches for row in carried.read(batch))
+        yield from batches_of(_rows_of(function, found), task, tuple(COLUMNS))
+
+
+def _rows_of(
+    function: Callable[[Iterator[Chunk]], Iterator[Chunk]], carried: Iterator[CarriedChunk]
+) -> Iterator[dict[str, Any]]:
+    for (path, application_id, recording_id), rows in groupby(carried, key=lambda row: row[2:]):
+        ids = {"application_id": application_id, "recording_id": recording_id}
+        place = None if path is None else Place(path)
+        for chunk in function(row.chunk for row in rows):
+            yield from ({**row, **ids} for row in payload_rows(chunk, place))
 
 
 def check_frame(frame: DataFrame) -> None:

@@ -18,11 +18,13 @@ from ..execution import (
     RunOptions,
     RunStart,
     Sink,
+    check_frame,
     chunk_frame,
     collect_chunks,
     executor_name,
     inline_chunks,
     iterated_chunks,
+    transformed_frame,
     write_rrd,
     write_rrd_shards,
     write_to,
@@ -44,10 +46,11 @@ from .plan import (
     compile_plan,
     explain_plan,
     known_columns,
+    nodes_of,
     stays_here,
     unrolled,
 )
-from .source import FrameSource, IteratedSource, Source, extension, travelling, travelling_in_pieces
+from .source import FrameSource, IteratedSource, RowsSource, Source, extension, travelling, travelling_in_pieces
 
 if TYPE_CHECKING:
     from ...lenses import Lens
@@ -115,6 +118,22 @@ class LazyChunkStream(Frames):
             In a terminal: a payload is no chunk, or no chunk lies where a row points.
         """
         return LazyChunkStream(SourceNode(FrameSource(frame)))
+
+    @staticmethod
+    def from_stream(frame: DataFrame) -> LazyChunkStream:
+        """A stream over the chunks of a streaming DataFrame, such as one of ``readStream.format("chunkmill")``.
+
+        It is run by ``to_spark(payload=True)`` alone, which gives a streaming DataFrame, too: everything between the
+        two is one ``mapInArrow`` stage. The rows are those of :meth:`from_spark`, and what comes of them keeps their
+        ``path`` and recording. Order: that of the rows within a partition. A DataFrame that is no stream will do.
+
+        Raises
+        ------
+        UsageError
+            The DataFrame has no chunks; or, in a terminal, it is another than that, or other streams were merged in.
+        """
+        check_frame(frame)
+        return LazyChunkStream(SourceNode(RowsSource(frame)))
 
     # --- builders
 
@@ -325,6 +344,12 @@ class LazyChunkStream(Frames):
         """
         if payload and into is not None:
             raise UsageError("a frame with payload writes no parts", hint="Leave out `into` or `payload`.")
+        rows = [node.source for node in nodes_of(self._live_node()) if isinstance(node, SourceNode)]
+        frame = next((source.frame for source in rows if isinstance(source, RowsSource)), None)
+        if frame is not None:
+            if not payload:
+                raise UsageError("rows of from_stream carry their chunks", hint="Ask for that: to_spark(payload=True).")
+            return transformed_frame(frame, compile_plan(self._live_node(), RowsSource.travelling).over)
         plan = self._plan("spark")
         session = extension("get_session")() if spark is None else spark
         return chunk_frame(plan, session, payload=payload, into=None if into is None else local_path(into))

@@ -110,6 +110,10 @@ class Plan:
         at, split = self.splits[index]
         yield from self._fused(at, self.sources[at].read(split))
 
+    def over(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        """The chunks that come of those given, as if its one source gave them."""
+        return self._fused(0, chunks)
+
     def _fused(self, at: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         """The chain behind a source, applied to chunks."""
         chain = self.chains[at]

@@ -244,3 +244,37 @@ class FrameSource:
         """The chunks as a source that tasks can read: where they lie, or in scratch parts."""
         made: Source[Any] = extension("chunk_list")("from_spark", tuple(chunks_of_frame(self._frame)))
         return made
+
+
+class RowsSource:
+    """The chunks of rows that come as a stage runs; see :meth:`LazyChunkStream.from_stream`."""
+
+    def __init__(self, frame: DataFrame | None) -> None:
+        self.frame = frame
+
+    def describe(self) -> str:
+        """One line for the plan."""
+        return "from_stream"
+
+    def splits(self) -> Sequence[Split]:
+        """None, where it travels; otherwise raises ``UsageError``: they are not known before they come."""
+        if self.frame is None:
+            return ()
+        raise UsageError(
+            "the chunks of from_stream come as Spark runs its stage, and cannot be asked for here",
+            hint="End the pipeline with to_spark(payload=True), and write that: writeStream.format('chunkmill.store').",
+        )
+
+    def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is none)
+        """Nothing."""
+        return iter(())
+
+    @staticmethod
+    def travelling(source: Source[Any]) -> Source[Any]:
+        """What goes to the tasks in place of it. Raises ``UsageError`` for a source of another kind."""
+        if isinstance(source, RowsSource):
+            return RowsSource(None)
+        raise UsageError(
+            f"from_stream cannot be merged with {source.describe()}",
+            hint="A streaming DataFrame is transformed partition by partition, and other sources have none.",
+        )
