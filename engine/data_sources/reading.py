@@ -90,7 +90,7 @@ class ChunkFrameReader(DataSourceReader):
             yield from partition.batches(self._request.columns)
 
     @property
-    def pushFilters(self) -> Callable[[list[Filter]], list[Filter]]:  # type: ignore[override] # noqa: N802 (Spark's name)
+    def pushFilters(self) -> Callable[[list[Filter]], list[Filter]]:  # noqa: N802 (Spark's name)
         """Take the filters of a query: what they exclude of entities and static chunks is not read.
 
         Spark refuses a reader with a method of this name where a session has not turned filters on, which a data source

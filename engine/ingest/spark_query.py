@@ -30,7 +30,7 @@ from .files import LandedFile
 from .landing_log import newest_entry, read_entry
 
 try:
-    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as SupportsTriggerAvailableNow
 except ImportError:  # before 4.2, where Spark itself makes one batch of what there is
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
