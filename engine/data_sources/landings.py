@@ -175,7 +175,7 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {"log": log, **arrivals.entries.latestOffset(known)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        """What is there at the next look is all that is given."""
+        """Give no more than what is there at the next look."""
         self._takes_what_is_there = True
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

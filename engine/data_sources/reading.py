@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualNullSafe, EqualTo, Filter, In, InputPartition
@@ -24,10 +24,9 @@ from ..chunk import Chunk, minting
 from ..errors import SourceMissingError
 from ..execution import Place, Work, batches_of, frame_row, noting_task, payload_rows
 from ..inputs import APPLICATION_ID
-from ..locations import files_below, located, reading_location
+from ..locations import Location, files_below, located, reading_location
 from ..objects import find_objects, is_one_object
 from ..rrd import EncodedPayload, FramedPayload, StoreEntry, VerifiedPayload
-from ..store import RecordingStore
 from ..stream import ContentFilter, LazyChunkStream, single_tasks
 from .options import Request, Wanted
 
@@ -78,11 +77,7 @@ class ChunkFrameReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """A partition for each split of each file."""
-        return list(chunk_tasks(self._inputs(), self._request))
-
-    def _inputs(self) -> list[str]:
-        """The files that the paths mean."""
-        return input_files(self._request.paths, self._request.row)
+        return list(chunk_tasks(input_files(self._request.paths, self._request.row), self._request))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
@@ -107,34 +102,6 @@ class ChunkFrameReader(DataSourceReader):
         return filters
 
 
-@dataclass(frozen=True)
-class _RecordingsOfStore(RecordingFile):
-    """A store of recordings, as of its newest version."""
-
-    def stream(self) -> LazyChunkStream:
-        """The chunks of its first recording."""
-        return self.stores()[0][1]
-
-    def stores(self) -> list[tuple[StoreEntry | None, LazyChunkStream]]:
-        """The recordings, in the order of their arrival. Raises ``SourceMissingError`` where there is none."""
-        store = RecordingStore.open(str(self.path))
-        if not len(store):
-            raise SourceMissingError("there is no recording in this store", path=str(self.path))
-        return [(entry.store, store.recording(entry).stream()) for entry in store]
-
-
-STORES: Final = Format("store", "a store of recordings", _RecordingsOfStore)
-"""The row of stores, which the registry has not: no file is one."""
-
-
-class StoreReader(ChunkFrameReader):
-    """Reads the recordings of stores."""
-
-    def _inputs(self) -> list[str]:
-        """The stores, as they are named."""
-        return [str(located(path)) for path in self._request.paths]
-
-
 def _wanted(item: Filter) -> Wanted | None:
     attribute, value = getattr(item, "attribute", None), getattr(item, "value", None)
     if isinstance(item, EqualTo | EqualNullSafe):
@@ -156,16 +123,17 @@ def _recordings(path: str, request: Request) -> Iterator[tuple[StoreEntry, LazyC
 
 
 def _files_of(path: str, request: Request) -> Iterator[tuple[str, RecordingFile]]:
-    """What is opened of a file: it, or each of the recordings in a folder that holds many; with their names."""
+    """A file with its name, or each of the recordings in a folder that holds many."""
     location = located(path)
     row = detect_format(location) if request.row is None else request.row
     file = row.open(location, request.given)
     name = _name_of(path, request.paths)
-    episodes = () if "episode" in request.given else file.episodes()
+    choice = row.file.episode_option
+    episodes = () if choice in request.given else file.episodes()
     if not episodes:
         yield name, file
     for episode in episodes:
-        yield f"{name}/{episode.name}", row.open(location, {**request.given, "episode": episode.number})
+        yield f"{name}/{episode.name}", row.open(location, {**request.given, choice: episode.number})
 
 
 def _name_of(path: str, roots: Iterable[str]) -> str:
@@ -229,7 +197,7 @@ def _named(path: str, row: Format | None) -> Iterator[str]:
     location = reading_location(path)
     if isinstance(location, Path):
         yield from (str(file.absolute()) for file in _files(str(location), row))
-    elif is_one_object(location):
+    elif _is_dataset(row, location) or is_one_object(location):
         yield str(location)
     else:
         yield from (str(found.url) for found in find_objects(location, _suffixes(row)))
@@ -239,7 +207,7 @@ def _suffixes(row: Format | None) -> tuple[str, ...]:
     return all_suffixes() if row is None else row.suffixes
 
 
-def _is_dataset(row: Format | None, folder: Path) -> bool:
+def _is_dataset(row: Format | None, folder: Location) -> bool:
     return any(one.is_dataset(folder) for one in (FORMATS.values() if row is None else (row,)))
 
 

@@ -113,7 +113,7 @@ def _query(options: Mapping[str, str]) -> str:
 
 @dataclass
 class ChunksMessage(WriterCommitMessage):
-    """What a task tells the driver: the token of its staging folder, and rows of chunks as an Arrow IPC stream."""
+    """The message of a task to the driver: the token of its staging folder, and rows as an Arrow IPC stream."""
 
     token: str
     rows: bytes
@@ -202,7 +202,7 @@ class ChunkWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter, ABC):
     @property
     @abstractmethod
     def _beside(self) -> Location:
-        """What the staging folder lies beside, in a folder that is there."""
+        """The place beside which the staging folder lies; the folder of both is there."""
 
     @abstractmethod
     def _bring(self, recordings: Sequence[Written], staging: Staging, batch: int | None) -> None:

@@ -19,7 +19,7 @@ from ..execution import check_columns, ddl_of, register_by_value
 from ..spark import session_for_user
 from .landings import OPTIONS, LandingStreamReader, Watch
 from .options import Request, source_name
-from .reading import STORES, ChunkFrameReader, StoreReader
+from .reading import ChunkFrameReader
 from .sinks import ChunkWriter, RrdWriterOfRows, StoreWriterOfRows, Target
 
 if TYPE_CHECKING:
@@ -85,20 +85,12 @@ class RrdDataSource(_Sink, ChunkDataSource):
 class StoreDataSource(_Sink, ChunkDataSource):
     """``chunkmill.store``: the recordings of a store, and a sink that brings more into it."""
 
-    row = STORES
+    row = FORMATS["store"]
     writer_type = StoreWriterOfRows
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of a store's newest version. Raises as that of a file does."""
-        return StoreReader(self._request().with_columns(schema.fieldNames()))
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 (Spark's name)
-        """Nothing. Raises ``UsageError``."""
-        raise UsageError("a store is not read as a stream", hint="Read the landing folder, as 'chunkmill'.")
 
 
 def data_source_of(name: str | None = None) -> type[DataSource]:
-    """The data source of a format, by its name, or of stores (``store``); without one, that of every format.
+    """The data source of a format, by its name; without one, that of every format.
 
     Raises ``KeyError`` where there is no such format.
     """
@@ -115,7 +107,7 @@ def register(spark: SparkSession) -> None:
     without the package, in a checkout that is installed for editing. A session of :func:`get_session` knows them.
     """
     register_by_value()
-    for name in (None, *FORMATS, STORES.name):
+    for name in (None, *FORMATS):
         spark.dataSource.register(data_source_of(name))
 
 

@@ -271,7 +271,7 @@ class RowsSource:
 
     @staticmethod
     def travelling(source: Source[Any]) -> Source[Any]:
-        """What goes to the tasks in place of it. Raises ``UsageError`` for a source of another kind."""
+        """The source that goes to the tasks in place of it. Raises ``UsageError`` for a source of another kind."""
         if isinstance(source, RowsSource):
             return RowsSource(None)
         raise UsageError(
