@@ -147,12 +147,12 @@ def _in_nanoseconds(kind: pa.DataType) -> pa.DataType:
 
 def _is_list(kind: pa.DataType) -> bool:
     views = kinds.is_list_view(kind) or kinds.is_large_list_view(kind)
-    return views or kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
+    return bool(views or kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
 
 
 def _is_binary(kind: pa.DataType) -> bool:
     large = kinds.is_large_binary(kind) or kinds.is_binary_view(kind)
-    return large or kinds.is_binary(kind) or kinds.is_fixed_size_binary(kind)
+    return bool(large or kinds.is_binary(kind) or kinds.is_fixed_size_binary(kind))
 
 
 def _text(value: Any) -> str:
