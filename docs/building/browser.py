@@ -56,9 +56,8 @@ class Page:
 
     def look(self, width: int, height: int, *, dark: bool = False) -> None:
         """Set the size of the window in CSS pixels, and whether the system asks for dark colours."""
-        self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
-        )
+        # Not as a mobile device: those zoom out of a page that is too wide, and it would look as if it fitted.
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 

@@ -115,6 +115,8 @@ def test_the_search_needs_no_server(site: Path, tab: Page) -> None:
     tab.look(*SIZES["desk"])
     tab.go((site / "index.html").as_uri())
     tab.value_of("document.querySelector('#__search').click()")
+    settled(tab, "document.querySelector('.md-search-result__meta').textContent.includes('Type to start')")
+    tab.value_of("document.querySelector('.md-search__input').focus()")
     tab.call("Input.insertText", text="quarantine")
     settled(tab, f"{FOUND}.length > 0")
     links = tab.value_of(FOUND)
