@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     from .lerobot import LeRobotDataset, LeRobotReader
     from .mcap import McapInfo, McapReader
     from .parquet import ColumnRule, IndexColumn, ParquetReader
-    from .recording_file import Episode, FileSource, IndexedReader, Option, RecordingFile, StreamingReader, option
+    from .recording_file import (
+        Episode,
+        FileSource,
+        FrameReader,
+        IndexedReader,
+        Option,
+        RecordingFile,
+        StreamingReader,
+        option,
+    )
     from .rrd import RrdReader
 
 _HOMES = {
@@ -40,7 +49,7 @@ _HOMES = {
     ".lerobot": "LeRobotDataset LeRobotReader",
     ".mcap": "McapInfo McapReader",
     ".parquet": "ColumnRule IndexColumn ParquetReader",
-    ".recording_file": "Episode FileSource IndexedReader Option RecordingFile StreamingReader option",
+    ".recording_file": "Episode FileSource FrameReader IndexedReader Option RecordingFile StreamingReader option",
     ".rrd": "RrdReader",
 }
 
@@ -52,6 +61,7 @@ __all__ = [
     "FileReport",
     "FileSource",
     "Format",
+    "FrameReader",
     "IndexColumn",
     "IndexedReader",
     "LeRobotDataset",

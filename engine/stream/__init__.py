@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..chunk import ChunkKind, Fate
     from .content_filter import Content, ContentFilter
     from .drawing import draw_plan
-    from .frames import FrameChoices, FrameRequest, SourceWithColumns
+    from .frames import FrameChoices, FrameRequest, Frames, SourceWithColumns
     from .lazy_stream import (
         LazyChunkStream,
         framed,
@@ -29,7 +29,7 @@ _HOMES = {
     "..chunk": "ChunkKind Fate",
     ".content_filter": "Content ContentFilter",
     ".drawing": "draw_plan",
-    ".frames": "FrameChoices FrameRequest SourceWithColumns",
+    ".frames": "FrameChoices FrameRequest Frames SourceWithColumns",
     ".lazy_stream": (
         "LazyChunkStream framed plan_outputs plan_recording single_tasks sink_of value_schema write_stores"
     ),
@@ -45,6 +45,7 @@ __all__ = [
     "Fate",
     "FrameChoices",
     "FrameRequest",
+    "Frames",
     "IteratedSource",
     "LazyChunkStream",
     "Node",
