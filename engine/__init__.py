@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .data_sources import get_session, register
     from .errors import ChunkmillError, PipelineError, ReadError, ReadWarning, SessionError, UsageError, WriteError
     from .ingest import Ingest, IngestQuery
-    from .inputs import verify
+    from .inputs import Comparison, Difference, compare, verify
     from .pipelines import Pipeline, load_pipeline
     from .reports import RunReport, save_report
     from .rrd import StoreEntry, Verification
@@ -41,7 +41,7 @@ _HOMES = {
     ),
     ".data_sources": "get_session register",
     ".errors": "ChunkmillError PipelineError ReadError ReadWarning SessionError UsageError WriteError",
-    ".inputs": "verify",
+    ".inputs": "Comparison Difference compare verify",
     ".spark": "stop_session",
     ".ingest": "Ingest IngestQuery",
     ".pipelines": "Pipeline load_pipeline",
@@ -57,11 +57,13 @@ __all__ = [
     "Chunk",
     "ChunkStore",
     "ChunkmillError",
+    "Comparison",
     "ComponentColumn",
     "ComponentColumnDescriptor",
     "ComponentColumnSelector",
     "ComponentDescriptor",
     "ContentFilter",
+    "Difference",
     "IndexColumnDescriptor",
     "IndexColumnSelector",
     "Ingest",
@@ -84,6 +86,7 @@ __all__ = [
     "Verification",
     "ViewerClient",
     "WriteError",
+    "compare",
     "get_session",
     "load_pipeline",
     "register",

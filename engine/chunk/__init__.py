@@ -1,5 +1,6 @@
 """The chunk model: chunks, their headers, descriptors, timelines and ids."""
 
+from .arrow_text import cell_writer, timestamp_text
 from .building import AUTO_INDEX, sorted_by_time, time_order
 from .chunk import Chunk
 from .columns import (
@@ -96,6 +97,7 @@ __all__ = [
     "ValueSchema",
     "alike",
     "batch_schema",
+    "cell_writer",
     "clusters",
     "columns_of",
     "columns_of_arrow",
@@ -125,6 +127,7 @@ __all__ = [
     "ticks",
     "time_order",
     "timeline_called",
+    "timestamp_text",
     "timestamp_ticks",
     "to_arrow_schema",
     "tuid_text",

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from ..locations import located
+from .comparison import compare, print_chunks
 from .complaints import FAILED, reported
 from .looking import export, inspect, ls, show
 from .options import (
@@ -178,6 +179,7 @@ def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
     is there. A line tells each fault, and the exit code is 1 where there is one.
     """
     with reported(debug=debug):
+        _leave_pandas_out()
         from .checks import verify_all
 
         verify_all(inputs, quiet=quiet, debug=debug)
@@ -368,5 +370,5 @@ def status(store: str, checkpoint: str | None, watch: bool, as_json: bool, debug
             raise click.exceptions.Exit(FAILED)
 
 
-for _command in (inspect, ls, show, export):
+for _command in (inspect, ls, show, export, compare, print_chunks):
     commands.add_command(_command)

@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .comparison import Comparison, Difference, compare
     from .stores import APPLICATION_ID, SourceOptions, Stores, stores_of, verify
 
-_HOMES = {".stores": "APPLICATION_ID SourceOptions Stores stores_of verify"}
+_HOMES = {
+    ".comparison": "Comparison Difference compare",
+    ".stores": "APPLICATION_ID SourceOptions Stores stores_of verify",
+}
 
 __all__ = [
     "APPLICATION_ID",
+    "Comparison",
+    "Difference",
     "SourceOptions",
     "Stores",
+    "compare",
     "stores_of",
     "verify",
 ]

@@ -94,17 +94,21 @@ class FramedPayload:
     def load_data(self) -> ChunkData:
         """The chunk in the batch. Raises ``ReadError``, and ``ValueError`` for a batch that is none."""
         with open_briefly(self.path, self.version, self.held) as file:
-            found = self._locate(file, whole=True)
-            compression, size = self._sizes(found)
-            payload = found.payload
-            if payload is None:
-                payload = file.read(found.payload_offset, found.payload_size, what=_WHAT)
+            return self.load_with_head(file)[1]
+
+    def load_with_head(self, file: PositionalFile) -> tuple[Any, ChunkData]:
+        """The message without its payload, and the chunk in that; ``file`` is open already. Raises ``ReadError``."""
+        found = self._locate(file, whole=True)
+        compression, size = self._sizes(found)
+        payload = found.payload
+        if payload is None:
+            payload = file.read(found.payload_offset, found.payload_size, what=_WHAT)
         path, offset = self.path, found.payload_offset
         stream = decompress(payload, compression, size, path=path, offset=offset, what=_WHAT)
         data = decode_chunk(stream, path=path, offset=offset, what=_WHAT)
         if data.chunk_id != self.chunk_id:
             self._check_id(data.chunk_id.hex())
-        return data
+        return found.message, data
 
     def located(self, file: PositionalFile) -> EncodedPayload:
         """The exact place of the compressed bytes; reads the message around them only. Raises ``ReadError``."""

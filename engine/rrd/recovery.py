@@ -61,9 +61,13 @@ def _store_info(file: PositionalFile, found: Message) -> Any:
 
 def store_of(file: PositionalFile, found: Message, legacy_ids: dict[StoreKey, str]) -> StoreEntry:
     """The store that the ``ArrowMsg`` at ``found`` belongs to; reads its head only. Raises :class:`ReadError`."""
-    message = locate(file, found.offset, found.size).message
-    messages.require(message, "store_id", path=file.path, offset=found.offset)
-    return from_message(message.store_id, legacy_ids, path=file.path, offset=found.offset)
+    return owner_of(locate(file, found.offset, found.size).message, legacy_ids, path=file.path, offset=found.offset)
+
+
+def owner_of(head: Any, legacy_ids: dict[StoreKey, str], *, path: str, offset: int) -> StoreEntry:
+    """The store that an ``ArrowMsg`` names. Raises :class:`ReadError`."""
+    messages.require(head, "store_id", path=path, offset=offset)
+    return from_message(head.store_id, legacy_ids, path=path, offset=offset)
 
 
 def decoded_chunk(path: str, found: Message, version: str | None = None, held: HeldFile | None = None) -> Chunk:

@@ -22,7 +22,7 @@ from .framing import STREAM_HEADER_SIZE, Message, MessageKind, parse_stream_head
 from .messages import StoreEntry, StoreKey
 from .payloads import VerifiedPayload
 from .positional import GROWING, HeldFile, PositionalFile, held_file, keeping_open, open_positional
-from .recovery import announced_by, decoded_chunk, store_of
+from .recovery import announced_by, decoded_chunk, owner_of, store_of
 
 _HINT: Final = "The file was damaged on disk or in transit, or its writer is faulty; restore it from a copy."
 _MOST_FAULTS: Final = 1000
@@ -212,14 +212,21 @@ class _Verifying:
 
     def _chunk(self, file: PositionalFile, place: _Place) -> tuple[ChunkHeader, bool]:
         """The header of a chunk that was decoded and compared, and whether it has a digest. Raises ``ReadError``."""
-        message = Message(MessageKind.ARROW_MSG, place.offset, place.size)
-        owner = store_of(file, message, self._legacy)
-        self._expect_announced(owner, place.offset)
         if not place.told:
+            message = Message(MessageKind.ARROW_MSG, place.offset, place.size)
+            self._expect_announced(store_of(file, message, self._legacy), place.offset)
             return decoded_chunk(self.path, message, self._version, self._held).header, False
         store, entry = max(place.told, key=lambda pair: bool(pair[1].digest))
         payload = VerifiedPayload.of(self.path, entry, store=store, version=self._version, held=self._held)
-        header = Chunk.lazy(None, payload).header
+        try:
+            head, data = payload.load_with_head(file)
+        except ReadError:
+            raise
+        except ValueError as error:
+            raise self._error(place.offset, f"a record batch is no chunk: {error}") from error
+        owner = owner_of(head, self._legacy, path=self.path, offset=place.offset)
+        self._expect_announced(owner, place.offset)
+        header = Chunk.from_data(data).header
         for named, told in place.told:
             if named != owner:
                 raise self._error(place.offset, f"a chunk of {owner.text} lies where one of {named.text} should")

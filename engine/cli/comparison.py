@@ -1,0 +1,150 @@
+"""``chunkmill compare`` and ``chunkmill print``: what recordings hold, one beside another or chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..locations import reading_location
+from .complaints import FAILED, reported
+from .options import CONTENT, DEBUG, QUIET, ReadingCommand
+
+if TYPE_CHECKING:
+    from ..chunk import Chunk
+    from ..inputs import Stores
+
+_PIPED_WIDTH = 240
+
+
+@click.command(cls=ReadingCommand)
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@CONTENT
+@click.option(
+    "--ignore-timeline",
+    "ignore_timelines",
+    multiple=True,
+    metavar="NAME",
+    help="A timeline that is not compared; may be repeated.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0),
+    default=0.0,
+    metavar="X",
+    help="By how much floating-point numbers may be apart. Default: 0.",
+)
+@click.option("--chunks", is_flag=True, help="Compare the order and the cut of chunks, too.")
+@click.option(
+    "--limit", type=click.IntRange(0), default=10, metavar="N", help="Rows of a component to tell. Default: 10."
+)
+@DEBUG
+@QUIET
+def compare(
+    first: str,
+    second: str,
+    content: tuple[str, ...],
+    reading: Mapping[str, Any],
+    debug: bool,
+    quiet: bool,
+    **given: Any,
+) -> None:
+    """Compare what two recordings or stores hold, of any format each.
+
+    A line tells each difference by entity, component and time, with what A holds before what B holds, and the exit
+    code is 1 where there is one. Neither ids nor the order and cut of chunks are content. The one recording of A is
+    compared with the one of B, several by their ids.
+    """
+    with reported(debug=debug):
+        from ..inputs import compare as compared
+        from .complaints import warnings_as_lines
+
+        with warnings_as_lines(reading_location(first)):
+            found = compared(
+                first,
+                second,
+                content=content or None,
+                ignore_timelines=given["ignore_timelines"],
+                tolerance=given["tolerance"],
+                chunks=given["chunks"],
+                most=given["limit"],
+                options=reading,
+            )
+        for difference in found.differences:
+            click.echo(str(difference))
+        if not found:
+            raise click.exceptions.Exit(FAILED)
+        if not quiet:
+            click.echo(f"{first} and {second} hold the same: {found.rows:,} values of {found.components:,} components")
+
+
+@click.command("print", cls=ReadingCommand)
+@click.argument("file")
+@CONTENT
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Chunks to print. Default: all.")
+@click.option("--headers", is_flag=True, help="Print a line a chunk, without its rows.")
+@click.option(
+    "--width", type=click.IntRange(20), metavar="N", help="Columns of a table. Default: the terminal's, or 240."
+)
+@DEBUG
+def print_chunks(
+    file: str,
+    content: tuple[str, ...],
+    reading: Mapping[str, Any],
+    limit: int | None,
+    headers: bool,
+    width: int | None,
+    debug: bool,
+) -> None:
+    """Print the chunks of FILE, a recording of any format or a store, as tables of their rows.
+
+    A cell ends after 100 characters.
+    """
+    with reported(debug=debug):
+        from rich.console import Console
+
+        from ..chunk import summarise_chunks
+        from .complaints import warnings_as_lines
+
+        location = reading_location(file)
+        console = Console()
+        columns = width or (console.width if console.is_terminal else _PIPED_WIDTH)
+        with warnings_as_lines(location):
+            printed = 0
+            for heading, chunks in _recordings(file, content, reading):
+                if printed == limit:
+                    break
+                click.echo(heading)
+                for chunk in chunks:
+                    click.echo(summarise_chunks([chunk.header]) if headers else chunk.format(width=columns))
+                    printed += 1
+                    if printed == limit:
+                        break
+
+
+def _recordings(
+    file: str, content: tuple[str, ...], reading: Mapping[str, Any]
+) -> Iterator[tuple[str, Iterator[Chunk]]]:
+    """The recordings of an input, each with a heading and its chunks, one after the other."""
+    from ...readers import stem_of
+    from ..inputs import SourceOptions, stores_of
+    from ..recordings import RecordingsFolder, is_store
+    from ..store import LazyStore
+    from ..stream import single_tasks
+    from .jobs import find_inputs
+
+    options = SourceOptions(content=content, reading=reading, executor="inline")
+    inputs: Iterator[Stores]
+    if is_store(reading_location(file)):
+        folder = RecordingsFolder(file)
+        entries = folder.live(folder.version())
+        stored = [(e.store, LazyStore(folder.chunks(e), name=e.recording_id).stream()) for e in entries]
+        inputs = iter([[(s, t.filter(content=list(content)) if content else t) for s, t in stored]])
+    else:
+        inputs = (stores_of(i.path, stem_of(i.path.name), options, i.episode) for i in find_inputs(file))
+    for stores in inputs:
+        for store, stream in stores:
+            heading = f"{store.kind} {store.recording_id!r} of application {store.application_id!r}"
+            yield heading, (chunk for task in single_tasks(stream) for chunk in task.run(0))

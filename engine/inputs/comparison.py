@@ -1,0 +1,542 @@
+"""Two inputs of any format compared by what they hold: which entities, components and times differ, and how.
+
+Content is what a query sees: of each component of an entity its values, null ones left out, each at its times. How rows
+are cut into chunks, in which order chunks come, and ids are no content.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...readers import detect_format, format_of_name, stem_of
+from ..chunk import Chunk, ComponentDescriptor, TimelineKind, cell_writer, timestamp_text
+from ..errors import UsageError
+from ..limits import MIB
+from ..locations import Location, located
+from ..recordings import RecordingsFolder, is_store
+from ..rrd import RrdFile, StoreEntry
+from ..stream import ContentFilter, write_stores
+from .stores import SourceOptions, Stores, stores_of
+
+_SEGMENT_BYTES: Final = 8 * MIB
+"""How much is loaded before it is compared."""
+
+_Mask: TypeAlias = "npt.NDArray[np.bool_]"
+_Timelines: TypeAlias = "tuple[tuple[str, TimelineKind], ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing in which two inputs differ: ``text`` says how, with what the first one holds before the other.
+
+    ``component`` None: the entity as a whole; ``entity_path`` None: a recording as a whole. ``timeline`` and ``time``
+    (in ns, or a number of a sequence) say at which row.
+    """
+
+    text: str
+    recording: str | None = None
+    entity_path: str | None = None
+    component: str | None = None
+    timeline: tuple[str, TimelineKind] | None = None
+    time: int | None = None
+
+    def __str__(self) -> str:
+        named = [word for word in (self.recording, self.entity_path, self.component) if word is not None]
+        if self.timeline is not None and self.time is not None:
+            named.append(f"{self.timeline[0]} {_time_text(self.timeline[1], self.time)}")
+        return f"{' '.join(named)}: {self.text}" if named else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The result of comparing two inputs: ``rows`` and ``components`` that both have, and the ``differences``.
+
+    Of each component the first differences are told, and how many there are besides.
+    """
+
+    rows: int
+    components: int
+    differences: tuple[Difference, ...]
+
+    def __bool__(self) -> bool:
+        """Whether both hold the same."""
+        return not self.differences
+
+
+def compare(
+    first: str | os.PathLike[str],
+    second: str | os.PathLike[str],
+    *,
+    content: str | Iterable[str] | None = None,
+    ignore_timelines: Iterable[str] = (),
+    tolerance: float = 0.0,
+    chunks: bool = False,
+    most: int = 10,
+    options: Mapping[str, Any] | None = None,
+) -> Comparison:
+    """Compare what two recordings, or stores of recordings, hold; each may be of any format.
+
+    Rows are compared in the order of their times, and those of one time in the order in which they were recorded; of a
+    static component the last value counts. Numbers are equal when they are the same, NaN included. A few megabytes are
+    read at a time, in this process. One recording is compared with the one other, several by their ids.
+
+    Parameters
+    ----------
+    first, second
+        A file, a folder of a format whose recordings are folders, a store, or the URL of one of these.
+    content
+        Only these entities, such as ``"/imu/**"``.
+    ignore_timelines
+        Names of timelines that are not compared: whether they are there, and their times.
+    tolerance
+        The most by which two floating-point numbers may be apart that are held for the same.
+    chunks
+        Compare the order and the cut of chunks, too.
+    most
+        How many differences of a component are told one by one.
+    options
+        Options of formats by their names, as readers have them; each input takes its own.
+
+    Raises
+    ------
+    ReadError
+        One of the two cannot be read.
+    """
+    if not tolerance >= 0:
+        raise UsageError(f"a tolerance is a number from 0 on, and not {tolerance}")
+    wanted = None if content is None else ContentFilter([content] if isinstance(content, str) else content)
+    with tempfile.TemporaryDirectory(prefix="chunkmill-compare-") as scratch:
+        sides = [
+            _recordings(located(path), Path(scratch, str(number)), options or {})
+            for number, path in enumerate((first, second))
+        ]
+        found = _Found(frozenset(ignore_timelines), float(tolerance), most)
+        for name, pair in _pairs(sides[0], sides[1], found):
+            a, b = ([c for c in side if wanted is None or wanted.matches(c.entity_path)] for side in pair)
+            _Compared(found, name, a, b).run()
+            if chunks:
+                _compare_cut(found, name, a, b)
+    return Comparison(found.rows, found.components, tuple(found.differences))
+
+
+Recordings: TypeAlias = "list[tuple[StoreEntry, list[Chunk]]]"
+
+
+def _recordings(location: Location, scratch: Path, options: Mapping[str, Any]) -> Recordings:
+    """The recordings and blueprints of an input, with their chunks by reference."""
+    if not format_of_name(location.name) and is_store(location):
+        folder = RecordingsFolder(location)
+        return [(entry.store, folder.chunks(entry)) for entry in folder.live(folder.version())]
+    row = detect_format(location)
+    if row.name == "rrd" and not options.get("recover"):
+        file = RrdFile(str(location))
+        if file.has_footer:
+            return [(store, list(file.chunks(store))) for store in file.stores()]
+    chosen = SourceOptions(reading=options, executor="inline")
+    episodes = row.open(location, options).episodes()
+    inputs: list[Stores] = (
+        [stores_of(location, episode.name, chosen, episode.number) for episode in episodes]
+        if episodes
+        else [stores_of(location, stem_of(location.name), chosen)]
+    )
+    scratch.mkdir()
+    found: Recordings = []
+    for number, stores in enumerate(inputs):
+        path = scratch / f"{number}.rrd"
+        write_stores(path, stores, executor="inline")
+        written = RrdFile(path)
+        found += [(store, list(written.chunks(store))) for store in written.stores()]
+    return found
+
+
+class _Found:
+    """What is compared, and the differences so far."""
+
+    def __init__(self, ignored: frozenset[str], tolerance: float, most: int) -> None:
+        self.ignored, self.tolerance, self.most = ignored, tolerance, most
+        self.rows = self.components = 0
+        self.differences: list[Difference] = []
+
+    def note(self, difference: Difference) -> None:
+        self.differences.append(difference)
+
+
+def _pairs(
+    first: Recordings, second: Recordings, found: _Found
+) -> Iterator[tuple[str | None, tuple[list[Chunk], ...]]]:
+    """What is compared with what: the one recording with the one, several by their ids; blueprints likewise."""
+    for kind in ("recording", "blueprint"):
+        sides = [{s.recording_id: chunks for s, chunks in side if s.kind == kind} for side in (first, second)]
+        if len(sides[0]) == 1 == len(sides[1]):
+            yield None if kind == "recording" else kind, (*sides[0].values(), *sides[1].values())
+            continue
+        for name in sorted(sides[0].keys() | sides[1].keys()):
+            if name in sides[0] and name in sides[1]:
+                yield f"{kind} {name}", (sides[0][name], sides[1][name])
+            else:
+                where = "first" if name in sides[0] else "second"
+                found.note(Difference(f"only in the {where}", f"{kind} {name}"))
+
+
+def _compare_cut(found: _Found, recording: str | None, a: Sequence[Chunk], b: Sequence[Chunk]) -> None:
+    """Note the first chunk that is another one, by all that its header says but ids."""
+    if len(a) != len(b):
+        found.note(Difference(f"{len(a):,} chunks | {len(b):,} chunks", recording))
+    for number, (one, other) in enumerate(zip(a, b, strict=False)):
+        said = [
+            f"{c.num_rows:,} rows, timelines {c.timeline_names}, components "
+            f"{[h.descriptor.component for h in c.header.components if not h.is_empty]}"
+            for c in (one, other)
+        ]
+        if one.entity_path != other.entity_path:
+            said = [f"{c.entity_path} of {text}" for c, text in zip((one, other), said, strict=True)]
+        if said[0] != said[1]:
+            found.note(Difference(f"chunk {number}: {said[0]} | {said[1]}", recording, one.entity_path))
+            return
+
+
+class _Rows(NamedTuple):
+    """Some rows of an entity: times by timeline, row ids as pairs of numbers, and columns."""
+
+    times: tuple[npt.NDArray[np.int64], ...]
+    ids: npt.NDArray[np.uint64]
+    values: Mapping[ComponentDescriptor, pa.Array]
+
+    @classmethod
+    def of(cls, chunk: Chunk, timelines: _Timelines) -> Self:
+        data = chunk.data
+        ticks = {t.name: t.ticks for t in data.timelines}
+        start = 2 * data.row_ids.offset
+        ids = np.frombuffer(data.row_ids.buffers()[1], ">u8")[start : start + 2 * data.num_rows].reshape(-1, 2)
+        columns = {c.descriptor: c.values for c in data.components}
+        return cls(tuple(ticks[name] for name, _ in timelines), ids.astype(np.uint64), columns)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(values.nbytes) for values in self.values.values())
+
+    def divided(self, watermark: int) -> tuple[_Rows, _Rows]:
+        """The rows before a time of the first timeline, and those from it on."""
+        early = self.times[0] < watermark
+        return self.some(early), self.some(~early)
+
+    def some(self, mask: _Mask) -> _Rows:
+        if mask.all():
+            return self
+        chosen = pa.array(np.flatnonzero(mask))
+        values = {name: column.take(chosen) for name, column in self.values.items()}
+        return _Rows(tuple(t[mask] for t in self.times), self.ids[mask], values)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class _Column(NamedTuple):
+    """The values of one component, null ones left out, in the order of times and row ids."""
+
+    times: npt.NDArray[np.int64]
+    values: pa.Array
+
+    @classmethod
+    def of(cls, rows: Sequence[_Rows], descriptor: ComponentDescriptor, datatype: pa.DataType, timelines: int) -> Self:
+        having = [r for r in rows if descriptor in r.values]
+        if not having:
+            return cls(np.empty((0, timelines), np.int64), pa.array([], datatype))
+        columns = [r.values[descriptor] for r in having]
+        values = pa.concat_arrays([c if c.type == datatype else c.cast(datatype) for c in columns])
+        ids = np.concatenate([r.ids for r in having])
+        times = (
+            np.stack([np.concatenate([r.times[i] for r in having]) for i in range(timelines)], axis=1)
+            if timelines
+            else np.empty((len(ids), 0), np.int64)
+        )
+        valid = values.is_valid().to_numpy(zero_copy_only=False)
+        keys = (ids[:, 1], ids[:, 0], *(times[:, i] for i in reversed(range(timelines))))
+        order = np.lexsort(keys)
+        order = order[valid[order]]
+        is_ordered = len(order) == len(ids) and bool((order[1:] > order[:-1]).all())
+        return cls(times[order], values if is_ordered else values.take(pa.array(order)))
+
+
+@dataclass(slots=True)
+class _Compared:
+    """The comparison of one recording with another."""
+
+    found: _Found
+    recording: str | None
+    first: Sequence[Chunk]
+    second: Sequence[Chunk]
+    _counts: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+
+    def run(self) -> None:
+        sides = [_by_entity(chunks) for chunks in (self.first, self.second)]
+        for entity in sorted(sides[0].keys() | sides[1].keys()):
+            if entity in sides[0] and entity in sides[1]:
+                self._entity(entity, sides[0][entity], sides[1][entity])
+            else:
+                side, where = (sides[0], "first") if entity in sides[0] else (sides[1], "second")
+                rows = sum(chunk.num_rows for chunk in side[entity])
+                self._note(entity, None, f"only in the {where}, with {rows:,} rows")
+        for (entity, component), count in self._counts.items():
+            if count > self.found.most:
+                self._note(entity, component, f"and {count - self.found.most:,} more rows")
+
+    def _note(self, entity: str, component: str | None, text: str) -> None:
+        self.found.note(Difference(text, self.recording, entity, component))
+
+    def _entity(self, entity: str, a: Sequence[Chunk], b: Sequence[Chunk]) -> None:
+        told = [_kinds(chunks, self.found.ignored) for chunks in (a, b)]
+        shared: dict[_Timelines | None, list[tuple[ComponentDescriptor, pa.DataType]]] = defaultdict(list)
+        for descriptor in sorted(told[0].keys() | told[1].keys(), key=lambda d: d.sort_key):
+            kinds = [side.get(descriptor) for side in told]
+            name = descriptor.component
+            if kinds[0] is None or kinds[1] is None:
+                self._note(entity, name, f"only in the {'second' if kinds[0] is None else 'first'}{_about(descriptor)}")
+            elif kinds[0].timelines.keys() != kinds[1].timelines.keys():
+                self._note(entity, name, " | ".join(_timelines_text(kind.timelines) for kind in kinds if kind))
+            elif kinds[0].plain != kinds[1].plain:
+                self._note(entity, name, f"type {kinds[0].datatype} | {kinds[1].datatype}")
+            else:
+                self.found.components += 1
+                for timelines in kinds[0].timelines:
+                    shared[timelines].append((descriptor, kinds[0].datatype))
+        for timelines, components in shared.items():
+            sides = [[c for c in chunks if _timelines_of(c, self.found.ignored) == timelines] for chunks in (a, b)]
+            if timelines is None:
+                self._static(entity, sides, components)
+            else:
+                self._rows(entity, timelines, sides, components)
+
+    def _static(
+        self,
+        entity: str,
+        sides: Sequence[Sequence[Chunk]],
+        components: Sequence[tuple[ComponentDescriptor, pa.DataType]],
+    ) -> None:
+        rows = [[_Rows.of(chunk, ()) for chunk in chunks] for chunks in sides]
+        for descriptor, datatype in components:
+            a, b = (_Column.of(side, descriptor, datatype, 0).values[-1:] for side in rows)
+            self.found.rows += 1
+            if differing(a, b, self.found.tolerance).any():
+                self._row(entity, descriptor, None, None, f"{_text(a, 0)} | {_text(b, 0)}")
+
+    def _rows(
+        self,
+        entity: str,
+        timelines: _Timelines,
+        sides: Sequence[Sequence[Chunk]],
+        components: Sequence[tuple[ComponentDescriptor, pa.DataType]],
+    ) -> None:
+        for a, b in _segments(timelines, sides):
+            for descriptor, datatype in components:
+                columns = [_Column.of(side, descriptor, datatype, len(timelines)) for side in (a, b)]
+                self._columns(entity, timelines, descriptor, columns[0], columns[1])
+
+    def _columns(
+        self, entity: str, timelines: _Timelines, descriptor: ComponentDescriptor, a: _Column, b: _Column
+    ) -> None:
+        self.found.rows += min(len(a.times), len(b.times))
+        here, there = a, b
+        if a.times.shape != b.times.shape or not np.array_equal(a.times, b.times):
+            pairs, only_a, only_b = _aligned(a.times, b.times)
+            for side, only, where in ((a, only_a, "first"), (b, only_b, "second")):
+                for row in only:
+                    text = (
+                        f"only in the {where}: {_text(side.values, row)}" if self._is_told(entity, descriptor) else ""
+                    )
+                    self._row(entity, descriptor, timelines, side.times[row], text)
+            at = np.array(pairs, np.int64).reshape(-1, 2)
+            here = _Column(a.times[at[:, 0]], a.values.take(pa.array(at[:, 0])))
+            there = _Column(b.times[at[:, 1]], b.values.take(pa.array(at[:, 1])))
+        for row in np.flatnonzero(differing(here.values, there.values, self.found.tolerance)).tolist():
+            is_told = self._is_told(entity, descriptor)
+            text = f"{_text(here.values, row)} | {_text(there.values, row)}" if is_told else ""
+            self._row(entity, descriptor, timelines, here.times[row], text)
+
+    def _is_told(self, entity: str, descriptor: ComponentDescriptor) -> bool:
+        return self._counts[entity, descriptor.component] < self.found.most
+
+    def _row(
+        self,
+        entity: str,
+        descriptor: ComponentDescriptor,
+        timelines: _Timelines | None,
+        times: npt.NDArray[np.int64] | None,
+        text: str,
+    ) -> None:
+        """Count a row that differs, and tell of it where it is one of the first."""
+        if self._is_told(entity, descriptor):
+            at = (timelines[0], int(times[0])) if timelines and times is not None else (None, None)
+            self.found.note(Difference(text, self.recording, entity, descriptor.component, *at))
+        self._counts[entity, descriptor.component] += 1
+
+
+@dataclass(slots=True)
+class _Kind:
+    """What the headers of one side say of a component: where it is, and its type; ``plain`` is that without names."""
+
+    datatype: pa.DataType
+    plain: str
+    timelines: dict[_Timelines | None, None] = field(default_factory=dict)
+
+
+def _kinds(chunks: Sequence[Chunk], ignored: frozenset[str]) -> dict[ComponentDescriptor, _Kind]:
+    """The components that have a value in some chunk."""
+    found: dict[ComponentDescriptor, _Kind] = {}
+    for chunk in chunks:
+        for component in chunk.header.components:
+            if component.ranges and all(r.num_rows == 0 for r in component.ranges):
+                continue
+            kind = found.get(component.descriptor)
+            if kind is None:
+                kind = found[component.descriptor] = _Kind(component.datatype, plain_type(component.datatype))
+            kind.timelines[_timelines_of(chunk, ignored)] = None
+    return found
+
+
+def _by_entity(chunks: Iterable[Chunk]) -> dict[str, list[Chunk]]:
+    found: dict[str, list[Chunk]] = defaultdict(list)
+    for chunk in chunks:
+        found[chunk.entity_path].append(chunk)
+    return found
+
+
+def _timelines_of(chunk: Chunk, ignored: frozenset[str]) -> _Timelines | None:
+    """The timelines of a chunk that are compared; None for a static one."""
+    if chunk.is_static:
+        return None
+    return tuple((t.name, t.kind) for t in chunk.header.timelines if t.name not in ignored)
+
+
+def _segments(
+    timelines: _Timelines, sides: Sequence[Sequence[Chunk]]
+) -> Iterator[tuple[Sequence[_Rows], Sequence[_Rows]]]:
+    """The rows of both sides, piece by piece: a piece has all rows of both that lie in its range of times.
+
+    Chunks are loaded by ascending first time, and held as long as later ones may have rows among theirs.
+    """
+    if not timelines:
+        yield [_Rows.of(c, timelines) for c in sides[0]], [_Rows.of(c, timelines) for c in sides[1]]
+        return
+    name = timelines[0][0]
+    waiting = [sorted(((_start(c, name), i) for i, c in enumerate(side)), reverse=True) for side in sides]
+    held: list[list[_Rows]] = [[], []]
+    loaded = 0
+    while waiting[0] or waiting[1]:
+        side = min((s for s in (0, 1) if waiting[s]), key=lambda s: waiting[s][-1])
+        rows = _Rows.of(sides[side][waiting[side].pop()[1]], timelines)
+        held[side].append(rows)
+        loaded += rows.nbytes
+        nexts = [queue[-1][0] for queue in waiting if queue]
+        if nexts and loaded < _SEGMENT_BYTES:
+            continue
+        loaded = 0
+        if not nexts:
+            yield held[0], held[1]
+            return
+        divided = [[rows.divided(min(nexts)) for rows in some] for some in held]
+        held = [[late for _, late in some if len(late)] for some in divided]
+        yield [early for early, _ in divided[0]], [early for early, _ in divided[1]]
+
+
+def _start(chunk: Chunk, timeline: str) -> int:
+    return next((t.start for t in chunk.header.timelines if t.name == timeline and t.start is not None), 0)
+
+
+def _aligned(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> tuple[list[tuple[int, int]], list[int], list[int]]:
+    """Rows of equal times, as pairs, and those of either side that have none in the other; both sides are in order."""
+    left, right = list(map(tuple, a.tolist())), list(map(tuple, b.tolist()))
+    pairs: list[tuple[int, int]] = []
+    only: tuple[list[int], list[int]] = ([], [])
+    i = j = 0
+    while i < len(left) and j < len(right):
+        if left[i] == right[j]:
+            pairs.append((i, j))
+            i, j = i + 1, j + 1
+        elif left[i] < right[j]:
+            only[0].append(i)
+            i += 1
+        else:
+            only[1].append(j)
+            j += 1
+    return pairs, [*only[0], *range(i, len(left))], [*only[1], *range(j, len(right))]
+
+
+def differing(a: pa.Array, b: pa.Array, tolerance: float = 0.0) -> _Mask:
+    """Which rows of two columns of one length, and of types that are alike, differ; NaN equals NaN.
+
+    >>> differing(pa.array([[1.0], [2.0], None]), pa.array([[1.0], [2.1], []])).tolist()
+    [False, True, True]
+    """
+    if isinstance(a.type, pa.BaseExtensionType):
+        a, b = a.storage, getattr(b, "storage", b)
+    if a.equals(b):
+        return np.zeros(len(a), dtype=bool)
+    here, there = (side.is_valid().to_numpy(zero_copy_only=False) for side in (a, b))
+    found: _Mask = here != there
+    datatype = a.type
+    if pa.types.is_list(datatype) or pa.types.is_large_list(datatype) or pa.types.is_fixed_size_list(datatype):
+        lengths, others = (side.value_lengths().fill_null(0).to_numpy(zero_copy_only=False) for side in (a, b))
+        found |= here & there & (lengths != others)
+        same = here & there & ~found
+        rows = np.repeat(np.flatnonzero(same), lengths[same])
+        found[rows[differing(a.filter(pa.array(same)).flatten(), b.filter(pa.array(same)).flatten(), tolerance)]] = True
+    elif pa.types.is_struct(datatype):
+        for one, other in zip(a.flatten(), b.flatten(), strict=True):
+            found |= here & there & differing(one, other, tolerance)
+    elif pa.types.is_floating(datatype):
+        x, y = (side.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64) for side in (a, b))
+        with np.errstate(invalid="ignore"):
+            found |= ~((x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= tolerance))
+    else:
+        found |= np.array([x != y for x, y in zip(a.to_pylist(), b.to_pylist(), strict=True)], dtype=bool)
+    return found
+
+
+def plain_type(datatype: pa.DataType) -> str:
+    """The name of a type without names of list items, and without what may be null.
+
+    >>> plain_type(pa.list_(pa.field("element", pa.float64(), nullable=False))) == plain_type(pa.list_(pa.float64()))
+    True
+    """
+    if isinstance(datatype, pa.BaseExtensionType):
+        return plain_type(datatype.storage_type)
+    inner = [datatype.field(i) for i in range(datatype.num_fields)]
+    if pa.types.is_struct(datatype):
+        return f"struct<{', '.join(f'{f.name}: {plain_type(f.type)}' for f in inner)}>"
+    if pa.types.is_fixed_size_list(datatype):
+        return f"list<{plain_type(inner[0].type)}>[{datatype.list_size}]"
+    if pa.types.is_list(datatype) or pa.types.is_large_list(datatype):
+        return f"list<{plain_type(inner[0].type)}>"
+    return str(datatype)
+
+
+def _about(descriptor: ComponentDescriptor) -> str:
+    said = [part for part in (descriptor.archetype, descriptor.component_type) if part]
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _timelines_text(timelines: Iterable[_Timelines | None]) -> str:
+    texts = ("static" if t is None else f"on {', '.join(name for name, _ in t) or 'no timeline'}" for t in timelines)
+    return " and ".join(sorted(texts))
+
+
+def _time_text(kind: TimelineKind, time: int) -> str:
+    if kind is TimelineKind.SEQUENCE:
+        return f"{time:,}"
+    return timestamp_text(time, pa.timestamp("ns"), None) if kind is TimelineKind.TIMESTAMP else f"{time / 1e9:.9f} s"
+
+
+def _text(values: pa.Array, row: int) -> str:
+    """A value as a table shows it."""
+    return cell_writer(values.type)(values[row])
