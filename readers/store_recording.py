@@ -21,7 +21,7 @@ from .recording_file import Episode, RecordingFile, option
 if TYPE_CHECKING:
     from ..engine.locations import Location
     from ..engine.recordings import RecordingEntry
-    from ..engine.rrd import StoreEntry
+    from ..engine.rrd import StoreEntry, Verification
     from ..engine.store import RecordingStore
     from ..engine.stream import LazyChunkStream
     from .inspection import FileReport, StoreReport
@@ -70,6 +70,12 @@ class StoreRecording(RecordingFile):
         sources = {(entry.source, entry.source_digest) for entry in chosen}
         with_them = [b for b in live.blueprints if (b.source, b.source_digest) in sources]
         return [(entry.store, live.store.recording(entry).stream()) for entry in (*chosen, *with_them)]
+
+    def verify(self) -> Verification:
+        """All files that the versions of the store name; see :func:`verify_store`."""
+        from ..engine.recordings import RecordingsFolder, verify_store
+
+        return verify_store(RecordingsFolder(self.path))
 
     def episodes(self) -> Sequence[Episode]:
         """All recordings, in the order of their arrival. Raises ``ReadError``.

@@ -19,6 +19,7 @@ from .columns import (
     timestamp_ticks,
 )
 from .data import ChunkData, Component, Payload, Timeline, alike, is_plain, pickle_whole, ticks
+from .equality import differing, plain_type
 from .header import (
     ChunkHeader,
     ChunkKind,
@@ -107,6 +108,7 @@ __all__ = [
     "descriptor_in",
     "descriptor_metadata",
     "descriptor_of",
+    "differing",
     "duration_ticks",
     "given",
     "is_message",
@@ -118,6 +120,7 @@ __all__ = [
     "minting",
     "pandas_of",
     "parse_entity_path",
+    "plain_type",
     "polars_of",
     "rust_type_name",
     "sorted_by_time",

@@ -10,10 +10,9 @@ import click
 from ..errors import UsageError, writing
 from ..execution import Folder
 from ..inputs import verify
-from ..locations import Location, local_path, reading_location
+from ..locations import Location, local_path
 from ..objects import ObjectUrl
 from ..pipelines import Pipeline, load_pipeline
-from ..recordings import is_store
 from ..rrd import Findings, Verification, verify_file
 from ..stream import LazyChunkStream, Node, PlaceholderSource, compile_plan, explain_plan, nodes_of, sink_of
 from .complaints import FAILED, complain, exit_code, show, warnings_as_lines
@@ -69,11 +68,7 @@ def verify_output(job: Job) -> None:
 def _files(arguments: Iterable[str]) -> Iterator[Location]:
     """The stores that are named, and the files that arguments stand for, each once."""
     for argument in arguments:
-        location = reading_location(argument)
-        if is_store(location):
-            yield location
-        else:
-            yield from dict.fromkeys(found.path for found in find_inputs(argument))
+        yield from dict.fromkeys(found.path for found in find_inputs(argument))
 
 
 def _total(files: int, failed: int, faults: int, found: Verification) -> str:

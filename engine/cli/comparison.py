@@ -13,7 +13,6 @@ from .options import CONTENT, DEBUG, QUIET, ReadingCommand
 
 if TYPE_CHECKING:
     from ..chunk import Chunk
-    from ..inputs import Stores
 
 _PIPED_WIDTH = 240
 
@@ -130,21 +129,11 @@ def _recordings(
     """The recordings of an input, each with a heading and its chunks, one after the other."""
     from ...readers import stem_of
     from ..inputs import SourceOptions, stores_of
-    from ..recordings import RecordingsFolder, is_store
-    from ..store import LazyStore
     from ..stream import single_tasks
     from .jobs import find_inputs
 
     options = SourceOptions(content=content, reading=reading, executor="inline")
-    inputs: Iterator[Stores]
-    if is_store(reading_location(file)):
-        folder = RecordingsFolder(file)
-        entries = folder.live(folder.version())
-        stored = [(e.store, LazyStore(folder.chunks(e), name=e.recording_id).stream()) for e in entries]
-        inputs = iter([[(s, t.filter(content=list(content)) if content else t) for s, t in stored]])
-    else:
-        inputs = (stores_of(i.path, stem_of(i.path.name), options, i.episode) for i in find_inputs(file))
-    for stores in inputs:
-        for store, stream in stores:
+    for found in find_inputs(file):
+        for store, stream in stores_of(found.path, stem_of(found.path.name), options, found.episode):
             heading = f"{store.kind} {store.recording_id!r} of application {store.application_id!r}"
             yield heading, (chunk for task in single_tasks(stream) for chunk in task.run(0))

@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...readers import detect_format, format_of_name, stem_of
-from ..chunk import Chunk, ComponentDescriptor, TimelineKind, cell_writer, timestamp_text
+from ...readers import STORE, detect_format, stem_of
+from ..chunk import Chunk, ComponentDescriptor, TimelineKind, cell_writer, differing, plain_type, timestamp_text
 from ..errors import UsageError
 from ..limits import MIB
 from ..locations import Location, located
-from ..recordings import RecordingsFolder, is_store
+from ..recordings import RecordingsFolder
 from ..rrd import RrdFile, StoreEntry
 from ..stream import ContentFilter, write_stores
 from .stores import SourceOptions, Stores, stores_of
@@ -134,10 +134,10 @@ Recordings: TypeAlias = "list[tuple[StoreEntry, list[Chunk]]]"
 
 def _recordings(location: Location, scratch: Path, options: Mapping[str, Any]) -> Recordings:
     """The recordings and blueprints of an input, with their chunks by reference."""
-    if not format_of_name(location.name) and is_store(location):
-        folder = RecordingsFolder(location)
-        return [(entry.store, folder.chunks(entry)) for entry in folder.live(folder.version())]
     row = detect_format(location)
+    if row is STORE:
+        folder = RecordingsFolder(location)
+        return [(entry.store, folder.chunks(entry)) for entry in folder.live(folder.version(options.get("version")))]
     if row.name == "rrd" and not options.get("recover"):
         file = RrdFile(str(location))
         if file.has_footer:
@@ -160,7 +160,7 @@ def _recordings(location: Location, scratch: Path, options: Mapping[str, Any]) -
 
 
 class _Found:
-    """What is compared, and the differences so far."""
+    """The choices of a comparison, and the differences so far."""
 
     def __init__(self, ignored: frozenset[str], tolerance: float, most: int) -> None:
         self.ignored, self.tolerance, self.most = ignored, tolerance, most
@@ -174,7 +174,7 @@ class _Found:
 def _pairs(
     first: Recordings, second: Recordings, found: _Found
 ) -> Iterator[tuple[str | None, tuple[list[Chunk], ...]]]:
-    """What is compared with what: the one recording with the one, several by their ids; blueprints likewise."""
+    """The recordings that are compared with each other, the one with the one or several by their ids; so blueprints."""
     for kind in ("recording", "blueprint"):
         sides = [{s.recording_id: chunks for s, chunks in side if s.kind == kind} for side in (first, second)]
         if len(sides[0]) == 1 == len(sides[1]):
@@ -383,7 +383,7 @@ class _Compared:
 
 @dataclass(slots=True)
 class _Kind:
-    """What the headers of one side say of a component: where it is, and its type; ``plain`` is that without names."""
+    """A component as the headers of one side tell of it: where it is, and its type; ``plain`` is that without names."""
 
     datatype: pa.DataType
     plain: str
@@ -470,55 +470,6 @@ def _aligned(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> tuple[list[t
             only[1].append(j)
             j += 1
     return pairs, [*only[0], *range(i, len(left))], [*only[1], *range(j, len(right))]
-
-
-def differing(a: pa.Array, b: pa.Array, tolerance: float = 0.0) -> _Mask:
-    """Which rows of two columns of one length, and of types that are alike, differ; NaN equals NaN.
-
-    >>> differing(pa.array([[1.0], [2.0], None]), pa.array([[1.0], [2.1], []])).tolist()
-    [False, True, True]
-    """
-    if isinstance(a.type, pa.BaseExtensionType):
-        a, b = a.storage, getattr(b, "storage", b)
-    if a.equals(b):
-        return np.zeros(len(a), dtype=bool)
-    here, there = (side.is_valid().to_numpy(zero_copy_only=False) for side in (a, b))
-    found: _Mask = here != there
-    datatype = a.type
-    if pa.types.is_list(datatype) or pa.types.is_large_list(datatype) or pa.types.is_fixed_size_list(datatype):
-        lengths, others = (side.value_lengths().fill_null(0).to_numpy(zero_copy_only=False) for side in (a, b))
-        found |= here & there & (lengths != others)
-        same = here & there & ~found
-        rows = np.repeat(np.flatnonzero(same), lengths[same])
-        found[rows[differing(a.filter(pa.array(same)).flatten(), b.filter(pa.array(same)).flatten(), tolerance)]] = True
-    elif pa.types.is_struct(datatype):
-        for one, other in zip(a.flatten(), b.flatten(), strict=True):
-            found |= here & there & differing(one, other, tolerance)
-    elif pa.types.is_floating(datatype):
-        x, y = (side.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64) for side in (a, b))
-        with np.errstate(invalid="ignore"):
-            found |= ~((x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= tolerance))
-    else:
-        found |= np.array([x != y for x, y in zip(a.to_pylist(), b.to_pylist(), strict=True)], dtype=bool)
-    return found
-
-
-def plain_type(datatype: pa.DataType) -> str:
-    """The name of a type without names of list items, and without what may be null.
-
-    >>> plain_type(pa.list_(pa.field("element", pa.float64(), nullable=False))) == plain_type(pa.list_(pa.float64()))
-    True
-    """
-    if isinstance(datatype, pa.BaseExtensionType):
-        return plain_type(datatype.storage_type)
-    inner = [datatype.field(i) for i in range(datatype.num_fields)]
-    if pa.types.is_struct(datatype):
-        return f"struct<{', '.join(f'{f.name}: {plain_type(f.type)}' for f in inner)}>"
-    if pa.types.is_fixed_size_list(datatype):
-        return f"list<{plain_type(inner[0].type)}>[{datatype.list_size}]"
-    if pa.types.is_list(datatype) or pa.types.is_large_list(datatype):
-        return f"list<{plain_type(inner[0].type)}>"
-    return str(datatype)
 
 
 def _about(descriptor: ComponentDescriptor) -> str:

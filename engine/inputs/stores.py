@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...readers import detect_format, format_of_name
+from ...readers import STORE, detect_format
 from ..errors import ReadError, SourceMissingError, UsageError
 from ..execution import executor_name
 from ..locations import Location, reading_location
 from ..pipelines import Pipeline
-from ..recordings import RecordingsFolder, is_store, verify_store
 from ..rrd import Findings, StoreEntry, Verification
 from ..stream import LazyChunkStream
 
@@ -76,10 +75,8 @@ def verify(path: str | os.PathLike[str]) -> Verification:
         The ``faults``, each a ``ReadError`` with its file and offset, and what could be read.
     """
     location = reading_location(path)
-    if not format_of_name(location.name) and is_store(location):
-        return verify_store(RecordingsFolder(location))
     row = detect_format(location)
-    episodes = row.open(location).episodes()
+    episodes = () if row is STORE else row.open(location).episodes()
     if not episodes:
         return row.open(location).verify()
     found = Findings()

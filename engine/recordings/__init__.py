@@ -12,7 +12,7 @@ from ..lazy_names import lazy_names
 if TYPE_CHECKING:
     from .compaction import MIN_SHARD, CompactionReport, compact_store
     from .entries import Key, LiveEntries, RecordingEntry, key_of
-    from .folder import RecordingsFolder, is_store
+    from .folder import RecordingsFolder
     from .lease import Holder, Lease, lease_holder
     from .vacuum import vacuum_store
     from .verification import verify_store
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HOMES = {
     ".compaction": "CompactionReport MIN_SHARD compact_store",
     ".entries": "Key LiveEntries RecordingEntry key_of",
-    ".folder": "RecordingsFolder is_store",
+    ".folder": "RecordingsFolder",
     ".lease": "Holder Lease lease_holder",
     ".vacuum": "vacuum_store",
     ".verification": "verify_store",
@@ -45,7 +45,6 @@ __all__ = [
     "RecordingsVersion",
     "StoreWriter",
     "compact_store",
-    "is_store",
     "key_of",
     "lease_holder",
     "vacuum_store",

@@ -25,7 +25,7 @@ import pyarrow as pa
 from ..chunk import Chunk
 from ..errors import ReadError, SourceMissingError, UnsupportedError, writing
 from ..execution import Folder, PartChunk, sync_folder
-from ..locations import Location, located
+from ..locations import located
 from ..optimisation import ChunkReferences
 from ..rrd import (
     CHUNK_TABLE,
@@ -74,13 +74,6 @@ def bytes_by_part(data: bytes, digest: str) -> dict[str, tuple[int, int]]:
 
 
 _HOW = "Make one with stream.collect(into=…), Ingest(…, into=…) or `chunkmill ingest … --into`."
-
-
-def is_store(location: Location) -> bool:
-    """Whether a store of recordings is kept in a folder, or under a prefix: it has a version."""
-    if isinstance(location, Path) and not (location / "versions").is_dir():
-        return False
-    return bool(RecordingsFolder(location).files.all_numbers())
 
 
 class RecordingsFolder:

@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine import ChunkStore, LazyChunkStream, OptimizationProfile, UsageError, compare
-from chunkmill.engine.chunk import Chunk, ComponentDescriptor
+from chunkmill.engine.chunk import Chunk, ComponentDescriptor, differing
 from chunkmill.engine.cli.commands import commands
-from chunkmill.engine.inputs.comparison import differing
 from chunkmill.readers import McapReader, RrdReader
 from click.testing import CliRunner, Result
 
