@@ -83,7 +83,7 @@ def descriptor_in(metadata: dict[str, str], component: str) -> ComponentDescript
 
 @lru_cache(maxsize=16_384)
 def _component_metadata(descriptor: ComponentDescriptor) -> pa.KeyValueMetadata:
-    """What a field takes without looking at it: 0.6 us instead of 3.9, and a hash of the field's type takes 6."""
+    """Metadata that a field takes as it is: in 0.6 us instead of 3.9. Fields are not kept, as a type's hash takes 6."""
     return pa.KeyValueMetadata({"rerun:kind": "data", **descriptor_metadata(descriptor)})
 
 

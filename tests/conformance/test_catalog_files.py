@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_server_takes_all_files_and_they_answer_alike(data: Path, tmp_path: Path, spark: SparkSession) -> None:
     pytest.importorskip("datafusion", reason="Rerun's catalog needs rerun-sdk[catalog]")
     catalog_files.written(tmp_path, data / "demo.mcap", "spark")

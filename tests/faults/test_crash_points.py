@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from unsafe_sinks import FOUND_AT, SINKS
 
 SCRIPT = Path(__file__).with_name("crash_points.py")
@@ -50,6 +51,7 @@ def test_nothing_is_lost_or_doubled_or_half_visible_wherever_it_is_cut() -> None
     assert ran.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_driver_killed_on_spark_goes_on_where_it_was() -> None:
     ran = crash_points("--executor", "spark", "--points", "version.publish")
     assert passed_and_failed(ran) == (1, 0), ran.stdout + ran.stderr

@@ -13,7 +13,8 @@ from places import REPOSITORY
 SCRIPT = REPOSITORY / "benchmarks" / "scale.py"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("deployment", ["standalone", "connect"])
 def test_a_deployment_writes_what_one_process_writes(deployment: str, tmp_path: Path) -> None:
     if deployment == "connect" and importlib.util.find_spec("grpc_status") is None:
