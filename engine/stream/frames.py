@@ -231,7 +231,7 @@ class FrameChoices(TypedDict, total=False):
 
 
 class Frames(ABC):
-    """What a stream says as a table of values: methods of every :class:`LazyChunkStream`."""
+    """The frames of a stream: methods of every :class:`LazyChunkStream`."""
 
     @abstractmethod
     def _table(self, request: FrameRequest, **run: Any) -> pa.Table:
