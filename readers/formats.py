@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..engine.errors import ReadError, SourceMissingError, UnsupportedError, UsageError
-from ..engine.execution import send_by_value
 from ..engine.locations import Location, exists
 from .lerobot import LeRobotRecording
 from .mcap.recording import McapRecording
@@ -95,6 +94,8 @@ def register(row: Format) -> None:
     for other in _rows.values():
         _check_apart(row, other)
     if row.file.__module__.partition(".")[0] != _OURS and row.file.__module__ in sys.modules:
+        from ..engine.execution import send_by_value  # the help of the command line needs none of it
+
         send_by_value(sys.modules[row.file.__module__])
     _add(row)
 

@@ -21,11 +21,9 @@ from ..recordings import Lease
 from ..reports import RunReport
 from ..spark import Terminated
 from ..stream import plan_recording
-from .checks import verify_output
 from .complaints import complain, warnings_as_lines
-from .jobs import Job, output_folder, stores_of
+from .jobs import Job, output_folder, progress_bar, stores_of, tell_result
 from .options import ConvertOptions
-from .run_display import ProgressBar, tell_result
 
 Failures = list[tuple[Job, Exception]]
 Converter = Callable[[Sequence[Job]], Iterator[tuple[Job, bool]]]
@@ -50,7 +48,7 @@ def convert_many(
     had done before it was cut. ``arguments`` are the inputs as the command named them.
     """
     work = _Work(folder, options)
-    with output_folder(folder), ProgressBar(f"{len(jobs)} recordings", quiet=options.quiet) as bar:
+    with output_folder(folder), progress_bar(f"{len(jobs)} recordings", quiet=options.quiet) as bar:
         executor = executor_name(options.executor)
         work.run = RunOptions(executor, options.master, options.conf or None, bar)
         journal = _Journal(_checkpoint(folder, options, arguments))
@@ -161,6 +159,8 @@ class _Work:
         """The error of an output that is not what was written; looked for only where that is asked for."""
         try:
             if self._options.verify:
+                from .checks import verify_output
+
                 verify_output(job)
         except Exception as error:  # noqa: BLE001 (reported by the caller, after the other inputs)
             return error

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any, Final
 
 import click
@@ -33,6 +29,7 @@ from .options import (
     chosen_executor,
     together,
 )
+from .start import leave_out_what_nothing_needs, settled
 
 
 class _Group(click.Group):
@@ -95,60 +92,23 @@ def convert(inputs: tuple[str, ...], output: str, pipeline: str | None, debug: b
     Patterns and folders give one RRD per input below the folder OUT, under the path the input has below its folder.
     """
     with reported(debug=debug):
+        from ..execution import is_auto
+
         given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
         options = ConvertOptions(debug=debug, **given)
-        starts_spark = _start_spark_ahead(options)
+        jobs = None
+        if is_auto(options.executor):
+            from .jobs import plan_jobs
+
+            jobs = plan_jobs(inputs, output)
+        options = settled(options, jobs, own_functions=pipeline is not None)
         if pipeline is not None:
             from ..pipelines import load_pipeline
 
             options = replace(options, pipeline=load_pipeline(pipeline))
-        elif not starts_spark:
-            _leave_pandas_out()
         from .conversion import convert_all
 
-        convert_all(inputs, output, options)
-
-
-def _start_spark_ahead(options: ConvertOptions) -> bool:
-    """Let Spark's JVM boot, where it is wanted, while readers are imported and the inputs are looked at."""
-    from ..execution import executor_name
-    from ..spark import start_ahead
-
-    wanted = executor_name(options.executor) == "spark"
-    if wanted:
-        start_ahead(options.master, options.conf)
-    return wanted
-
-
-class _NoPandas:
-    """Lets pandas not be found."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        del path, target
-        if name == "pandas":
-            raise ImportError(name)
-        return None
-
-
-def _leave_pandas_out() -> None:
-    """Keep pyarrow from loading pandas, which it looks for when it first converts a Python object.
-
-    That takes a fifth of a second of 1.3 s (``test_cold_convert_of_a_small_file`` guards it), and nothing on the way
-    from a file to an RRD needs it. For the program only: in a user's own process pyarrow would not know pandas any
-    more. Does nothing where pandas is loaded already.
-    """
-    if "pandas" in sys.modules:
-        return
-    import pyarrow as pa
-
-    finder = _NoPandas()
-    sys.meta_path.insert(0, finder)
-    try:
-        pa.array([None])
-    finally:
-        sys.meta_path.remove(finder)
+        convert_all(inputs, output, options, jobs)
 
 
 @commands.command()
@@ -179,7 +139,7 @@ def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
     is there. A line tells each fault, and the exit code is 1 where there is one.
     """
     with reported(debug=debug):
-        _leave_pandas_out()
+        leave_out_what_nothing_needs()
         from .checks import verify_all
 
         verify_all(inputs, quiet=quiet, debug=debug)

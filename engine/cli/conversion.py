@@ -12,11 +12,9 @@ from ...readers import all_options, format_of_name
 from ..errors import SessionStartError, UsageError
 from ..locations import reading_location
 from ..reports import RunReport
-from .checks import verify_output
 from .complaints import complain, exit_code, show, warnings_as_lines
-from .jobs import Job, convert_one, output_folder, plan_jobs
+from .jobs import Job, convert_one, output_folder, plan_jobs, progress_bar, tell_result
 from .options import ConvertOptions
-from .run_display import ProgressBar, tell_result
 
 
 def convert_all(
@@ -83,7 +81,7 @@ def _tell(report: RunReport, options: ConvertOptions) -> None:
     if options.stats:
         from .run_display import print_stats
 
-        print_stats(report)
+        print_stats(report, options.chosen)
     if options.report is not None:
         from ..reports import save_report
 
@@ -95,10 +93,12 @@ def _convert_one(job: Job, options: ConvertOptions) -> tuple[list[RunReport], li
         with (
             output_folder(job.destination.parent) if job.into_folder else nullcontext(),
             warnings_as_lines(job.source),
-            ProgressBar(job.source.name, quiet=options.quiet) as bar,
+            progress_bar(job.source.name, quiet=options.quiet) as bar,
         ):
             result = convert_one(job, options, bar)
         if options.verify:
+            from .checks import verify_output
+
             verify_output(job)
     except SessionStartError:
         raise  # nothing to do with the input

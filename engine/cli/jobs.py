@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import glob
 import os
+import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePath, PurePosixPath
+
+import click
 
 from ...readers import STORE, Format, all_suffixes, dataset_format, format_of_name, is_rrd, rrd_suffix, stem_of
 from .. import inputs
@@ -19,6 +22,7 @@ from ..locations import Location, files_below, fixed_part, reading_location
 from ..objects import ObjectUrl, find_objects, is_one_object
 from ..reports import RunReport
 from ..stream import write_stores
+from ..units import duration, size
 from .complaints import complain
 from .options import ConvertOptions
 
@@ -100,6 +104,18 @@ def find_inputs(argument: str) -> Iterator[Input]:
     else:
         # Whether the file is there is for its reader to say: a missing one does not stop the others.
         yield Input(path, Path(stem_of(path.name)))
+
+
+def local_bytes(jobs: Iterable[Job]) -> int | None:
+    """The bytes of all inputs; None where one is not local. What is missing is for its reader to say."""
+    total = 0
+    for source in {job.source for job in jobs}:
+        if not isinstance(source, Path):
+            return None
+        with suppress(OSError):
+            files = source.rglob("*") if source.is_dir() else (source,)
+            total += sum(file.stat().st_size for file in files if file.is_file())
+    return total
 
 
 @contextmanager
@@ -287,7 +303,16 @@ def _refuse_clashes(jobs: list[Job]) -> None:
         taken[target] = job.source
 
 
-def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener) -> RunReport:
+def progress_bar(label: str, *, quiet: bool) -> AbstractContextManager[ProgressListener | None]:
+    """The bar of a run on stderr; none where that is no terminal, for which rich need not be loaded."""
+    if quiet or not (sys.stderr.isatty() or os.environ.get("FORCE_COLOR")):
+        return nullcontext()
+    from .run_display import ProgressBar
+
+    return ProgressBar(label, quiet=quiet)
+
+
+def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener | None) -> RunReport:
     """Convert one input on the executor that is asked for. Raises ``ChunkmillError``; then nothing is written.
 
     An RRD keeps all its recordings and blueprints; the filter and the pipeline are for recordings.
@@ -306,3 +331,25 @@ def stores_of(job: Job, options: ConvertOptions) -> Stores:
     """The stores that one input becomes. Raises ``ChunkmillError`` where it cannot be opened."""
     choices = {choice.name: getattr(options, choice.name) for choice in fields(SourceOptions)}
     return inputs.stores_of(job.source, job.name, SourceOptions(**choices), job.episode)
+
+
+def tell_result(job: Job, result: RunReport, options: ConvertOptions) -> None:
+    """Print the line on a finished input, and a warning where nothing was in it."""
+    if not result.chunks:
+        complain(f"{job.source}: nothing was left to write; {job.destination} is an empty recording", kind="warning")
+    if not options.quiet:
+        click.echo(_summary(job, result), err=True)
+
+
+def _summary(job: Job, result: RunReport) -> str:
+    """The line on one input that was converted.
+
+    >>> from pathlib import Path
+    >>> job = Job(Path("drive.mcap"), Path("drive.rrd"), "drive")
+    >>> _summary(job, RunReport(2, 18, 3513, 782_496, 1_204_000, 1.25))
+    'drive.mcap -> drive.rrd: 3,513 rows in 18 chunks, 782.5 kB -> 1.2 MB, 1.2 s'
+    """
+    return (
+        f"{job.source} -> {job.destination}: {result.rows:,} rows in {result.chunks:,} chunks, "
+        f"{size(result.bytes_in)} -> {size(result.bytes_out)}, {duration(result.seconds)}"
+    )

@@ -21,6 +21,7 @@ from ..units import counted
 from .complaints import exit_code, reported
 from .complaints import show as show_error
 from .options import CONTENT, DEBUG, EXECUTOR, QUIET, SPARK, ConvertOptions, chosen_executor
+from .start import settled
 
 if TYPE_CHECKING:
     from ...readers import Episode, FileReport
@@ -144,7 +145,8 @@ def export(
         opened = _opened(store, version)
         chosen = _chosen(store, opened, recordings)
         inputs = [Input(opened.path, PurePath(one.name), one.number) for one in chosen]
-        convert_all([store, *recordings], output, options, jobs_of(inputs, output, many=len(inputs) > 1))
+        jobs = jobs_of(inputs, output, many=len(inputs) > 1)
+        convert_all([store, *recordings], output, settled(options, jobs), jobs)
 
 
 def _files(arguments: Sequence[str]) -> list[Location]:

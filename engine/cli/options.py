@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConvertOptions:
-    """The options of ``convert``, as parsed. ``None`` and empty mean: not given. ``reading``: options of formats."""
+    """The options of ``convert``, as parsed. ``None`` and empty mean: not given. ``reading``: options of formats.
+
+    ``chosen``: why the executor is what it is, where ``auto`` chose it.
+    """
 
     content: tuple[str, ...] = ()
     pipeline: Pipeline | None = None
@@ -35,6 +38,7 @@ class ConvertOptions:
     report: str | None = None
     debug: bool = False
     quiet: bool = False
+    chosen: str = ""
 
 
 def chosen_executor(executor: str | None, master: str | None, conf: Mapping[str, str]) -> str | None:
@@ -104,8 +108,12 @@ APPLICATION_ID = click.option(
     callback=check_id,
     help="Default: the RRD's own; 'chunkmill' for other formats.",
 )
-EXECUTORS = click.Choice(["spark", "inline"])
-EXECUTOR = click.option("--executor", type=EXECUTORS, help="Where it runs. Default: spark.")
+EXECUTORS = click.Choice(["spark", "inline", "auto"])
+EXECUTOR = click.option(
+    "--executor",
+    type=EXECUTORS,
+    help="Where it runs: on Spark (the default), in this process, or here where that is quicker.",
+)
 SPARK = together(
     click.option("--master", metavar="URL", help="Spark master, such as 'local[4]'. Default: local[*]."),
     click.option("--conf", multiple=True, metavar="KEY=VALUE", callback=parse_conf, help="A setting for Spark."),

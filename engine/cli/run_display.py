@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-import click
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
@@ -16,9 +15,6 @@ from rich.text import Text
 from ..execution import ProgressState
 from ..reports import RunReport
 from ..units import duration, part_of_size, size
-from .complaints import complain
-from .jobs import Job
-from .options import ConvertOptions
 
 
 class _Facts(ProgressColumn):
@@ -96,8 +92,8 @@ _MEANINGS = {
 }
 
 
-def print_stats(report: RunReport) -> None:
-    """Print the report on stderr."""
+def print_stats(report: RunReport, chosen: str = "") -> None:
+    """Print the report on stderr; ``chosen``: why it ran where it did, if that was left open."""
     console = Console(stderr=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("phase")
@@ -108,7 +104,7 @@ def print_stats(report: RunReport) -> None:
     for name, seconds in report.shares():
         table.add_row(name, f"{seconds:.3f}", f"{100 * seconds / total:.0f} %", _MEANINGS[name])
     console.print(table)
-    for line in _lines(report):
+    for line in [*_lines(report), *([f"executor {report.executor}; {chosen}"] if chosen else [])]:
         console.print(line, highlight=False, soft_wrap=True)
 
 
@@ -129,25 +125,3 @@ def _lines(report: RunReport) -> list[str]:
         f"undecoded; {report.rows:,} rows in {report.chunks:,} chunks"
     )
     return [tasks, data]
-
-
-def tell_result(job: Job, result: RunReport, options: ConvertOptions) -> None:
-    """Print the line on a finished input, and a warning where nothing was in it."""
-    if not result.chunks:
-        complain(f"{job.source}: nothing was left to write; {job.destination} is an empty recording", kind="warning")
-    if not options.quiet:
-        click.echo(_summary(job, result), err=True)
-
-
-def _summary(job: Job, result: RunReport) -> str:
-    """The line on one input that was converted.
-
-    >>> from pathlib import Path
-    >>> job = Job(Path("drive.mcap"), Path("drive.rrd"), "drive")
-    >>> _summary(job, RunReport(2, 18, 3513, 782_496, 1_204_000, 1.25))
-    'drive.mcap -> drive.rrd: 3,513 rows in 18 chunks, 782.5 kB -> 1.2 MB, 1.2 s'
-    """
-    return (
-        f"{job.source} -> {job.destination}: {result.rows:,} rows in {result.chunks:,} chunks, "
-        f"{size(result.bytes_in)} -> {size(result.bytes_out)}, {duration(result.seconds)}"
-    )

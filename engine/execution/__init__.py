@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from .chunk_rows import SCHEMA, Note, PartChunk, parse_rows
     from .commit import RrdCommit, RunPlaces, all_extents
+    from .executors import EXECUTORS, executor_for, executor_name, is_auto
     from .folders import Folder, LocalFolder, replace_file, sync_folder
     from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, batches_of, ddl_of, frame_row, noting_task, payload_rows
     from .groups import STAGE_TASKS, Group, Outputs, Recording, run_groups, write_recordings
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from .scratch import ScratchFolder, ScratchPart, collect_chunks, lazy_chunk, spool, spool_pieces
     from .shards import SHARD_BYTES, Shard, ShardSink, extents_in_order, neighbours, write_rrd_shards
     from .sink import Part, Parts, Sink, inline_chunks, run_work, write_to
-    from .stage import RunOptions, Stage, TaskRun, TaskRunner, executor_name, raise_failure
+    from .stage import RunOptions, Stage, TaskRun, TaskRunner, raise_failure
     from .staging import Staging, is_gone, pid_namespace, runs_onto, scratch_folder, this_process
     from .transport import add_note, check_travels, register_by_value, send_by_value
     from .work import Packed, Piece, Task, Work, whole_run_of
@@ -52,7 +53,8 @@ _HOMES = {
     ".scratch": "ScratchFolder ScratchPart collect_chunks lazy_chunk spool spool_pieces",
     ".shards": "SHARD_BYTES Shard ShardSink extents_in_order neighbours write_rrd_shards",
     ".sink": "Part Parts Sink inline_chunks run_work write_to",
-    ".stage": "RunOptions Stage TaskRun TaskRunner executor_name raise_failure",
+    ".executors": "EXECUTORS executor_for executor_name is_auto",
+    ".stage": "RunOptions Stage TaskRun TaskRunner raise_failure",
     ".staging": "Staging is_gone pid_namespace runs_onto scratch_folder this_process",
     ".transport": "add_note check_travels register_by_value send_by_value",
     ".work": "Packed Piece Task Work whole_run_of",
@@ -63,6 +65,7 @@ __all__ = [
     "COLUMNS",
     "CarriedChunks",
     "DataFrame",
+    "EXECUTORS",
     "Folder",
     "Group",
     "LocalFolder",
@@ -111,10 +114,12 @@ __all__ = [
     "chunks_of_frame",
     "collect_chunks",
     "ddl_of",
+    "executor_for",
     "executor_name",
     "extents_in_order",
     "frame_row",
     "inline_chunks",
+    "is_auto",
     "is_gone",
     "iterated_chunks",
     "lazy_chunk",

@@ -16,11 +16,12 @@ from ..reports import RunReport
 from ..rrd import StoreEntry
 from .chunk_rows import PartChunk
 from .commit import RrdCommit, RunPlaces
+from .executors import executor_name
 from .folders import Folder
 from .reporting import Ran, RunStart
 from .rrd_sink import RrdParts, check_destination, commit_ran, whole_name
 from .sink import finished_report, run_tasks
-from .stage import RunOptions, check_closed, executor_name, raise_failure, settle
+from .stage import RunOptions, check_closed, raise_failure, settle
 from .staging import Staging
 from .work import JoinedWork, Work
 

@@ -25,9 +25,10 @@ from ..reports import RunReport
 from ..rrd import Run
 from ..task_context import TaskContext
 from .commit import listed_extents
+from .executors import executor_name
 from .quarantine import Quarantined, append_rows
 from .reporting import Ran
-from .stage import RunOptions, Stage, TaskRun, check, executor_name
+from .stage import RunOptions, Stage, TaskRun, check
 from .staging import Staging
 from .work import Piece, Work, pieces_of, whole_run_of
 

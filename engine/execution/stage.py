@@ -21,34 +21,19 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
-from ..errors import ReadError, ReadWarning, SessionError, UsageError, writing
+from ..errors import ReadError, ReadWarning, SessionError, writing
 from ..reports import SizeHistogram
 from ..rrd import OpenFiles
-from ..spark import check_not_in_task, in_task, interruptible, tries_before
+from ..spark import interruptible, tries_before
 from ..task_context import Clock, TaskContext
 from .chunk_rows import Note, RowWriter, parse_rows
+from .executors import executor_name
 from .folders import OPEN_SUFFIX, Folder
 from .quarantine import Quarantined, append_rows, rows_as_bytes, rows_from_bytes
 from .reporting import ProgressListener, Ran, RunStart, watching
 from .staging import DONE_SUFFIX, Staging
 from .transport import failure_from_dict, failure_to_dict, is_transient
 from .work import Task
-
-EXECUTORS = ("inline", "spark")
-
-
-def executor_name(given: str | None) -> str:
-    """The executor to use: the argument, else ``CHUNKMILL_EXECUTOR``, else ``spark``; within a task, ``inline``.
-
-    Raises ``UsageError`` for a name that is none, and within a task for ``spark``.
-    """
-    if given == "spark":
-        check_not_in_task()
-    name = given or ("inline" if in_task() else os.environ.get("CHUNKMILL_EXECUTOR")) or "spark"
-    if name not in EXECUTORS:
-        raise UsageError(f"unknown executor {name!r}", hint=f"Use one of: {', '.join(EXECUTORS)}.")
-    return name
-
 
 T = TypeVar("T")
 R = TypeVar("R")

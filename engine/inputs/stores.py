@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...readers import STORE, detect_format
 from ..errors import ReadError, SourceMissingError, UsageError
 from ..execution import executor_name
 from ..locations import Location, reading_location
-from ..pipelines import Pipeline
-from ..rrd import Findings, StoreEntry, Verification
+from ..rrd import StoreEntry
 from ..stream import LazyChunkStream
+
+if TYPE_CHECKING:
+    from ..pipelines import Pipeline
+    from ..rrd import Verification
 
 APPLICATION_ID = "chunkmill"
 """The application id of a recording that comes from a file without one."""
@@ -74,6 +77,8 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     Verification
         The ``faults``, each a ``ReadError`` with its file and offset, and what could be read.
     """
+    from ..rrd import Findings
+
     location = reading_location(path)
     row = detect_format(location)
     episodes = () if row is STORE else row.open(location).episodes()

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from ..errors import ReadError
@@ -23,11 +23,29 @@ from .positional import PositionalFile
 
 
 def _load_pool() -> descriptor_pool.DescriptorPool:
-    compiled = resources.files(__package__).joinpath("messages.binpb").read_bytes()
+    """The messages in a ``FileDescriptorSet``, whose only field is the files.
+
+    Taken apart here: to import ``descriptor_pb2`` for it is a quarter of what protobuf takes to be imported.
+    """
+    compiled = Path(__file__).with_name("messages.binpb").read_bytes()
     pool = descriptor_pool.DescriptorPool()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
-        pool.AddSerializedFile(file.SerializeToString())
+    at = 0
+    while at < len(compiled):
+        size, at = _number_at(compiled, at + 1)
+        pool.AddSerializedFile(compiled[at : at + size])
+        at += size
     return pool
+
+
+def _number_at(data: bytes, at: int) -> tuple[int, int]:
+    """The number at a place, and the place behind it."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return number, at
 
 
 _POOL = _load_pool()

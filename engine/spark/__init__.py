@@ -23,7 +23,15 @@ if TYPE_CHECKING:
         signal_since,
         waiting_for_jobs,
     )
-    from .session import give_up_start, running_session, session_for_user, session_is_ours, start_ahead, stop_session
+    from .session import (
+        give_up_start,
+        running_session,
+        session_for_user,
+        session_is_ours,
+        session_is_there,
+        start_ahead,
+        stop_session,
+    )
     from .session_conf import is_local
 
 _HOMES = {
@@ -32,7 +40,9 @@ _HOMES = {
         "INTERRUPTED TERMINATED Terminated cancel_jobs_while interrupt_behind interruptible note_signal "
         "raise_in_thread signal_since waiting_for_jobs"
     ),
-    ".session": "give_up_start running_session session_for_user session_is_ours start_ahead stop_session",
+    ".session": (
+        "give_up_start running_session session_for_user session_is_ours session_is_there start_ahead stop_session"
+    ),
     ".session_conf": "is_local",
 }
 
@@ -52,6 +62,7 @@ __all__ = [
     "running_session",
     "session_for_user",
     "session_is_ours",
+    "session_is_there",
     "signal_since",
     "start_ahead",
     "stop_session",

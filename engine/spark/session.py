@@ -146,6 +146,11 @@ def session_is_ours(spark: SparkSession) -> bool:
     return share_a_context(spark, _own.made.session)
 
 
+def session_is_there() -> bool:
+    """Whether a session runs, the user's or ours, or ours is being started."""
+    return active_session() is not None or _running() is not None
+
+
 def _running() -> _Own | None:
     """Ours, when it still runs; what is left of one that was stopped or that crashed is cleared away."""
     if _own is not None and _own.process == os.getpid() and not _own.made.alive:

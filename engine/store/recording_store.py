@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from ..errors import SourceMissingError
-from ..execution import RunOptions
+from ..execution import RunOptions, executor_for
 from ..locations import Location
 from ..optimisation import OptimizationProfile
 from ..recordings import (
@@ -128,7 +129,8 @@ class RecordingStore:
         """
         with Lease.take(self._folder.path, "compact") as lease:
             writer = StoreWriter(self._folder, lease)
-            return compact_store(writer, profile=optimize, run=RunOptions(executor, master, conf), min_shard=min_shard)
+            chosen = executor_for(executor, lambda: self._version.bytes if isinstance(self.path, Path) else None)
+            return compact_store(writer, profile=optimize, run=RunOptions(chosen, master, conf), min_shard=min_shard)
 
     def _entries(self) -> LiveEntries:
         if self._live is None:

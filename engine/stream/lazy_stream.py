@@ -21,6 +21,7 @@ from ..execution import (
     check_frame,
     chunk_frame,
     collect_chunks,
+    executor_for,
     executor_name,
     inline_chunks,
     iterated_chunks,
@@ -43,9 +44,11 @@ from .plan import (
     Plan,
     SourceNode,
     branches,
+    calls_functions,
     compile_plan,
     explain_plan,
     known_columns,
+    local_bytes,
     nodes_of,
     stays_here,
     unrolled,
@@ -232,12 +235,13 @@ class LazyChunkStream(Frames):
 
         What is only selected from a list or tuple given to :meth:`from_iter` are the very objects in it.
         """
-        if executor_name(executor) == "inline" or stays_here(self._live_node()):
+        chosen = _executor(executor, self)
+        if chosen == "inline" or stays_here(self._live_node()):
             return list(inline_chunks(self._plan("inline")))
-        return collect_chunks(*self._ready(executor, master, progress))
+        return collect_chunks(*self._ready(chosen, master, progress))
 
     def __iter__(self) -> Iterator[Chunk]:
-        if executor_name(None) == "inline" or stays_here(self._live_node()):
+        if _executor(None, self) == "inline" or stays_here(self._live_node()):
             return inline_chunks(self._plan("inline"))
         plan, splits = unrolled(compile_plan(self._live_node(), travelling_in_pieces))
         return iterated_chunks(splits, plan.some, RunOptions())
@@ -385,6 +389,7 @@ class LazyChunkStream(Frames):
         self, executor: str | None, master: str | None, progress: ProgressListener | None, *, runs: bool = False
     ) -> tuple[Plan, RunOptions]:
         start = RunStart()
+        executor = _executor(executor, self)
         plan = self._plan(executor, runs=runs)
         return plan, RunOptions(executor, master, None, progress, start.planned(explain_plan(self._node, plan)))
 
@@ -405,8 +410,16 @@ def write_stores(
     progress: ProgressListener | None = None,
 ) -> RunReport:
     """Run several streams into one RRD file, each as a store of its own; see :meth:`LazyChunkStream.write_rrd`."""
-    planned = plan_recording(path, streams, executor=executor)
+    pairs = list(streams)
+    executor = _executor(executor, *(stream for _, stream in pairs))
+    planned = plan_recording(path, pairs, executor=executor)
     return write_rrd(planned.destination, planned.outputs, RunOptions(executor, master, conf, progress, planned.start))
+
+
+def _executor(given: str | None, *streams: LazyChunkStream) -> str:
+    """The executor of a run of streams; ``auto`` is chosen by the files that they read."""
+    sinks = [stream._live_node() for stream in streams]  # noqa: SLF001 (same module)
+    return executor_for(given, lambda: local_bytes(sinks), own_functions=any(map(calls_functions, sinks)))
 
 
 def plan_recording(path: str | os.PathLike[str], streams: Streams, *, executor: str | None = None) -> Recording:

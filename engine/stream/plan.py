@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, repeat
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from ..chunk import Chunk, Minter, Origin, RunIds, Schema, minted_by, minting
 from ..execution import Packed, Piece, Task
+from ..objects import is_url
 from ..rrd import Run, RunRows
 from ..task_context import OPERATE, READ, came_in, is_measuring, timed
 from .frames import FrameRequest, ProjectingSource, SourceWithColumns
-from .operators import Chain, Filter, Operator, Selection, Step
+from .operators import Chain, Filter, FlatMap, Map, Operator, Selection, Step
 from .source import IteratedSource, NarrowingSource, PiecewiseSource, PlaceholderSource, Source, SourceWithRuns, Split
 
 _log = logging.getLogger("chunkmill")
@@ -301,6 +303,24 @@ def nodes_of(sink: Node) -> tuple[Node, ...]:
 
     visit(sink)
     return tuple(order)
+
+
+def local_bytes(sinks: Iterable[Node]) -> int | None:
+    """The bytes of the files that feed some nodes; None where one is not local, or a source reads none."""
+    sources = [node.source for sink in sinks for node in nodes_of(sink) if isinstance(node, SourceNode)]
+    files = [set(getattr(source, "paths", tuple)()) for source in sources]
+    if not all(files) or any(is_url(file) for some in files for file in some):
+        return None
+    try:
+        return sum(Path(file).stat().st_size for file in set().union(*files))
+    except OSError:
+        return None  # whoever opens it says why
+
+
+def calls_functions(sink: Node) -> bool:
+    """Whether functions of the user's feed a node."""
+    operators = [node.operator for node in nodes_of(sink) if isinstance(node, OperatorNode)]
+    return any(isinstance(operator, Map | FlatMap) for operator in operators)
 
 
 def _leading_selections(

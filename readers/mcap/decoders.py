@@ -22,19 +22,9 @@ from ...engine.errors import ReadWarning, UsageError
 from ...lenses import DeriveLens
 from ...lenses.foxglove import foxglove_lenses
 from ...lenses.ros2 import needs_reflection, ros2_lenses
+from . import decoding
 from .attachments import Attachments, MetadataRecords
-from .decoding import (
-    CborDecoder,
-    FlatBufferDecoder,
-    IdlDecoder,
-    JsonDecoder,
-    MessageDecoder,
-    ProtobufDecoder,
-    RawDecoder,
-    Ros1Decoder,
-    Ros2Decoder,
-    SchemaError,
-)
+from .decoding import MessageDecoder, RawDecoder, SchemaError
 from .file_level import Counts, FileDecoder, RecordingInfo, Schemas
 from .records import Channel, McapSchema
 from .robots import Robots
@@ -52,28 +42,33 @@ RAW: Final = "raw"
 
 
 class MessageRow(NamedTuple):
-    """A kind of messages: whose identifier it has, how schema and messages are encoded, and what compiles a decoder.
+    """A kind of messages: whose identifier it has, how schema and messages are encoded, and the class of the decoder.
 
-    Encodings of messages are in lower case; None stands for any.
+    Encodings of messages are in lower case; None stands for any. The class is loaded when a channel needs it.
     """
 
     decoder: str
     schema_encoding: str
     message_encoding: str | None
-    compile: Callable[[str, bytes], MessageDecoder]
+    kind: str
+
+    def compile(self, name: str, data: bytes) -> MessageDecoder:
+        """The decoder of a schema. Raises ``SchemaError``."""
+        made: MessageDecoder = getattr(decoding, self.kind)(name, data)
+        return made
 
 
 MESSAGE_DECODERS: Final = (
-    MessageRow(ROS2, "ros2msg", "cdr", Ros2Decoder),
-    MessageRow(ROS2, "ros2idl", "cdr", IdlDecoder),
-    MessageRow(ROS2, "omgidl", "cdr", IdlDecoder),
-    MessageRow(ROS2, "ros1msg", "ros1", Ros1Decoder),
-    MessageRow(PROTOBUF, "protobuf", None, ProtobufDecoder),
-    MessageRow(PROTOBUF, "flatbuffer", "flatbuffer", FlatBufferDecoder),
-    MessageRow(PROTOBUF, "jsonschema", "json", JsonDecoder),
-    MessageRow(PROTOBUF, "", "json", JsonDecoder),
-    MessageRow(PROTOBUF, "jsonschema", "cbor", CborDecoder),
-    MessageRow(PROTOBUF, "", "cbor", CborDecoder),
+    MessageRow(ROS2, "ros2msg", "cdr", "Ros2Decoder"),
+    MessageRow(ROS2, "ros2idl", "cdr", "IdlDecoder"),
+    MessageRow(ROS2, "omgidl", "cdr", "IdlDecoder"),
+    MessageRow(ROS2, "ros1msg", "ros1", "Ros1Decoder"),
+    MessageRow(PROTOBUF, "protobuf", None, "ProtobufDecoder"),
+    MessageRow(PROTOBUF, "flatbuffer", "flatbuffer", "FlatBufferDecoder"),
+    MessageRow(PROTOBUF, "jsonschema", "json", "JsonDecoder"),
+    MessageRow(PROTOBUF, "", "json", "JsonDecoder"),
+    MessageRow(PROTOBUF, "jsonschema", "cbor", "CborDecoder"),
+    MessageRow(PROTOBUF, "", "cbor", "CborDecoder"),
 )
 
 

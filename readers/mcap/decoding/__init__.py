@@ -1,12 +1,28 @@
-"""Message decoders: many messages of one channel become one Arrow array, column by column."""
+"""Message decoders: many messages of one channel become one Arrow array, column by column.
+
+Each decoder is loaded when a channel needs it: most files have messages of one encoding.
+"""
 
 from __future__ import annotations
 
-from .columns import BLOB, Decoded, MessageDecoder, RawDecoder, SchemaError, blobs
-from .flatbuffer import FlatBufferDecoder
-from .json_messages import CborDecoder, JsonDecoder
-from .protobuf import ProtobufDecoder
-from .ros import IdlDecoder, Ros1Decoder, Ros2Decoder
+from typing import TYPE_CHECKING
+
+from ....engine.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .columns import BLOB, Decoded, MessageDecoder, RawDecoder, SchemaError, blobs
+    from .flatbuffer import FlatBufferDecoder
+    from .json_messages import CborDecoder, JsonDecoder
+    from .protobuf import ProtobufDecoder
+    from .ros import IdlDecoder, Ros1Decoder, Ros2Decoder
+
+_HOMES = {
+    ".columns": "BLOB Decoded MessageDecoder RawDecoder SchemaError blobs",
+    ".flatbuffer": "FlatBufferDecoder",
+    ".json_messages": "CborDecoder JsonDecoder",
+    ".protobuf": "ProtobufDecoder",
+    ".ros": "IdlDecoder Ros1Decoder Ros2Decoder",
+}
 
 __all__ = [
     "BLOB",
@@ -23,3 +39,5 @@ __all__ = [
     "SchemaError",
     "blobs",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -218,3 +218,42 @@ def test_an_empty_id_is_bad_usage(option: str, data: Path, tmp_path: Path) -> No
     result = run("convert", data / "demo.mcap", "-o", tmp_path / "out.rrd", option, "")
     assert result.exit_code == 2
     assert "an id cannot be empty" in result.stderr
+
+
+@pytest.mark.parametrize("way", ["option", "environment"])
+def test_auto_runs_what_is_small_here_and_says_so(
+    way: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chunkmill.engine.execution.executors._has_session", lambda: False)
+    monkeypatch.setenv("CHUNKMILL_EXECUTOR", "auto" if way == "environment" else "spark")
+    option = ["--executor", "auto"] if way == "option" else []
+    done = run("convert", data / "demo.mcap", "-o", tmp_path / "a.rrd", "--stats", *option)
+    assert done.exit_code == 0, done.stderr
+    assert "executor inline; auto: 782.5 kB of input is done here before Spark has started" in done.stderr
+    many = run("convert", data / "rrd", "-o", tmp_path / "out", "--stats", "--content", "/none", *option)
+    assert "executor inline; auto: " in many.stderr
+
+
+def test_the_start_of_a_conversion_here_leaves_out_what_nothing_needs(data: Path, tmp_path: Path) -> None:
+    heavy = "{'pandas', 'dateutil', 'pyspark', 'rich', 'numpy.ma', 'lance', 'google.protobuf.descriptor_pb2'}"
+    arguments = ["chunkmill", "convert", str(data / "demo.mcap"), "-o", str(tmp_path / "a.rrd"), "--executor", "auto"]
+    code = (
+        f"import sys, atexit; sys.argv = {arguments!r}\n"
+        f"atexit.register(lambda: print(*sorted({heavy} & sys.modules.keys())))\n"
+        "from chunkmill.engine.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []
+    assert rows(tmp_path / "a.rrd")["/nissan/gps/duro/imu"] == 1556
+
+
+def test_masked_arrays_come_back_when_they_are_asked_for() -> None:
+    code = (
+        "import numpy as np, pyarrow as pa\n"
+        "from chunkmill.engine.cli.start import leave_out_what_nothing_needs\n"
+        "leave_out_what_nothing_needs()\n"
+        "assert np.unique(np.array([2, 1, 2])).tolist() == [1, 2] and pa.array(np.arange(2)).to_pylist() == [0, 1]\n"
+        "masked = np.ma.masked_array([1, 2], [True, False])\n"
+        "assert pa.array(masked).to_pylist() == [None, 2] and np.ma.is_masked(masked)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,98 @@
+"""The start of the program: Spark's JVM boots while the rest is imported, and what nothing needs stays out.
+
+For the program only, and where no code of the user's runs in it: in a user's own process the libraries would not know
+each other any more.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from ..units import size
+
+if TYPE_CHECKING:
+    from .jobs import Job
+    from .options import ConvertOptions
+
+_LOOKED_FOR: Final = ("pandas", "dateutil")
+"""Modules that pyarrow looks for when it first converts a Python object."""
+
+_WHY: Final = {"inline": "done here before Spark has started", "spark": "worth the start of Spark"}
+
+
+def settled(options: ConvertOptions, jobs: Sequence[Job] | None, *, own_functions: bool = False) -> ConvertOptions:
+    """The options with the executor that runs; ``jobs`` are looked at for ``auto``, and are not needed otherwise.
+
+    Where that is Spark, its JVM boots while readers are imported and the inputs are looked at.
+    """
+    from ..execution import executor_for, is_auto
+
+    chosen, num_bytes = "", None
+    if is_auto(options.executor) and jobs is not None:
+        from .jobs import local_bytes
+
+        num_bytes = local_bytes(jobs)
+    executor = executor_for(options.executor, lambda: num_bytes, own_functions=own_functions)
+    if is_auto(options.executor):
+        told = "what is not local" if num_bytes is None else f"{size(num_bytes)} of input"
+        chosen = f"auto: {told} is {_WHY[executor]}"
+    if executor == "spark":
+        from ..spark import start_ahead
+
+        start_ahead(options.master, options.conf)
+    elif not own_functions:
+        leave_out_what_nothing_needs()
+    return replace(options, executor=executor, chosen=chosen)
+
+
+class _Missing:
+    """Lets modules not be found."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        del path, target
+        if name in _LOOKED_FOR:
+            raise ImportError(name)
+        return None
+
+
+class _NothingMasked(ModuleType):
+    """Stands where numpy has ``numpy.ma`` until somebody imports that: so long no array can be a masked one."""
+
+    class MaskedArray:
+        """A class of nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module("numpy.ma"), name)
+
+    @staticmethod
+    def is_masked(_array: object) -> bool:
+        """Whether an array is masked: none is."""
+        return False
+
+
+def leave_out_what_nothing_needs() -> None:
+    """Keep pyarrow from loading pandas and dateutil, and numpy from loading its masked arrays.
+
+    Together they take a third of a second of 1.0 (``test_cold_convert_of_a_small_file`` guards it), and nothing on the
+    way from a file to an RRD needs them. Does nothing about a module that is loaded already.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    if not sys.modules.keys() & set(_LOOKED_FOR):
+        finder = _Missing()
+        sys.meta_path.insert(0, finder)
+        try:
+            pa.array([None])
+        finally:
+            sys.meta_path.remove(finder)
+    if "numpy.ma" not in sys.modules:
+        np.ma = _NothingMasked("numpy.ma")
