@@ -1,4 +1,4 @@
-"""A griffe extension: the few marks of reStructuredText in docstrings, as Markdown."""
+"""A griffe extension: the few marks of reStructuredText in docstrings, as Markdown; signatures of named tuples."""
 
 from __future__ import annotations
 
@@ -20,6 +20,19 @@ class DocstringMarkup(griffe.Extension):
         """Rewrite the docstring of every object that is loaded."""
         if obj.docstring is not None:
             obj.docstring.value = as_markdown(obj.docstring.value)
+
+    def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Give a named tuple the constructor that it gets at run time: its fields, in their order."""
+        if "NamedTuple" not in map(str, cls.bases) or "__init__" in cls.members:
+            return
+        kind = griffe.ParameterKind.positional_or_keyword
+        fields = [
+            griffe.Parameter(name, annotation=field.annotation, kind=kind, default=field.value)
+            for name, field in cls.members.items()
+            if isinstance(field, griffe.Attribute)
+        ]
+        itself = griffe.Parameter("self", kind=kind)
+        cls.set_member("__init__", griffe.Function("__init__", parameters=griffe.Parameters(itself, *fields)))
 
 
 def as_markdown(text: str) -> str:

@@ -6,17 +6,22 @@ Skipped where mkdocs (the extra ``docs``) or Chromium is not installed. Both are
 from __future__ import annotations
 
 import doctest
+import html
 import importlib
+import inspect
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from places import REPOSITORY
+from test_reference import resolved, shown
 
 sys.path.insert(0, str(REPOSITORY / "docs" / "building"))
 
@@ -122,6 +127,26 @@ def test_the_search_needs_no_server(site: Path, tab: Page) -> None:
     links = tab.value_of(FOUND)
     assert any("ingest_operations.html" in link for link in links), links
     assert not tab.errors
+
+
+def test_the_reference_has_the_fields_of_data_classes(site: Path) -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html"))
+    missing = {}
+    for name in shown():
+        given = fields_of(resolved(name))
+        heading = re.search(rf'id="{re.escape(name)}".*?<div class="doc doc-contents', text, re.DOTALL)
+        if given and heading and "doc-signature" in heading[0]:
+            signature = html.unescape(re.sub("<[^>]+>", "", heading[0]))
+            missing[name] = [field for field in given if not re.search(rf"\b{field}\b", signature)]
+    assert len(missing) > 30
+    assert not any(missing.values()), missing
+
+
+def fields_of(thing: object) -> tuple[str, ...]:
+    """What a data class or named tuple is made of."""
+    if isinstance(thing, type) and (is_dataclass(thing) or hasattr(thing, "_fields")):
+        return tuple(inspect.signature(thing).parameters)
+    return ()
 
 
 def test_the_site_links_to_its_repository(site: Path, tab: Page) -> None:
