@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -132,12 +132,17 @@ class _LandedPartition(InputPartition):
     value: _LandedTask
 
 
+Planner = Callable[[Sequence[str], Request], Sequence[ChunkTask]]
+"""Makes the tasks over files."""
+
+
 class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the recordings of a landing folder as they arrive, an entry of its log a batch."""
 
-    def __init__(self, request: Request, watch: Watch) -> None:
+    def __init__(self, request: Request, watch: Watch, plan: Planner = chunk_tasks) -> None:
         self._request = request
         self._watch = watch
+        self._plan = plan
         self._name = "" if watch.log is not None else secrets.token_hex(8)
         self._takes_what_is_there = False
         self._arrivals: dict[str, _Arrivals] = {}
@@ -199,7 +204,7 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if file not in odd:
                     landed += [_LandedTask(task, file) for task in self._tasks(file.path)]
         return [
-            _LandedPartition(_LandedTask(ChunkTask(number, task.path, task.store, task.work), file))
+            _LandedPartition(_LandedTask(replace(task, value=number), file))
             for number, (task, file) in enumerate(landed)
         ]
 
@@ -209,7 +214,7 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return  # Spark makes one up where there are none
         task, file = partition.value
         try:
-            yield from task.batches(self._request.columns)
+            yield from task.batches(self._request)
         except ReadError as error:
             if not self._watch.ignores_corrupt or error.transient:
                 raise
@@ -228,9 +233,9 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Merge entries of the log that are done, where that is worth it."""
         self._of(str(end["log"])).landing.compact(int(end["entry"]))
 
-    def _tasks(self, path: str) -> list[ChunkTask]:
+    def _tasks(self, path: str) -> Sequence[ChunkTask]:
         try:
-            return chunk_tasks([path], self._request)
+            return self._plan([path], self._request)
         except ReadError as error:
             if not self._watch.ignores_corrupt or error.transient:
                 raise

@@ -10,9 +10,16 @@ from typing import Any, Final, NamedTuple
 from ...readers import Format, all_options
 from ..errors import UsageError
 from ..execution import COLUMNS, WITHOUT_PAYLOAD
+from ..stream import FrameRequest
 
 NAME: Final = "chunkmill"
 """The name of the data source of every format; those of one begin with it."""
+
+VALUES: Final = ("index", "start", "end", "flatten", "static", "lists", "times", "schemaFrom")
+"""The options of value rows, beside what they are of."""
+
+_INDEX: Final = "log_time"
+"""The timeline of ``start`` and ``end``, where neither the options nor the format name one."""
 
 
 def source_name(row: Format | None) -> str:
@@ -21,10 +28,16 @@ def source_name(row: Format | None) -> str:
 
 
 class Wanted(NamedTuple):
-    """A filter that Spark pushed down: chunks of these entities, or static (or temporal) ones; None: all."""
+    """A filter that Spark pushed down: chunks of these entities, or static (or temporal) ones; None: all.
+
+    Or rows whose column of times ``time`` is from ``start`` to before ``end``, as the timeline counts; None: open.
+    """
 
     entity_paths: tuple[str, ...] | None = None
     is_static: bool | None = None
+    time: str | None = None
+    start: int | None = None
+    end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +45,8 @@ class Request:
     """The options of a data source, checked. ``columns`` are in the order of the schema.
 
     ``row`` is the format, None for whatever a file is; ``given`` holds the options of formats, by their names.
+    ``frame`` is what is asked for where rows are values; then ``columns`` are those of the option, if any, times are
+    ``nanoseconds`` or Spark's own, and ``schema_from`` is the recording that says what there is, if it is not all.
     """
 
     row: Format | None
@@ -39,13 +54,18 @@ class Request:
     content: str | None
     columns: tuple[str, ...]
     given: Mapping[str, Any]
+    frame: FrameRequest | None = None
+    nanoseconds: bool = False
+    schema_from: str | None = None
     pushed: tuple[Wanted, ...] = field(default=())
 
     @classmethod
     def of(cls, row: Format | None, options: Mapping[str, str], more: Sequence[str] = ()) -> Request:
         """Check the options given to a data source, of which others look at ``more``. Raises ``UsageError``."""
         own = {o.name.lower(): o for o in (all_options() if row is None else row.options) if o.parse is not None}
-        known = ("path", "paths", "content", "payload", "columns", *more, *own)
+        is_values = "topic" in options or "contents" in options
+        shape = VALUES if is_values else ("content", "payload")
+        known = ("path", "paths", "topic", "contents", "columns", *shape, *more, *own)
         unknown = sorted(set(options) - {name.lower() for name in known})
         if unknown:
             raise UsageError(
@@ -56,6 +76,8 @@ class Request:
         if not paths:
             raise UsageError(f"{source_name(row)} needs a path", hint='spark.read.format("…").load("drive.mcap")')
         given = {o.name: o.from_text(options[name]) for name, o in own.items() if name in options}
+        if is_values:
+            return cls(row, tuple(paths), None, (), given, *_values(row, options))
         return cls(row, tuple(paths), options.get("content"), _columns(options), given)
 
     def with_columns(self, names: Sequence[str]) -> Request:
@@ -65,6 +87,36 @@ class Request:
     def pushing(self, wanted: Wanted) -> Request:
         """The same with one more filter."""
         return replace(self, pushed=(*self.pushed, wanted))
+
+
+def _values(row: Format | None, options: Mapping[str, str]) -> tuple[FrameRequest, bool, str | None]:
+    """The choices of a data source that gives values: its frame, whether times are in ns, whose schema it has."""
+    if "topic" in options and "contents" in options:
+        raise UsageError("options 'topic' and 'contents' both say which entities are wanted", hint="Give one of them.")
+    topics = [name if name.startswith("/") else f"/{name}" for name in _listed(options.get("topic", ""))]
+    contents = topics or [options.get("contents", "/**")]
+    times = options.get("times", "timestamp")
+    if times not in ("timestamp", "nanoseconds"):
+        raise UsageError(f"option 'times': 'timestamp' or 'nanoseconds' was expected, got {times!r}")
+    start, end = (_moment(options.get(name)) for name in ("start", "end"))
+    index = options.get("index")
+    if index is None and (start is not None or end is not None):
+        index = (None if row is None else row.file.frame_index) or _INDEX
+    frame = FrameRequest.of(
+        contents,
+        index=index,
+        columns=_listed(options["columns"]) if "columns" in options else None,
+        start=start,
+        end=end,
+        flatten=flag("flatten", options),
+        static=flag("static", options),
+        lists=flag("lists", options) if "lists" in options else None,
+    )
+    return frame, times == "nanoseconds", options.get("schemafrom")
+
+
+def _moment(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.lstrip("-").isdecimal() else text
 
 
 def _columns(options: Mapping[str, str]) -> tuple[str, ...]:

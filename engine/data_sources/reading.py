@@ -13,11 +13,23 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, EqualNullSafe, EqualTo, Filter, In, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 
 from ...readers import FORMATS, Format, RecordingFile, all_suffixes, detect_format, stem_of
 from ..chunk import Chunk, minting
@@ -40,8 +52,9 @@ class ChunkTask(InputPartition):
     store: StoreEntry
     work: Work
 
-    def batches(self, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        """The rows of its chunks."""
+    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
+        """The rows of its chunks, with the columns that are asked for."""
+        columns = request.columns
         with noting_task(self.work.tasks[0].label):
             ids = {"application_id": self.store.application_id, "recording_id": self.store.recording_id}
             rows = ({**row, **ids} for chunk in self.work.run(0) for row in self._rows(chunk, columns))
@@ -60,8 +73,8 @@ def chunk_tasks(paths: Iterable[str], request: Request) -> list[ChunkTask]:
     found: list[ChunkTask] = []
     for path in paths:
         with noting_task(path):
-            for store, stream in _recordings(path, request):
-                works = single_tasks(_narrowed(stream, request))
+            for store, stream in recordings_of(path, request):
+                works = single_tasks(narrowed(stream, request))
                 found += [ChunkTask(len(found) + i, path, store, work) for i, work in enumerate(works)]
     return found
 
@@ -77,12 +90,15 @@ class ChunkFrameReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """A partition for each split of each file."""
-        return list(chunk_tasks(input_files(self._request.paths, self._request.row), self._request))
+        return list(self._tasks(input_files(self._request.paths, self._request.row)))
+
+    def _tasks(self, paths: Iterable[str]) -> Sequence[ChunkTask]:
+        return chunk_tasks(paths, self._request)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
         if isinstance(partition, ChunkTask):  # where there is none, Spark makes one up
-            yield from partition.batches(self._request.columns)
+            yield from partition.batches(self._request)
 
     @property
     def pushFilters(self) -> Callable[[list[Filter]], list[Filter]]:  # noqa: N802 (Spark's name)
@@ -104,20 +120,42 @@ class ChunkFrameReader(DataSourceReader):
 
 def _wanted(item: Filter) -> Wanted | None:
     attribute, value = getattr(item, "attribute", None), getattr(item, "value", None)
-    if isinstance(item, EqualTo | EqualNullSafe):
-        if attribute == ("entity_path",) and isinstance(value, str):
-            return Wanted(entity_paths=(value,))
-        if attribute == ("is_static",) and isinstance(value, bool):
-            return Wanted(is_static=value)
-    if isinstance(item, In) and attribute == ("entity_path",) and all(isinstance(v, str) for v in value or ()):
-        return Wanted(entity_paths=tuple(value or ()))
-    return None
+    is_equal = isinstance(item, EqualTo | EqualNullSafe)
+    if attribute == ("entity_path",):
+        values = value if isinstance(item, In) else (value,) if is_equal else ()
+        return Wanted(tuple(values)) if values and all(isinstance(v, str) for v in values) else None
+    if is_equal and attribute == ("is_static",) and isinstance(value, bool):
+        return Wanted(is_static=value)
+    if attribute is None or len(attribute) != 1 or isinstance(value, bool):
+        return None
+    first, last = _ticks(value)
+    if first is None or last is None:
+        return None
+    starts = is_equal or isinstance(item, GreaterThan | GreaterThanOrEqual)
+    ends = is_equal or isinstance(item, LessThan | LessThanOrEqual)
+    bounds = (first if starts else None, last + 1 if ends else None)
+    return Wanted(None, None, attribute[0], *bounds) if starts or ends else None
 
 
-def _recordings(path: str, request: Request) -> Iterator[tuple[StoreEntry, LazyChunkStream]]:
-    """The recordings of a file, each with its stream; blueprints are none."""
+def _ticks(value: Any) -> tuple[int | None, int | None]:
+    """The first and the last tick that Spark shows as a value; of its times, which are in microseconds, many."""
+    if isinstance(value, int):
+        return value, value
+    if not isinstance(value, datetime | timedelta):
+        return None, None
+    zero = timedelta(0) if isinstance(value, timedelta) else datetime(1970, 1, 1, tzinfo=UTC)
+    if isinstance(value, datetime) and value.tzinfo is None:
+        value = value.replace(tzinfo=UTC)
+    microseconds = (value - zero) // timedelta(microseconds=1)
+    return microseconds * 1000, microseconds * 1000 + 999
+
+
+def recordings_of(path: str, request: Request) -> Iterator[tuple[StoreEntry, LazyChunkStream]]:
+    """The recordings of a file, each with the stream of what becomes rows; blueprints are none."""
     for name, file in _files_of(path, request):
         found = [(s, stream) for s, stream in file.stores() if s is None or s.kind == "recording"]
+        if request.frame is not None and len(found) < 2:
+            found = [(found[0][0] if found else None, file.values())]
         for store, stream in found or [(None, file.stream())]:
             yield store or StoreEntry("recording", APPLICATION_ID, name), stream
 
@@ -145,7 +183,7 @@ def _name_of(path: str, roots: Iterable[str]) -> str:
     return stem_of(path.rstrip("/").rpartition("/")[2])
 
 
-def _narrowed(stream: LazyChunkStream, request: Request) -> LazyChunkStream:
+def narrowed(stream: LazyChunkStream, request: Request) -> LazyChunkStream:
     """A stream, of which only what is asked for is read."""
     if request.content is not None:
         stream = stream.filter(content=request.content)

@@ -8,6 +8,7 @@ program has added.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,6 +22,7 @@ from .landings import OPTIONS, LandingStreamReader, Watch
 from .options import Request, source_name
 from .reading import ChunkFrameReader
 from .sinks import ChunkWriter, RrdWriterOfRows, StoreWriterOfRows, Target
+from .values import ValueReader, value_row_schema, value_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,18 +39,25 @@ class ChunkDataSource(DataSource):
         """``chunkmill``, or ``chunkmill.`` and the name of the format."""
         return source_name(cls.row)
 
-    def schema(self) -> str:
-        """The columns that are wanted."""
-        return ddl_of(self._request(OPTIONS).columns)
+    def schema(self) -> str | StructType:
+        """The columns that are wanted: of chunk rows, or of values."""
+        request = self._request(OPTIONS)
+        return ddl_of(request.columns) if request.frame is None else value_row_schema(request)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a ``load``. Raises ``UsageError`` for options and columns that are not there."""
-        return ChunkFrameReader(self._request().with_columns(schema.fieldNames()))
+        request = self._request()
+        if request.frame is not None:
+            return ValueReader(request, schema)
+        return ChunkFrameReader(request.with_columns(schema.fieldNames()))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """The reader of a landing folder. Raises as :meth:`reader` does."""
-        request = self._request(OPTIONS).with_columns(schema.fieldNames())
-        return LandingStreamReader(request, Watch.of(request, dict(self.options)))
+        request = self._request(OPTIONS)
+        watch = Watch.of(request, dict(self.options))
+        if request.frame is not None:
+            return LandingStreamReader(request, watch, functools.partial(value_tasks, schema))
+        return LandingStreamReader(request.with_columns(schema.fieldNames()), watch)
 
     def _request(self, more: Sequence[str] = ()) -> Request:
         return Request.of(self.row, dict(self.options), more)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         plan_recording,
         single_tasks,
         sink_of,
+        value_columns,
         value_schema,
         write_stores,
     )
@@ -31,7 +32,8 @@ _HOMES = {
     ".drawing": "draw_plan",
     ".frames": "FrameChoices FrameRequest Frames SourceWithColumns",
     ".lazy_stream": (
-        "LazyChunkStream framed plan_outputs plan_recording single_tasks sink_of value_schema write_stores"
+        "LazyChunkStream framed plan_outputs plan_recording single_tasks sink_of value_columns value_schema "
+        "write_stores"
     ),
     ".operators": "as_chunk",
     ".plan": "Node OperatorNode compile_plan explain_plan nodes_of",
@@ -64,6 +66,7 @@ __all__ = [
     "plan_recording",
     "single_tasks",
     "sink_of",
+    "value_columns",
     "value_schema",
     "write_stores",
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from ..chunk import Chunk, ValueSchema, columns_of
+from ..chunk import Chunk, Origin, Schema, ValueSchema, columns_of
 from ..errors import UsageError, check_argument
 from ..execution import (
     SHARD_BYTES,
@@ -449,15 +449,20 @@ def framed(stream: LazyChunkStream, request: FrameRequest) -> LazyChunkStream:
 
 
 def value_schema(stream: LazyChunkStream, request: FrameRequest) -> ValueSchema:
-    """The schema of the rows of a frame, before they are read.
+    """The schema of the rows of a frame, before they are read; see :func:`value_columns`."""
+    return request.schema(*value_columns(stream, request))
+
+
+def value_columns(stream: LazyChunkStream, request: FrameRequest) -> tuple[Schema, frozenset[Origin]]:
+    """The columns of what a frame is made of, and the components of which no row has several values.
 
     The stream's source says it, where it can and only filters of entities stand behind it. Otherwise the pipeline is
     run for it, here.
     """
     known = known_columns(_within(sink_of(stream), request))
     if known is not None:
-        return request.schema(*known)
-    return request.schema(*columns_of(chunk.data for chunk in inline_chunks(framed(stream, request)._plan("inline"))))  # noqa: SLF001
+        return known
+    return columns_of(chunk.data for chunk in inline_chunks(framed(stream, request)._plan("inline")))  # noqa: SLF001
 
 
 def _within(node: Node, request: FrameRequest) -> Node:

@@ -13,7 +13,6 @@ from chunkmill.engine.data_sources.options import Request
 from chunkmill.engine.data_sources.reading import chunk_tasks
 from chunkmill.engine.data_sources.sinks import ChunkWriter, RrdWriterOfRows, StoreWriterOfRows, Target
 from chunkmill.engine.errors import ReadError, SameRecordingError, UsageError, WriteError
-from chunkmill.engine.execution import COLUMNS
 from chunkmill.readers import McapReader, RrdReader
 from comparison import cells
 from pyspark import cloudpickle
@@ -25,8 +24,9 @@ MCAP = "mcap/rosbag2__cdr_test_0.mcap"
 def rows(data: Path) -> list[pa.RecordBatch]:
     """The chunk rows of a recording, with payload."""
     paths = [str(data / MCAP)]
-    tasks = chunk_tasks(paths, Request.of(None, {"path": paths[0]}))
-    return [batch for task in tasks for batch in task.batches(tuple(COLUMNS))]
+    request = Request.of(None, {"path": paths[0], "payload": "true"})
+    tasks = chunk_tasks(paths, request)
+    return [batch for task in tasks for batch in task.batches(request)]
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +77,9 @@ def test_rows_that_point_at_chunks_are_copied_from_there(
 ) -> None:
     save(writer(RrdWriterOfRows, tmp_path / "a.rrd"), rows)
     paths = [str(tmp_path / "a.rrd")]
-    columns = ("task", "position", "path", "offset", "size", "recording_id")
-    (task,) = chunk_tasks(paths, Request.of(None, {"path": paths[0]}))
-    save(writer(RrdWriterOfRows, tmp_path / "b.rrd"), list(task.batches(columns)))
+    request = Request.of(None, {"path": paths[0], "columns": "task,position,path,offset,size,recording_id"})
+    (task,) = chunk_tasks(paths, request)
+    save(writer(RrdWriterOfRows, tmp_path / "b.rrd"), list(task.batches(request)))
     assert cells(RrdReader(tmp_path / "b.rrd").stream().to_chunks(executor="inline")) == wanted
 
 
