@@ -122,7 +122,7 @@ def _wanted(item: Filter) -> Wanted | None:
     attribute, value = getattr(item, "attribute", None), getattr(item, "value", None)
     is_equal = isinstance(item, EqualTo | EqualNullSafe)
     if attribute == ("entity_path",):
-        values = value if isinstance(item, In) else (value,) if is_equal else ()
+        values: Any = value if isinstance(item, In) else (value,) if is_equal else ()
         return Wanted(tuple(values)) if values and all(isinstance(v, str) for v in values) else None
     if is_equal and attribute == ("is_static",) and isinstance(value, bool):
         return Wanted(is_static=value)

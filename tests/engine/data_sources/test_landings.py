@@ -213,7 +213,8 @@ def test_a_landing_folder_streams_into_a_store_once(spark: Any, landing: Path, d
         (checkpoint / "commits" / name).unlink()
     put(landing, data, "c.mcap")
     _streamed(spark, landing, checkpoint, store)
-    _streamed(spark, landing, checkpoint, store)  # before 4.2 a run of what there is takes one batch
+    if len(RecordingStore.open(store)) < 3:
+        _streamed(spark, landing, checkpoint, store)  # before 4.2 a run of what there is takes one batch
     found = RecordingStore.open(store)
     assert sorted(entry.recording_id for entry in found) == ["a", "c", "sub/b"]
     assert all(entry.segment_version == 1 for entry in found)

@@ -98,7 +98,7 @@ def test_folders_patterns_and_lists(spark: SparkSession, rrd: Path, tmp_path: Pa
     ("options", "text"),
     [
         ({}, "needs a path"),
-        ({"path": "f", "topic": "/x"}, "no option 'topic'"),
+        ({"path": "f", "topc": "/x"}, "no option 'topc'"),
         ({"path": "f", "payload": "maybe"}, "'true' or 'false'"),
         ({"path": "f", "columns": "entity"}, "no column 'entity'"),
     ],
