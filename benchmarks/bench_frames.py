@@ -1,11 +1,8 @@
 """One topic of a mixture as a pandas DataFrame, beside those who give one, or messages to make one of.
 
-The mixture has 400 Hz of IMU beside joint states and images, so every chunk of the file has messages of the topic, and is
-decompressed: what is left of the time is mostly that. ``rosbags-dataframe`` and ``mcap`` with ``mcap-ros2-support`` read
-the same MCAP, fields of the acceleration; Rerun reads the same RRD, which its server has registered, and of it the
-column of scalars. Of 2 cores, 100 MB of mixture (153,000 messages), medians of 5 in one run:
-
-FIGURES
+Every MCAP chunk of the mixture has messages of the topic, and is decompressed by all: that is most of what is left.
+``rosbags-dataframe``, and ``mcap`` with ``mcap-ros2-support``, read the same MCAP, and of it the fields of the
+acceleration; Rerun reads the same RRD, which its server has registered, and of it the column of scalars, or all.
 """
 
 from __future__ import annotations
@@ -45,10 +42,10 @@ def test_frame_beside_mcap(benchmark: Any, duel: Duel, mixture: Path) -> None:
 def test_frame_beside_rosbags(benchmark: Any, duel: Duel, mixture: Path) -> None:
     """Guards: at most 0.1 x the time of rosbags-dataframe."""
     dataframe = pytest.importorskip("rosbags.dataframe")
-    from rosbags.rosbag2 import Reader
+    from rosbags.highlevel import AnyReader
 
     def theirs() -> pd.DataFrame:
-        with Reader(mixture) as reader:
+        with AnyReader([mixture]) as reader:
             made: pd.DataFrame = dataframe.get_dataframe(reader, TOPIC, FIELDS)
             return made
 

@@ -213,6 +213,20 @@ def test_spark_reads_it(spark: SparkSession, file: Path) -> None:
     assert cells(chunks) == cells(opened(file).stream().to_chunks(executor="inline"))
 
 
+def test_a_frame_has_a_row_for_each_of_its_rows(spark: SparkSession, file: Path) -> None:
+    opened = detect_format(file).open(file)
+    rows = sum(chunk.num_rows for chunk in opened.values().to_chunks() if not chunk.is_static)
+    frame = opened.frame(index=None)
+    assert len(frame) == rows
+    on_spark = opened.frame(index=None, executor="spark")
+    assert frame.astype(str).equals(on_spark.astype(str))
+    [entity, *_] = [chunk.entity_path for chunk in opened.values().to_chunks() if not chunk.is_static]
+    one = opened.values().to_arrow(entity)
+    assert one.num_rows == int((frame["entity_path"] == entity).sum())
+    timeline = one.column_names[0]
+    assert opened.frame(entity, index=timeline).index.name == timeline
+
+
 def test_a_pipeline_on_spark_reads_it(spark: SparkSession, file: Path, tmp_path: Path) -> None:
     if file.suffix != ".jsonl":
         return  # theirs have tests of their own
