@@ -140,8 +140,9 @@ def viewer(folder: Path) -> None:
     whole = rrb.VisibleTimeRange(
         "message_log_time", start=rrb.TimeRangeBoundary.infinite(), end=rrb.TimeRangeBoundary.infinite()
     )
+    above = rrb.EyeControls3D(position=(16, -28, 22), look_target=(31, 1, 0), eye_up=(0, 0, 1))
     layout = rrb.Horizontal(
-        rrb.Spatial3DView(origin="/", contents="/path", name="path", time_ranges=whole),
+        rrb.Spatial3DView(origin="/", contents="/path", name="path", time_ranges=whole, eye_controls=above),
         rrb.Vertical(
             rrb.TimeSeriesView(origin="/nissan/vehicle_speed", name="speed, km/h"),
             rrb.TimeSeriesView(origin="/nissan/gps/duro/imu", name="IMU"),
