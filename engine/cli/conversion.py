@@ -31,6 +31,10 @@ def convert_all(
     arguments = list(arguments)
     jobs = plan_jobs(arguments, output) if jobs is None else jobs
     _check(jobs, options)
+    if options.content or options.reading:
+        from .advice import advise_before
+
+        advise_before(jobs, options)
     done = 0
     if len(jobs) == 1:
         reports, failures = _convert_one(jobs[0], options)
@@ -45,6 +49,11 @@ def convert_all(
     if reports:
         seconds = time.perf_counter() - started
         _tell(RunReport.joined(reports, output, began, seconds) if len(jobs) > 1 else reports[0], options)
+    if options.content or options.reading:
+        from .advice import advise_after
+
+        failed = {id(job) for job, _ in failures}
+        advise_after((job for job in jobs if id(job) not in failed), options)
     if options.pipeline is not None:
         failures = [(job, options.pipeline.explained(error)) for job, error in failures]
     for job, error in failures:

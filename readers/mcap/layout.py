@@ -97,7 +97,8 @@ def _check_end(file: McapFile) -> None:
             "the file does not end with the magic bytes of MCAP",
             path=file.path,
             offset=max(file.size - len(MAGIC), len(MAGIC)),
-            hint="The file was cut short, its recorder was stopped, or something was added behind its end.",
+            hint="The file was cut short, its recorder was stopped, or something was added behind its end. Read what "
+            "is there with recover=True (--recover).",
         )
 
 

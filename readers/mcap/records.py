@@ -52,7 +52,8 @@ FOOTER_SIZE: Final = HEAD.size + 20
 DATA_END_SIZE: Final = HEAD.size + 4
 
 CUT_HINT: Final = (
-    "The file was cut short, or its recorder was stopped before it finished; copy it again if there is a whole one."
+    "The file was cut short, or its recorder was stopped before it finished; copy it again if there is a whole one, or "
+    "read what is there with recover=True (--recover)."
 )
 _NAMES: Final = {code.value: code.name.title().replace("_", "") for code in Opcode}
 

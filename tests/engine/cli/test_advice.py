@@ -1,0 +1,83 @@
+"""Warnings of convert that say what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from chunkmill.engine.cli.commands import commands
+from click.testing import CliRunner, Result
+
+IMU = "/nissan/gps/duro/imu"
+
+
+def convert(*arguments: object) -> Result:
+    return CliRunner().invoke(commands, ["convert", *map(str, arguments), "--executor", "inline", "-q"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--topics", "/nissan/gps/duro/imuu"], [f"for --topics '/nissan/gps/duro/imuu'; did you mean {IMU!r}?"]),
+        (["--topics", "lidar"], ["for --topics 'lidar'; there is /nissan/gps/duro/current_pose, ", " and 2 more"]),
+        (["--topics", "imu$", "--topics", "lidar"], ["for --topics 'lidar'"]),
+        (
+            ["--content", "/nisan/gps/** - /nissan/gps/duro/mag", "--content", IMU],
+            ["for --content '/nisan/gps/**'; did you mean '/nissan/gps/**'?"],
+        ),
+        (
+            ["--content", "/nissan/gps/*"],
+            ["--content '/nissan/gps/*': '*' is no wildcard", "did you mean '/nissan/gps/**'?"],
+        ),
+        (["--topics", "/nissan/*"], ["is a regular expression", "write '/nissan/.*'"]),
+        (["--exclude-topics", "/nissan/gps/*"], ["--exclude-topics '/nissan/gps/*' is a regular expression"]),
+        (
+            ["--static-column", "site"],
+            ["--static-column does not apply: none of the inputs is of a format that has it"],
+        ),
+    ],
+)
+def test_what_is_of_no_effect_is_warned_of(options: list[str], said: list[str], data: Path, tmp_path: Path) -> None:
+    done = convert(data / "demo.mcap", "-o", tmp_path / "a.rrd", *options)
+    assert done.exit_code == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "nothing was left to write" not in line]
+    assert len(lines) == 1 and lines[0].startswith("chunkmill: warning: ")
+    assert all(part in lines[0] for part in said), lines
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--content", "/nissan/gps/**", "--content", "- /nissan/gps/duro/mag"],
+        ["--content", "/** -/nissan/**  + " + IMU],
+        ["--topics", "^/nissan/.*imu$", "--exclude-topics", "mag"],
+        ["--recover"],
+    ],
+)
+def test_what_has_an_effect_is_not(options: list[str], data: Path, tmp_path: Path) -> None:
+    done = convert(data / "demo.mcap", "-o", tmp_path / "a.rrd", *options)
+    assert (done.exit_code, done.output) == (0, "")
+
+
+def test_of_many_inputs_one_is_enough(data: Path, tmp_path: Path) -> None:
+    files = [data / "demo.mcap", data / "mcap" / "rosbag2__talker.mcap"]
+    done = convert(*files, "-o", tmp_path / "out", "--content", "/rosout", "--content", IMU, "--content", "/none")
+    assert done.exit_code == 0
+    (line,) = [line for line in done.stderr.splitlines() if "nothing was left" not in line]
+    assert line.startswith("chunkmill: warning: nothing was written for --content '/none'; there is /nissan/gps/duro/")
+    assert line.endswith(" and 2 more")
+
+
+def test_a_pipeline_may_make_other_entities(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "pipeline.py").write_text("def pipeline(stream):\n    return stream.drop(content='/**')\n")
+    done = convert(
+        *(data / "demo.mcap", "-o", tmp_path / "a.rrd", "--content", IMU, "--pipeline", tmp_path / "pipeline.py")
+    )
+    assert "nothing was written for" not in done.stderr
+
+
+def test_a_cut_mcap_says_how_it_is_read(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "cut.mcap").write_bytes((data / "demo.mcap").read_bytes()[:400_000])
+    for command in (["convert", "-o", str(tmp_path / "a.rrd")], ["inspect"]):
+        done = CliRunner().invoke(commands, [*command, str(tmp_path / "cut.mcap")])
+        assert done.exit_code == 1 and "--recover" in done.stderr and done.stderr.count("\n") == 1
