@@ -17,10 +17,12 @@ from ..engine.chunk import Chunk
 from ..engine.errors import ReadError, ReadWarning, SourceMissingError, UsageError, check_argument
 from ..engine.limits import MIB, SPLIT_BYTES
 from ..engine.locations import Location, exists, located, reading_location
+from ..engine.markup import panel, panel_or_error, table
 from ..engine.objects import is_url
 from ..engine.rrd import ChunkTable, FileRun, HeldFile, RecoveringFile, RecoveryReport, RrdFile, RunRows, StoreEntry
-from ..engine.store import LazyStore
+from ..engine.store import LazyStore, chunks_panel
 from ..engine.stream import ChunkKind, Fate, LazyChunkStream, Split
+from ..engine.units import counted
 from .recording_file import FrameReader
 
 
@@ -124,6 +126,22 @@ class RrdReader(FrameReader):
     def __repr__(self) -> str:
         return f"RrdReader({self.path})"
 
+    def _repr_html_(self) -> str:
+        return panel_or_error(repr(self), self._panel)
+
+    def _panel(self) -> str:
+        stores = self._stores()
+        recordings = [store for store in stores if store.kind == "recording"]
+        if recordings and not self._recover and RrdFile(self.path).has_footer:
+            panels = [chunks_panel(f"{self!r} {s.text}", self.store(store=s)) for s in recordings[:_MOST_SHOWN]]
+            left = len(recordings) - len(panels)
+            return "".join([*panels, panel(f"… and {counted(left, 'more recording')}") if left else ""])
+        rows = ((store.kind, store.application_id, store.recording_id) for store in stores)
+        return panel(repr(self), [], table(["kind", "application", "recording"], rows, len(stores), "store"))
+
+
+_MOST_SHOWN: Final = 3
+"""Recordings that a notebook shows one by one."""
 
 _PASSED_BYTES: Final = 256 * MIB
 """How much a task passes on: that takes a tenth of a second, and a task some hundredths before it begins."""

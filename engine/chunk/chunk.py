@@ -342,6 +342,11 @@ class Chunk:
         """
         return table_format.format_chunk(self.data, width=width, redact=redact, trim_metadata_keys=trim_metadata_keys)
 
+    def _repr_html_(self) -> str:
+        from .panels import chunk_panel
+
+        return chunk_panel(self)
+
     def __str__(self) -> str:
         return self.format()
 

@@ -193,6 +193,11 @@ class Schema:
     def __repr__(self) -> str:
         return "\n".join(map(repr, self))
 
+    def _repr_html_(self) -> str:
+        from .panels import schema_panel
+
+        return schema_panel(self)
+
 
 def _column(
     entity_path: str, descriptor: ComponentDescriptor, is_static: bool, datatype: pa.DataType, is_empty: bool

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Final
 
 from ..errors import UsageError, writing
+from ..markup import STYLE, bar, panel, shown, table
 from ..task_context import PHASES
-from ..units import duration, size
+from ..units import counted, duration, size
 from .report import RunReport, SizeHistogram, TaskReport
 
 
@@ -33,59 +35,39 @@ def save_report(report: RunReport, path: str | Path) -> None:
 _MOST_ENTITIES: Final = 40
 
 _STYLE: Final = """
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #5d6b7c; --line: #d8dee6; --back: #ffffff; --panel: #f5f7fa;
-  --start: #b8c2cc; --plan: #7d8b99; --read: #4878b0; --decode: #2f9e8f; --operate: #d9a036; --encode: #b5567a;
-  --write: #7c62b3; --other: #c3c9d0; --commit: #59636e; --before: #9fb3c8; --after: #2f7d6d; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6ebf1; --soft: #9aa7b5; --line: #36404c; --back: #12171d;
-  --panel: #1b222a; --other: #4a545f; --start: #5c6874; --commit: #93a0ad; --before: #4f6a86; } }
+:root { color-scheme: light dark; }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 76rem; padding: 2rem 1.5rem 4rem; background: var(--back); color: var(--ink);
+body { margin: 0 auto; max-width: 76rem; padding: 2rem 1.5rem 4rem; background: #ffffff; color: #1c2430;
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.35rem; margin: 0 0 .2rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.05rem; margin: 2.4rem 0 .7rem; }
-p, .soft { color: var(--soft); margin: 0; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .6rem; margin-top: 1.2rem; }
-.tile { background: var(--panel); border: 1px solid var(--line); border-radius: 6px; padding: .55rem .8rem; }
-.tile b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums; }
-.strip { display: flex; height: 1.6rem; border-radius: 4px; overflow: hidden; background: var(--panel); }
-.strip i { display: block; }
-.legend { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; margin-top: .5rem; font-size: .88rem; }
-.legend span::before { content: ""; display: inline-block; width: .75rem; height: .75rem; border-radius: 2px;
-  margin-right: .4rem; background: var(--c); }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .9rem; }
-th { text-align: left; font-weight: 600; color: var(--soft); }
-td, th { padding: .18rem .6rem .18rem 0; border-bottom: 1px solid var(--line); vertical-align: middle; }
-td.n, th.n { text-align: right; white-space: nowrap; }
-td.path { overflow-wrap: anywhere; max-width: 24rem; font-family: ui-monospace, monospace; font-size: .84rem; }
-td.bar { width: 38%; }
-.bar i { display: block; height: .8rem; border-radius: 2px; background: var(--after); min-width: 1px; }
-.bar i.before { background: var(--before); }
-pre { background: var(--panel); border: 1px solid var(--line); border-radius: 6px; padding: .8rem 1rem;
-  overflow-x: auto; font: .84rem/1.5 ui-monospace, monospace; margin: 0; }
-svg { display: block; width: 100%; height: auto; }
-svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
-ul { margin: 0; padding-left: 1.2rem; }
+@media (prefers-color-scheme: dark) { body { background: #12171d; color: #e6ebf1; } }
 """
 
 
 def report_page(report: RunReport) -> str:
     """A page of HTML that shows the report: figures, phases, tasks in time, entities, chunk sizes, the plan."""
     title = f"{report.destination or 'Run'}: {report.rows:,} rows in {report.chunks:,} chunks"
-    colours = "".join(f".{name} {{ fill: var(--{name}); background: var(--{name}); }}\n" for name in _coloured())
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}{colours}</style>\n<body>\n" + "\n".join(_body(report)) + "\n"
+        f"<title>{shown(title)}</title>\n<style>{_STYLE}{STYLE}{_colours()}</style>\n"
+        f'<body class="chunkmill">\n<h1>{escape(report.destination or "Run")}</h1>\n'
+        f"<p>{escape(_subtitle(report))}</p>\n" + "\n".join(_body(report)) + "\n"
     )
 
 
-def _coloured() -> tuple[str, ...]:
-    return ("plan", "start", *PHASES, "other", "commit")
+def report_panel(report: RunReport) -> str:
+    """The same, without the plan, as a notebook shows it."""
+    charts = "\n".join(_body(replace(report, plan="")))
+    return panel(report.destination or "Run", [_subtitle(report)], f"<style>{_colours()}</style>", charts)
+
+
+def _colours() -> str:
+    names = ("plan", "start", *PHASES, "other", "commit")
+    return "".join(f".chunkmill .{name} {{ fill: var(--{name}); background: var(--{name}); }}\n" for name in names)
 
 
 def _body(report: RunReport) -> Iterator[str]:
-    yield f"<h1>{escape(report.destination or 'Run')}</h1>"
-    yield f"<p>{escape(_subtitle(report))}</p>"
     yield '<div class="tiles">' + "".join(_tile(name, value) for name, value in _figures(report)) + "</div>"
     if report.warnings:
         yield _heading("Warnings")
@@ -109,7 +91,7 @@ def _body(report: RunReport) -> Iterator[str]:
 
 def _subtitle(report: RunReport) -> str:
     parts = [f"executor {report.executor}"] if report.executor else []
-    parts.append(f"{report.splits:,} splits")
+    parts.append(counted(report.splits, "split"))
     if len(report.tasks) > 1:
         parts.append(f"skew {report.skew:.2f} (longest task over the median one)")
     return ", ".join(parts)
@@ -135,12 +117,12 @@ def _heading(text: str) -> str:
 
 
 def _entities(report: RunReport) -> str:
-    shown = [(e.entity_path, e.rows, e.chunks, e.bytes) for e in report.entities[:_MOST_ENTITIES]]
+    first = [(e.entity_path, e.rows, e.chunks, e.bytes) for e in report.entities[:_MOST_ENTITIES]]
     rest = report.entities[_MOST_ENTITIES:]
     if rest:
         sums = (sum(e.rows for e in rest), sum(e.chunks for e in rest), sum(e.bytes for e in rest))
-        shown.append((f"{len(rest):,} more", *sums))
-    return bars(shown)
+        first.append((f"{len(rest):,} more", *sums))
+    return bars(first)
 
 
 _WIDTH: Final = 1100
@@ -177,7 +159,8 @@ def timeline(tasks: Sequence[TaskReport], seconds: float) -> str:
             shapes.append(_task(task, lane, end))
     hidden = sum(lane >= used for lane in lanes)
     more = f"<p>{hidden:,} tasks that ran beside these are not drawn.</p>" if hidden else ""
-    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="tasks in time">{"".join(shapes)}</svg>{more}'
+    box = f'class="chart" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="tasks in time"'
+    return f"<svg {box}>{''.join(shapes)}</svg>{more}"
 
 
 def _lanes(tasks: Sequence[TaskReport]) -> list[int]:
@@ -232,14 +215,10 @@ def _grid(end: float, height: int) -> str:
 def bars(rows: Sequence[tuple[str, int, int, int]]) -> str:
     """Entities with rows, chunks and bytes, the bytes as bars."""
     largest = max((row[3] for row in rows), default=0) or 1
-    body = "".join(
-        f'<tr><td class="path">{escape(path)}</td><td class="n">{count:,}</td><td class="n">{chunks:,}</td>'
-        f'<td class="n">{size(num_bytes)}</td>'
-        f'<td class="bar"><i style="width:{100 * num_bytes / largest:.2f}%"></i></td></tr>'
-        for path, count, chunks, num_bytes in rows
+    cells = (
+        (path, count, chunks, size(num_bytes), bar(num_bytes / largest)) for path, count, chunks, num_bytes in rows
     )
-    head = '<tr><th>entity</th><th class="n">rows</th><th class="n">chunks</th><th class="n">bytes</th><th></th></tr>'
-    return f"<table>{head}{body}</table>"
+    return table(("entity", "rows", "chunks", "bytes", ""), cells, len(rows), kind="wide", most=len(rows))
 
 
 def histogram_bars(before: SizeHistogram, after: SizeHistogram) -> str:
@@ -261,7 +240,7 @@ def histogram_bars(before: SizeHistogram, after: SizeHistogram) -> str:
         )
     head = '<tr><th>size</th><th class="n">before</th><th class="n">after</th><th></th></tr>'
     return (
-        f"<table>{head}{body}</table>"
+        f'<table class="wide">{head}{body}</table>'
         '<div class="legend"><span style="--c:var(--before)">from the sources</span>'
         '<span style="--c:var(--after)">written</span></div>'
     )

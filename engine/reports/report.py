@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from ..task_context import PHASES
+from ..units import counted, duration, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,11 @@ class EntityReport:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RunReport:
-    """The figures of a finished run. ``bytes_in`` are source bytes, ``bytes_out`` those of the destination.
+    """The figures of a finished run; a notebook shows them as the page of :func:`save_report` does.
+
+    ``bytes_in`` are source bytes, ``bytes_out`` those of the destination.
 
     ``started`` is the Unix time at which the run began, ``seconds`` its length. ``phases`` has the seconds of ``plan``
     (sources opened and divided) and ``commit`` on the driver, and those of the tasks' phases, added up over tasks that
@@ -154,6 +157,24 @@ class RunReport:
             sizes_in=SizeHistogram.sum(r.sizes_in for r in reports),
             sizes_out=SizeHistogram.sum(r.sizes_out for r in reports),
         )
+
+    def __repr__(self) -> str:
+        """The figures that matter first, in a line.
+
+        >>> RunReport(2, 18, 3513, 782_496, 1_204_000, 1.25, destination="drive.rrd")
+        RunReport(drive.rrd: 3,513 rows in 18 chunks, 782.5 kB -> 1.2 MB, 1.2 s)
+        """
+        into = f"{self.destination}: " if self.destination else ""
+        warned = f", {counted(len(self.warnings), 'warning')}" if self.warnings else ""
+        return (
+            f"RunReport({into}{counted(self.rows, 'row')} in {counted(self.chunks, 'chunk')}, "
+            f"{size(self.bytes_in)} -> {size(self.bytes_out)}, {duration(self.seconds)}{warned})"
+        )
+
+    def _repr_html_(self) -> str:
+        from .page import report_panel
+
+        return report_panel(self)
 
     def to_dict(self) -> dict[str, Any]:
         """All figures, as JSON has them."""

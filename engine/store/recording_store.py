@@ -143,5 +143,10 @@ class RecordingStore:
     def __iter__(self) -> Iterator[RecordingEntry]:
         return iter(self.recordings())
 
+    def _repr_html_(self) -> str:
+        from .panels import recordings_panel
+
+        return recordings_panel(str(self._folder.path), self._version, self.recordings(), len(self.blueprints()))
+
     def __repr__(self) -> str:
         return f"RecordingStore({str(self._folder.path)!r}, version={self._version.number}, recordings={len(self)})"

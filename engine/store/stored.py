@@ -239,6 +239,11 @@ class StoredChunks:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} chunks)"
 
+    def _repr_html_(self) -> str:
+        from .panels import chunks_panel
+
+        return chunks_panel(f"{type(self).__name__} {self._name}".replace("ChunkStore ChunkStore", "ChunkStore"), self)
+
 
 class LazyStore(StoredChunks):
     """The chunks of a recording in the order of its manifest. Length, schema and summary read no chunk.

@@ -17,6 +17,8 @@ from itertools import pairwise
 from typing import Final
 
 from ..chunk import clusters, width_of
+from ..markup import panel, printable, shown, table
+from ..units import counted
 from .plan import BranchNode, MergeNode, Node, OperatorNode, SourceNode, SplitNode, decodes, nodes_of, upstreams_of
 
 
@@ -264,7 +266,6 @@ def _port(place: Rectangle, arrows: Sequence[int], arrow: int) -> float:
 
 
 _MOST_COLUMNS: Final = 40
-_JOINER: Final = "\u200d"
 
 
 def shortened(text: str, most: int = _MOST_COLUMNS) -> str:
@@ -281,11 +282,6 @@ def shortened(text: str, most: int = _MOST_COLUMNS) -> str:
     return f"{''.join(_fitting(parts, half))}…{''.join(reversed(_fitting(parts[::-1], half)))}"
 
 
-def printable(text: str) -> str:
-    """``text`` without what XML cannot hold or nobody can see."""
-    return "".join(c if c.isprintable() or c == _JOINER else "\ufffd" for c in text)
-
-
 def _fitting(parts: list[str], columns: int) -> list[str]:
     taken: list[str] = []
     for part in parts:
@@ -297,27 +293,29 @@ def _fitting(parts: list[str], columns: int) -> list[str]:
 
 
 _STYLE: Final = """
-.back { fill: #ffffff } text { fill: #1c2430; font: 13px system-ui, sans-serif } .soft { fill: #5d6b7c }
-.kind { font-weight: 600 } .detail, .soft { font: 12px ui-monospace, monospace }
-.box { fill: #f5f7fa; stroke: #8794a3; stroke-width: 1.2 }
-.decodes .box { fill: #fbf0d9; stroke: #b9801f } .passes .box { fill: #e3f3f0; stroke: #2f8f80 }
-.way + text { paint-order: stroke; stroke: #ffffff; stroke-width: 4 }
-.way { fill: none; stroke: #8794a3; stroke-width: 1.5 } .tip { fill: #8794a3 }
-@media (prefers-color-scheme: dark) { .back { fill: #12171d } text { fill: #e6ebf1 } .soft { fill: #9aa7b5 }
-.way + text { stroke: #12171d }
-.box { fill: #1b222a } .decodes .box { fill: #3a2d12; stroke: #d9a036 }
-.passes .box { fill: #12302c; stroke: #3aa997 } }
+.cm-plan { color: #1c2430; --back: #ffffff }
+.cm-plan .back { fill: var(--back) } .cm-plan text { fill: currentColor; font: 13px system-ui, sans-serif }
+.cm-plan .kind { font-weight: 600 } .cm-plan :is(.detail, .soft) { font: 12px ui-monospace, monospace }
+.cm-plan .soft { fill-opacity: .7 }
+.cm-plan .box { fill: rgba(128,140,155,.1); stroke: #8794a3; stroke-width: 1.2 }
+.cm-plan .decodes .box { fill: rgba(217,160,54,.18); stroke: #c98f2b }
+.cm-plan .passes .box { fill: rgba(47,143,128,.14); stroke: #34998a }
+.cm-plan .way + text { paint-order: stroke; stroke: var(--back); stroke-width: 4 }
+.cm-plan .way { fill: none; stroke: #8794a3; stroke-width: 1.5 } .cm-plan .tip { fill: #8794a3 }
 """
+_DARK: Final = "@media (prefers-color-scheme: dark) { .cm-plan { color: #e6ebf1; --back: #12171d } }\n"
+_INHERITED: Final = ".cm-plan { color: inherit; --back: transparent; max-width: 100%; height: auto }\n"
 _CLASS: Final = {Payloads.DECODED: "step decodes", Payloads.PASSED: "step passes", Payloads.NONE: "step"}
 _TIP: Final = 7.0
 _SMALL: Final = 6.6
 """Width of a character of an arrow's label."""
 
 
-def draw_plan(sink: Node, title: str) -> str:
+def draw_plan(sink: Node, title: str, *, inherits: bool = False) -> str:
     """The plan behind ``sink`` as the text of an SVG: sources on the left, the output on the right.
 
     A step stands there once, however many ways lead through it. Long labels are shortened, and whole in a tooltip.
+    With ``inherits`` it has the colours of the page that it is a part of.
     """
     return draw_graph(graph_of(sink), title)
 
@@ -330,10 +328,8 @@ def draw_graph(graph: Graph, title: str) -> str:
     shapes += [_step(box, place) for box, place in zip(graph.boxes, picture.places, strict=True)]
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.1f} {height:.1f}"'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n'
-        f"<title>{_text(title)}</title>\n<style>{_STYLE}</style>\n"
-        f'<defs><marker id="tip" markerUnits="userSpaceOnUse" markerWidth="{_TIP}" markerHeight="{_TIP}" refX="{_TIP}" '
-        f'refY="{_TIP / 2}" orient="auto"><path class="tip" d="M0,0 L{_TIP},{_TIP / 2} L0,{_TIP} Z"/></marker></defs>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="cm-plan" {size} role="img">\n'
+        f"<title>{_text(title)}</title>\n<style>{_STYLE}{_INHERITED if inherits else _DARK}</style>\n"
         f'<rect class="back" width="100%" height="100%"/>\n' + "\n".join(shapes) + "\n</svg>\n"
     )
 
@@ -372,11 +368,30 @@ def _way(arrow: Arrow, points: Points) -> str:
             half = (x + nx) / 2
             path.append(f"C{half:.1f},{y:.1f} {half:.1f},{ny:.1f} {nx:.1f},{ny:.1f}")
         x, y = nx, ny
-    drawn = f'<path class="way" d="{" ".join(path)}" marker-end="url(#tip)"/>'
+    tip = f'<path class="tip" d="M{x:.1f},{y:.1f} l{-_TIP},{-_TIP / 2} v{_TIP} Z"/>'
+    drawn = f'<path class="way" d="{" ".join(path)}"/>'
     if arrow.label:
         x, y = points[0]
         drawn += f'<text class="soft" x="{x + _SMALL:.1f}" y="{y - 4:.1f}">{_text(arrow.label)}</text>'
-    return f"<g>{drawn}</g>"
+    return f"<g>{drawn}{tip}</g>"
+
+
+_MOST_STEPS: Final = 60
+
+
+def stream_panel(sink: Node, *, is_consumed: bool = False) -> str:
+    """The plan of a stream as a notebook shows it: drawn, or in lines where it has very many steps."""
+    nodes = [node for node in nodes_of(sink) if not isinstance(node, BranchNode)]
+    sources = [node.source.describe() for node in nodes if isinstance(node, SourceNode)]
+    facts = [counted(len(sources), "source"), counted(len(nodes) - len(sources), "step")]
+    if is_consumed:
+        facts.append("consumed: only the stream that was made of it may be used")
+    steps = ((box.kind, shown(box.detail)) for box in map(_box, nodes))
+    drawn = len(nodes) <= _MOST_STEPS
+    body = (
+        draw_plan(sink, "Plan", inherits=True) if drawn else table(["step", ""], steps, len(nodes), "step", kind="grid")
+    )
+    return panel("LazyChunkStream", facts, body)
 
 
 def _text(text: str) -> str:

@@ -396,6 +396,11 @@ class LazyChunkStream(Frames):
     def __repr__(self) -> str:
         return "LazyChunkStream()"
 
+    def _repr_html_(self) -> str:
+        from .drawing import stream_panel
+
+        return stream_panel(self._node, is_consumed=self._consumed)
+
 
 Streams = Iterable[tuple[StoreEntry, LazyChunkStream]]
 

@@ -9,7 +9,9 @@ from typing import Literal
 
 from ...engine.chunk import Chunk, ComponentColumn, is_property, parse_entity_path
 from ...engine.errors import SourceMissingError, UsageError
+from ...engine.markup import bar, panel, panel_or_error, table
 from ...engine.stream import LazyChunkStream
+from ...engine.units import counted
 from ..recording_file import FrameReader
 from .metadata import INFO, DatasetInfo, EpisodeInfo, is_dataset, read_metadata
 from .source import FRAME_INDEX, EpisodeSource
@@ -38,6 +40,28 @@ class LeRobotDataset:
 
     def __repr__(self) -> str:
         return f"LeRobotDataset({self.path})"
+
+    def _repr_html_(self) -> str:
+        return panel_or_error(repr(self), self._panel)
+
+    def _panel(self) -> str:
+        info = self.info
+        facts = [
+            counted(len(info.episodes), "episode"),
+            counted(sum(episode.length for episode in info.episodes), "frame"),
+            f"{info.fps:g} frames a second",
+            f"robot {info.robot_type}" if info.robot_type else "",
+            f"version {info.version}",
+        ]
+        longest = max((episode.length for episode in info.episodes), default=0) or 1
+        rows = ((e.index, e.length, "; ".join(e.tasks), bar(e.length / longest)) for e in info.episodes)
+        features = ((f.name, f.dtype, " x ".join(map(str, f.shape))) for f in info.features)
+        return panel(
+            repr(self),
+            facts,
+            table(["feature", "type", "shape"], features, len(info.features), "feature", kind="grid"),
+            table(["episode", "frames", "task", ""], rows, len(info.episodes), "episode", kind="wide"),
+        )
 
     @property
     def info(self) -> DatasetInfo:
@@ -79,6 +103,9 @@ class LeRobotReader:
 
     def __repr__(self) -> str:
         return f"LeRobotReader({self.path})"
+
+    def _repr_html_(self) -> str:
+        return self._dataset._repr_html_()
 
     def episodes(self) -> list[int]:
         """The numbers of all episodes, ascending."""

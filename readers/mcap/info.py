@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from ...engine.errors import ReadError
 from ...engine.limits import MAX_INDEXED_TIMES
+from ...engine.markup import Cell, panel, table, track
+from ...engine.units import counted, duration, size, utc_time
 from .blocks import MessageHeads
 from .decoders import McapOptions
 from .file import McapFile
@@ -130,7 +132,18 @@ class ChannelInfo:
         return (self.count - 1) / ((self.timing.last - self.timing.first) / 1e9)
 
 
-@dataclass(frozen=True, slots=True)
+def _utc(nanoseconds: int) -> str:
+    try:
+        return utc_time(nanoseconds / 1e9)
+    except (ValueError, OverflowError, OSError):
+        return f"{nanoseconds:,} ns"
+
+
+def _length(nanoseconds: int) -> str:
+    return duration(max(nanoseconds, 0) / 1e9)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class McapInfo:
     """The content of a file, as :meth:`McapSource.info` tells it.
 
@@ -160,6 +173,45 @@ class McapInfo:
     def compression_ratio(self) -> float | None:
         """Uncompressed over compressed bytes of the chunks."""
         return self.uncompressed_bytes / self.compressed_bytes if self.compressed_bytes else None
+
+    def __repr__(self) -> str:
+        messages = "" if self.messages is None else f", {counted(self.messages, 'message')}"
+        return f"McapInfo({self.path}: {size(self.bytes)}, {counted(len(self.channels), 'channel')}{messages})"
+
+    def _repr_html_(self) -> str:
+        ratio = self.compression_ratio
+        facts = [
+            size(self.bytes),
+            "" if self.messages is None else counted(self.messages, "message"),
+            "" if self.start_time is None else f"from {_utc(self.start_time)}",
+            "" if self.start_time is None or self.end_time is None else _length(self.end_time - self.start_time),
+            f"profile {self.profile}" if self.profile else "",
+            self.library,
+            counted(self.chunks, "chunk") + (f" compressed to {1 / ratio:.0%}" if ratio else ""),
+        ]
+        head = ["topic", "messages", "per second", "schema", "encoding", "on log time"]
+        return panel(f"MCAP {self.path}", facts, table(head, self._rows(), len(self.channels), "channel", kind="wide"))
+
+    def _rows(self) -> Iterator[Sequence[Cell]]:
+        for channel in sorted(self.channels, key=lambda c: (c.topic, c.id)):
+            rate = None if channel.rate is None else f"{channel.rate:.3g}"
+            yield (
+                channel.topic,
+                channel.count,
+                rate,
+                channel.schema,
+                channel.message_encoding,
+                self._bar(channel.timing),
+            )
+
+    def _bar(self, timing: ChannelTiming | None) -> Cell:
+        """Where in the file's time a channel has messages: from the first to the last, but for the longest gap."""
+        if timing is None or self.start_time is None or self.end_time is None:
+            return None
+        first, length = self.start_time, max(self.end_time - self.start_time, 1)
+        quiet = timing.first if timing.gap_start is None else timing.gap_start
+        spans = ((timing.first, quiet), (quiet + (timing.largest_gap or 0), timing.last))
+        return track((((a - first) / length, (b - first) / length) for a, b in spans))
 
 
 def describe_file(file: McapFile, *, timing: bool = False) -> McapInfo:

@@ -21,7 +21,10 @@ from ...engine.chunk import (
     parse_entity_path,
 )
 from ...engine.errors import ReadWarning, SourceMissingError, UsageError
+from ...engine.limits import SPLIT_BYTES
 from ...engine.locations import Location, exists, located, reading_location
+from ...engine.markup import panel, panel_or_error
+from ...engine.units import size
 from ..recording_file import FrameReader
 from .channel_chunks import LOG_TIME, PUBLISH_TIME, ChannelOutput, entities_of, runs
 from .decoders import DECODERS, McapOptions, choose, compile_decoder, file_decoders, reads_records
@@ -401,6 +404,15 @@ class McapReader(FrameReader):
 
     def __repr__(self) -> str:
         return f"McapReader({self._path})"
+
+    def _repr_html_(self) -> str:
+        return panel_or_error(repr(self), self._panel)
+
+    def _panel(self) -> str:
+        with McapFile(str(located(self._path))) as file:
+            if read_layout(file).summary is None and file.stored_size > SPLIT_BYTES:
+                return panel(repr(self), [size(file.stored_size), "without a summary: info() reads the whole file"])
+            return describe_file(file, timing=True)._repr_html_()
 
     @staticmethod
     def available_decoders() -> list[str]:

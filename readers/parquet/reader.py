@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from ...engine.errors import SourceMissingError
 from ...engine.locations import Location, located, reading_location
+from ...engine.markup import bar, panel, panel_or_error, table
+from ...engine.units import counted, size
 from ..recording_file import FrameReader
 from .columns import is_index_type
 from .file import ParquetFile
@@ -186,6 +188,27 @@ class ParquetReader(FrameReader):
 
     def __repr__(self) -> str:
         return f"ParquetReader({self._path})"
+
+    def _repr_html_(self) -> str:
+        return panel_or_error(repr(self), self._panel)
+
+    def _panel(self) -> str:
+        """The first file, and the size of all."""
+        files = self.info()
+        facts = [
+            counted(len(files), "file"),
+            counted(sum(file.rows for file in files), "row"),
+            counted(sum(file.row_groups for file in files), "row group"),
+            size(sum(file.bytes for file in files)),
+        ]
+        columns = files[0].columns if files else ()
+        largest = max((column.bytes for column in columns), default=0) or 1
+        rows = (
+            (c.name, c.type, "may be a timeline" if c.is_index else "", size(c.bytes), bar(c.bytes / largest))
+            for c in columns
+        )
+        head = ["column", "type", "", "size", ""]
+        return panel(repr(self), facts, table(head, rows, len(columns), "column", kind="wide"))
 
     def source(self, **options: Unpack[LayoutArguments]) -> ParquetSource:
         """The file as a source for a pipeline; ``options`` as for :meth:`stream`."""

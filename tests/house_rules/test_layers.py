@@ -22,6 +22,7 @@ FOUNDATION = (
     "engine.faults",
     "engine.lazy_names",
     "engine.locations",
+    "engine.markup",
     "engine.objects",
     "engine.task_context",
     "engine.units",

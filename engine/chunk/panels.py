@@ -1,0 +1,80 @@
+"""A chunk and a schema as a notebook shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from ..markup import Cell, Html, panel, panel_or_error, shown, table
+from ..units import counted, size
+from .arrow_text import cell_writer, type_text
+
+if TYPE_CHECKING:
+    from .chunk import Chunk
+    from .schema import Schema
+
+_MOST_CHUNK_ROWS: Final = 10
+_MOST_COLUMNS: Final = 16
+_MOST_TYPE: Final = 40
+_MOST_CELL: Final = 48
+_MOST_SCHEMA_ROWS: Final = 60
+
+
+def chunk_panel(chunk: Chunk) -> str:
+    """A chunk's header and its first rows; where its payload cannot be read, what is wrong with it."""
+    title = f"Chunk {chunk.entity_path}"
+    return panel_or_error(title, lambda: _chunk_panel(title, chunk))
+
+
+def _chunk_panel(title: str, chunk: Chunk) -> str:
+    data = chunk.data
+    columns: list[tuple[str, pa.Array]] = [(line.name, line.times) for line in data.timelines]
+    columns += [(str(part.descriptor), part.values) for part in data.components]
+    facts = [counted(chunk.num_rows, "row"), "static" if chunk.is_static else "", size(chunk.byte_size), chunk.id]
+    left = len(columns) - _MOST_COLUMNS
+    if left > 0:
+        facts.append(f"{counted(left, 'column')} more than are shown")
+    first = columns[:_MOST_COLUMNS]
+    head = [_head(name, values.type) for name, values in first]
+    return panel(title, facts, table(head, _rows(first), chunk.num_rows, kind="grid", most=_MOST_CHUNK_ROWS))
+
+
+def _head(name: str, datatype: pa.DataType) -> Html:
+    return Html(f"{shown(name)}<i>{shown(type_text(datatype), _MOST_TYPE)}</i>")
+
+
+def _rows(columns: Sequence[tuple[str, pa.Array]]) -> Iterator[Sequence[Cell]]:
+    texts = [(cell_writer(values.type), values[:_MOST_CHUNK_ROWS]) for _, values in columns]
+    return zip(*([shown(text_of(v), _MOST_CELL) for v in values] for text_of, values in texts), strict=True)
+
+
+def schema_panel(schema: Schema) -> str:
+    """The timelines and the components of a schema, as two tables."""
+    indexes, components = schema.index_columns(), schema.component_columns()
+    lines = ((index.name, index.kind.value) for index in indexes)
+    named = {c.entity_path: i for i, c in reversed(list(enumerate(components)))}
+    rows = (
+        (
+            c.entity_path if named[c.entity_path] == i else "",
+            c.component,
+            shown(type_text(c.datatype), _MOST_TYPE),
+            c.descriptor.archetype_short_name or "",
+            "static" if c.is_static else "",
+        )
+        for i, c in enumerate(components)
+    )
+    return panel(
+        "Schema",
+        [counted(len(indexes), "timeline"), counted(len(components), "component")],
+        table(["timeline", "kind"], lines, len(indexes), "timeline"),
+        table(
+            ["entity", "component", "type", "archetype", ""],
+            rows,
+            len(components),
+            "component",
+            kind="grid",
+            most=_MOST_SCHEMA_ROWS,
+        ),
+    )
