@@ -307,7 +307,7 @@ def progress_bar(label: str, *, quiet: bool) -> AbstractContextManager[ProgressL
     """The bar of a run on stderr; none where that is no terminal, for which rich need not be loaded."""
     if quiet or not (sys.stderr.isatty() or os.environ.get("FORCE_COLOR")):
         return nullcontext()
-    from .run_display import ProgressBar
+    from ..execution import ProgressBar
 
     return ProgressBar(label, quiet=quiet)
 

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, batches_of, ddl_of, frame_row, noting_task, payload_rows
     from .groups import STAGE_TASKS, Group, Outputs, Recording, run_groups, write_recordings
     from .iterating import iterated_chunks
+    from .progress_bar import ProgressBar
     from .quarantine import QuarantineTable
-    from .reporting import ProgressListener, ProgressState, Ran, RunStart
+    from .reporting import Progress, ProgressListener, ProgressState, Ran, RunStart, progress_shown
     from .rrd_sink import RrdParts, RrdSink, write_rrd
     from .scratch import ScratchFolder, ScratchPart, collect_chunks, lazy_chunk, spool, spool_pieces
     from .shards import SHARD_BYTES, Shard, ShardSink, extents_in_order, neighbours, write_rrd_shards
@@ -48,7 +49,8 @@ _HOMES = {
     ".groups": "Group Outputs Recording STAGE_TASKS run_groups write_recordings",
     ".iterating": "iterated_chunks",
     ".quarantine": "QuarantineTable",
-    ".reporting": "ProgressListener ProgressState Ran RunStart",
+    ".progress_bar": "ProgressBar",
+    ".reporting": "Progress ProgressListener ProgressState Ran RunStart progress_shown",
     ".rrd_sink": "RrdParts RrdSink write_rrd",
     ".scratch": "ScratchFolder ScratchPart collect_chunks lazy_chunk spool spool_pieces",
     ".shards": "SHARD_BYTES Shard ShardSink extents_in_order neighbours write_rrd_shards",
@@ -77,6 +79,8 @@ __all__ = [
     "Parts",
     "Piece",
     "Place",
+    "Progress",
+    "ProgressBar",
     "ProgressListener",
     "ProgressState",
     "QuarantineTable",
@@ -129,6 +133,7 @@ __all__ = [
     "parse_rows",
     "payload_rows",
     "pid_namespace",
+    "progress_shown",
     "raise_failure",
     "register_by_value",
     "replace_file",

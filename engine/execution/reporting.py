@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from .folders import OPEN_SUFFIX, ObjectFolder
 from .staging import DONE_SUFFIX, PART_SUFFIX, Staging
 from .transport import failure_from_dict
 from .work import Task
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,64 @@ class ProgressListener(Protocol):
     def finished(self, result: RunReport) -> None:
         """The output is committed."""
         ...
+
+
+Progress = ProgressListener | bool | None
+"""Who is told how a run goes: a listener, a bar (True), nobody (False); None is a bar where somebody watches."""
+
+
+@contextmanager
+def progress_shown(progress: Progress, label: str = "chunkmill") -> Iterator[ProgressListener | None]:
+    """The listener that ``progress`` stands for, drawn for as long as the block runs.
+
+    None draws a bar in an interactive session and in a notebook, and nothing elsewhere. On standard error, where that
+    is no terminal, none is drawn, either.
+
+    Raises ``TypeError`` for what is no listener.
+    """
+    if progress is None:
+        progress = hasattr(sys, "ps1") or bool(sys.flags.interactive)
+    if isinstance(progress, bool):
+        if not progress:
+            yield None
+            return
+        from .progress_bar import drawn
+
+        with drawn(label) as bar:
+            yield bar
+    elif hasattr(progress, "advanced"):
+        yield progress
+    else:
+        raise TypeError(f"progress: True, False, None or a ProgressListener was expected, got {progress!r}")
+
+
+def told(
+    tasks: Sequence[Task], made: Iterable[Iterator[T]], listener: ProgressListener | None
+) -> Iterator[Iterator[T]]:
+    """What each of ``tasks`` makes in this process, one after the other; the listener is told of it."""
+    if listener is None:
+        yield from made
+        return
+    sizes = [task.size for task in tasks]
+    began, chunks, last = time.monotonic(), 0, 0.0
+    listener.started(len(sizes), sum(sizes))
+
+    def tell(done: int) -> None:
+        seconds = time.monotonic() - began
+        listener.advanced(ProgressState(done, len(sizes), sum(sizes[:done]), sum(sizes), chunks, 0, seconds))
+
+    def counting(items: Iterator[T], done: int) -> Iterator[T]:
+        nonlocal chunks, last
+        for item in items:
+            yield item
+            chunks += 1
+            if time.monotonic() - last > _PERIOD:
+                last = time.monotonic()
+                tell(done)
+        tell(done + 1)
+
+    for number, items in enumerate(made):
+        yield counting(items, number)
 
 
 _PERIOD = 0.1

@@ -27,7 +27,7 @@ from ..task_context import TaskContext
 from .commit import listed_extents
 from .executors import executor_name
 from .quarantine import Quarantined, append_rows
-from .reporting import Ran
+from .reporting import ProgressListener, Ran, told
 from .stage import RunOptions, Stage, TaskRun, check
 from .staging import Staging
 from .work import Piece, Work, pieces_of, whole_run_of
@@ -177,11 +177,11 @@ def run_tasks(
     return replace(ran, listed=listed_extents(work, ran.notes))
 
 
-def inline_chunks(work: Work) -> Iterator[Chunk]:
+def inline_chunks(work: Work, listener: ProgressListener | None = None) -> Iterator[Chunk]:
     """The chunks of all tasks, as they come, without parts; what is quarantined goes to its table at the end."""
     quarantined = Quarantined()
     tasks = (minting(work.minter(task.index), work.run(task.index)) for task in work.tasks)
-    yield from TaskContext(quarantined).run(chain.from_iterable(tasks))
+    yield from TaskContext(quarantined).run(chain.from_iterable(told(work.tasks, tasks, listener)))
     append_rows(quarantined)
 
 

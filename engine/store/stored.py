@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..chunk import Chunk, ChunkHeader, Schema, summarise_chunks
 from ..errors import UsageError
-from ..execution import SHARD_BYTES
+from ..execution import SHARD_BYTES, Progress
 from ..limits import MIB, SPLIT_BYTES
 from ..optimisation import stored_size
 from ..reports import RunReport
@@ -201,10 +201,16 @@ class StoredChunks:
         recording_id: str,
         shards: bool = False,
         shard_bytes: int = SHARD_BYTES,
+        progress: Progress = None,
     ) -> RunReport:
         """Write all chunks to an RRD file, or a folder of them; see :meth:`LazyChunkStream.write_rrd`."""
         return self.stream().write_rrd(
-            path, application_id=application_id, recording_id=recording_id, shards=shards, shard_bytes=shard_bytes
+            path,
+            application_id=application_id,
+            recording_id=recording_id,
+            shards=shards,
+            shard_bytes=shard_bytes,
+            progress=progress,
         )
 
     def versions(self) -> list[StoreVersion]:

@@ -317,10 +317,10 @@ def draw_plan(sink: Node, title: str, *, inherits: bool = False) -> str:
     A step stands there once, however many ways lead through it. Long labels are shortened, and whole in a tooltip.
     With ``inherits`` it has the colours of the page that it is a part of.
     """
-    return draw_graph(graph_of(sink), title)
+    return draw_graph(graph_of(sink), title, inherits=inherits)
 
 
-def draw_graph(graph: Graph, title: str) -> str:
+def draw_graph(graph: Graph, title: str, *, inherits: bool = False) -> str:
     """Boxes and arrows as the text of an SVG, from left to right."""
     picture = picture_of(graph)
     width, height = max(picture.width, 320.0), picture.height

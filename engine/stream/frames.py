@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-    from ..execution import ProgressListener
+    from ..execution import Progress
     from .source import Source
 
 _HINT: Final = "Entities begin with '/', '/imu/**' is /imu and all below; static data comes with static=True."
@@ -227,7 +227,7 @@ class FrameChoices(TypedDict, total=False):
     lists: bool | None
     executor: str | None
     master: str | None
-    progress: ProgressListener | None
+    progress: Progress
 
 
 class Frames(ABC):
@@ -250,7 +250,7 @@ class Frames(ABC):
         lists: bool | None = None,
         executor: str | None = None,
         master: str | None = None,
-        progress: ProgressListener | None = None,
+        progress: Progress = None,
     ) -> pa.Table:
         """Run the pipeline, and give its values as an Arrow table: one row a message (a row of a chunk).
 

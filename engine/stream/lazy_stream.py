@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from ..chunk import Chunk, Origin, Schema, ValueSchema, columns_of
 from ..errors import UsageError, check_argument
 from ..execution import (
     SHARD_BYTES,
-    ProgressListener,
+    Progress,
     QuarantineTable,
     Recording,
     RunOptions,
@@ -25,6 +26,7 @@ from ..execution import (
     executor_name,
     inline_chunks,
     iterated_chunks,
+    progress_shown,
     transformed_frame,
     write_rrd,
     write_rrd_shards,
@@ -229,7 +231,7 @@ class LazyChunkStream(Frames):
         *,
         executor: str | None = None,
         master: str | None = None,
-        progress: ProgressListener | None = None,
+        progress: Progress = None,
     ) -> list[Chunk]:
         """Run the pipeline and give its chunks. On Spark, those of 1 KiB or more stay in scratch until touched.
 
@@ -237,8 +239,10 @@ class LazyChunkStream(Frames):
         """
         chosen = _executor(executor, self)
         if chosen == "inline" or stays_here(self._live_node()):
-            return list(inline_chunks(self._plan("inline")))
-        return collect_chunks(*self._ready(chosen, master, progress))
+            with progress_shown(progress, "to_chunks") as listener:
+                return list(inline_chunks(self._plan("inline"), listener))
+        with self._ready(chosen, master, progress, "to_chunks") as (plan, options):
+            return collect_chunks(plan, options)
 
     def __iter__(self) -> Iterator[Chunk]:
         if _executor(None, self) == "inline" or stays_here(self._live_node()):
@@ -256,7 +260,7 @@ class LazyChunkStream(Frames):
         shard_bytes: int = SHARD_BYTES,
         executor: str | None = None,
         master: str | None = None,
-        progress: ProgressListener | None = None,
+        progress: Progress = None,
     ) -> RunReport:
         """Run the pipeline into one RRD file with a footer, or with ``shards`` into a folder of them.
 
@@ -279,7 +283,8 @@ class LazyChunkStream(Frames):
             check_argument(name, value, str)
         store = StoreEntry("recording", application_id, recording_id)
         if shards:
-            return write_rrd_shards(located(path), store, shard_bytes, *self._ready(executor, master, progress))
+            with self._ready(executor, master, progress, str(path)) as (plan, options):
+                return write_rrd_shards(located(path), store, shard_bytes, plan, options)
         return write_stores(path, [(store, self)], executor=executor, master=master, progress=progress)
 
     def write_to(
@@ -288,10 +293,11 @@ class LazyChunkStream(Frames):
         *,
         executor: str | None = None,
         master: str | None = None,
-        progress: ProgressListener | None = None,
+        progress: Progress = None,
     ) -> RunReport:
         """Run the pipeline into a :class:`~chunkmill.engine.execution.Sink`, which says what it guarantees."""
-        return write_to(sink, *self._ready(executor, master, progress))
+        with self._ready(executor, master, progress, type(sink).__name__) as (plan, options):
+            return write_to(sink, plan, options)
 
     def collect(
         self,
@@ -303,7 +309,7 @@ class LazyChunkStream(Frames):
         shard_bytes: int = SHARD_BYTES,
         executor: str | None = None,
         master: str | None = None,
-        progress: ProgressListener | None = None,
+        progress: Progress = None,
     ) -> ChunkStore:
         """Run the pipeline into a :class:`ChunkStore`, which is not bound to memory: its chunks lie on disk.
 
@@ -315,9 +321,10 @@ class LazyChunkStream(Frames):
         """
         if optimize is not None:
             optimize.max_bytes  # noqa: B018 (what is no profile fails here, before anything runs)
-        plan, options = self._ready(executor, master, progress, runs=True)
-        into_store = extension("collect")
-        return cast("ChunkStore", into_store(plan, options, optimize, into, application_id, recording_id, shard_bytes))
+        label = "collect" if into is None else str(into)
+        with self._ready(executor, master, progress, label, runs=True) as (plan, options):
+            store = extension("collect")(plan, options, optimize, into, application_id, recording_id, shard_bytes)
+        return cast("ChunkStore", store)
 
     def to_spark(
         self,
@@ -385,13 +392,16 @@ class LazyChunkStream(Frames):
         node = self._live_node()
         return compile_plan(node, None if executor_name(executor) == "inline" else travelling, runs=runs)
 
+    @contextmanager
     def _ready(
-        self, executor: str | None, master: str | None, progress: ProgressListener | None, *, runs: bool = False
-    ) -> tuple[Plan, RunOptions]:
-        start = RunStart()
-        executor = _executor(executor, self)
-        plan = self._plan(executor, runs=runs)
-        return plan, RunOptions(executor, master, None, progress, start.planned(explain_plan(self._node, plan)))
+        self, executor: str | None, master: str | None, progress: Progress, label: str, *, runs: bool = False
+    ) -> Iterator[tuple[Plan, RunOptions]]:
+        """The plan and the options of a run, whose progress is shown for as long as the block runs."""
+        with progress_shown(progress, label) as listener:
+            start = RunStart()
+            executor = _executor(executor, self)
+            plan = self._plan(executor, runs=runs)
+            yield plan, RunOptions(executor, master, None, listener, start.planned(explain_plan(self._node, plan)))
 
     def __repr__(self) -> str:
         return "LazyChunkStream()"
@@ -412,13 +422,15 @@ def write_stores(
     executor: str | None = None,
     master: str | None = None,
     conf: dict[str, str] | None = None,
-    progress: ProgressListener | None = None,
+    progress: Progress = None,
 ) -> RunReport:
     """Run several streams into one RRD file, each as a store of its own; see :meth:`LazyChunkStream.write_rrd`."""
-    pairs = list(streams)
-    executor = _executor(executor, *(stream for _, stream in pairs))
-    planned = plan_recording(path, pairs, executor=executor)
-    return write_rrd(planned.destination, planned.outputs, RunOptions(executor, master, conf, progress, planned.start))
+    with progress_shown(progress, str(path)) as listener:
+        pairs = list(streams)
+        executor = _executor(executor, *(stream for _, stream in pairs))
+        planned = plan_recording(path, pairs, executor=executor)
+        options = RunOptions(executor, master, conf, listener, planned.start)
+        return write_rrd(planned.destination, planned.outputs, options)
 
 
 def _executor(given: str | None, *streams: LazyChunkStream) -> str:

@@ -84,7 +84,7 @@ HOME_OF_LIBRARY = {
     "py4j": ("engine.spark", "engine.execution", "engine.ingest"),
     "prometheus_client": ("engine.ingest",),
     "click": ("engine.cli",),
-    "rich": ("engine.cli", "engine.chunk"),
+    "rich": ("engine.cli", "engine.chunk", "engine.execution"),
     "rerun": ("engine.viewer",),
     "obstore": ("engine.objects",),
     "boto3": ("engine.objects",),

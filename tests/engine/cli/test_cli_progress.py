@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from chunkmill.engine.cli.run_display import ProgressBar
+from chunkmill.engine.execution import ProgressBar
 from chunkmill.engine.execution.reporting import ProgressState
 from chunkmill.engine.reports import RunReport
 

@@ -1,0 +1,187 @@
+"""The progress of a run, drawn: as a bar on a terminal, or below the cell of a notebook."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+from rich.progress import Task as RichTask
+from rich.table import Column
+from rich.text import Text
+
+from ..markup import bar, panel, shown
+from ..reports import RunReport
+from ..units import counted, duration, part_of_size, size
+from .reporting import ProgressListener, ProgressState
+
+_SHORTEST: Final = 0.5
+"""Seconds that a run takes before something is drawn of it: what is done by then needs no bar."""
+
+_PERIOD: Final = 0.25
+"""Seconds between two pictures in a notebook, each of which is sent to a browser, and kept."""
+
+
+def facts_of(state: ProgressState | None) -> str:
+    """Splits done, bytes read, chunks made, and the rate.
+
+    >>> facts_of(ProgressState(3, 5, 63_000_000, 104_000_000, 126, 70_000_000, 2.0))
+    '3/5 splits  63.0/104.0 MB  126 chunks  31.5 MB/s'
+    """
+    if state is None:
+        return "starting"
+    rate = state.bytes_done / state.seconds if state.seconds > 0 else 0.0
+    return (
+        f"{state.splits_done}/{state.splits_total} splits  {part_of_size(state.bytes_done, state.bytes_total)}  "
+        f"{state.chunks:,} chunks  {size(rate)}/s"
+    )
+
+
+class _Facts(ProgressColumn):
+    def render(self, task: RichTask) -> Text:
+        return Text(facts_of(task.fields["state"]), no_wrap=True)
+
+
+class ProgressBar:
+    """Draws a run on stderr where that is a terminal, and nothing elsewhere.
+
+    A ``ProgressListener``; used as a context manager around the run. Nothing is drawn in the first ``delay`` seconds.
+    """
+
+    def __init__(self, label: str, *, quiet: bool = False, delay: float = 0.0) -> None:
+        self._total = 0
+        console = Console(stderr=True)
+        self._drawn = console.is_terminal and not quiet
+        self._delayed = threading.Timer(delay, self._start) if delay else None
+        self._rich = RichProgress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
+            BarColumn(bar_width=8),
+            _Facts(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task: TaskID = self._rich.add_task(label, total=None, state=None)
+
+    def _start(self) -> None:
+        self._rich.start()
+
+    def __enter__(self) -> Self:
+        if self._drawn:
+            if self._delayed is None:
+                self._start()
+            else:
+                self._delayed.daemon = True
+                self._delayed.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drawn:
+            if self._delayed is not None:
+                self._delayed.cancel()
+                self._delayed.join()
+            self._rich.stop()
+
+    def started(self, total_splits: int, total_bytes: int) -> None:
+        """The plan is made; the bar gets its length, in source bytes."""
+        self._total = total_bytes
+        state = ProgressState(0, total_splits, 0, total_bytes, 0, 0, 0.0)
+        self._rich.update(self._task, total=total_bytes or None, state=state)
+
+    def advanced(self, done: ProgressState) -> None:
+        """Move the bar."""
+        self._rich.update(self._task, completed=min(done.bytes_done, self._total), state=done)
+
+    def finished(self, result: RunReport) -> None:
+        """Fill the bar; a line on the result follows it."""
+        self._rich.update(self._task, completed=result.bytes_in)
+
+
+class _Display(Protocol):
+    """The handle of an output of IPython."""
+
+    def update(self, obj: Any) -> None: ...
+
+
+class NotebookBar:
+    """Draws a run below the cell of a notebook, and leaves a line on it there. A ``ProgressListener``."""
+
+    def __init__(self, label: str, delay: float = _SHORTEST) -> None:
+        self._label = label
+        self._delay = delay
+        self._state: ProgressState | None = None
+        self._handle: _Display | None = None
+        self._began = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._draw_all, name="chunkmill-notebook", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        if self._handle is not None:
+            self._draw(self._last_line("done" if kind is None else "stopped"))
+
+    def started(self, total_splits: int, total_bytes: int) -> None:
+        """The plan is made."""
+        self._state = ProgressState(0, total_splits, 0, total_bytes, 0, 0, 0.0)
+
+    def advanced(self, done: ProgressState) -> None:
+        """Keep what is to be drawn next."""
+        self._state = done
+
+    def finished(self, result: RunReport) -> None:
+        """Nothing: the end of the block says it."""
+
+    def _draw_all(self) -> None:
+        pause = self._delay
+        while not self._ended.wait(pause):
+            self._draw(self._picture())
+            pause = _PERIOD
+
+    def _picture(self) -> str:
+        state = self._state
+        part = state.bytes_done / state.bytes_total if state is not None and state.bytes_total else 0.0
+        passed = duration(time.monotonic() - self._began)
+        drawn = f'<div class="bar"><span class="track">{bar(part)}</span></div>'
+        return panel(self._label, [], drawn, f"<p>{shown(facts_of(state))}  {passed}</p>")
+
+    def _last_line(self, word: str) -> str:
+        made = "" if self._state is None else counted(self._state.chunks, "chunk")
+        return panel("", [f"{self._label}: {word} in {duration(time.monotonic() - self._began)}", made])
+
+    def _draw(self, picture: str) -> None:
+        from IPython.display import HTML, display
+
+        if self._handle is None:
+            self._handle = display(HTML(picture), display_id=True)
+        else:
+            self._handle.update(HTML(picture))
+
+
+def in_notebook() -> bool:
+    """Whether a kernel runs this process, whose outputs a notebook shows."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+@contextmanager
+def drawn(label: str) -> Iterator[ProgressListener]:
+    """A bar for as long as the block runs, where this process is seen: in a notebook, or on a terminal."""
+    with NotebookBar(label) if in_notebook() else ProgressBar(label, delay=_SHORTEST) as made:
+        yield made
