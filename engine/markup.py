@@ -96,11 +96,8 @@ def panel(title: str, facts: Iterable[str] = (), *body: str) -> str:
     """A panel: its ``title``, a line of ``facts``, and below it the ``body``, which is HTML already."""
     line = shown(", ".join(fact for fact in facts if fact), 1000)
     below = f"<p>{line}</p>" if line else ""
-    return (
-        f'<div class="chunkmill panel"><style>{STYLE}</style>\n<b>{shown(title)}</b>{below}\n'
-        + "".join(body)
-        + "</div>"
-    )
+    top = f"<b>{shown(title)}</b>" if title else ""
+    return f'<div class="chunkmill panel"><style>{STYLE}</style>\n{top}{below}\n' + "".join(body) + "</div>"
 
 
 def panel_or_error(title: str, draw: Callable[[], str]) -> str:
@@ -115,7 +112,6 @@ def table(
     head: Sequence[str | Html],
     rows: Iterable[Sequence[Cell]],
     count: int,
-    noun: str = "row",
     *,
     kind: str = "",
     most: int = MOST_ROWS,
@@ -136,7 +132,7 @@ def table(
         for row in body
     )
     left = count - len(body)
-    more = f"<p>… and {left:,} more {noun}{'' if left == 1 else 's'}</p>" if left > 0 else ""
+    more = f"<p>… and {left:,} more</p>" if left > 0 else ""
     return f"<table{_class(kind)}><tr>{top}</tr>{''.join(lines)}</table>{more}\n"
 
 

@@ -137,7 +137,7 @@ class RrdReader(FrameReader):
             left = len(recordings) - len(panels)
             return "".join([*panels, panel(f"… and {counted(left, 'more recording')}") if left else ""])
         rows = ((store.kind, store.application_id, store.recording_id) for store in stores)
-        return panel(repr(self), [], table(["kind", "application", "recording"], rows, len(stores), "store"))
+        return panel(repr(self), [], table(["kind", "application", "recording"], rows, len(stores)))
 
 
 _MOST_SHOWN: Final = 3

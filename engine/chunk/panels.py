@@ -68,12 +68,11 @@ def schema_panel(schema: Schema) -> str:
     return panel(
         "Schema",
         [counted(len(indexes), "timeline"), counted(len(components), "component")],
-        table(["timeline", "kind"], lines, len(indexes), "timeline"),
+        table(["timeline", "kind"], lines, len(indexes)),
         table(
             ["entity", "component", "type", "archetype", ""],
             rows,
             len(components),
-            "component",
             kind="grid",
             most=_MOST_SCHEMA_ROWS,
         ),

@@ -135,7 +135,7 @@ class NotebookBar:
         self._ended.set()
         self._thread.join()
         if self._handle is not None:
-            self._draw(self._last_line("done" if kind is None else "stopped"))
+            self._draw(self._last_line("done in" if kind is None else "stopped after"))
 
     def started(self, total_splits: int, total_bytes: int) -> None:
         """The plan is made."""
@@ -163,7 +163,7 @@ class NotebookBar:
 
     def _last_line(self, word: str) -> str:
         made = "" if self._state is None else counted(self._state.chunks, "chunk")
-        return panel("", [f"{self._label}: {word} in {duration(time.monotonic() - self._began)}", made])
+        return panel("", [f"{self._label}: {word} {duration(time.monotonic() - self._began)}", made])
 
     def _draw(self, picture: str) -> None:
         from IPython.display import HTML, display

@@ -58,8 +58,8 @@ def chunks_panel(title: str, chunks: Iterable[Chunk]) -> str:
     return panel(
         title,
         facts,
-        table(["timeline", "from", "to", "length"], map(_line, timelines.values()), len(timelines), "timeline"),
-        table(head, rows, len(ordered), "entity", kind="wide"),
+        table(["timeline", "from", "to", "length"], map(_line, timelines.values()), len(timelines)),
+        table(head, rows, len(ordered), kind="wide"),
     )
 
 
@@ -117,9 +117,7 @@ def recordings_panel(path: str, version: RecordingsVersion, entries: Sequence[Re
         size(sum(e.bytes for e in entries)),
     ]
     head = ["recording", "application", "added", "rows", "chunks", "size", ""]
-    return panel(
-        f"RecordingStore {path}", facts, table(head, _recordings(entries), len(entries), "recording", kind="wide")
-    )
+    return panel(f"RecordingStore {path}", facts, table(head, _recordings(entries), len(entries), kind="wide"))
 
 
 def _recordings(entries: Sequence[RecordingEntry]) -> Iterator[Sequence[Cell]]:

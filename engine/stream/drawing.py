@@ -388,9 +388,7 @@ def stream_panel(sink: Node, *, is_consumed: bool = False) -> str:
         facts.append("consumed: only the stream that was made of it may be used")
     steps = ((box.kind, shown(box.detail)) for box in map(_box, nodes))
     drawn = len(nodes) <= _MOST_STEPS
-    body = (
-        draw_plan(sink, "Plan", inherits=True) if drawn else table(["step", ""], steps, len(nodes), "step", kind="grid")
-    )
+    body = draw_plan(sink, "Plan", inherits=True) if drawn else table(["step", ""], steps, len(nodes), kind="grid")
     return panel("LazyChunkStream", facts, body)
 
 

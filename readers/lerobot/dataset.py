@@ -59,8 +59,8 @@ class LeRobotDataset:
         return panel(
             repr(self),
             facts,
-            table(["feature", "type", "shape"], features, len(info.features), "feature", kind="grid"),
-            table(["episode", "frames", "task", ""], rows, len(info.episodes), "episode", kind="wide"),
+            table(["feature", "type", "shape"], features, len(info.features), kind="grid"),
+            table(["episode", "frames", "task", ""], rows, len(info.episodes), kind="wide"),
         )
 
     @property

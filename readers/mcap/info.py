@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ from .layout import McapLayout, Summary, read_layout
 from .plan import whole
 from .records import HEAD, Channel, ChunkIndexEntry, McapSchema, Op, Registry
 from .section import SectionReader
+
+_SHORTEST_GAP: Final = 50
+"""Of the length of a file: a longest gap that is shorter is not drawn."""
 
 _Times = npt.NDArray[np.uint64]
 
@@ -187,10 +190,10 @@ class McapInfo:
             "" if self.start_time is None or self.end_time is None else _length(self.end_time - self.start_time),
             f"profile {self.profile}" if self.profile else "",
             self.library,
-            counted(self.chunks, "chunk") + (f" compressed to {1 / ratio:.0%}" if ratio else ""),
+            counted(self.chunks, "chunk") + (f" compressed to {1 / ratio:.0%}" if ratio and ratio != 1 else ""),
         ]
         head = ["topic", "messages", "per second", "schema", "encoding", "on log time"]
-        return panel(f"MCAP {self.path}", facts, table(head, self._rows(), len(self.channels), "channel", kind="wide"))
+        return panel(f"MCAP {self.path}", facts, table(head, self._rows(), len(self.channels), kind="wide"))
 
     def _rows(self) -> Iterator[Sequence[Cell]]:
         for channel in sorted(self.channels, key=lambda c: (c.topic, c.id)):
@@ -209,8 +212,9 @@ class McapInfo:
         if timing is None or self.start_time is None or self.end_time is None:
             return None
         first, length = self.start_time, max(self.end_time - self.start_time, 1)
-        quiet = timing.first if timing.gap_start is None else timing.gap_start
-        spans = ((timing.first, quiet), (quiet + (timing.largest_gap or 0), timing.last))
+        gap = timing.largest_gap or 0
+        quiet = timing.gap_start if timing.gap_start is not None and gap * _SHORTEST_GAP > length else timing.last
+        spans = ((timing.first, quiet), (min(quiet + gap, timing.last), timing.last))
         return track((((a - first) / length, (b - first) / length) for a, b in spans))
 
 

@@ -208,7 +208,7 @@ class ParquetReader(FrameReader):
             for c in columns
         )
         head = ["column", "type", "", "size", ""]
-        return panel(repr(self), facts, table(head, rows, len(columns), "column", kind="wide"))
+        return panel(repr(self), facts, table(head, rows, len(columns), kind="wide"))
 
     def source(self, **options: Unpack[LayoutArguments]) -> ParquetSource:
         """The file as a source for a pipeline; ``options`` as for :meth:`stream`."""
