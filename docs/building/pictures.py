@@ -3,9 +3,9 @@
     python docs/building/pictures.py            # all of them, into docs/assets
     python docs/building/pictures.py plan store # some
 
-``plan`` and ``store`` need nothing but chunkmill. ``report`` needs Chromium. ``viewer`` needs rerun-sdk, Pillow and a
-graphics driver; without a GPU Mesa's lavapipe will do (``apt install mesa-vulkan-drivers``). A picture whose program is
-missing stays as it is in the repository, and the script says so.
+``plan`` and ``store`` need nothing but chunkmill. ``report`` needs Chromium, ``notebook`` also nbconvert and ipykernel.
+``viewer`` needs rerun-sdk, Pillow and a graphics driver; without a GPU Mesa's lavapipe will do (``apt install
+mesa-vulkan-drivers``). A picture whose program is missing stays as it is in the repository, and the script says so.
 """
 
 from __future__ import annotations
@@ -126,6 +126,40 @@ def report(folder: Path) -> None:
         (ASSETS / "report.webp").write_bytes(tab.picture())
 
 
+NOTEBOOK = (
+    "from chunkmill import LazyChunkStream, McapReader, RrdReader\n\nreader = McapReader('demo.mcap')\nreader",
+    "gps, car = reader.stream().filter(is_static=False).split(content='/nissan/gps/**')\n"
+    "stream = LazyChunkStream.merge(gps, car.map(lambda chunk: chunk))\nstream",
+    "stream.to_chunks()[1]",
+    "stream.write_rrd('demo.rrd', application_id='demo', recording_id='drive').rows",
+    "RrdReader('demo.rrd').store()",
+)
+
+
+def notebook(folder: Path) -> None:
+    """A notebook that was run, light and dark."""
+    try:
+        import nbformat
+        from nbclient import NotebookClient
+        from nbconvert import HTMLExporter
+    except ImportError as error:
+        raise MissingProgramError(f"{error.name} is not installed") from error
+    program = find_browser()
+    if program is None:
+        raise MissingProgramError("Chromium is not installed")
+    shutil.copy(DATA / "demo.mcap", folder)
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in NOTEBOOK])
+    NotebookClient(book, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
+    with Browser(program) as browser:
+        tab = browser.open()
+        tab.look(1000, 900)
+        for theme in ("light", "dark"):
+            page = folder / f"{theme}.html"
+            page.write_text(HTMLExporter(theme=theme).from_notebook_node(book)[0], encoding="utf-8")
+            tab.go(page.as_uri())
+            (ASSETS / f"notebook-{theme}.webp").write_bytes(tab.picture(whole=True))
+
+
 def viewer(folder: Path) -> None:
     """The viewer with what the pipeline of ``docs/viewer.md`` writes."""
     try:
@@ -174,7 +208,13 @@ def _free_port() -> int:
         return port
 
 
-PICTURES: dict[str, Callable[[Path], None]] = {"plan": plan, "report": report, "store": store, "viewer": viewer}
+PICTURES: dict[str, Callable[[Path], None]] = {
+    "notebook": notebook,
+    "plan": plan,
+    "report": report,
+    "store": store,
+    "viewer": viewer,
+}
 
 
 def main(names: list[str]) -> None:
