@@ -47,7 +47,7 @@ STYLE: Final = """
 .chunkmill.chunkmill :is(td.path, .grid td) { font-family: ui-monospace, monospace; font-size: .93em; }
 .chunkmill.chunkmill .grid td { white-space: nowrap; }
 .chunkmill.chunkmill .grid th i { display: block; font: italic .9em ui-monospace, monospace; font-weight: 400; }
-.chunkmill.chunkmill td.bar { width: 38%; min-width: 10rem; vertical-align: middle; }
+.chunkmill.chunkmill td.bar { width: 38%; min-width: 7rem; vertical-align: middle; }
 .chunkmill .bar i { display: block; height: .8rem; border-radius: 2px; background: var(--after); min-width: 1px; }
 .chunkmill .bar i.before { background: var(--before); }
 .chunkmill .bar .track { position: relative; display: block; height: .8rem; background: var(--track);
@@ -101,7 +101,7 @@ def panel(title: str, facts: Iterable[str] = (), *body: str) -> str:
 
 
 def panel_or_error(title: str, draw: Callable[[], str]) -> str:
-    """What ``draw`` gives of an object; where its file cannot be read, a panel that says what is wrong with it."""
+    """Give what ``draw`` makes of an object; where its file cannot be read, a panel that says what is wrong with it."""
     try:
         return draw()
     except ChunkmillError as error:

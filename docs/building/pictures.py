@@ -35,6 +35,7 @@ from chunkmill import (
     stop_session,
 )
 from chunkmill.engine.cli.commands import commands
+from chunkmill.engine.locations import located
 from chunkmill.engine.stream import sink_of
 from chunkmill.engine.stream.drawing import Arrow, Box, Graph, draw_graph, graph_of
 from chunkmill.engine.units import size
@@ -128,9 +129,10 @@ def report(folder: Path) -> None:
 
 NOTEBOOK = (
     "from chunkmill import LazyChunkStream, McapReader, RrdReader\n\nreader = McapReader('demo.mcap')\nreader",
-    "gps, car = reader.stream().filter(is_static=False).split(content='/nissan/gps/**')\n"
-    "stream = LazyChunkStream.merge(gps, car.map(lambda chunk: chunk))\nstream",
-    "stream.to_chunks()[1]",
+    """gps, car = reader.stream().filter(is_static=False).split(content='/nissan/gps/**')
+stream = LazyChunkStream.merge(gps, car.map(lambda chunk: chunk))
+stream""",
+    "stream.to_chunks(executor='inline')[1]",
     "stream.write_rrd('demo.rrd', application_id='demo', recording_id='drive').rows",
     "RrdReader('demo.rrd').store()",
 )
@@ -155,7 +157,8 @@ def notebook(folder: Path) -> None:
         tab.look(1000, 900)
         for theme in ("light", "dark"):
             page = folder / f"{theme}.html"
-            page.write_text(HTMLExporter(theme=theme).from_notebook_node(book)[0], encoding="utf-8")
+            text: str = HTMLExporter(theme=theme).from_notebook_node(book)[0]
+            page.write_text(text.replace(str(located(str(folder / "demo.mcap"))), "demo.mcap"), encoding="utf-8")
             tab.go(page.as_uri())
             (ASSETS / f"notebook-{theme}.webp").write_bytes(tab.picture(whole=True))
 

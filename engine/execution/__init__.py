@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from .iterating import iterated_chunks
     from .progress_bar import ProgressBar
     from .quarantine import QuarantineTable
-    from .reporting import Progress, ProgressListener, ProgressState, Ran, RunStart, progress_shown
+    from .reporting import ProgressListener, ProgressState, Ran, RunStart
     from .rrd_sink import RrdParts, RrdSink, write_rrd
     from .scratch import ScratchFolder, ScratchPart, collect_chunks, lazy_chunk, spool, spool_pieces
     from .shards import SHARD_BYTES, Shard, ShardSink, extents_in_order, neighbours, write_rrd_shards
     from .sink import Part, Parts, Sink, inline_chunks, run_work, write_to
-    from .stage import RunOptions, Stage, TaskRun, TaskRunner, raise_failure
+    from .stage import Progress, RunOptions, Stage, TaskRun, TaskRunner, progress_shown, raise_failure
     from .staging import Staging, is_gone, pid_namespace, runs_onto, scratch_folder, this_process
     from .transport import add_note, check_travels, register_by_value, send_by_value
     from .work import Packed, Piece, Task, Work, whole_run_of
@@ -50,13 +50,13 @@ _HOMES = {
     ".iterating": "iterated_chunks",
     ".quarantine": "QuarantineTable",
     ".progress_bar": "ProgressBar",
-    ".reporting": "Progress ProgressListener ProgressState Ran RunStart progress_shown",
+    ".reporting": "ProgressListener ProgressState Ran RunStart",
     ".rrd_sink": "RrdParts RrdSink write_rrd",
     ".scratch": "ScratchFolder ScratchPart collect_chunks lazy_chunk spool spool_pieces",
     ".shards": "SHARD_BYTES Shard ShardSink extents_in_order neighbours write_rrd_shards",
     ".sink": "Part Parts Sink inline_chunks run_work write_to",
     ".executors": "EXECUTORS executor_for executor_name is_auto",
-    ".stage": "RunOptions Stage TaskRun TaskRunner raise_failure",
+    ".stage": "Progress RunOptions Stage TaskRun TaskRunner progress_shown raise_failure",
     ".staging": "Staging is_gone pid_namespace runs_onto scratch_folder this_process",
     ".transport": "add_note check_travels register_by_value send_by_value",
     ".work": "Packed Piece Task Work whole_run_of",

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -166,12 +167,11 @@ class NotebookBar:
         return panel("", [f"{self._label}: {word} {duration(time.monotonic() - self._began)}", made])
 
     def _draw(self, picture: str) -> None:
-        from IPython.display import HTML, display
-
+        shows: Any = import_module("IPython.display")
         if self._handle is None:
-            self._handle = display(HTML(picture), display_id=True)
+            self._handle = shows.display(shows.HTML(picture), display_id=True)
         else:
-            self._handle.update(HTML(picture))
+            self._handle.update(shows.HTML(picture))
 
 
 def in_notebook() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -188,39 +187,10 @@ class ProgressListener(Protocol):
         ...
 
 
-Progress = ProgressListener | bool | None
-"""Who is told how a run goes: a listener, a bar (True), nobody (False); None is a bar where somebody watches."""
-
-
-@contextmanager
-def progress_shown(progress: Progress, label: str = "chunkmill") -> Iterator[ProgressListener | None]:
-    """The listener that ``progress`` stands for, drawn for as long as the block runs.
-
-    None draws a bar in an interactive session and in a notebook, and nothing elsewhere. On standard error, where that
-    is no terminal, none is drawn, either.
-
-    Raises ``TypeError`` for what is no listener.
-    """
-    if progress is None:
-        progress = hasattr(sys, "ps1") or bool(sys.flags.interactive)
-    if isinstance(progress, bool):
-        if not progress:
-            yield None
-            return
-        from .progress_bar import drawn
-
-        with drawn(label) as bar:
-            yield bar
-    elif hasattr(progress, "advanced"):
-        yield progress
-    else:
-        raise TypeError(f"progress: True, False, None or a ProgressListener was expected, got {progress!r}")
-
-
 def told(
     tasks: Sequence[Task], made: Iterable[Iterator[T]], listener: ProgressListener | None
 ) -> Iterator[Iterator[T]]:
-    """What each of ``tasks`` makes in this process, one after the other; the listener is told of it."""
+    """Give what each of ``tasks`` makes in this process, one after the other, and tell the listener of it."""
     if listener is None:
         yield from made
         return

@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import socket
+import sys
 import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,35 @@ from .reporting import ProgressListener, Ran, RunStart, watching
 from .staging import DONE_SUFFIX, Staging
 from .transport import failure_from_dict, failure_to_dict, is_transient
 from .work import Task
+
+Progress = ProgressListener | bool | None
+"""Who is told how a run goes: a listener, a bar (True), nobody (False); None is a bar where somebody watches."""
+
+
+@contextlib.contextmanager
+def progress_shown(progress: Progress, label: str = "chunkmill") -> Iterator[ProgressListener | None]:
+    """The listener that ``progress`` stands for, drawn for as long as the block runs.
+
+    None draws a bar in an interactive session and in a notebook, and nothing elsewhere. On standard error, where that
+    is no terminal, none is drawn, either.
+
+    Raises ``TypeError`` for what is no listener.
+    """
+    if progress is None:
+        progress = hasattr(sys, "ps1") or bool(sys.flags.interactive)
+    if isinstance(progress, bool):
+        if not progress:
+            yield None
+            return
+        from .progress_bar import drawn
+
+        with drawn(label) as bar:
+            yield bar
+    elif hasattr(progress, "advanced"):
+        yield progress
+    else:
+        raise TypeError(f"progress: True, False, None or a ProgressListener was expected, got {progress!r}")
+
 
 T = TypeVar("T")
 R = TypeVar("R")

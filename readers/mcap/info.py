@@ -182,6 +182,10 @@ class McapInfo:
         return f"McapInfo({self.path}: {size(self.bytes)}, {counted(len(self.channels), 'channel')}{messages})"
 
     def _repr_html_(self) -> str:
+        return self.panel(f"MCAP {self.path}")
+
+    def panel(self, title: str) -> str:
+        """The panel that a notebook shows, under this title."""
         ratio = self.compression_ratio
         facts = [
             size(self.bytes),
@@ -193,7 +197,7 @@ class McapInfo:
             counted(self.chunks, "chunk") + (f" compressed to {1 / ratio:.0%}" if ratio and ratio != 1 else ""),
         ]
         head = ["topic", "messages", "per second", "schema", "encoding", "on log time"]
-        return panel(f"MCAP {self.path}", facts, table(head, self._rows(), len(self.channels), kind="wide"))
+        return panel(title, facts, table(head, self._rows(), len(self.channels), kind="wide"))
 
     def _rows(self) -> Iterator[Sequence[Cell]]:
         for channel in sorted(self.channels, key=lambda c: (c.topic, c.id)):
@@ -208,7 +212,7 @@ class McapInfo:
             )
 
     def _bar(self, timing: ChannelTiming | None) -> Cell:
-        """Where in the file's time a channel has messages: from the first to the last, but for the longest gap."""
+        """A bar where a channel has messages in the file's time: from the first to the last, but for the longest gap."""
         if timing is None or self.start_time is None or self.end_time is None:
             return None
         first, length = self.start_time, max(self.end_time - self.start_time, 1)

@@ -412,7 +412,7 @@ class McapReader(FrameReader):
         with McapFile(str(located(self._path))) as file:
             if read_layout(file).summary is None and file.stored_size > SPLIT_BYTES:
                 return panel(repr(self), [size(file.stored_size), "without a summary: info() reads the whole file"])
-            return describe_file(file, timing=True)._repr_html_()
+            return describe_file(file, timing=True).panel(repr(self))
 
     @staticmethod
     def available_decoders() -> list[str]:
