@@ -345,7 +345,7 @@ class Chunk:
     def _repr_html_(self) -> str:
         from .panels import chunk_panel
 
-        return chunk_panel(self)
+        return chunk_panel(self.entity_path, self.id, lambda: self.data)
 
     def __str__(self) -> str:
         return self.format()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import pyarrow as pa
 
 from ..markup import Cell, Html, panel, panel_or_error, shown, table
 from ..units import counted, size
 from .arrow_text import cell_writer, type_text
-
-if TYPE_CHECKING:
-    from .chunk import Chunk
-    from .schema import Schema
+from .columns import ComponentColumnDescriptor, IndexColumnDescriptor
+from .data import ChunkData
 
 _MOST_CHUNK_ROWS: Final = 10
 _MOST_COLUMNS: Final = 16
@@ -22,23 +20,23 @@ _MOST_CELL: Final = 48
 _MOST_SCHEMA_ROWS: Final = 60
 
 
-def chunk_panel(chunk: Chunk) -> str:
+def chunk_panel(entity_path: str, chunk_id: str, load: Callable[[], ChunkData]) -> str:
     """A chunk's header and its first rows; where its payload cannot be read, what is wrong with it."""
-    title = f"Chunk {chunk.entity_path}"
-    return panel_or_error(title, lambda: _chunk_panel(title, chunk))
+    title = f"Chunk {entity_path}"
+    return panel_or_error(title, lambda: _chunk_panel(title, chunk_id, load()))
 
 
-def _chunk_panel(title: str, chunk: Chunk) -> str:
-    data = chunk.data
+def _chunk_panel(title: str, chunk_id: str, data: ChunkData) -> str:
     columns: list[tuple[str, pa.Array]] = [(line.name, line.times) for line in data.timelines]
     columns += [(str(part.descriptor), part.values) for part in data.components]
-    facts = [counted(chunk.num_rows, "row"), "static" if chunk.is_static else "", size(chunk.byte_size), chunk.id]
+    count, num_bytes = len(data.row_ids), sum(values.nbytes for _, values in columns)
+    facts = [counted(count, "row"), "" if data.timelines else "static", size(num_bytes), chunk_id]
     left = len(columns) - _MOST_COLUMNS
     if left > 0:
         facts.append(f"{counted(left, 'column')} more than are shown")
     first = columns[:_MOST_COLUMNS]
     head = [_head(name, values.type) for name, values in first]
-    return panel(title, facts, table(head, _rows(first), chunk.num_rows, kind="grid", most=_MOST_CHUNK_ROWS))
+    return panel(title, facts, table(head, _rows(first), count, kind="grid", most=_MOST_CHUNK_ROWS))
 
 
 def _head(name: str, datatype: pa.DataType) -> Html:
@@ -50,9 +48,8 @@ def _rows(columns: Sequence[tuple[str, pa.Array]]) -> Iterator[Sequence[Cell]]:
     return zip(*([shown(text_of(v), _MOST_CELL) for v in values] for text_of, values in texts), strict=True)
 
 
-def schema_panel(schema: Schema) -> str:
+def schema_panel(indexes: Sequence[IndexColumnDescriptor], components: Sequence[ComponentColumnDescriptor]) -> str:
     """The timelines and the components of a schema, as two tables."""
-    indexes, components = schema.index_columns(), schema.component_columns()
     lines = ((index.name, index.kind.value) for index in indexes)
     named = {c.entity_path: i for i, c in reversed(list(enumerate(components)))}
     rows = (

@@ -196,7 +196,7 @@ class Schema:
     def _repr_html_(self) -> str:
         from .panels import schema_panel
 
-        return schema_panel(self)
+        return schema_panel(self._indexes, self._components)
 
 
 def _column(

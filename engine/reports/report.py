@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from typing import Any, Final
 
 from ..task_context import PHASES
@@ -172,9 +173,8 @@ class RunReport:
         )
 
     def _repr_html_(self) -> str:
-        from .page import report_panel
-
-        return report_panel(self)
+        shown: str = import_module(".page", __package__).report_panel(self)  # the page is made of reports
+        return shown
 
     def to_dict(self) -> dict[str, Any]:
         """All figures, as JSON has them."""

@@ -212,7 +212,7 @@ class McapInfo:
             )
 
     def _bar(self, timing: ChannelTiming | None) -> Cell:
-        """A bar where a channel has messages in the file's time: from the first to the last, but for the longest gap."""
+        """A bar where a channel has messages in the file's time: but for the longest gap."""
         if timing is None or self.start_time is None or self.end_time is None:
             return None
         first, length = self.start_time, max(self.end_time - self.start_time, 1)
