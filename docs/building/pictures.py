@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import socket
 import sys
@@ -171,8 +172,7 @@ def viewer(folder: Path) -> None:
         from PIL import Image
     except ImportError as error:
         raise MissingProgramError(f"{error.name} is not installed") from error
-    text = (REPOSITORY / "docs" / "viewer.md").read_text(encoding="utf-8")
-    (folder / "drive.py").write_text(text.partition("write_text('''")[2].partition("''')")[0], encoding="utf-8")
+    (folder / "drive.py").write_text(pipeline_of_the_page(), encoding="utf-8")
     stream = load_pipeline(folder / "drive.py").apply(McapReader(DATA / "demo.mcap").stream())
     whole = rrb.VisibleTimeRange(
         "message_log_time", start=rrb.TimeRangeBoundary.infinite(), end=rrb.TimeRangeBoundary.infinite()
@@ -203,6 +203,14 @@ def viewer(folder: Path) -> None:
         below_title.resize((1280, below_title.height * 1280 // below_title.width), Image.Resampling.LANCZOS).save(
             ASSETS / "viewer.webp", quality=80, method=6
         )
+
+
+def pipeline_of_the_page() -> str:
+    """The pipeline file that ``docs/viewer.md`` shows."""
+    text = (REPOSITORY / "docs" / "viewer.md").read_text(encoding="utf-8")
+    found = re.search(r"write_text\(('''|\"\"\")(.*?)\1\)", text, re.DOTALL)
+    assert found is not None
+    return found[2]
 
 
 def _free_port() -> int:

@@ -18,6 +18,7 @@ from dataclasses import is_dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from places import REPOSITORY
@@ -183,3 +184,15 @@ def test_a_fault_is_noticed(tmp_path: Path, tab: Page) -> None:
     assert shown["cut"]
     assert shown["missing"]
     assert any("broken" in error for error in tab.errors)
+
+
+def test_pictures_can_be_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = importlib.import_module("pictures")
+    monkeypatch.setattr(pictures, "ASSETS", tmp_path)
+    for name in ("plan", "store"):
+        (tmp_path / name).mkdir()
+        pictures.PICTURES[name](tmp_path / name)
+        drawn = (tmp_path / f"{name}.svg").read_text(encoding="utf-8")
+        assert ElementTree.fromstring(drawn).tag.endswith("svg")
+        assert str(tmp_path) not in drawn
+    assert "def pipeline(stream)" in pictures.pipeline_of_the_page()
