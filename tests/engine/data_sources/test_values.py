@@ -15,6 +15,7 @@ from chunkmill.engine.data_sources.spark_types import arrow_of, spark_array, spa
 from chunkmill.engine.data_sources.values import ValueReader, value_row_schema
 from chunkmill.engine.errors import ChunkmillError, SourceMissingError, UsageError
 from chunkmill.readers import RecordingFile, detect_format
+from chunkmill.readers.mcap.decoders import compile_decoder
 from pyspark import cloudpickle
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 
@@ -101,6 +102,26 @@ def test_filters_on_time_and_entity_reach_the_reader(data: Path) -> None:
     assert kept == [t for t in whole if moments[0] <= t < moments[1]]
     assert len(some) < len(whole)
     assert len(rows(data / IMU, [EqualTo(("entity_path",), "/nothing")], contents="/imu/**")) == 0
+
+
+def test_nothing_else_is_decoded(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[tuple[str, list[str]]] = []
+
+    def counted(channel: Any, *rest: Any, **more: Any) -> Any:
+        decoder = compile_decoder(channel, *rest, **more)
+        compiled.append((channel.topic, decoder.datatype.names))
+        return decoder
+
+    wanted = rows(data / IMU, topic="/imu", flatten="true")["linear_acceleration.x"]
+    given = {"path": str(data / IMU), "topic": "/imu", "columns": "linear_acceleration.x"}
+    request = Request.of(None, given)
+    reader = ValueReader(request, value_row_schema(request))
+    parts = reader.partitions()
+    monkeypatch.setattr("chunkmill.readers.mcap.reader.compile_decoder", counted)
+    found = pa.Table.from_batches([b for part in parts for b in reader.read(part)])
+    assert found.column_names == ["linear_acceleration.x"]
+    assert found["linear_acceleration.x"].to_pylist() == wanted.to_pylist()
+    assert set(map(str, compiled)) == {"('/imu', ['linear_acceleration'])"}
 
 
 def test_several_recordings_have_one_schema(data: Path, tmp_path: Path) -> None:

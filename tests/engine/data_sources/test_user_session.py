@@ -1,0 +1,44 @@
+"""The data sources in sessions that pyspark alone has made, where Spark finds them by their names."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from chunkmill.readers import McapReader
+from places import REPOSITORY
+
+SCRIPT = Path(__file__).with_name("user_session.py")
+IMU = "mcap/rerun__rosbag2_2025_09_10-13_03_56_0.mcap"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "deployment",
+    ["local[2]", pytest.param("standalone", marks=pytest.mark.slow), pytest.param("connect", marks=pytest.mark.slow)],
+)
+def test_it_works_without_a_call(deployment: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if deployment == "connect" and importlib.util.find_spec("grpc_status") is None:
+        pytest.skip("Spark Connect needs grpcio-status: pip install 'pyspark[connect]'")
+    # A wheel has these modules beside the packages; one that is installed for editing does not show them to Spark.
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY / "spark_names"), str(REPOSITORY / "benchmarks")]))
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
+    from deployments import deployed
+
+    with deployed(deployment, tmp_path) as made:
+        (tmp_path / "out").mkdir()
+        command = [sys.executable, str(SCRIPT), made.master, str(data / IMU), str(tmp_path / "out")]
+        done = subprocess.run(
+            command, env={**os.environ, **made.environment}, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    rows = sum(c.num_rows for c in McapReader(data / IMU).stream().to_chunks(executor="inline"))
+    values = len(McapReader(data / IMU).values().to_arrow("/imu", executor="inline"))
+    assert found == {"rows": rows, "values": values, "written": True, "stored": [["a", rows]]}
