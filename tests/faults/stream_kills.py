@@ -1,6 +1,6 @@
 """A query of ``readStream`` over a landing folder is killed at random moments, the JVM and its workers with it.
 
-    python tests/faults/stream_kills.py [--sink store|memory] [--files 40] [--kills 20] [--seed 1] [--span 8]
+    python tests/faults/stream_kills.py [--sink store|memory] [--files 40] [--kills 20] [--seed 1] [--span 4]
 
 Files land while it runs, half by a rename, half slowly. A query that was killed is started again from its checkpoint.
 In the end every recording has to be there once: in the store whole, as its first segment version; by the
@@ -72,6 +72,11 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+def newest_commit(root: Path) -> int:
+    """The number of the newest batch that Spark has noted as done."""
+    return max((int(path.name) for path in (root / "checkpoint" / "commits").glob("[0-9]*")), default=-1)
+
+
 def land(path: Path, target: Path, *, slowly: bool) -> None:
     """Let a file land: by a rename, or in two halves."""
     data = path.read_bytes()
@@ -111,12 +116,14 @@ def run(root: Path, options: argparse.Namespace) -> int:
     waiting = sorted((root / "source").iterdir())
     for life in range(options.kills):
         share = -(-len(waiting) // (options.kills - life))
-        process = begun(root, options.sink, once=False)
-        until = time.monotonic() + draw.uniform(0.0, options.span)
+        process, done = begun(root, options.sink, once=False), newest_commit(root)
         for path in waiting[:share]:
             land(path, root / "landing" / path.name, slowly=draw.random() < 0.5)
         waiting = waiting[share:]
-        time.sleep(max(0.0, until - time.monotonic()))
+        until = time.monotonic() + PATIENCE
+        while life % 2 and newest_commit(root) == done and time.monotonic() < until:
+            time.sleep(0.02)  # every other time it is killed when it has done something
+        time.sleep(draw.uniform(0.0, options.span))
         kill(process)
     for path in waiting:
         path.rename(root / "landing" / path.name)
@@ -125,7 +132,8 @@ def run(root: Path, options: argparse.Namespace) -> int:
     print(*wrong, sep="\n", end="\n" if wrong else "")
     if wrong:
         print((root / "driver.log").read_text(errors="replace")[-4000:])
-    print(f"{len(chunks) - len(wrong)} passed, {len(wrong)} failed; {options.kills} kills, seed {options.seed}")
+    batches = newest_commit(root) + 1
+    print(f"{len(chunks) - len(wrong)} passed, {len(wrong)} failed; {options.kills} kills, {batches} batches")
     return len(wrong)
 
 
@@ -136,7 +144,7 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=40)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--span", type=float, default=8.0)
+    parser.add_argument("--span", type=float, default=4.0)
     parser.add_argument("--drive", type=Path)
     parser.add_argument("--once", action="store_true")
     options = parser.parse_args()

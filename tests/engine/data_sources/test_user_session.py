@@ -10,11 +10,24 @@ import sys
 from pathlib import Path
 
 import pytest
-from chunkmill.readers import McapReader
+from chunkmill.readers import FORMATS, McapReader
 from places import REPOSITORY
 
 SCRIPT = Path(__file__).with_name("user_session.py")
 IMU = "mcap/rerun__rosbag2_2025_09_10-13_03_56_0.mcap"
+
+
+def test_there_is_a_module_for_each_name() -> None:
+    found = {}
+    for path in (REPOSITORY / "spark_names").glob("pyspark_*.py"):
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found[path.stem] = module.DefaultSource.name()
+    formats = ["mcap", "rrd", "parquet", "lerobot", "store"]
+    assert set(formats) <= set(FORMATS)
+    assert found == {"pyspark_chunkmill": "chunkmill", **{f"pyspark_chunkmill_{n}": f"chunkmill.{n}" for n in formats}}
 
 
 @pytest.mark.timeout(600)
