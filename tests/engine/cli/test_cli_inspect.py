@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import zstandard
 from chunkmill.engine.cli.commands import commands
@@ -96,3 +98,58 @@ def test_what_is_missing_or_damaged_is_one_paragraph(data: Path, tmp_path: Path)
         assert result.exit_code == 1
         assert result.stderr.count("\n") == 1
         assert result.stderr.startswith("chunkmill: error: ")
+
+
+@pytest.fixture
+def logs(data: Path, tmp_path: Path) -> Path:
+    """A folder of two recordings, and one that is cut."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    shutil.copy(data / "demo.mcap", folder)
+    shutil.copy(data / "mcap" / "rosbag2__talker.mcap", folder)
+    (folder / "cut.mcap").write_bytes((data / "demo.mcap").read_bytes()[:5000])
+    return folder
+
+
+@pytest.mark.parametrize("word", ["{}", "{}/*.mcap", "{}/**/*.mcap"])
+def test_a_folder_or_a_pattern_gives_a_line_a_file(logs: Path, word: str) -> None:
+    done = run("inspect", word.format(logs))
+    assert done.exit_code == 1, "one is cut"
+    assert done.stderr.count("\n") == 1 and "cut.mcap" in done.stderr
+    heading, *rows, _, total = done.stdout.splitlines()
+    assert heading.split() == ["file", "format", "rows", "length", "start", "bytes"]
+    assert [row.split()[:3] for row in rows] == [
+        [str(logs / "demo.mcap"), "mcap", "3,513"],
+        [str(logs / "rosbag2__talker.mcap"), "mcap", "20"],
+    ]
+    assert total.startswith("2 files, ")
+
+
+def test_many_files_whole_and_as_json(logs: Path) -> None:
+    (logs / "cut.mcap").unlink()
+    done = run("inspect", logs, "--json")
+    assert [json.loads(line)["recordings"][0]["rows"] for line in done.stdout.splitlines()] == [3513, 20]
+    everything = run("inspect", logs, "--all")
+    assert everything.exit_code == 0
+    for part in ("/nissan/vehicle_speed", "/rosout", "cdr/ros2msg", "encoding"):
+        assert part in everything.stdout
+    assert "cdr/ros2msg" not in run("inspect", logs / "demo.mcap").stdout
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("name", ["demo.mcap", "rrd/px4-rerun__both.rbl"])
+def test_a_terminal_of_any_width(data: Path, width: int, name: str) -> None:
+    done = CliRunner(env={"COLUMNS": str(width), "FORCE_COLOR": "1"}).invoke(commands, ["inspect", str(data / name)])
+    shown = click.unstyle(done.stdout)
+    assert max(len(line) for line in shown.splitlines() if str(data) not in line) <= width
+    assert "rows" in shown and "…" not in shown
+
+
+def test_what_headers_of_chunks_tell_of_times(data: Path, tmp_path: Path) -> None:
+    run("convert", data / "demo.mcap", "-o", tmp_path / "demo.rrd", "-q")
+    (recording,) = inspected(tmp_path / "demo.rrd")["recordings"]
+    imu = next(e for e in recording["entities"] if e["path"] == "/nissan/gps/duro/imu")
+    assert imu["rate"] == pytest.approx(99.2, abs=0.1) and imu["largest_gap"] is None
+    shown = run("inspect", tmp_path / "demo.rrd").stdout
+    assert "≥ 0.01 s" in shown and "and 2 static, or about the recording: --all shows them" in shown
+    assert "/__mcap_properties (static)" in run("inspect", tmp_path / "demo.rrd", "--all").stdout
