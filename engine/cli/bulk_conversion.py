@@ -197,6 +197,8 @@ def _checkpoint(folder: Location, options: ConvertOptions, arguments: Sequence[s
         "inputs": sorted(arguments),
         "output": str(folder),
         "content": options.content,
+        "bounds": options.bounds,
+        "optimize": options.optimize,
         "reading": repr(sorted(options.reading.items())),
         "application_id": options.application_id,
         "verify": options.verify,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,18 +13,22 @@ from ..locations import located
 from .comparison import compare, print_chunks
 from .complaints import FAILED, reported
 from .looking import export, inspect, ls, show
+from .merging import merge
 from .options import (
     APPLICATION_ID,
     CONTENT,
     DEBUG,
     EXECUTOR,
     EXECUTORS,
+    LAYOUT,
     PROFILES,
     QUIET,
+    RECORDING_ID,
     SPARK,
+    TIMES,
     ConvertOptions,
     ReadingCommand,
-    check_id,
+    bounds_of,
     check_report,
     check_svg,
     chosen_executor,
@@ -69,12 +74,10 @@ def commands() -> None:
     help="A function of a Python file that each recording's stream goes through.",
 )
 @APPLICATION_ID
-@click.option(
-    "--recording-id",
-    metavar="ID",
-    callback=check_id,
-    help="Default: the RRD's own; the file's name for other formats.",
-)
+@RECORDING_ID
+@TIMES
+@LAYOUT
+@click.option("--shards", is_flag=True, help="Write the folder OUT with shards, each an RRD of the same recording.")
 @click.option("--verify", is_flag=True, help="Read and decode each output; one that can't be read is removed.")
 @EXECUTOR
 @SPARK
@@ -84,31 +87,41 @@ def commands() -> None:
 )
 @DEBUG
 @QUIET
-def convert(inputs: tuple[str, ...], output: str, pipeline: str | None, debug: bool, **given: Any) -> None:
+def convert(
+    inputs: tuple[str, ...], output: str, pipeline: str | None, debug: bool, start: Any, end: Any, **given: Any
+) -> None:
     """Convert MCAP, Parquet or RRD recordings to RRD.
 
     INPUT is a file, a pattern such as 'logs/**/*.mcap' or a folder, which is searched for recordings
     of every format; of a LeRobot dataset each episode, of a store each live recording is converted.
     Patterns and folders give one RRD per input below the folder OUT, under the path the input has below its folder.
+    '-' is standard input, and as OUT standard output.
     """
     with reported(debug=debug):
-        from ..execution import is_auto
+        from .standard_streams import from_standard_input, to_standard_output
 
         given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
-        options = ConvertOptions(debug=debug, **given)
-        jobs = None
-        if is_auto(options.executor):
-            from .jobs import plan_jobs
+        options = ConvertOptions(debug=debug, bounds=bounds_of(start, end), **given)
+        with from_standard_input(inputs) as arguments, to_standard_output(output) as target:
+            _convert(arguments, target, pipeline, options)
 
-            jobs = plan_jobs(inputs, output)
-        options = settled(options, jobs, own_functions=pipeline is not None)
-        if pipeline is not None:
-            from ..pipelines import load_pipeline
 
-            options = replace(options, pipeline=load_pipeline(pipeline))
-        from .conversion import convert_all
+def _convert(inputs: Sequence[str], output: str, pipeline: str | None, options: ConvertOptions) -> None:
+    from ..execution import is_auto
 
-        convert_all(inputs, output, options, jobs)
+    jobs = None
+    if is_auto(options.executor):
+        from .jobs import plan_jobs
+
+        jobs = plan_jobs(inputs, output)
+    options = settled(options, jobs, own_functions=pipeline is not None)
+    if pipeline is not None:
+        from ..pipelines import load_pipeline
+
+        options = replace(options, pipeline=load_pipeline(pipeline))
+    from .conversion import convert_all
+
+    convert_all(inputs, output, options, jobs)
 
 
 @commands.command()
@@ -141,8 +154,10 @@ def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
     with reported(debug=debug):
         leave_out_what_nothing_needs()
         from .checks import verify_all
+        from .standard_streams import from_standard_input
 
-        verify_all(inputs, quiet=quiet, debug=debug)
+        with from_standard_input(inputs) as arguments:
+            verify_all(arguments, quiet=quiet, debug=debug)
 
 
 @commands.command(cls=ReadingCommand)
@@ -330,5 +345,5 @@ def status(store: str, checkpoint: str | None, watch: bool, as_json: bool, debug
             raise click.exceptions.Exit(FAILED)
 
 
-for _command in (inspect, ls, show, export, compare, print_chunks):
+for _command in (inspect, ls, show, export, compare, print_chunks, merge):
     commands.add_command(_command)

@@ -59,11 +59,11 @@ def compare(
     with reported(debug=debug):
         from ..inputs import compare as compared
         from .complaints import warnings_as_lines
+        from .standard_streams import from_standard_input
 
-        with warnings_as_lines(reading_location(first)):
+        with from_standard_input([first, second]) as paths, warnings_as_lines(reading_location(first)):
             found = compared(
-                first,
-                second,
+                *paths,
                 content=content or None,
                 ignore_timelines=given["ignore_timelines"],
                 tolerance=given["tolerance"],
@@ -106,13 +106,14 @@ def print_chunks(
 
         from ..chunk import summarise_chunks
         from .complaints import warnings_as_lines
+        from .standard_streams import from_standard_input
 
         location = reading_location(file)
         console = Console()
         columns = width or (console.width if console.is_terminal else _PIPED_WIDTH)
-        with warnings_as_lines(location):
+        with from_standard_input([file]) as (path,), warnings_as_lines(location):
             printed = 0
-            for heading, chunks in _recordings(file, content, reading):
+            for heading, chunks in _recordings(path, content, reading):
                 if printed == limit:
                     break
                 click.echo(heading)

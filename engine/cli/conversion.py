@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 
 import click
 
@@ -12,8 +13,9 @@ from ...readers import all_options, format_of_name
 from ..errors import SessionStartError, UsageError
 from ..locations import reading_location
 from ..reports import RunReport
+from ..units import counted
 from .complaints import complain, exit_code, show, warnings_as_lines
-from .jobs import Job, convert_one, output_folder, plan_jobs, progress_bar, tell_result
+from .jobs import Job, convert_one, output_folder, plan_jobs, progress_bar, summary, tell_result
 from .options import ConvertOptions
 
 
@@ -30,6 +32,8 @@ def convert_all(
     began, started = time.time(), time.perf_counter()
     arguments = list(arguments)
     jobs = plan_jobs(arguments, output) if jobs is None else jobs
+    if options.shards:
+        jobs = [replace(job, destination=reading_location(output), into_folder=False) for job in jobs]
     _check(jobs, options)
     if options.content or options.reading:
         from .advice import advise_before
@@ -48,8 +52,11 @@ def convert_all(
         )
     if reports:
         seconds = time.perf_counter() - started
-        _tell(RunReport.joined(reports, output, began, seconds) if len(jobs) > 1 else reports[0], options)
-    if options.content or options.reading:
+        joined = RunReport.joined(reports, output, began, seconds) if len(jobs) > 1 else reports[0]
+        if len(jobs) > 1 and not options.quiet:
+            click.echo(summary(f"{len(reports)} of {counted(len(jobs), 'input')}", output, joined), err=True)
+        _tell(joined, options)
+    if (options.content or options.reading) and not options.shards:
         from .advice import advise_after
 
         failed = {id(job) for job, _ in failures}
@@ -73,6 +80,16 @@ def _check(jobs: Sequence[Job], options: ConvertOptions) -> None:
             f"--recording-id names one recording, and there are {len(jobs)} inputs",
             hint="Leave it out: each recording is then named after its file.",
         )
+    if options.shards and (len(jobs) > 1 or options.verify):
+        raise UsageError(
+            "--shards is for one input, and without --verify",
+            hint="Convert each by itself, and run `chunkmill verify` on the folder.",
+        )
+    check_formats(jobs, options)
+
+
+def check_formats(jobs: Sequence[Job], options: ConvertOptions) -> None:
+    """Refuse options that choose what an input of another format cannot choose: raises ``UsageError``."""
     for purpose in dict.fromkeys(o.refused for o in all_options() if o.refused and o.name in options.reading):
         for job in jobs:
             row = format_of_name(job.source.name)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -18,13 +18,11 @@ from ..ingest import FileQuarantine, Ingest, IngestListener, IngestLog, IngestQu
 from ..locations import located
 from ..recordings import CompactionReport
 from ..spark import Terminated, note_signal
-from ..store import OptimizationProfile, RecordingStore
+from ..store import RecordingStore
 from ..units import bytes_of, counted, seconds_of
 from ..units import size as shown_size
 from .complaints import exit_code, paragraph, warnings_as_lines
-from .options import chosen_executor
-
-PROFILES: Final = {"object-store": OptimizationProfile.OBJECT_STORE, "live": OptimizationProfile.LIVE, "none": None}
+from .options import chosen_executor, profile_of
 
 logger = logging.getLogger("chunkmill.cli")
 
@@ -68,7 +66,7 @@ def run_ingest(
             into=into,
             rrds=rrds,
             max_bytes_per_trigger=bytes_of(max_bytes),
-            optimize=PROFILES[optimize],
+            optimize=profile_of(optimize),
             executor=executor,
             master=master,
             conf=conf or None,
@@ -151,7 +149,7 @@ def compact_recordings(
     home = home_of(located(store))
     with warnings_as_lines(home):
         report = RecordingStore.open(home).compact(
-            optimize=PROFILES[optimize],
+            optimize=profile_of(optimize),
             min_shard=bytes_of(min_shard),
             executor=executor,
             master=master,

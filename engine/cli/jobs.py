@@ -21,10 +21,11 @@ from ..limits import is_text
 from ..locations import Location, files_below, fixed_part, reading_location
 from ..objects import ObjectUrl, find_objects, is_one_object
 from ..reports import RunReport
-from ..stream import write_stores
+from ..rrd import StoreEntry
+from ..stream import LazyChunkStream, write_stores
 from ..units import duration, size
 from .complaints import complain
-from .options import ConvertOptions
+from .options import ConvertOptions, profile_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,21 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
         for item in items:
             found.setdefault((_resolved(item.path), item.episode), item)
     return jobs_of(list(found.values()), output, many=many)
+
+
+def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[Job]:
+    """The inputs that together become the file ``output``, each once; ``name`` is the id of those that have none.
+
+    Raises ``UsageError`` where that is a folder, or one of them.
+    """
+    _check_output(output)
+    target = reading_location(output)
+    if _is_folder(output):
+        raise UsageError("this is a folder, and one RRD is written", path=output, hint="Name a file with -o.")
+    found = {(_resolved(i.path), i.episode): i for argument in arguments for i in find_inputs(argument)}
+    if any(source == _resolved(target) for source, _ in found):
+        raise UsageError("this file is an input and would be written over", path=output, hint="Choose another output.")
+    return [Job(item.path, target, name, episode=item.episode) for item in found.values()]
 
 
 def jobs_of(inputs: list[Input], output: str, *, many: bool) -> list[Job]:
@@ -317,9 +333,12 @@ def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener | 
 
     An RRD keeps all its recordings and blueprints; the filter and the pipeline are for recordings.
     """
+    stores = stores_of(job, options)
+    if options.shards:
+        return _write_shards(job, stores, options, progress)
     return write_stores(
         job.destination,
-        stores_of(job, options),
+        stores,
         executor=options.executor,
         master=options.master,
         conf=options.conf or None,
@@ -329,8 +348,51 @@ def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener | 
 
 def stores_of(job: Job, options: ConvertOptions) -> Stores:
     """The stores that one input becomes. Raises ``ChunkmillError`` where it cannot be opened."""
+    return laid_out(_opened(job, options), options)
+
+
+def stores_by_id(jobs: Iterable[Job], options: ConvertOptions) -> Stores:
+    """The stores that several inputs become together: those of one kind and id are one, in the order of the inputs."""
+    found: dict[StoreEntry, list[LazyChunkStream]] = {}
+    for job in jobs:
+        for store, stream in _opened(job, options):
+            found.setdefault(store, []).append(stream)
+    merged = [(store, some[0] if len(some) == 1 else LazyChunkStream.merge(*some)) for store, some in found.items()]
+    return laid_out(merged, options)
+
+
+def laid_out(stores: Stores, options: ConvertOptions) -> Stores:
+    """The stores with the chunks of recordings laid out anew, where that is asked for: those are collected here."""
+    profile = profile_of(options.optimize)
+    if profile is None:
+        return stores
+    where = {"executor": options.executor, "master": options.master}
+    return [
+        (store, stream.collect(optimize=profile, **where).stream() if store.kind == "recording" else stream)
+        for store, stream in stores
+    ]
+
+
+def _opened(job: Job, options: ConvertOptions) -> Stores:
     choices = {choice.name: getattr(options, choice.name) for choice in fields(SourceOptions)}
     return inputs.stores_of(job.source, job.name, SourceOptions(**choices), job.episode)
+
+
+def _write_shards(job: Job, stores: Stores, options: ConvertOptions, progress: ProgressListener | None) -> RunReport:
+    """Write the one recording of an input as a folder of shards. Raises ``UsageError`` where there are several."""
+    recordings = [(store, stream) for store, stream in stores if store.kind == "recording"]
+    if len(recordings) != 1:
+        raise UsageError(f"--shards is for one recording, and the input holds {len(recordings)}", path=str(job.source))
+    store, stream = recordings[0]
+    return stream.write_rrd(
+        str(job.destination),
+        application_id=store.application_id,
+        recording_id=store.recording_id,
+        shards=True,
+        executor=options.executor,
+        master=options.master,
+        progress=progress,
+    )
 
 
 def tell_result(job: Job, result: RunReport, options: ConvertOptions) -> None:
@@ -338,18 +400,16 @@ def tell_result(job: Job, result: RunReport, options: ConvertOptions) -> None:
     if not result.chunks:
         complain(f"{job.source}: nothing was left to write; {job.destination} is an empty recording", kind="warning")
     if not options.quiet:
-        click.echo(_summary(job, result), err=True)
+        click.echo(summary(job.source, job.destination, result), err=True)
 
 
-def _summary(job: Job, result: RunReport) -> str:
-    """The line on one input that was converted.
+def summary(source: object, destination: object, result: RunReport) -> str:
+    """The line on what was converted.
 
-    >>> from pathlib import Path
-    >>> job = Job(Path("drive.mcap"), Path("drive.rrd"), "drive")
-    >>> _summary(job, RunReport(2, 18, 3513, 782_496, 1_204_000, 1.25))
+    >>> summary("drive.mcap", "drive.rrd", RunReport(2, 18, 3513, 782_496, 1_204_000, 1.25))
     'drive.mcap -> drive.rrd: 3,513 rows in 18 chunks, 782.5 kB -> 1.2 MB, 1.2 s'
     """
     return (
-        f"{job.source} -> {job.destination}: {result.rows:,} rows in {result.chunks:,} chunks, "
+        f"{source} -> {destination}: {result.rows:,} rows in {result.chunks:,} chunks, "
         f"{size(result.bytes_in)} -> {size(result.bytes_out)}, {duration(result.seconds)}"
     )

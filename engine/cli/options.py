@@ -15,6 +15,8 @@ from ..errors import SourceMissingError, UsageError
 from ..locations import local_path
 
 if TYPE_CHECKING:
+    from ..chunk import TimeBounds
+    from ..optimisation import OptimizationProfile
     from ..pipelines import Pipeline
 
 
@@ -27,9 +29,12 @@ class ConvertOptions:
 
     content: tuple[str, ...] = ()
     pipeline: Pipeline | None = None
+    bounds: TimeBounds | None = None
     reading: Mapping[str, Any] = field(default_factory=dict)
     application_id: str | None = None
     recording_id: str | None = None
+    optimize: str = "none"
+    shards: bool = False
     verify: bool = False
     executor: str | None = None
     master: str | None = None
@@ -57,6 +62,47 @@ def check_id(_context: click.Context, _option: click.Parameter, value: str | Non
     if value is not None and not value.strip():
         raise click.BadParameter("an id cannot be empty; leave the option out for the default")
     return value
+
+
+def parse_time(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    """Turn ``TIME`` or ``TIMELINE=TIME`` into the timeline, by default ``log_time``, and nanoseconds or a number."""
+    if value is None:
+        return None
+    name, _, text = value.rpartition("=")
+    if not text.lstrip("+-").isdecimal():
+        from ..stream import tick_of
+
+        try:
+            tick = tick_of("a time", text)
+            assert tick is not None
+            return name or LOG_TIME, tick
+        except UsageError:
+            raise click.BadParameter(
+                f"{text!r} is neither a number (of ns, or of a sequence), nor a time such as 2026-01-23T10:43:30"
+            ) from None
+    return name or LOG_TIME, int(text)
+
+
+def bounds_of(start: tuple[str, int] | None, end: tuple[str, int] | None) -> TimeBounds | None:
+    """The range of times between the two. Raises ``UsageError`` where they are of two timelines, or hold nothing."""
+    from ..chunk import TimeBounds
+
+    timelines = {given[0] for given in (start, end) if given is not None}
+    if not timelines:
+        return None
+    if len(timelines) > 1:
+        raise UsageError(f"--start and --end are of two timelines, {' and '.join(sorted(timelines))}")
+    if start is not None and end is not None and start[1] >= end[1]:
+        raise UsageError("--end is not behind --start, so nothing lies between them")
+    return TimeBounds(timelines.pop(), *(None if given is None else given[1] for given in (start, end)))
+
+
+def profile_of(name: str) -> OptimizationProfile | None:
+    """The profile that an option names; None for ``none``."""
+    from ..optimisation import OptimizationProfile
+
+    known = {"object-store": OptimizationProfile.OBJECT_STORE, "live": OptimizationProfile.LIVE}
+    return known.get(name)
 
 
 def check_report(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
@@ -121,6 +167,30 @@ SPARK = together(
 DEBUG = click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
 QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
 PROFILES = click.Choice(["object-store", "live", "none"])
+
+LOG_TIME: Final = "log_time"
+"""The timeline of ``--start`` and ``--end`` that name none; an MCAP's ``message_log_time`` is meant by it, too."""
+
+TIMES = together(
+    click.option(
+        "--start",
+        metavar="[TIMELINE=]TIME",
+        callback=parse_time,
+        help="Keep rows from this time on: ns, a number, or 2026-01-23T10:43:30. Default timeline: log_time.",
+    ),
+    click.option(
+        "--end", metavar="[TIMELINE=]TIME", callback=parse_time, help="Keep rows before this time, and what is static."
+    ),
+)
+LAYOUT = click.option(
+    "--optimize", type=PROFILES, default="none", show_default=True, help="How chunks are laid out in the output."
+)
+RECORDING_ID = click.option(
+    "--recording-id",
+    metavar="ID",
+    callback=check_id,
+    help="Default: the RRD's own; the file's name for other formats.",
+)
 
 _OPTION_BEFORE: Final = "content"
 """The option of a command behind which those of the formats stand."""

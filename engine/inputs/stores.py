@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...readers import STORE, detect_format
+import numpy as np
+
+from ...readers import STORE, Format, detect_format
+from ..chunk import Chunk, TimeBounds, timeline_called
 from ..errors import ReadError, SourceMissingError, UsageError
 from ..execution import executor_name
 from ..locations import Location, reading_location
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 APPLICATION_ID = "chunkmill"
 """The application id of a recording that comes from a file without one."""
 
+_LOG_TIME = "message_log_time"
+
 Stores = list[tuple[StoreEntry, LazyChunkStream]]
 
 
@@ -29,11 +34,13 @@ class SourceOptions:
     """The choices on reading inputs. ``None`` and empty mean: not given.
 
     ``content`` filters entities, ``reading`` are options of formats by their names, of which each input takes those
-    of its own. ``application_id`` and ``recording_id`` replace those of the file; ``executor`` is who will run it.
+    of its own. ``bounds`` are those of the rows that are kept, beside what is static. ``application_id`` and
+    ``recording_id`` replace those of the file; ``executor`` is who will run it.
     """
 
     content: tuple[str, ...] = ()
     pipeline: Pipeline | None = None
+    bounds: TimeBounds | None = None
     reading: Mapping[str, Any] = field(default_factory=dict)
     application_id: str | None = None
     recording_id: str | None = None
@@ -47,7 +54,8 @@ def stores_of(source: Location, name: str, options: SourceOptions, episode: int 
     holds many. Raises ``ChunkmillError`` where the input cannot be opened.
     """
     row = detect_format(source)
-    found = row.open(source, {**options.reading, **row.choosing(episode)}).stores()
+    reading = {**_read_within(row, options), **options.reading}
+    found = row.open(source, {**reading, **row.choosing(episode)}).stores()
     named = [store for store, _ in found if store is not None and store.kind == "recording"]
     if len(named) > 1 and options.recording_id is not None:
         raise UsageError(
@@ -105,10 +113,48 @@ def _renamed(
     return renamed, _piped(stream, options)
 
 
+@dataclass(frozen=True, slots=True)
+class _Within:
+    """Keeps rows within a range of times, and what is static; a chunk that lies in it whole stays as it is."""
+
+    bounds: TimeBounds
+
+    def __call__(self, chunk: Chunk) -> list[Chunk]:
+        """The chunk, what is left of it, or nothing."""
+        if chunk.is_static:
+            return [chunk]
+        name = timeline_called(self.bounds.timeline, chunk.timeline_names)
+        line = next((t for t in chunk.header.timelines if t.name == name), None)
+        if line is None or line.start is None or line.end is None:
+            return []
+        start, end = self.bounds.start, self.bounds.end
+        if (start is not None and line.end < start) or (end is not None and line.start >= end):
+            return []
+        if (start is None or line.start >= start) and (end is None or line.end < end):
+            return [chunk]
+        inside = self.bounds.rows(chunk.data)
+        if inside is None:
+            return [chunk]
+        return [Chunk.from_data(chunk.data.take(np.flatnonzero(inside)))] if inside.any() else []
+
+
+def _read_within(row: Format, options: SourceOptions) -> dict[str, int]:
+    """The range of log times that an MCAP is to be read in, where that says the same: other chunks stay unread."""
+    bounds = options.bounds
+    if row.name != "mcap" or bounds is None or timeline_called(bounds.timeline, [_LOG_TIME]) is None:
+        return {}
+    if options.reading.keys() & {"timestamp_offset_ns", "timeline_type"}:
+        return {}
+    times = {"start_time_ns": bounds.start, "end_time_ns": bounds.end}
+    return {name: time for name, time in times.items() if time is not None and time >= 0}
+
+
 def _piped(stream: LazyChunkStream, options: SourceOptions) -> LazyChunkStream:
     """The stream through the filter and the pipeline that were asked for."""
     if options.content:
         stream = stream.filter(content=list(options.content))
+    if options.bounds is not None:
+        stream = stream.flat_map(_Within(options.bounds))
     if options.pipeline is None:
         return stream
     made = options.pipeline.apply(stream)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..chunk import ChunkKind, Fate
     from .content_filter import Content, ContentFilter
     from .drawing import draw_plan
-    from .frames import FrameChoices, FrameRequest, Frames, SourceWithColumns
+    from .frames import FrameChoices, FrameRequest, Frames, SourceWithColumns, tick_of
     from .lazy_stream import (
         LazyChunkStream,
         framed,
@@ -30,7 +30,7 @@ _HOMES = {
     "..chunk": "ChunkKind Fate",
     ".content_filter": "Content ContentFilter",
     ".drawing": "draw_plan",
-    ".frames": "FrameChoices FrameRequest Frames SourceWithColumns",
+    ".frames": "FrameChoices FrameRequest Frames SourceWithColumns tick_of",
     ".lazy_stream": (
         "LazyChunkStream framed plan_outputs plan_recording single_tasks sink_of value_columns value_schema "
         "write_stores"
@@ -66,6 +66,7 @@ __all__ = [
     "plan_recording",
     "single_tasks",
     "sink_of",
+    "tick_of",
     "value_columns",
     "value_schema",
     "write_stores",

@@ -86,8 +86,8 @@ class FrameRequest:
             None if contents is None else content_filter(contents),
             index,
             None if names is None else tuple(names),
-            _tick("start", start),
-            _tick("end", end),
+            tick_of("start", start),
+            tick_of("end", end),
             bool(flatten),
             bool(static),
             lists,
@@ -182,7 +182,8 @@ def _sorted(table: pa.Table, name: str) -> pa.Table:
     return table.take(order)
 
 
-def _tick(argument: str, value: Moment | None) -> int | None:
+def tick_of(argument: str, value: Moment | None) -> int | None:
+    """The time that an argument means, ns or a sequence number. Raises ``UsageError``, ``TypeError`` for none."""
     if value is None or (hasattr(value, "__index__") and not isinstance(value, bool)):
         return None if value is None else int(value)
     check_argument(argument, value, str, datetime, timedelta, np.datetime64, np.timedelta64)

@@ -1,0 +1,95 @@
+"""``chunkmill merge``: several inputs become one RRD."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from .complaints import reported
+from .options import (
+    APPLICATION_ID,
+    CONTENT,
+    DEBUG,
+    EXECUTOR,
+    LAYOUT,
+    QUIET,
+    SPARK,
+    TIMES,
+    ConvertOptions,
+    ReadingCommand,
+    bounds_of,
+    check_id,
+    chosen_executor,
+)
+
+
+@click.command(cls=ReadingCommand)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("-o", "--output", required=True, metavar="OUT", help="The RRD; '-' for standard output.")
+@CONTENT
+@TIMES
+@LAYOUT
+@APPLICATION_ID
+@click.option(
+    "--recording-id",
+    metavar="ID",
+    callback=check_id,
+    help="Make all one recording. Default: those of one id are one; files without an id become one, named as OUT.",
+)
+@EXECUTOR
+@SPARK
+@click.option("--stats", is_flag=True, help="Print where the time went, and what was read and written.")
+@DEBUG
+@QUIET
+def merge(inputs: tuple[str, ...], output: str, debug: bool, start: Any, end: Any, **given: Any) -> None:
+    """Merge recordings of any format, and stores, into one RRD.
+
+    INPUT is what it is for `chunkmill convert`. Recordings of one id and application become one recording, such as the
+    parts of a recording that was split; chunks of an RRD are copied as they are.
+    """
+    with reported(debug=debug):
+        given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
+        options = ConvertOptions(debug=debug, bounds=bounds_of(start, end), **given)
+        from .standard_streams import from_standard_input, to_standard_output
+
+        with from_standard_input(inputs) as arguments, to_standard_output(output) as target:
+            merge_all(arguments, target, options)
+
+
+def merge_all(arguments: Sequence[str], output: str, options: ConvertOptions) -> None:
+    """Write the recordings of all inputs, each input once, into one RRD.
+
+    Raises ``ChunkmillError``; then nothing is written.
+    """
+    from ...readers import stem_of
+    from ..locations import reading_location
+    from ..stream import write_stores
+    from ..units import counted
+    from .advice import advise_before
+    from .complaints import warnings_as_lines
+    from .conversion import check_formats
+    from .jobs import merge_jobs, progress_bar, stores_by_id, summary
+    from .start import settled
+
+    target = reading_location(output)
+    jobs = merge_jobs(arguments, output, stem_of(target.name))
+    check_formats(jobs, options)
+    advise_before(jobs, options)
+    options = settled(options, jobs)
+    with warnings_as_lines(target), progress_bar(target.name, quiet=options.quiet) as bar:
+        report = write_stores(
+            target,
+            stores_by_id(jobs, options),
+            executor=options.executor,
+            master=options.master,
+            conf=dict(options.conf) or None,
+            progress=bar,
+        )
+    if not options.quiet:
+        click.echo(summary(counted(len(jobs), "input"), target, report), err=True)
+    if options.stats:
+        from .run_display import print_stats
+
+        print_stats(report, options.chosen)

@@ -1,0 +1,74 @@
+"""Standard input and output as recordings: ``-`` in place of a file.
+
+Recordings are read by position and written with a footer that is known last, so both go through a file in the scratch
+folder.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import UsageError, writing
+
+DASH = "-"
+
+
+@contextmanager
+def from_standard_input(arguments: Sequence[str]) -> Iterator[list[str]]:
+    """The arguments, with a file in place of ``-`` that holds what comes from standard input.
+
+    Raises ``UsageError`` where ``-`` is there twice, or standard input is a terminal or holds nothing.
+    """
+    if DASH not in arguments:
+        yield list(arguments)
+        return
+    hint = "Write it as `… | chunkmill … -`; a file that is called '-' is './-'."
+    if arguments.count(DASH) > 1:
+        raise UsageError("standard input is one recording, and '-' is named twice", hint=hint)
+    if sys.stdin.isatty():
+        raise UsageError("standard input is a terminal, and '-' stands for a recording that is piped here", hint=hint)
+    with _folder() as folder:
+        path = folder / "stdin"
+        with writing(str(path)), path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        if not path.stat().st_size:
+            raise UsageError("standard input holds nothing", hint=hint)
+        yield [str(path) if argument == DASH else argument for argument in arguments]
+
+
+@contextmanager
+def to_standard_output(output: str) -> Iterator[str]:
+    """The name of a file to write, whose bytes go to standard output where ``output`` is ``-``.
+
+    They go there when the block has come to its end, whole; nothing does after an error. Raises ``UsageError`` where
+    standard output is a terminal.
+    """
+    if output != DASH:
+        yield output
+        return
+    if sys.stdout.isatty():
+        raise UsageError(
+            "an RRD is not written to a terminal", hint="Pipe it, or name a file; one that is called '-' is './-'."
+        )
+    with _folder() as folder:
+        path = folder / "stdout.rrd"
+        yield str(path)
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder of its own, in the scratch folder where that is local."""
+    from ..execution import scratch_folder
+
+    scratch = scratch_folder()
+    above = scratch if isinstance(scratch, Path) and scratch.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="chunkmill-streams-", dir=above) as folder:
+        yield Path(folder)
