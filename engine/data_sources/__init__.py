@@ -11,9 +11,10 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .sources import data_source_of, get_session, register
+    from .values import value_frame
 
-_HOMES = {".sources": "data_source_of get_session register"}
+_HOMES = {".sources": "data_source_of get_session register", ".values": "value_frame"}
 
-__all__ = ["data_source_of", "get_session", "register"]
+__all__ = ["data_source_of", "get_session", "register", "value_frame"]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from ..chunk import Origin, Schema, ValueSchema, minting, timeline_called
+from ..chunk import Origin, Schema, TimeBounds, ValueSchema, minting, timeline_called
 from ..errors import SourceMissingError, UsageError
-from ..execution import noting_task
+from ..execution import Work, noting_task, rows_frame
 from ..rrd import StoreEntry
 from ..stream import FrameRequest, LazyChunkStream, framed, single_tasks, value_columns
 from .options import Request
@@ -22,6 +22,7 @@ from .reading import ChunkFrameReader, ChunkTask, input_files, narrowed, recordi
 from .spark_types import arrow_of, spark_array, spark_form, spark_schema
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 RECORDING: Final = "recording_id"
@@ -108,6 +109,30 @@ def value_tasks(schema: StructType, paths: Sequence[str], request: Request) -> l
             works = single_tasks(framed(stream, frame))
             found += [ValueTask(len(found) + i, path, store, w, frame, known, arrow) for i, w in enumerate(works)]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class ValueJob:
+    """Rows of the values that each task of a work gives, in Spark's types."""
+
+    work: Work
+    known: ValueSchema
+    bounds: TimeBounds | None
+    arrow: pa.Schema
+
+    def run(self, index: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        with noting_task(self.work.tasks[index].label):
+            chunks = (chunk.data for chunk in minting(self.work.minter(index), self.work.run(index)))
+            for batch in self.known.batches(chunks, self.bounds):
+                columns = [spark_array(c, field.type) for c, field in zip(batch.columns, self.arrow, strict=True)]
+                yield pa.RecordBatch.from_arrays(columns, schema=self.arrow)
+
+
+def value_frame(work: Work, known: ValueSchema, bounds: TimeBounds | None, spark: SparkSession) -> DataFrame:
+    """The values of a pipeline as a DataFrame; see :meth:`LazyChunkStream.to_spark`."""
+    schema = spark_schema(known.arrow)
+    return rows_frame(work, spark, ValueJob(work, known, bounds, arrow_of(schema)), schema)
 
 
 def _opened(paths: Iterable[str], request: Request) -> list[_Opened]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         chunk_frame,
         chunks_of_frame,
         order_key,
+        rows_frame,
         transformed_frame,
     )
     from .chunk_rows import SCHEMA, Note, PartChunk, parse_rows
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
     from .work import Packed, Piece, Task, Work, whole_run_of
 
 _HOMES = {
-    ".chunk_frames": "CarriedChunks check_columns check_frame chunk_frame chunks_of_frame order_key transformed_frame",
+    ".chunk_frames": (
+        "CarriedChunks check_columns check_frame chunk_frame chunks_of_frame order_key rows_frame transformed_frame"
+    ),
     ".chunk_rows": "Note PartChunk SCHEMA parse_rows",
     ".commit": "RrdCommit RunPlaces all_extents",
     ".folders": "Folder LocalFolder replace_file sync_folder",
@@ -137,6 +140,7 @@ __all__ = [
     "raise_failure",
     "register_by_value",
     "replace_file",
+    "rows_frame",
     "run_groups",
     "run_work",
     "runs_onto",

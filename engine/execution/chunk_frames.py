@@ -46,6 +46,7 @@ from .work import Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 _kept: weakref.WeakKeyDictionary[SparkSession, list[Any]] = weakref.WeakKeyDictionary()
@@ -66,6 +67,12 @@ def chunk_frame(work: Work, spark: SparkSession, *, payload: bool, into: Path | 
         job = ReferenceJob(work, str(folder.path), False)
         _kept.setdefault(spark, []).append((work, folder))
     return stage_of(spark, job, range(len(work.tasks) + 1), ddl_of(tuple(COLUMNS) if payload else WITHOUT_PAYLOAD))
+
+
+def rows_frame(work: Work, spark: SparkSession, job: StageJob, schema: StructType) -> DataFrame:
+    """The rows that ``job`` makes of each task of ``work``, as a DataFrame; what the work reads is kept for it."""
+    _kept.setdefault(spark, []).append(work)
+    return stage_of(spark, job, range(len(work.tasks) + 1), schema)
 
 
 def _new_folder(path: Path) -> Path:

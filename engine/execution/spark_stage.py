@@ -75,7 +75,11 @@ def run_spark(
 
 
 def stage_of(
-    spark: SparkSession, job: StageJob, starts: Sequence[int], schema: str, numbers: Sequence[int] | None = None
+    spark: SparkSession,
+    job: StageJob,
+    starts: Sequence[int],
+    schema: str | StructType,
+    numbers: Sequence[int] | None = None,
 ) -> DataFrame:
     """One ``mapInArrow`` stage; each of its tasks runs ``job`` for the ``numbers`` from one of ``starts`` to the next.
 
@@ -86,7 +90,7 @@ def stage_of(
     shared = spark.range(0, count, 1, max(count, 1))
     run = functools.partial(run_tasks, job, tuple(starts), None if numbers is None else tuple(numbers))
     with sending(job):
-        return shared.mapInArrow(run, _parsed(schema))
+        return shared.mapInArrow(run, _parsed(schema) if isinstance(schema, str) else schema)
 
 
 def tries_of(spark: SparkSession) -> int:

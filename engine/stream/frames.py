@@ -216,8 +216,8 @@ class SourceWithColumns(Protocol):
         ...
 
 
-class FrameChoices(TypedDict, total=False):
-    """The keywords of :meth:`Frames.to_arrow`, which all that make frames take."""
+class RowChoices(TypedDict, total=False):
+    """The keywords of :meth:`Frames.to_arrow` that say what the rows are."""
 
     index: str | None
     columns: Iterable[str] | None
@@ -226,6 +226,11 @@ class FrameChoices(TypedDict, total=False):
     flatten: bool
     static: bool
     lists: bool | None
+
+
+class FrameChoices(RowChoices, total=False):
+    """The keywords of :meth:`Frames.to_arrow`, which all that make frames take."""
+
     executor: str | None
     master: str | None
     progress: Progress

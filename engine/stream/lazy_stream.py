@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import pyarrow as pa
 
@@ -22,7 +22,6 @@ from ..execution import (
     check_frame,
     chunk_frame,
     collect_chunks,
-    executor_for,
     executor_name,
     inline_chunks,
     iterated_chunks,
@@ -37,7 +36,7 @@ from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from .content_filter import Content, content_filter
-from .frames import FrameRequest, Frames
+from .frames import FrameRequest, Frames, RowChoices
 from .operators import Components, Filter, FlatMap, Map, Operator, Selection
 from .plan import (
     MergeNode,
@@ -46,14 +45,14 @@ from .plan import (
     Plan,
     SourceNode,
     branches,
-    calls_functions,
     compile_plan,
+    executor_of,
     explain_plan,
     known_columns,
-    local_bytes,
     nodes_of,
     stays_here,
     unrolled,
+    within_contents,
 )
 from .source import FrameSource, IteratedSource, RowsSource, Source, extension, travelling, travelling_in_pieces
 
@@ -237,7 +236,7 @@ class LazyChunkStream(Frames):
 
         What is only selected from a list or tuple given to :meth:`from_iter` are the very objects in it.
         """
-        chosen = _executor(executor, self)
+        chosen = executor_of(executor, self._live_node())
         if chosen == "inline" or stays_here(self._live_node()):
             with progress_shown(progress, "to_chunks") as listener:
                 return list(inline_chunks(self._plan("inline"), listener))
@@ -245,7 +244,7 @@ class LazyChunkStream(Frames):
             return collect_chunks(plan, options)
 
     def __iter__(self) -> Iterator[Chunk]:
-        if _executor(None, self) == "inline" or stays_here(self._live_node()):
+        if executor_of(None, self._live_node()) == "inline" or stays_here(self._live_node()):
             return inline_chunks(self._plan("inline"))
         plan, splits = unrolled(compile_plan(self._live_node(), travelling_in_pieces))
         return iterated_chunks(splits, plan.some, RunOptions())
@@ -330,14 +329,18 @@ class LazyChunkStream(Frames):
         self,
         payload: bool = False,
         *,
+        contents: Content | None = None,
         into: str | os.PathLike[str] | None = None,
         spark: SparkSession | None = None,
+        **choices: Unpack[RowChoices],
     ) -> DataFrame:
-        """The stream's chunks as a Spark DataFrame, a row a chunk, made by one ``mapInArrow`` stage.
+        """The stream as a Spark DataFrame, made by one ``mapInArrow`` stage: its chunks, a row each, or its values.
 
-        Columns: ``task, position`` (their order), ``chunk_id, entity_path, is_static, num_rows, timelines,
-        components, types`` (what a header says), ``path, offset, size, uncompressed_size, digest`` (where the chunk
-        lies); :data:`~chunkmill.engine.execution.COLUMNS` has their types and meanings.
+        With ``contents``, or ``index``, ``columns`` and the like, rows are values: those of :meth:`to_arrow`, in no
+        order, in the types of Spark. Each action runs the pipeline; where its source does not tell the columns, it is
+        run here, too, to know them. Else rows are chunks, with columns ``task, position`` (their order), ``chunk_id,
+        entity_path, is_static, num_rows, timelines, components, types`` (what a header says), ``path, offset, size,
+        uncompressed_size, digest`` (where the chunk lies); :data:`~chunkmill.engine.execution.COLUMNS` has their types.
 
         Without ``payload`` rows point into parts. The first action on the frame runs the pipeline and writes them;
         further actions, and frames derived from this one, see the same rows. They lie in the scratch folder until
@@ -353,16 +356,23 @@ class LazyChunkStream(Frames):
 
         Raises ``WriteError`` where ``into`` is not empty, ``UsageError`` for ``into`` with ``payload``.
         """
+        if contents is not None or choices:
+            if payload or into is not None:
+                raise UsageError("rows of values carry no chunks", hint="Leave out `payload` and `into`.")
+            request = FrameRequest.of(contents, **choices)
+            work, known = framed(self, request)._plan("spark"), value_schema(self, request)  # noqa: SLF001 (same class)
+            session = spark or extension("get_session")()
+            return cast("DataFrame", extension("value_frame")(work, known, request.bounds, session))
         if payload and into is not None:
             raise UsageError("a frame with payload writes no parts", hint="Leave out `into` or `payload`.")
         rows = [node.source for node in nodes_of(self._live_node()) if isinstance(node, SourceNode)]
-        frame = next((source.frame for source in rows if isinstance(source, RowsSource)), None)
-        if frame is not None:
+        streamed = next((source.frame for source in rows if isinstance(source, RowsSource)), None)
+        if streamed is not None:
             if not payload:
                 raise UsageError("rows of from_stream carry their chunks", hint="Ask for that: to_spark(payload=True).")
-            return transformed_frame(frame, compile_plan(self._live_node(), RowsSource.travelling).over)
+            return transformed_frame(streamed, compile_plan(self._live_node(), RowsSource.travelling).over)
         plan = self._plan("spark")
-        session = extension("get_session")() if spark is None else spark
+        session = spark or extension("get_session")()
         return chunk_frame(plan, session, payload=payload, into=None if into is None else local_path(into))
 
     def explain(self, *, executor: str | None = None) -> str:
@@ -371,7 +381,7 @@ class LazyChunkStream(Frames):
         return explain_plan(self._live_node(), compile_plan(self._live_node()))
 
     def _table(self, request: FrameRequest, **run: Any) -> pa.Table:
-        known = known_columns(_within(self._live_node(), request))
+        known = known_columns(within_contents(self._live_node(), request))
         schema = None if known is None else request.schema(*known)
         return request.table(framed(self, request).to_chunks(**run), schema)
 
@@ -399,7 +409,7 @@ class LazyChunkStream(Frames):
         """The plan and the options of a run, whose progress is shown for as long as the block runs."""
         with progress_shown(progress, label) as listener:
             start = RunStart()
-            executor = _executor(executor, self)
+            executor = executor_of(executor, self._live_node())
             plan = self._plan(executor, runs=runs)
             yield plan, RunOptions(executor, master, None, listener, start.planned(explain_plan(self._node, plan)))
 
@@ -427,16 +437,10 @@ def write_stores(
     """Run several streams into one RRD file, each as a store of its own; see :meth:`LazyChunkStream.write_rrd`."""
     with progress_shown(progress, str(path)) as listener:
         pairs = list(streams)
-        executor = _executor(executor, *(stream for _, stream in pairs))
+        executor = executor_of(executor, *(sink_of(stream) for _, stream in pairs))
         planned = plan_recording(path, pairs, executor=executor)
         options = RunOptions(executor, master, conf, listener, planned.start)
         return write_rrd(planned.destination, planned.outputs, options)
-
-
-def _executor(given: str | None, *streams: LazyChunkStream) -> str:
-    """The executor of a run of streams; ``auto`` is chosen by the files that they read."""
-    sinks = [stream._live_node() for stream in streams]  # noqa: SLF001 (same module)
-    return executor_for(given, lambda: local_bytes(sinks), own_functions=any(map(calls_functions, sinks)))
 
 
 def plan_recording(path: str | os.PathLike[str], streams: Streams, *, executor: str | None = None) -> Recording:
@@ -462,7 +466,7 @@ def plan_outputs(stores: Streams, *, executor: str | None = None) -> list[tuple[
 def framed(stream: LazyChunkStream, request: FrameRequest) -> LazyChunkStream:
     """The stream of what a frame is made of: its chunks are for :meth:`ValueSchema.batches`. Does not consume."""
     node = stream._live_node()  # noqa: SLF001 (same module)
-    return LazyChunkStream(OperatorNode(request, _within(node, request)))
+    return LazyChunkStream(OperatorNode(request, within_contents(node, request)))
 
 
 def value_schema(stream: LazyChunkStream, request: FrameRequest) -> ValueSchema:
@@ -476,15 +480,10 @@ def value_columns(stream: LazyChunkStream, request: FrameRequest) -> tuple[Schem
     The stream's source says it, where it can and only filters of entities stand behind it. Otherwise the pipeline is
     run for it, here.
     """
-    known = known_columns(_within(sink_of(stream), request))
+    known = known_columns(within_contents(sink_of(stream), request))
     if known is not None:
         return known
     return columns_of(chunk.data for chunk in inline_chunks(framed(stream, request)._plan("inline")))  # noqa: SLF001
-
-
-def _within(node: Node, request: FrameRequest) -> Node:
-    """The node with nothing but the contents of a frame."""
-    return node if request.contents is None else OperatorNode(Filter(Selection(request.contents)), node)
 
 
 def sink_of(stream: LazyChunkStream) -> Node:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..chunk import Chunk, Minter, Origin, RunIds, Schema, minted_by, minting
-from ..execution import Packed, Piece, Task
+from ..execution import Packed, Piece, Task, executor_for
 from ..objects import is_url
 from ..rrd import Run, RunRows
 from ..task_context import OPERATE, READ, came_in, is_measuring, timed
@@ -272,6 +272,11 @@ def _stays(node: Node) -> bool:
     return not isinstance(node, SplitNode) or node.selection.components is None
 
 
+def within_contents(node: Node, request: FrameRequest) -> Node:
+    """The node with nothing but the contents of a frame."""
+    return node if request.contents is None else OperatorNode(Filter(Selection(request.contents)), node)
+
+
 def known_columns(sink: Node) -> tuple[Schema, frozenset[Origin]] | None:
     """The columns of what a node gives, by the word of its source; None where only reading tells.
 
@@ -315,6 +320,11 @@ def local_bytes(sinks: Iterable[Node]) -> int | None:
         return sum(Path(file).stat().st_size for file in set().union(*files))
     except OSError:
         return None  # whoever opens it says why
+
+
+def executor_of(given: str | None, *sinks: Node) -> str:
+    """The executor of a run of streams, by their last nodes; ``auto`` is chosen by the files that they read."""
+    return executor_for(given, lambda: local_bytes(sinks), own_functions=any(map(calls_functions, sinks)))
 
 
 def calls_functions(sink: Node) -> bool:

@@ -208,6 +208,7 @@ _HOMES: Final = {
     "collect": ("..store.chunk_store", "collect"),
     "get_session": ("..data_sources", "get_session"),
     "lenses": ("...lenses", "LensSet"),
+    "value_frame": ("..data_sources", "value_frame"),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
@@ -14,6 +15,9 @@ from chunkmill.engine import Chunk, ComponentColumn, LazyChunkStream, TimeColumn
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import MissingExtraError, UsageError
 from chunkmill.readers import McapReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 IMU = "/nissan/gps/duro/imu"
 
@@ -223,3 +227,23 @@ def test_streams_are_not_consumed() -> None:
     one = stream(chunk("/a", [1], v=[1]))
     assert one.to_arrow().equals(one.to_arrow())
     assert len(one.to_chunks()) == 1
+
+
+def test_values_are_rows_of_spark(spark: SparkSession, data: Path) -> None:
+    stream = McapReader(data / "demo.mcap").values()
+    frame = stream.to_spark(contents=IMU, index="log_time", columns=["linear_acceleration", "header.stamp.nanosec"])
+    assert frame.columns == ["log_time", "linear_acceleration", "header.stamp.nanosec"]
+    rows = frame.selectExpr("linear_acceleration.x AS x", "`header.stamp.nanosec` AS n", "log_time").orderBy("log_time")
+    here = stream.to_arrow(IMU, index="log_time", columns=["linear_acceleration.x", "header.stamp.nanosec"])
+    assert [row.x for row in rows.collect()] == here.column("linear_acceleration.x").to_pylist()
+    assert [row.n for row in rows.collect()] == here.column("header.stamp.nanosec").to_pylist()
+
+
+def test_values_of_any_pipeline_are_rows_of_spark(spark: SparkSession) -> None:
+    chunks = chunk("/a", [1, 2, 3], v=[1, 2, 3]), chunk("/b", [2], v=[5], w=["x"])
+    doubled = stream(*chunks).map(lambda one: one)
+    frame = doubled.to_spark(contents="/**", index="frame", start=2)
+    rows = sorted((row.frame, row.entity_path, row.v, row.w) for row in frame.collect())
+    assert rows == [(2, "/a", 2, None), (2, "/b", 5, "x"), (3, "/a", 3, None)]
+    with pytest.raises(UsageError, match="carry no chunks"):
+        doubled.to_spark(payload=True, contents="/a")
