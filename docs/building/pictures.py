@@ -193,7 +193,7 @@ def viewer(folder: Path) -> None:
             recording.send_blueprint(rrb.Blueprint(layout, collapse_panels=True))
             send_chunks(stream.to_chunks(executor="inline"), recording=recording)
             recording.flush()
-            time.sleep(5)  # nothing says that a frame with all of the data was drawn
+            time.sleep(15)  # nothing says that all of the data was drawn, and that notices have gone
             client.save_screenshot(str(picture))
             recording.disconnect()
     except (RuntimeError, ConnectionError, TimeoutError) as error:
