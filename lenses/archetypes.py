@@ -74,6 +74,9 @@ VOXEL_QUATERNION: Final = component("VoxelGridMap", "quaternion", "RotationQuat"
 
 SCALARS: Final = component("Scalars", "scalars", "Scalar")
 SERIES_NAMES: Final = component("SeriesLines", "names", "Name")
+MEASUREMENT_VALUES: Final = component("Measurements", "values", "Scalar")
+MEASUREMENT_VARIANCES: Final = component("Measurements", "variances", "Variance")
+MEASUREMENT_UNITS: Final = component("Measurements", "units", "Unit")
 TEXT_DOCUMENT: Final = component("TextDocument", "text", "Text")
 LOG_TEXT: Final = component("TextLog", "text", "Text")
 LOG_LEVEL: Final = component("TextLog", "level", "TextLogLevel")

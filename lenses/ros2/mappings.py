@@ -278,11 +278,14 @@ _REFLECTED: Final = frozenset(
     }
 )
 
+_MEASUREMENTS: Final = {
+    "Temperature": ("temperature", "°C"),
+    "FluidPressure": ("fluid_pressure", "Pa"),
+    "RelativeHumidity": ("relative_humidity", None),
+    "Illuminance": ("illuminance", "lux"),
+}
+
 _SERIES: Final = {
-    "Temperature": ("temperature", "variance"),
-    "FluidPressure": ("fluid_pressure", "variance"),
-    "RelativeHumidity": ("relative_humidity", "variance"),
-    "Illuminance": ("illuminance", "variance"),
     "Range": ("range", "min_range", "max_range"),
     "BatteryState": ("percentage", "voltage", "current", "charge", "temperature"),
 }
@@ -290,6 +293,10 @@ _SERIES: Final = {
 DECLARATIONS: Final[Mapping[str, _Declaration]] = MappingProxyType(
     {
         **{f"sensor_msgs/{kind}": partial(sensors.series, fields=fields) for kind, fields in _SERIES.items()},
+        **{
+            f"sensor_msgs/{kind}": partial(sensors.measurement, field=field, unit=unit)
+            for kind, (field, unit) in _MEASUREMENTS.items()
+        },
         "sensor_msgs/Imu": sensors.imu,
         "sensor_msgs/MagneticField": sensors.magnetic_field,
         "sensor_msgs/NavSatFix": sensors.nav_sat_fix,

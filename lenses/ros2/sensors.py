@@ -186,8 +186,24 @@ def imu(message: str) -> DeriveLens:
 
 
 def series(message: str, fields: Sequence[str]) -> DeriveLens:
-    """A series for each of the named fields: ``Temperature``, ``Range``, ``BatteryState``, …"""
+    """A series for each of the named fields: ``Range``, ``BatteryState``."""
     return at_stamp(DeriveLens(message)).to_scalars(*(f".{field}" for field in fields), names=fields)
+
+
+def measurement(message: str, field: str, unit: str | None) -> DeriveLens:
+    """A measured number: ``Temperature``, ``FluidPressure``, ``RelativeHumidity``, ``Illuminance``.
+
+    The value alone is a series, whose name says its unit; a variance on the same axis would flatten its curve. Beside
+    it are the value, its variance and its unit as Rerun's archetype ``Measurements`` (from 0.41 on) has them.
+    """
+    lens = (
+        at_stamp(DeriveLens(message))
+        .to_component(to.COORDINATE_FRAME, FRAME_ID)
+        .to_scalars(f".{field}", names=[field if unit is None else f"{field} ({unit})"])
+        .to_component(to.MEASUREMENT_VALUES, Selector(f".{field}").cast("float64"))
+        .to_component(to.MEASUREMENT_VARIANCES, Selector(".variance").cast("float64"))
+    )
+    return lens if unit is None else lens.to_constant(to.MEASUREMENT_UNITS, [unit])
 
 
 def magnetic_field(message: str) -> DeriveLens:

@@ -65,22 +65,18 @@ def test_other_types_have_no_mapping(name: str) -> None:
 
 
 def test_a_stamp_may_be_negative_or_of_ros_1() -> None:
-    kind = message({"temperature": pa.float64(), "variance": pa.float64()})
-    row = {"header": {"stamp": {"sec": -5, "nanosec": 1}, "frame_id": ""}, "temperature": 20.5, "variance": 0.1}
-    assert times(mapped("sensor_msgs/msg/Temperature", kind, [row])) == [-4_999_999_999]
+    fields = dict.fromkeys(("range", "min_range", "max_range"), pa.float64())
+    row = {"header": {"stamp": {"sec": -5, "nanosec": 1}, "frame_id": ""}, **dict.fromkeys(fields, 0.5)}
+    assert times(mapped("sensor_msgs/msg/Range", message(fields), [row])) == [-4_999_999_999]
     old = pa.struct([("seq", pa.uint32()), ("stamp", pa.struct([("secs", pa.uint32()), ("nsecs", pa.uint32())]))])
     row["header"] = {"seq": 1, "stamp": {"secs": 3_000_000_000, "nsecs": 7}}
-    kind = pa.struct([("header", old), ("temperature", pa.float64()), ("variance", pa.float64())])
-    assert times(mapped("sensor_msgs/Temperature", kind, [row])) == [3_000_000_000_000_000_007]
+    kind = pa.struct([("header", old), *fields.items()])
+    assert times(mapped("sensor_msgs/Range", kind, [row])) == [3_000_000_000_000_000_007]
 
 
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
-        ("Temperature", ["temperature", "variance"]),
-        ("FluidPressure", ["fluid_pressure", "variance"]),
-        ("RelativeHumidity", ["relative_humidity", "variance"]),
-        ("Illuminance", ["illuminance", "variance"]),
         ("Range", ["range", "min_range", "max_range"]),
         ("BatteryState", ["percentage", "voltage", "current", "charge", "temperature"]),
     ],
@@ -91,6 +87,30 @@ def test_series(name: str, fields: list[str]) -> None:
     found = mapped(f"sensor_msgs/msg/{name}", kind, [row])
     assert columns(found) == {"Scalars:scalars": [[i / 4 for i in range(len(fields))]], "SeriesLines:names": [fields]}
     assert types(found)["Scalars:scalars"] == "list<item: double>"
+    assert times(found) == [5]
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "unit"),
+    [
+        ("Temperature", "temperature", "°C"),
+        ("FluidPressure", "fluid_pressure", "Pa"),
+        ("RelativeHumidity", "relative_humidity", None),
+        ("Illuminance", "illuminance", "lux"),
+    ],
+)
+def test_measurements(name: str, field: str, unit: str | None) -> None:
+    kind = message({field: pa.float32(), "variance": pa.float64()})
+    found = mapped(f"sensor_msgs/msg/{name}", kind, [{"header": header(), field: 20.5, "variance": 0.25}])
+    assert columns(found) == {
+        "CoordinateFrame:frame": [["base"]],
+        "Measurements:values": [[20.5]],
+        "Measurements:variances": [[0.25]],
+        **({} if unit is None else {"Measurements:units": [[unit]]}),
+        "Scalars:scalars": [[20.5]],
+        "SeriesLines:names": [[field if unit is None else f"{field} ({unit})"]],
+    }
+    assert {types(found)[f"Measurements:{part}"] for part in ("values", "variances")} == {"list<item: double>"}
     assert times(found) == [5]
 
 

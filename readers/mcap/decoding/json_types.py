@@ -165,8 +165,9 @@ def _integer(low: int, high: int) -> Callable[[Any, str], int]:
     def read(value: Any, path: str) -> int:
         if isinstance(value, float) and value.is_integer() and abs(value) <= _INTEGRAL:
             value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool):
+        if not isinstance(value, int):
             raise _misfit(path, value, "an integer")
+        value = int(value)  # of a boolean, too, which many writers of JSON take for 0 and 1
         if not low <= value <= high:
             raise MisfitError(f"{path}: {str(value)[:_SHOWN]} does not fit into 64 bits")
         return value
@@ -175,7 +176,7 @@ def _integer(low: int, high: int) -> Callable[[Any, str], int]:
 
 
 def _number(value: Any, path: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if not isinstance(value, int | float):
         raise _misfit(path, value, "a number")
     try:
         return float(value)
