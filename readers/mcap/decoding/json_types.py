@@ -165,9 +165,8 @@ def _integer(low: int, high: int) -> Callable[[Any, str], int]:
     def read(value: Any, path: str) -> int:
         if isinstance(value, float) and value.is_integer() and abs(value) <= _INTEGRAL:
             value = int(value)
-        if not isinstance(value, int):
+        if not isinstance(value, int) or isinstance(value, bool):
             raise _misfit(path, value, "an integer")
-        value = int(value)  # of a boolean, too, which many writers of JSON take for 0 and 1
         if not low <= value <= high:
             raise MisfitError(f"{path}: {str(value)[:_SHOWN]} does not fit into 64 bits")
         return value
@@ -176,6 +175,7 @@ def _integer(low: int, high: int) -> Callable[[Any, str], int]:
 
 
 def _number(value: Any, path: str) -> float:
+    """A number; of a boolean 0 or 1, as writers give flags under a number's schema."""
     if not isinstance(value, int | float):
         raise _misfit(path, value, "a number")
     try:

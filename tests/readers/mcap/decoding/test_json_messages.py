@@ -292,3 +292,11 @@ def test_few_odd_messages_leave_the_others_by_column(monkeypatch: pytest.MonkeyP
 
 def test_no_messages() -> None:
     assert decoder(i={"type": "integer"}).decode(*join([])).values == pa.array([], pa.struct([("i", pa.int64())]))
+
+
+def test_a_boolean_where_a_number_is_declared_is_0_or_1() -> None:
+    subject = decoder(n={"type": "number"}, l={"type": "array", "items": {"type": "number"}})
+    messages = [b'{"n":true,"l":[false,2.5]}', b'{"n":1.5,"l":[true]}']
+    for decoded in (subject.decode(*join(messages)), subject.decode_plain(*join(messages))):
+        assert decoded.bad.tolist() == []
+        assert decoded.values.to_pylist() == [{"n": 1.0, "l": [0.0, 2.5]}, {"n": 1.5, "l": [1.0]}]
