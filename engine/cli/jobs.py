@@ -366,11 +366,11 @@ def laid_out(stores: Stores, options: ConvertOptions) -> Stores:
     profile = profile_of(options.optimize)
     if profile is None:
         return stores
-    where = {"executor": options.executor, "master": options.master}
-    return [
-        (store, stream.collect(optimize=profile, **where).stream() if store.kind == "recording" else stream)
-        for store, stream in stores
-    ]
+
+    def again(stream: LazyChunkStream) -> LazyChunkStream:
+        return stream.collect(optimize=profile, executor=options.executor, master=options.master).stream()
+
+    return [(store, again(stream) if store.kind == "recording" else stream) for store, stream in stores]
 
 
 def _opened(job: Job, options: ConvertOptions) -> Stores:
