@@ -168,9 +168,10 @@ class _Work:
 
     def _recordings(self, jobs: Sequence[Job], planned: list[Job]) -> Iterator[Recording]:
         """Open the inputs, one after the other; what cannot be opened is a failure of its own."""
+        told: set[str] = set()
         for job in jobs:
             try:
-                with warnings_as_lines(job.source):
+                with warnings_as_lines(job.source, told):
                     stores = stores_of(job, self._options)
                     recording = plan_recording(job.destination, stores, executor=self._options.executor)
             except Exception as error:  # noqa: BLE001 (reported by the caller, after the other inputs)

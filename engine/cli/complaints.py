@@ -99,12 +99,19 @@ def one_line(text: str) -> str:
 
 
 @contextmanager
-def warnings_as_lines(path: Location) -> Iterator[None]:
-    """Print what is warned of while ``path`` is read after it was read: each text once, on one line, with the path."""
+def warnings_as_lines(path: Location, told: set[str] | None = None) -> Iterator[None]:
+    """Print what is warned of while ``path`` is read after it was read: each text once, on one line, with the path.
+
+    What is in ``told``, as episodes of one dataset are warned of the same, is not printed again.
+    """
+    told = set() if told is None else told
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ReadWarning)
         try:
             yield
         finally:
-            for text in dict.fromkeys(str(warning.message) for warning in caught):
-                complain(text if str(path) in text else f"{path}: {text}", kind="warning")
+            texts = (str(warning.message) for warning in caught)
+            for line in (text if str(path) in text else f"{path}: {text}" for text in texts):
+                if line not in told:
+                    told.add(line)
+                    complain(line, kind="warning")

@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.cli import main
+from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError, UsageError
 from chunkmill.readers import LeRobotDataset, LeRobotReader, RrdReader
+from click.testing import CliRunner
 
 FEATURES: dict[str, Any] = {
     "observation.state": {"dtype": "float32", "shape": [2], "names": {"motors": ["pan", "tilt"]}},
@@ -187,6 +189,15 @@ def test_videos_are_named_with_a_warning(tmp_path: Path) -> None:
     with pytest.warns(ReadWarning, match=r"the videos of cam\.top are not read"):
         chunks = LeRobotDataset(root).episode(2).stream().to_chunks(executor="inline")
     assert column(chunks, "/cam/top", "LeRobotVideo:path") == [["videos/chunk-001/cam.top/episode_000002.mp4"]]
+
+
+def test_a_dataset_is_warned_of_its_videos_once(tmp_path: Path) -> None:
+    features = {**FEATURES, "cam.top": {"dtype": "video", "shape": [2, 2, 3]}}
+    root = make_v2(tmp_path / "set", features=features, video_path="videos/{video_key}/{episode_index:06d}.mp4")
+    done = CliRunner().invoke(commands, ["convert", str(root), "-o", str(tmp_path / "out"), "--executor", "inline"])
+    assert done.exit_code == 0, done.stderr
+    assert len(list((tmp_path / "out").rglob("*.rrd"))) == len(LENGTHS)
+    assert done.stderr.count("are not read") == 1
 
 
 @pytest.mark.parametrize(
