@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from chunkmill.engine.spark.jvm import find_java
+from chunkmill.engine.spark.launch import launchable
 from chunkmill.readers import FORMATS, McapReader
 from places import REPOSITORY
 
@@ -30,17 +32,16 @@ def test_there_is_a_module_for_each_name() -> None:
     assert found == {"pyspark_chunkmill": "chunkmill", **{f"pyspark_chunkmill_{n}": f"chunkmill.{n}" for n in formats}}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "deployment",
-    ["local[2]", pytest.param("standalone", marks=pytest.mark.slow), pytest.param("connect", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("deployment", os.environ.get("CHUNKMILL_DEPLOYMENTS", "local[2]").split())
 def test_it_works_without_a_call(deployment: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if deployment == "connect" and importlib.util.find_spec("grpc_status") is None:
         pytest.skip("Spark Connect needs grpcio-status: pip install 'pyspark[connect]'")
     # A wheel has these modules beside the packages; one that is installed for editing does not show them to Spark.
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY / "spark_names"), str(REPOSITORY / "benchmarks")]))
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("JAVA_HOME", str(launchable(find_java(), tmp_path / "java")))
     monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
     from deployments import deployed
 
