@@ -11,7 +11,7 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .compaction import MIN_SHARD, CompactionReport, compact_store
-    from .entries import Key, LiveEntries, RecordingEntry, key_of
+    from .entries import BASE_LAYER, IndexRange, Key, LiveEntries, RecordingEntry, key_of
     from .folder import RecordingsFolder
     from .lease import Holder, Lease, lease_holder
     from .vacuum import vacuum_store
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     ".compaction": "CompactionReport MIN_SHARD compact_store",
-    ".entries": "Key LiveEntries RecordingEntry key_of",
+    ".entries": "BASE_LAYER IndexRange Key LiveEntries RecordingEntry key_of",
     ".folder": "RecordingsFolder",
     ".lease": "Holder Lease lease_holder",
     ".vacuum": "vacuum_store",
@@ -32,9 +32,11 @@ _HOMES = {
 
 __all__ = [
     "Arrived",
+    "BASE_LAYER",
     "Commit",
     "CompactionReport",
     "Holder",
+    "IndexRange",
     "Key",
     "Lease",
     "LiveEntries",

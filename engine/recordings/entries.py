@@ -10,29 +10,52 @@ import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from ..rrd import StoreEntry, check_digest
 
-Key = tuple[str, str, str]
-"""What a recording is known by."""
+BASE_LAYER: Final = "base"
+"""The layer of a recording that nobody named one for."""
+
+Key = tuple[str, str, str, str]
+"""What a layer of a recording is known by."""
 
 
-def key_of(store: StoreEntry | RecordingEntry) -> Key:
-    """The key of a recording in a store: its id; of a blueprint, with that of its application."""
-    return store.kind, store.application_id if store.kind == "blueprint" else "", store.recording_id
+class IndexRange(NamedTuple):
+    """The first and the last value of a timeline, in its units; ``kind`` is that of a ``TimelineKind``."""
+
+    name: str
+    kind: str
+    start: int
+    end: int
+
+
+def key_of(store: StoreEntry | RecordingEntry, layer: str = BASE_LAYER) -> Key:
+    """The key of a layer of a recording in a store: kind, id and layer; of a blueprint, with its application's id.
+
+    An entry has its own layer.
+    """
+    if isinstance(store, RecordingEntry):
+        layer = store.layer
+    return store.kind, store.application_id if store.kind == "blueprint" else "", store.recording_id, layer
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingEntry:
-    """A recording of a store.
+    """A layer of a recording of a store.
 
     ``segment_version`` counts the contents that its source has had, from 1. ``source_kept``: the source file stays
     where it was, so another content under its name takes this recording's place. ``rrd`` is the RRD that was written
     for it, relative to their folder. ``manifest…`` is where the rows of its chunks lie, empty where only an RRD is
     kept. ``bytes`` are those of its chunks as stored; ``added`` is in seconds since the epoch.
+
+    ``removed``: it only says that what had its key is gone. ``in_place``: its chunks lie in files that are not the
+    store's, which its manifest names by their absolute places; they are those that were registered as long as their
+    size and modification time are, or ``source_etag`` in an object store. ``schema`` is the digest of its columns (see
+    :mod:`.schemas`), ``ranges`` are those of its timelines, and ``properties`` one row of an Arrow IPC stream with the
+    static values under ``/__properties``, empty where there are none; the three are None where that is not known yet.
     """
 
     recording_id: str
@@ -56,6 +79,13 @@ class RecordingEntry:
     query_id: str
     batch: int
     added: float
+    layer: str = BASE_LAYER
+    removed: bool = False
+    in_place: bool = False
+    source_etag: str | None = None
+    schema: str | None = None
+    ranges: tuple[IndexRange, ...] | None = None
+    properties: bytes | None = None
 
     @property
     def store(self) -> StoreEntry:
@@ -71,6 +101,8 @@ class RecordingEntry:
 
     def takes_place_of(self, other: RecordingEntry) -> bool:
         """Whether ``other``, which came earlier, is no longer to be seen once this is there."""
+        if self.removed:
+            return other.key == self.key
         same_file = other.source_kept and other.source == self.source and other.source_digest != self.source_digest
         return same_file or other.key == self.key
 
@@ -82,12 +114,18 @@ _ARROW: Final = {
     "float": pa.float64(),
     "bool": pa.bool_(),
     "tuple[str, ...]": pa.list_(pa.string()),
+    "bytes | None": pa.binary(),
+    "tuple[IndexRange, ...] | None": pa.list_(
+        pa.struct([("name", pa.string()), ("kind", pa.string()), ("start", pa.int64()), ("end", pa.int64())])
+    ),
 }
 SCHEMA: Final = pa.schema([(field.name, _ARROW[str(field.type)]) for field in fields(RecordingEntry)])
 """One row a recording."""
 
 _KINDS: Final = [(field.name, field.type) for field in SCHEMA]
-_MAY_LACK: Final = "rrd"
+_MAY_LACK: Final = frozenset({"rrd", "source_etag", "schema", "ranges", "properties"})
+_OF_FORMAT_3: Final = pa.schema(list(SCHEMA)[: SCHEMA.get_field_index("layer")])
+_DEFAULTS: Final = {f.name: f.default for f in fields(RecordingEntry) if f.name not in _OF_FORMAT_3.names}
 _ROWS: Final = 512
 
 
@@ -103,7 +141,10 @@ def entries_in(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordingEntry]:
     """The entries that rows hold."""
     for batch in batches:
         for row in batch.to_pylist():
-            yield RecordingEntry(**{**row, "shards": tuple(row["shards"])})
+            row["shards"] = tuple(row["shards"])
+            if row["ranges"] is not None:
+                row["ranges"] = tuple([IndexRange(**some) for some in row["ranges"]])
+            yield RecordingEntry(**row)
 
 
 def table_of(batches: Iterable[pa.RecordBatch]) -> tuple[bytes, int]:
@@ -134,16 +175,25 @@ def parse_table(data: bytes, digest: str) -> Iterator[pa.RecordBatch]:
     """The rows of a table. Raises ``ValueError`` where it is another, before Arrow looks at a byte of it."""
     check_digest(data, digest)
     reader = pa.ipc.open_file(pa.py_buffer(data), options=pa.ipc.IpcReadOptions(use_threads=False))
-    if reader.schema != SCHEMA:
+    if reader.schema not in (SCHEMA, _OF_FORMAT_3):
         raise ValueError(f"its columns are {', '.join(reader.schema.names)}")
     for at in range(reader.num_record_batches):
         batch = reader.get_batch(at)
         batch.validate(full=True)
-        lacking = [name for name in SCHEMA.names if name != _MAY_LACK and batch[name].null_count]
+        batch = _widened(batch)
+        lacking = [name for name in SCHEMA.names if name not in _MAY_LACK and batch[name].null_count]
         if lacking:
             raise ValueError(f"an entry has no {lacking[0]}")
         for first in range(0, batch.num_rows, _ROWS):
             yield batch.slice(first, _ROWS)
+
+
+def _widened(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with all columns of :data:`SCHEMA`: those of format 3 lack the last ones."""
+    if batch.schema == SCHEMA:
+        return batch
+    more = [pa.array([default] * batch.num_rows, SCHEMA.field(name).type) for name, default in _DEFAULTS.items()]
+    return pa.record_batch([*batch.columns, *more], schema=SCHEMA)
 
 
 class LiveEntries:
@@ -168,6 +218,10 @@ class LiveEntries:
         """The recording of a key."""
         return self._by_key.get(key)
 
+    def of_recording(self, recording_id: str) -> list[RecordingEntry]:
+        """The layers of a recording."""
+        return [e for e in self if e.recording_id == recording_id and e.kind != "blueprint"]
+
     def of_source(self, source: str) -> list[RecordingEntry]:
         """The recordings of the file that is at this path, if it stays there."""
         return list(self._of_source.get(source, {}).values())
@@ -190,6 +244,9 @@ class LiveEntries:
                 self._remove(other)
                 if key != entry.key or other.added != entry.added:
                     del self._by_key[key]
+        if entry.removed:
+            self._by_key.pop(entry.key, None)
+            return
         self._by_key[entry.key] = entry
         if entry.source_kept:
             self._of_source.setdefault(entry.source, {})[entry.key] = entry

@@ -26,8 +26,10 @@ from ..errors import CommitUnknownError, ReadError, SourceMissingError, Unsuppor
 from ..execution import Folder, LocalFolder
 from ..rrd import digest_of
 
-FORMAT: Final = 3
-"""The format that is written and read: in earlier ones digests of chunks were those of whole messages."""
+FORMAT: Final = 4
+"""The format that is written."""
+_EARLIER: Final = 3
+"""What is read, too: its entries have no layers. In formats before digests of chunks were those of whole messages."""
 RESTORE: Final = "The store was damaged; restore the file from a copy, or open another version."
 
 _NAME: Final = re.compile(r"\d{8,}\.json")
@@ -140,7 +142,7 @@ class VersionFiles:
             if data.pop("digest", None) != _digest(data):
                 raise ValueError("it is not what was written: its digest differs")
             found = data.pop("format", None)
-            if found != FORMAT:
+            if found not in (_EARLIER, FORMAT):
                 is_older = isinstance(found, int) and found < FORMAT
                 raise UnsupportedError(
                     f"this version has the format {found}, and {FORMAT} is read here",

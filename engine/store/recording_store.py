@@ -11,6 +11,7 @@ from ..execution import RunOptions, executor_for
 from ..locations import Location
 from ..optimisation import OptimizationProfile
 from ..recordings import (
+    BASE_LAYER,
     MIN_SHARD,
     CompactionReport,
     Lease,
@@ -76,15 +77,22 @@ class RecordingStore:
         return [entry for entry in self._entries() if entry.kind == "blueprint"]
 
     def entry(self, recording_id: str) -> RecordingEntry:
-        """The entry of a recording. Raises ``SourceMissingError`` where there is none of this id."""
-        found = self._entries().get(("recording", "", recording_id))
-        if found is None:
+        """The entry of a recording; of one of several layers that of ``base``, or the one that came first.
+
+        Raises ``SourceMissingError`` where there is none of this id.
+        """
+        found = self.layers(recording_id)
+        if not found:
             raise SourceMissingError(
                 f"there is no recording {recording_id!r}",
                 path=str(self._folder.path),
                 hint=f"The store has {len(self)} recordings; `recordings()` lists them.",
             )
-        return found
+        return next((entry for entry in found if entry.layer == BASE_LAYER), found[0])
+
+    def layers(self, recording_id: str) -> list[RecordingEntry]:
+        """The entries of all layers of a recording, in the order of their arrival; none where it is not there."""
+        return self._entries().of_recording(recording_id)
 
     def recording(self, recording: str | RecordingEntry) -> LazyStore:
         """The chunks of a recording, or of a blueprint's entry; none is read before it is touched."""

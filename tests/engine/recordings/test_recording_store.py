@@ -288,7 +288,7 @@ class TestSleptWriters:
     def test_a_store_of_an_earlier_format_is_refused(self, made: MadeRecordings) -> None:
         made.commit({"id": "a"})
         path = Path(made.home) / "versions" / "00000001.json"
-        said = json.loads(path.read_text()) | {"format": FORMAT - 1}
+        said = json.loads(path.read_text()) | {"format": FORMAT - 2}
         del said["digest"]
         path.write_text(json.dumps({**said, "digest": digest_of(json.dumps(said, sort_keys=True).encode()).hex()}))
         with pytest.raises(UnsupportedError, match="an earlier release"):
