@@ -10,6 +10,7 @@
     │   ├── NoSpaceError       the disk (or quota) is full
     │   └── CommitUnknownError nobody knows whether a commit came through
     ├── SameRecordingError   two files hold recordings of one id         (ValueError)
+    ├── SchemaConflictError  a column has another type elsewhere         (ValueError)
     ├── PipelineError        a function given to the pipeline failed     (RuntimeError)
     ├── SelectorError        a selector does not fit the data            (RuntimeError, ValueError)
     ├── LensError            a lens cannot be applied to a chunk         (RuntimeError, ValueError)
@@ -132,6 +133,12 @@ class SameRecordingError(ChunkmillError, ValueError):
     """Two files hold recordings of one id, and neither was asked to take the other's place."""
 
     code = "chunkmill.same-recording"
+
+
+class SchemaConflictError(ChunkmillError, ValueError):
+    """A column of a recording has a type that does not go with that of others."""
+
+    code = "chunkmill.schema-conflict"
 
 
 class PipelineError(ChunkmillError, RuntimeError):

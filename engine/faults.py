@@ -26,6 +26,7 @@ POINTS: Final[Mapping[str, str]] = {
     "shard.write": "a shard is written and synced, and has no name yet",
     "shard.rename": "a shard lies in the store's folder, and nothing names it",
     "manifest.write": "the manifest of a batch is there",
+    "schema.write": "the schema of a layer is there",
     "table.write": "the table of a batch's recordings is there",
     "version.draft": "a version is written under another name",
     "version.publish": "a version has its number, its folder is not synced",

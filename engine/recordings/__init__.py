@@ -11,9 +11,12 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .compaction import MIN_SHARD, CompactionReport, compact_store
-    from .entries import BASE_LAYER, IndexRange, Key, LiveEntries, RecordingEntry, key_of
+    from .entries import BASE_LAYER, IndexRange, Key, RecordingEntry, key_of
     from .folder import RecordingsFolder
     from .lease import Holder, Lease, lease_holder
+    from .live import LiveEntries
+    from .schemas import SchemaFiles, join_schemas, join_types
+    from .summaries import LayerSummary, properties_of, ranges_of, summary_of
     from .vacuum import vacuum_store
     from .verification import verify_store
     from .versions import RecordingsVersion
@@ -21,9 +24,12 @@ if TYPE_CHECKING:
 
 _HOMES = {
     ".compaction": "CompactionReport MIN_SHARD compact_store",
-    ".entries": "BASE_LAYER IndexRange Key LiveEntries RecordingEntry key_of",
+    ".entries": "BASE_LAYER IndexRange Key RecordingEntry key_of",
     ".folder": "RecordingsFolder",
     ".lease": "Holder Lease lease_holder",
+    ".live": "LiveEntries",
+    ".schemas": "SchemaFiles join_schemas join_types",
+    ".summaries": "LayerSummary properties_of ranges_of summary_of",
     ".vacuum": "vacuum_store",
     ".verification": "verify_store",
     ".versions": "RecordingsVersion",
@@ -38,6 +44,7 @@ __all__ = [
     "Holder",
     "IndexRange",
     "Key",
+    "LayerSummary",
     "Lease",
     "LiveEntries",
     "MIN_SHARD",
@@ -45,10 +52,16 @@ __all__ = [
     "RecordingEntry",
     "RecordingsFolder",
     "RecordingsVersion",
+    "SchemaFiles",
     "StoreWriter",
     "compact_store",
+    "join_schemas",
+    "join_types",
     "key_of",
     "lease_holder",
+    "properties_of",
+    "ranges_of",
+    "summary_of",
     "vacuum_store",
     "verify_store",
 ]

@@ -19,8 +19,9 @@ from ..rrd import (
     open_positional,
     parse_stream_footer,
 )
-from .entries import Key, LiveEntries, RecordingEntry
+from .entries import Key, RecordingEntry
 from .folder import MANIFEST_ERRORS, RecordingsFolder, bytes_by_part
+from .live import LiveEntries
 from .new_files import MOST_CHUNKS, NewFiles
 from .rewriting import Relayout, Rewriting, files_of
 from .writer import Commit, StoreWriter

@@ -6,6 +6,7 @@
       versions/00000001.json     names its tables; appears whole, in one step, and never changes
       tables/<name>.arrow        recordings that were added, an entry each
       manifests/<name>.arrows    chunk rows (header, shard, place, digest) of the recordings of one commit
+      schemas/<digest>.arrow     columns of layers, see :mod:`.schemas`
       shards/<name>.rrd          RRD files; Rerun opens each by itself. Small recordings of one commit share one
 
 A version file holds a digest of itself and one of each table, a table's entries one of each manifest, a manifest one
@@ -33,18 +34,24 @@ from ..rrd import (
     ChunkTable,
     check_digest,
 )
-from .entries import LiveEntries, RecordingEntry, entries_in, parse_table
+from .entries import RecordingEntry, entries_in, parse_table
+from .live import LiveEntries
 from .versions import RESTORE, RecordingsVersion, TableRef, VersionFiles, name_of, unreadable
 
 MANIFEST_ERRORS = (OSError, pa.ArrowException, ValueError, TypeError, KeyError)
 """What reading a damaged manifest may raise."""
 
 
-def manifest_bytes(chunks: Sequence[PartChunk]) -> bytes:
+def table_of_parts(chunks: Sequence[PartChunk]) -> ChunkTable:
+    """The chunk table of chunks in parts."""
+    return ChunkTable.of([c.entry for c in chunks], [c.part for c in chunks])
+
+
+def manifest_bytes(table: ChunkTable) -> bytes:
     """A manifest."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, CHUNK_TABLE) as out:
-        out.write_batch(ChunkTable.of([c.entry for c in chunks], [c.part for c in chunks]).batch)
+        out.write_batch(table.batch)
     return bytes(sink.getvalue().to_pybytes())
 
 
@@ -86,12 +93,13 @@ class RecordingsFolder:
         self.tables = folder.sub("tables")
         self.manifests = folder.sub("manifests")
         self.shards = folder.sub("shards")
+        self.schemas = folder.sub("schemas")
         self.files = VersionFiles(self.versions_folder, str(self.path), _HOW)
 
     def prepare(self) -> None:
         """Make the folders."""
         with writing(str(self.path)):
-            for folder in (self.versions_folder, self.tables, self.manifests, self.shards):
+            for folder in (self.versions_folder, self.tables, self.manifests, self.shards, self.schemas):
                 folder.make()
             if isinstance(self.path, Path):
                 sync_folder(self.path)
@@ -147,7 +155,7 @@ class RecordingsFolder:
 
     def live(self, version: RecordingsVersion) -> LiveEntries:
         """The recordings of a version. Raises ``ReadError``."""
-        return LiveEntries(self.entries(version.tables))
+        return LiveEntries.of_rows(batch for ref in version.tables for batch in self.rows(ref))
 
     def named(self, tables: Iterable[TableRef]) -> tuple[set[str], set[str]]:
         """The manifests and the shards that tables name. Raises ``ReadError``."""

@@ -27,7 +27,7 @@ from ..rrd import (
     store_field,
 )
 from .entries import Key, RecordingEntry
-from .folder import MANIFEST_ERRORS, RecordingsFolder, manifest_bytes, parse_chunks, parse_manifest
+from .folder import MANIFEST_ERRORS, RecordingsFolder, manifest_bytes, parse_chunks, parse_manifest, table_of_parts
 from .new_files import NewFiles
 from .versions import RESTORE
 
@@ -74,7 +74,7 @@ class Rewriting:
             rows=sum(c.entry.header.num_rows for c in chunks),
             bytes=sum(c.entry.size for c in chunks),
         )
-        self._add(entry, manifest_bytes(chunks))
+        self._add(entry, manifest_bytes(table_of_parts(chunks)))
 
     def leave(self, entry: RecordingEntry, error: Exception) -> None:
         """Leave a recording as it is, and say why."""

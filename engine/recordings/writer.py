@@ -12,14 +12,19 @@ from itertools import chain
 
 import pyarrow as pa
 
+from ..chunk import Schema, is_property
 from ..errors import ChunkmillError, CommitUnknownError, ReadError, UsageError, WriteError, writing
 from ..execution import SHARD_BYTES, PartChunk, Staging
 from ..faults import reach
-from ..rrd import StoreEntry, digest_of
-from .entries import Key, LiveEntries, RecordingEntry, entries_in, rows_of, table_of
-from .folder import RecordingsFolder, manifest_bytes
+from ..optimisation import ChunkReferences
+from ..rrd import NEVER_CHANGES, StoreEntry, digest_of
+from .entries import Key, RecordingEntry, rows_of, table_of
+from .folder import RecordingsFolder, manifest_bytes, table_of_parts
 from .lease import Lease
+from .live import LiveEntries
 from .new_files import NewFiles, put_durably
+from .schemas import SchemaFiles
+from .summaries import NO_PROPERTIES, properties_of, ranges_of
 from .vacuum import vacuum_folder
 from .versions import RecordingsVersion, TableRef
 
@@ -120,10 +125,11 @@ class StoreWriter:
         was written for it is removed), ``CommitUnknownError`` where that is not known (nothing is removed).
         """
         self.catch_up()
+        properties = [_properties(one, staging) for one in arrived]
         files = NewFiles(self.folder, staging, self._shard_bytes)
         with self.undoing(files):
             elsewhere = {entry.key: entry for entry in moved}
-            new = self._bring_in(arrived, commit, files, elsewhere)
+            new = self._bring_in(arrived, properties, commit, files, elsewhere)
             if all(any(one.takes_place_of(old) for one in (*moved, *new)) for old in gone):
                 return self.publish([*moved, *new], commit)
             left = {entry.key for entry in gone}
@@ -204,15 +210,25 @@ class StoreWriter:
             self.refresh()
 
     def _bring_in(
-        self, arrived: Sequence[Arrived], commit: Commit, files: NewFiles, moved: Collection[Key]
+        self,
+        arrived: Sequence[Arrived],
+        properties: Sequence[bytes],
+        commit: Commit,
+        files: NewFiles,
+        moved: Collection[Key],
     ) -> list[RecordingEntry]:
         places = {id(a): files.shards.add(a.store, a.chunks) for a in arrived if a.keep_chunks}
+        schemas = SchemaFiles(self.folder)
         entries = []
-        for one in arrived:
+        for one, values in zip(arrived, properties, strict=True):
             chunks = places.get(id(one), list(one.chunks))
-            data = manifest_bytes(chunks) if one.keep_chunks else b""
+            table = table_of_parts(chunks)
+            data = manifest_bytes(table) if one.keep_chunks else b""
             name, offset = files.add_manifest(data) if data else ("", 0)
-            entries.append(self._counted(self._entry(one, chunks, commit, name, offset, data), moved))
+            entry = self._entry(one, chunks, commit, name, offset, data)
+            schema = schemas.put(Schema.from_headers(c.entry.header for c in chunks).to_arrow())
+            entry = replace(entry, schema=schema, ranges=ranges_of(table), properties=values)
+            entries.append(self._counted(entry, moved))
         files.finish()
         return entries
 
@@ -291,7 +307,7 @@ class StoreWriter:
             count += merged[0].entries
         rows: Iterable[pa.RecordBatch] = chain(*map(self.folder.rows, merged), rows_of(entries))
         if not tables and count > len(self.live):  # else one that was replaced must go on hiding what it replaced
-            rows = map(self._live_ones, rows)
+            rows = self.live.batches()
         data, count = table_of(rows)
         name = self._new_table = f"{uuid.uuid4().hex}.arrow"
         with writing(str(self.folder.path)):
@@ -299,5 +315,11 @@ class StoreWriter:
             reach("table.write", self.folder.tables.place(name))
         return (*tables, TableRef(name, digest_of(data).hex(), count))
 
-    def _live_ones(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch.filter(pa.array([self.live.get(entry.key) == entry for entry in entries_in([batch])], pa.bool_()))
+
+def _properties(one: Arrived, staging: Staging) -> bytes:
+    """The properties of a recording, whose chunks lie in parts."""
+    found = [c for c in one.chunks if c.entry.header.is_static and is_property(c.entry.header.entity_path)]
+    if not found:
+        return NO_PROPERTIES
+    table = table_of_parts(found).within(staging.folder.place)
+    return properties_of(ChunkReferences(table, NEVER_CHANGES, one.store).chunks())

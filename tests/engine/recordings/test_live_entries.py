@@ -6,7 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from chunkmill.engine.recordings import Commit, RecordingEntry, StoreWriter
+from chunkmill.engine.recordings import Commit, LiveEntries, RecordingEntry, StoreWriter
+from chunkmill.engine.recordings.entries import rows_of
 from chunkmill.engine.recordings.folder import RecordingsFolder
 from chunkmill.engine.store import RecordingStore
 from hypothesis import HealthCheck, given, settings
@@ -48,6 +49,61 @@ def test_tables_hold_what_the_writer_sees(history: list[Any]) -> None:
         assert len(list((Path(folder) / "versions").iterdir())) == writer.number
 
 
+changes = st.fixed_dictionaries(
+    {
+        "id": st.sampled_from("abc"),
+        "source": st.sampled_from("xy"),
+        "digest": st.sampled_from("12"),
+        "kept": st.booleans(),
+        "kind": st.sampled_from(["recording", "recording", "blueprint"]),
+        "layer": st.sampled_from(["base", "base", "poses"]),
+        "removed": st.sampled_from([False, False, False, True]),
+    }
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 4), changes), max_size=24))
+def test_columns_say_what_the_rule_says_of_each_entry_in_turn(rows: list[tuple[int, Any]]) -> None:
+    """Those of one moment are of one batch, and an entry that stays with another source keeps its moment."""
+    entries = [made(batch, **recording) for batch, recording in rows]
+    expected = in_turn(entries)
+    read = LiveEntries.of_rows(rows_of(entries))
+    added = LiveEntries(entries)
+    half = LiveEntries.of_rows(rows_of(entries[: len(entries) // 2]))
+    for entry in entries[len(entries) // 2 :]:
+        half.add(entry)
+    for live in (read, added, half):
+        assert [*live] == expected
+        assert len(live) == len(expected)
+        assert live.table.num_rows == len(expected)
+        assert live.recordings == len({e.recording_id for e in expected if e.kind == "recording"})
+        assert (live.rows, live.chunks, live.bytes) == tuple(
+            sum(getattr(e, name) for e in expected) for name in ("rows", "chunks", "bytes")
+        )
+        for entry in expected:
+            assert live.get(entry.key) == entry
+        for source in "xy":
+            ours = [e for e in expected if e.source_kept and e.source == source]
+            assert sorted(live.of_source(source), key=repr) == sorted(ours, key=repr)
+        for name in "abc":
+            ours = [e for e in expected if e.kind == "recording" and e.recording_id == name]
+            assert sorted(live.of_recording(name), key=repr) == sorted(ours, key=repr)
+
+
+def in_turn(entries: list[RecordingEntry]) -> list[RecordingEntry]:
+    """One entry after the other; one of the same key and moment stays where that was."""
+    seen: list[RecordingEntry] = []
+    for entry in entries:
+        places = [at for at, other in enumerate(seen) if (other.key, other.added) == (entry.key, entry.added)]
+        if places and not entry.removed:
+            seen[places[0]] = entry
+            seen = [other for other in seen if other is entry or not entry.takes_place_of(other)]
+        else:
+            seen = [*(other for other in seen if not entry.takes_place_of(other)), *([] if entry.removed else [entry])]
+    return seen
+
+
 def replayed(seen: list[RecordingEntry], entries: list[RecordingEntry]) -> list[RecordingEntry]:
     """The rule itself: what comes takes the place of whatever it replaces."""
     for entry in entries:
@@ -55,7 +111,7 @@ def replayed(seen: list[RecordingEntry], entries: list[RecordingEntry]) -> list[
     return seen
 
 
-def made(batch: int, *, id: str, source: str, digest: str, kept: bool, kind: str) -> RecordingEntry:  # noqa: A002
+def made(batch: int, *, id: str, source: str, digest: str, kept: bool, kind: str, **more: Any) -> RecordingEntry:  # noqa: A002
     return RecordingEntry(
         recording_id=id,
         application_id="tests",
@@ -78,4 +134,5 @@ def made(batch: int, *, id: str, source: str, digest: str, kept: bool, kind: str
         query_id="query",
         batch=batch,
         added=float(batch),
+        **more,
     )

@@ -1,0 +1,179 @@
+"""Schemas of layers: files named by their content, and the union of those of a dataset.
+
+::
+
+    store/schemas/<digest>.arrow     an Arrow IPC schema: row ids, timelines, components with Rerun's metadata
+
+A schema has the columns that :meth:`Schema.to_arrow` gives. Thousands of recordings of one robot share one file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from ..chunk import Schema, rust_type_name, text_metadata
+from ..errors import ReadError, SchemaConflictError, SourceMissingError, writing
+from ..faults import reach
+from .versions import RESTORE
+
+if TYPE_CHECKING:
+    from .folder import RecordingsFolder
+
+SUFFIX: Final = ".arrow"
+"""What the name of a schema's file ends with."""
+_ERRORS: Final = (OSError, pa.ArrowException, ValueError, TypeError)
+
+
+class SchemaFiles:
+    """The schemas of a store; each is read once."""
+
+    def __init__(self, folder: RecordingsFolder) -> None:
+        self._folder = folder.schemas
+        self._known: dict[str, pa.Schema] = {}
+        self._kept: set[str] = set()
+
+    def put(self, schema: pa.Schema) -> str:
+        """Keep a schema, durably, unless it is there; gives its digest, 64 hexadecimal digits of SHA-256.
+
+        Of one that was kept before, it is not asked again whether it is there. Raises ``WriteError``.
+        """
+        data = bytes(schema.serialize())
+        digest = hashlib.sha256(data).hexdigest()
+        name = digest + SUFFIX
+        if digest not in self._kept:
+            with writing(self._folder.place(name)):
+                if not self._folder.exists(name) and self._folder.create(name, data):
+                    reach("schema.write", self._folder.place(name))
+            self._kept.add(digest)
+        return digest
+
+    def get(self, digest: str) -> pa.Schema:
+        """The schema of a digest. Raises ``ReadError`` where it is not there, or not what was written."""
+        known = self._known.get(digest)
+        if known is None:
+            known = self._known[digest] = self._read(digest)
+        return known
+
+    def union(self, digests: Iterable[str]) -> pa.Schema:
+        """The columns of all of these schemas, each read once. Raises as :meth:`get` and :func:`join_schemas`."""
+        return join_schemas(self.get(digest) for digest in sorted(set(digests)))
+
+    def _read(self, digest: str) -> pa.Schema:
+        name = digest + SUFFIX
+        place = self._folder.place(name)
+        try:
+            data = self._folder.get(name)
+            if hashlib.sha256(data).hexdigest() != digest:
+                raise ValueError("it is not what was written: its digest differs")
+            schema = pa.ipc.read_schema(pa.py_buffer(data))
+            Schema.from_arrow(schema)
+        except (FileNotFoundError, SourceMissingError) as error:
+            raise ReadError("a schema that the store names is not there", path=place, hint=RESTORE) from error
+        except _ERRORS as error:
+            raise ReadError(f"a schema cannot be read: {error}", path=place, hint=RESTORE) from error
+        return schema
+
+
+# --- joining
+
+
+def join_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """The union of schemas of layers, in the order of :meth:`Schema.to_arrow`, whatever the order they come in.
+
+    Columns are the same that have the same name. Their types are joined by :func:`join_types`, and their metadata:
+    where two name different archetypes or component types, the first by the alphabet stays. Raises
+    :class:`SchemaConflictError` where two types of a column do not fit.
+    """
+    columns: dict[str, pa.Field] = {}
+    for schema in schemas:
+        for field in schema:
+            known = columns.get(field.name)
+            columns[field.name] = field if known is None else _join_columns(known, field)
+    return Schema.from_arrow(pa.schema(columns.values())).to_arrow()
+
+
+_FLAG_OF_ALL: Final = b"rerun:is_semantically_empty"
+"""The flag that a column has only where all have it; the others it has where one has it."""
+
+
+def _join_columns(one: pa.Field, other: pa.Field) -> pa.Field:
+    if one.equals(other, check_metadata=True):
+        return one
+    kinds = [text_metadata(field.metadata).get("rerun:kind", "data") for field in (one, other)]
+    if kinds[0] != kinds[1]:
+        raise _conflict(one.name, other.type, one.type)
+    joined = _join_fields(one, other)
+    metadata = dict(joined.metadata or {})
+    if not all(_FLAG_OF_ALL in (field.metadata or {}) for field in (one, other)):
+        metadata.pop(_FLAG_OF_ALL, None)
+    return joined.with_metadata(metadata)
+
+
+def join_types(one: pa.DataType, other: pa.DataType, where: str) -> pa.DataType:
+    """The type that values of both have, of a column named ``where``: structs with the fields of both, recursively.
+
+    Null goes with anything, and lists with lists whose items may be null. Everything else has to be the same. Fields
+    of structs that are not the same in both, or in another order, are sorted by their names; so it makes no difference
+    which type is ``one`` and which ``other``, nor in which order many are joined.
+
+    >>> join_types(pa.list_(pa.null()), pa.list_(pa.int8()), "/arm:pose")
+    ListType(list<item: int8>)
+
+    Raises
+    ------
+    SchemaConflictError
+        There is no such type; ``one`` is the one that was there.
+    """
+    if one.equals(other, check_metadata=True):
+        return one
+    if pa.types.is_null(one) or pa.types.is_null(other):
+        return other if pa.types.is_null(one) else one
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        return _join_structs(one, other, where)
+    for is_such, of in ((pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)):
+        if is_such(one) and is_such(other):
+            return of(_join_fields(one.value_field, other.value_field))
+    if not one.equals(other):
+        raise _conflict(where, other, one)
+    return min(one, other, key=_type_bytes)
+
+
+def _type_bytes(datatype: pa.DataType) -> bytes:
+    return bytes(pa.schema([("", datatype)]).serialize())
+
+
+def _join_structs(one: pa.StructType, other: pa.StructType, where: str) -> pa.DataType:
+    names = [[field.name for field in datatype] for datatype in (one, other)]
+    if any(len(set(some)) < len(some) for some in names):  # nobody can tell which field is which
+        if one.equals(other):
+            return min(one, other, key=_type_bytes)
+        raise _conflict(where, other, one)
+    if names[0] == names[1]:
+        return pa.struct([_join_fields(one.field(name), other.field(name)) for name in names[0]])
+    fields = []
+    for name in sorted({*names[0], *names[1]}):
+        both = [datatype.field(name) for datatype, some in zip((one, other), names, strict=True) if name in some]
+        fields.append(_join_fields(*both) if len(both) > 1 else both[0].with_nullable(True))
+    return pa.struct(fields)
+
+
+def _join_fields(one: pa.Field, other: pa.Field) -> pa.Field:
+    metadata: dict[bytes, bytes] = dict(one.metadata or {})
+    for key, value in (other.metadata or {}).items():
+        metadata[key] = min(value, metadata.get(key, value))
+    nullable = one.nullable or other.nullable or pa.types.is_null(one.type) or pa.types.is_null(other.type)
+    joined = join_types(one.type, other.type, one.name)
+    return pa.field(min(one.name, other.name), joined, nullable, dict(sorted(metadata.items())))
+
+
+def _conflict(where: str, new: pa.DataType, known: pa.DataType) -> SchemaConflictError:
+    return SchemaConflictError(
+        f"Schema error: Fail to merge schema field '{where}' because the from data_type = "
+        f"{rust_type_name(new)} does not equal {rust_type_name(known)}",
+        hint="A column has one type in all recordings of a store. Give the one that differs another name, or read it "
+        "through a lens that casts it.",
+    )

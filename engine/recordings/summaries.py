@@ -1,0 +1,104 @@
+"""What an entry says of a layer beside its chunks: its columns, the ranges of its timelines, and its properties.
+
+Made of the chunk table; only chunks under ``/__properties`` are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ..chunk import Chunk, ComponentColumnDescriptor, Schema, TimelineKind, is_property
+from ..optimisation import ChunkReferences
+from ..rrd import ChunkTable
+from .entries import IndexRange
+
+NO_PROPERTIES: Final = b""
+"""The properties of a layer that has none."""
+
+
+class LayerSummary(NamedTuple):
+    """The columns of a layer as :meth:`Schema.to_arrow` has them, and ``ranges`` and ``properties`` of its entry."""
+
+    schema: pa.Schema
+    ranges: tuple[IndexRange, ...]
+    properties: bytes
+
+
+def summary_of(chunks: ChunkReferences, columns: Schema | None = None) -> LayerSummary:
+    """Summarise a layer, whose columns are ``columns``, or those of its chunks' headers.
+
+    Raises ``ReadError`` where a chunk with properties cannot be read.
+    """
+    table = chunks.table
+    columns = Schema.from_headers(table.headers()) if columns is None else columns
+    properties = properties_of(chunks.take(_property_rows(table)).chunks())
+    return LayerSummary(columns.to_arrow(), ranges_of(table), properties)
+
+
+def _lines(table: ChunkTable) -> list[tuple[str, TimelineKind]]:
+    """The timelines, in the order in which they come."""
+    cells = table.timelines
+    _, first = np.unique(cells.codes, return_index=True)
+    return [cells.keys[cells.codes[at]] for at in np.sort(first).tolist()]
+
+
+def ranges_of(table: ChunkTable) -> tuple[IndexRange, ...]:
+    """The range of each timeline on which a chunk has a time, by name; of two of one name that of the first."""
+    cells = table.timelines
+    found: dict[str, IndexRange] = {}
+    for name, kind in _lines(table):
+        its = cells.is_known & (cells.codes == cells.keys.index((name, kind)))
+        if name not in found and its.any():
+            found[name] = IndexRange(name, str(kind), int(cells.start[its].min()), int(cells.end[its].max()))
+    return tuple(sorted(found.values()))
+
+
+def _property_rows(table: ChunkTable) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    codes, paths = table.entity_codes
+    wanted = np.array([is_property(path) for path in paths], dtype=bool)
+    return np.flatnonzero(wanted[codes] & table.is_static) if len(table) else np.empty(0, np.int64)
+
+
+def properties_of(chunks: Iterable[Chunk]) -> bytes:
+    """The static values under ``/__properties``, one row as an Arrow IPC stream; those of the latest row ids.
+
+    The columns are sorted by name and have the fields of the schema. Empty where there are none.
+    """
+    values: dict[str, tuple[bytes, pa.Array, ComponentColumnDescriptor]] = {}
+    for chunk in chunks:
+        data = chunk.data
+        for component in data.components:
+            row = _latest(data.row_ids, component.values)
+            if row is None:
+                continue
+            descriptor = component.descriptor
+            column = ComponentColumnDescriptor(
+                chunk.entity_path,
+                descriptor.component,
+                descriptor.archetype,
+                descriptor.component_type,
+                True,
+                component.values.type,
+            )
+            row_id = data.row_ids[row].as_py()
+            if column.name not in values or row_id >= values[column.name][0]:
+                values[column.name] = row_id, component.values.slice(row, 1), column
+    if not values:
+        return NO_PROPERTIES
+    names = sorted(values)
+    fields = {field.name: field for field in Schema((), (values[name][2] for name in names)).to_arrow()}
+    sink = pa.BufferOutputStream()
+    schema = pa.schema([fields[name] for name in names])
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.record_batch([values[name][1] for name in names], schema=schema))
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _latest(row_ids: pa.Array, values: pa.Array) -> int | None:
+    """The row with the latest id of those that have a value."""
+    rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)).tolist()
+    return max(rows, key=lambda row: (row_ids[row].as_py(), row), default=None)
