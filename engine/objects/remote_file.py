@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 from ..errors import ReadError
 from ..limits import MIB
 from .bucket import Bucket, bucket_of
-from .object_errors import ObjectChangedError, reading_object
 from .url import ObjectUrl
 
 SMALLEST_WINDOW: Final = 64 * 1024
@@ -55,8 +54,12 @@ class RemoteFile(io.RawIOBase):
         self._bucket: Bucket = bucket_of(self.url)
         found = self._bucket.head(self.url.key)
         if version and found.version != version:
-            with reading_object(self.name):
-                raise ObjectChangedError
+            raise ReadError(
+                f"the object was changed while it was read, or since it was registered: its version is "
+                f"{found.version}, and not {version}",
+                path=self.name,
+                hint="Another program writes to it; run it again, or register it again.",
+            )
         self.size = found.size
         self.version = found.version
         self._position = 0

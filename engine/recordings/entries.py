@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from ..rrd import StoreEntry, check_digest
+from ..rrd import NEVER_CHANGES, StoreEntry, check_digest, file_identity
 
 BASE_LAYER: Final = "base"
 """The layer of a recording that nobody named one for."""
@@ -93,6 +93,13 @@ class RecordingEntry:
         return StoreEntry(
             "blueprint" if self.kind == "blueprint" else "recording", self.application_id, self.recording_id
         )
+
+    @property
+    def file_version(self) -> str:
+        """The version of the files that its chunks lie in, as :func:`open_positional` takes it."""
+        if not self.in_place:
+            return NEVER_CHANGES
+        return self.source_etag or file_identity(self.source_size, self.source_modified_ns)
 
     @property
     def key(self) -> Key:

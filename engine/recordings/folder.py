@@ -27,10 +27,10 @@ from ..chunk import Chunk
 from ..errors import ReadError, SourceMissingError, UnsupportedError, writing
 from ..execution import Folder, PartChunk, sync_folder
 from ..locations import located
+from ..objects import is_url
 from ..optimisation import ChunkReferences
 from ..rrd import (
     CHUNK_TABLE,
-    NEVER_CHANGES,
     ChunkTable,
     check_digest,
 )
@@ -78,6 +78,10 @@ def bytes_by_part(data: bytes, digest: str) -> dict[str, tuple[int, int]]:
     table.validate(full=True)
     found = table.group_by("part").aggregate([("size", "sum"), ("size", "count")]).to_pylist()
     return {row["part"]: (row["size_sum"], row["size_count"]) for row in found}
+
+
+def _is_absolute(part: str) -> bool:
+    return part.startswith("/") or is_url(part)
 
 
 _HOW = "Make one with stream.collect(into=…), Ingest(…, into=…) or `chunkmill ingest … --into`."
@@ -185,6 +189,9 @@ class RecordingsFolder:
             found = parse_chunks(data, entry.manifest_digest)
             if len(found) != entry.chunks:
                 raise ValueError(f"it lists {len(found)} chunks instead of {entry.chunks}")
+            for part in found.part_codes[1]:
+                if entry.in_place != _is_absolute(part) or not (entry.in_place or part in entry.shards):
+                    raise ValueError(f"its chunks lie in {part!r}, which is none of its files")
         except MANIFEST_ERRORS as error:
             raise ReadError(
                 f"the manifest of recording {entry.recording_id} cannot be read: {error}",
@@ -192,7 +199,7 @@ class RecordingsFolder:
                 offset=entry.manifest_offset,
                 hint=RESTORE,
             ) from error
-        return ChunkReferences(found.within(self.shards.place), NEVER_CHANGES, entry.store)
+        return ChunkReferences(found.within(self.shards.place), entry.file_version, entry.store)
 
     def publish(self, version: RecordingsVersion) -> None:
         """Make a version visible, in one step. Raises as :meth:`VersionFiles.commit` does."""

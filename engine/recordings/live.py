@@ -1,4 +1,4 @@
-"""Which entries of a store are to be seen, found by columns: an object is made only for one that is asked for."""
+"""The entries of a store that are to be seen, found by columns: an object is made only for one that is asked for."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class Relayout:
 
     def _is_cut_small(self, entry: RecordingEntry) -> bool:
         settings = self._settings
-        if not entry.manifest or entry.chunks < _FEWER or not settings.max_rows_if_unsorted:
+        if entry.in_place or not entry.manifest or entry.chunks < _FEWER or not settings.max_rows_if_unsorted:
             return False
         if 2 * entry.bytes > settings.max_bytes * entry.chunks:
             return False

@@ -10,6 +10,7 @@ A schema has the columns that :meth:`Schema.to_arrow` gives. Thousands of record
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 SUFFIX: Final = ".arrow"
 """What the name of a schema's file ends with."""
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
 _ERRORS: Final = (OSError, pa.ArrowException, ValueError, TypeError)
 
 
@@ -66,6 +68,8 @@ class SchemaFiles:
         name = digest + SUFFIX
         place = self._folder.place(name)
         try:
+            if not _DIGEST.fullmatch(digest):
+                raise ValueError(f"{digest!r} is no digest")
             data = self._folder.get(name)
             if hashlib.sha256(data).hexdigest() != digest:
                 raise ValueError("it is not what was written: its digest differs")

@@ -1,4 +1,4 @@
-"""What an entry says of a layer beside its chunks: its columns, the ranges of its timelines, and its properties.
+"""The summary of a layer in its entry: its columns, the ranges of its timelines, and its properties.
 
 Made of the chunk table; only chunks under ``/__properties`` are read.
 """
@@ -96,6 +96,15 @@ def properties_of(chunks: Iterable[Chunk]) -> bytes:
     with pa.ipc.new_stream(sink, schema) as writer:
         writer.write_batch(pa.record_batch([values[name][1] for name in names], schema=schema))
     return bytes(sink.getvalue().to_pybytes())
+
+
+def properties_in(data: bytes) -> pa.Table:
+    """The one row that :func:`properties_of` gave; without columns where there are none. Raises as Arrow does."""
+    if not data:
+        return pa.table({})
+    table = pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+    table.validate(full=True)
+    return table
 
 
 def _latest(row_ids: pa.Array, values: pa.Array) -> int | None:

@@ -18,7 +18,15 @@ from .payloads import (
     digest_of,
     message_digest,
 )
-from .positional import NEVER_CHANGES, HeldFile, OpenFiles, PositionalFile, keeping_open, open_positional
+from .positional import (
+    NEVER_CHANGES,
+    HeldFile,
+    OpenFiles,
+    PositionalFile,
+    file_identity,
+    keeping_open,
+    open_positional,
+)
 from .recovery import RecoveringFile, RecoveryReport
 from .runs import FileRun, Listed, Run, RunRows, VerifiedRun
 from .table_columns import types_from_bytes, types_to_bytes
@@ -65,6 +73,7 @@ __all__ = [
     "decode_batch",
     "digest_of",
     "encode_batch",
+    "file_identity",
     "keeping_open",
     "message_digest",
     "open_positional",

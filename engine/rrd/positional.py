@@ -18,6 +18,8 @@ from types import TracebackType
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from ..errors import ReadError, SourceMissingError
 from ..limits import check_limit
 from ..objects import RemoteFile, is_url
@@ -69,13 +71,15 @@ class PositionalFile:
             return
         status = os.fstat(self._fd)
         known = self._status
-        if version.removesuffix(GROWING) == self._version and (status.st_mtime_ns, status.st_size) == (
+        if _is_of(version, self._version) and (status.st_mtime_ns, status.st_size) == (
             known.st_mtime_ns,
             known.st_size,
         ):
             return
-        if version.removesuffix(GROWING) == _version_of(status):
+        if _is_of(version, _version_of(status)):
             return
+        if version.endswith(_ANY_INODE):
+            raise self._changed(version, status)
         size, time, inode = (int(n) for n in version.removesuffix(GROWING).split("-"))
         is_same_file = inode == status.st_ino or not _inodes_last(status.st_dev)
         if is_same_file and (size, time) == (status.st_size, status.st_mtime_ns):
@@ -87,6 +91,15 @@ class PositionalFile:
             path=self.path,
             hint="Its size, modification time or inode is another; open it anew, and leave files as they are while "
             "their chunks are in use.",
+        )
+
+    def _changed(self, identity: str, status: os.stat_result) -> ReadError:
+        size, time = (int(n) for n in identity.removesuffix(_ANY_INODE).split("-"))
+        return ReadError(
+            f"was replaced since it was registered: it has {status.st_size:,} bytes, modified at "
+            f"{_date(status.st_mtime_ns)}, not {size:,} bytes, modified at {_date(time)}",
+            path=self.path,
+            hint="Register it again, or put the file back that was there.",
         )
 
     @property
@@ -142,6 +155,24 @@ class PositionalFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+_ANY_INODE: Final = "-"
+"""What ends a version that is a file's identity: its size and modification time alone."""
+
+
+def file_identity(size: int, modified_ns: int) -> str:
+    """The version of a file that is known by its size and modification time, wherever it was copied or mounted."""
+    return f"{size}-{modified_ns}{_ANY_INODE}"
+
+
+def _is_of(version: str, there: str) -> bool:
+    version = version.removesuffix(GROWING)
+    return there.startswith(version) if version.endswith(_ANY_INODE) else there == version
+
+
+def _date(time_ns: int) -> str:
+    return str(np.datetime64(time_ns, "ns"))
 
 
 def _version_of(status: os.stat_result) -> str:
@@ -242,7 +273,7 @@ class KeptFile(PositionalFile):
         if path != self.path:
             return False
         if version:
-            return version.removesuffix(GROWING) == self.version
+            return _is_of(version, self._version)
         try:
             now = os.stat(path)  # noqa: PTH116 (for every chunk)
         except OSError:

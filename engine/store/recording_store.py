@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from ..errors import SourceMissingError
@@ -69,7 +69,7 @@ class RecordingStore:
         return self._folder.versions()
 
     def recordings(self) -> list[RecordingEntry]:
-        """The entries of all recordings, in the order of their arrival. Blueprints are left out."""
+        """The entries of all recordings, one for each layer, in the order of their arrival. Blueprints are left out."""
         return [entry for entry in self._entries() if entry.kind != "blueprint"]
 
     def blueprints(self) -> list[RecordingEntry]:
@@ -83,21 +83,35 @@ class RecordingStore:
         """
         found = self.layers(recording_id)
         if not found:
-            raise SourceMissingError(
-                f"there is no recording {recording_id!r}",
-                path=str(self._folder.path),
-                hint=f"The store has {len(self)} recordings; `recordings()` lists them.",
-            )
+            raise self._missing(recording_id)
         return next((entry for entry in found if entry.layer == BASE_LAYER), found[0])
+
+    def _missing(self, recording: str | RecordingEntry, hint: str | None = None) -> SourceMissingError:
+        name = recording if isinstance(recording, str) else recording.recording_id
+        return SourceMissingError(
+            f"there is no recording {name!r}" + (" with such a layer" if hint else ""),
+            path=str(self._folder.path),
+            hint=hint or f"The store has {self._version.recordings} recordings; `recordings()` lists them.",
+        )
 
     def layers(self, recording_id: str) -> list[RecordingEntry]:
         """The entries of all layers of a recording, in the order of their arrival; none where it is not there."""
         return self._entries().of_recording(recording_id)
 
-    def recording(self, recording: str | RecordingEntry) -> LazyStore:
-        """The chunks of a recording, or of a blueprint's entry; none is read before it is touched."""
-        entry = self.entry(recording) if isinstance(recording, str) else recording
-        return LazyStore(self._folder.chunks(entry), name=f"{self._folder.path}#{entry.recording_id}")
+    def recording(self, recording: str | RecordingEntry, *, layers: Collection[str] | None = None) -> LazyStore:
+        """The chunks of a recording, of all its layers, or of one entry's; none is read before it is touched.
+
+        ``layers`` are the names of those that are wanted. Layers come one after the other, in the order of their
+        arrival. Raises ``SourceMissingError`` where there is no such recording, ``ReadError`` where its manifest is
+        damaged; and when they are touched, for chunks of a file in place that was replaced since it was registered.
+        """
+        entries = [recording] if isinstance(recording, RecordingEntry) else self.layers(recording)
+        wanted = [entry for entry in entries if layers is None or entry.layer in layers]
+        if not wanted:
+            names = ", ".join(entry.layer for entry in entries)
+            raise self._missing(recording, f"It has the layers {names}." if entries else None)
+        chunks = [chunk for entry in wanted for chunk in self._folder.chunks(entry)]
+        return LazyStore(chunks, name=f"{self._folder.path}#{wanted[0].recording_id}")
 
     def vacuum(self, *, keep: int = 1, older_than_seconds: float = 0.0) -> int:
         """Remove what only old versions need, and what crashed runs left; gives the bytes freed.
@@ -157,4 +171,5 @@ class RecordingStore:
         return recordings_panel(str(self._folder.path), self._version, self.recordings(), len(self.blueprints()))
 
     def __repr__(self) -> str:
-        return f"RecordingStore({str(self._folder.path)!r}, version={self._version.number}, recordings={len(self)})"
+        version = self._version
+        return f"RecordingStore({str(self._folder.path)!r}, version={version.number}, recordings={version.recordings})"

@@ -21,14 +21,19 @@ BASES = [
 ]
 
 
+def field(random: random.Random, name: str, datatype: pa.DataType, known: bool | None = None) -> pa.Field:
+    nullable = random.random() < 0.7 if known is None else known
+    return pa.field(name, datatype, nullable or pa.types.is_null(datatype))
+
+
 def made_type(random: random.Random, depth: int = 3) -> pa.DataType:
     kind = random.random()
     if depth == 0 or kind < 0.3:
         return random.choice(BASES)
     if kind < 0.7:
         names = random.sample("abcd", random.randint(0, 4))
-        return pa.struct([pa.field(n, made_type(random, depth - 1), random.random() < 0.7) for n in names])
-    item = pa.field("item", made_type(random, depth - 1), random.random() < 0.7)
+        return pa.struct([field(random, n, made_type(random, depth - 1)) for n in names])
+    item = field(random, "item", made_type(random, depth - 1))
     return pa.list_(item) if kind < 0.9 else pa.list_(item, random.choice([2, 3]))
 
 
@@ -37,11 +42,11 @@ def changed(random: random.Random, datatype: pa.DataType) -> pa.DataType:
     if random.random() < 0.15:
         return random.choice(BASES)
     if pa.types.is_struct(datatype):
-        fields = [pa.field(f.name, changed(random, f.type), f.nullable) for f in datatype if random.random() < 0.8]
+        fields = [field(random, f.name, changed(random, f.type), f.nullable) for f in datatype if random.random() < 0.8]
         random.shuffle(fields)
         return pa.struct(fields)
     if pa.types.is_list(datatype):
-        return pa.list_(pa.field("item", changed(random, datatype.value_type), random.random() < 0.5))
+        return pa.list_(field(random, "item", changed(random, datatype.value_type)))
     return datatype
 
 
