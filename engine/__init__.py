@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from .lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .catalog import CatalogClient, DatasetEntry, Entry, EntryId, EntryKind, Server, TableEntry
     from .chunk import (
         AUTO_INDEX,
         Chunk,
@@ -23,7 +24,17 @@ if TYPE_CHECKING:
         TimeColumn,
     )
     from .data_sources import get_session, register
-    from .errors import ChunkmillError, PipelineError, ReadError, ReadWarning, SessionError, UsageError, WriteError
+    from .errors import (
+        AlreadyExistsError,
+        ChunkmillError,
+        NotFoundError,
+        PipelineError,
+        ReadError,
+        ReadWarning,
+        SessionError,
+        UsageError,
+        WriteError,
+    )
     from .ingest import Ingest, IngestQuery
     from .inputs import Comparison, Difference, compare, verify
     from .pipelines import Pipeline, load_pipeline
@@ -35,12 +46,16 @@ if TYPE_CHECKING:
     from .viewer import ViewerClient, send_chunks
 
 _HOMES = {
+    ".catalog": "CatalogClient DatasetEntry Entry EntryId EntryKind Server TableEntry",
     ".chunk": (
         "AUTO_INDEX Chunk ComponentColumn ComponentColumnDescriptor ComponentColumnSelector "
         "ComponentDescriptor IndexColumnDescriptor IndexColumnSelector Schema TimeColumn"
     ),
     ".data_sources": "get_session register",
-    ".errors": "ChunkmillError PipelineError ReadError ReadWarning SessionError UsageError WriteError",
+    ".errors": (
+        "AlreadyExistsError ChunkmillError NotFoundError PipelineError ReadError ReadWarning SessionError "
+        "UsageError WriteError"
+    ),
     ".inputs": "Comparison Difference compare verify",
     ".spark": "stop_session",
     ".ingest": "Ingest IngestQuery",
@@ -54,6 +69,8 @@ _HOMES = {
 
 __all__ = [
     "AUTO_INDEX",
+    "AlreadyExistsError",
+    "CatalogClient",
     "Chunk",
     "ChunkStore",
     "ChunkmillError",
@@ -63,13 +80,18 @@ __all__ = [
     "ComponentColumnSelector",
     "ComponentDescriptor",
     "ContentFilter",
+    "DatasetEntry",
     "Difference",
+    "Entry",
+    "EntryId",
+    "EntryKind",
     "IndexColumnDescriptor",
     "IndexColumnSelector",
     "Ingest",
     "IngestQuery",
     "LazyChunkStream",
     "LazyStore",
+    "NotFoundError",
     "OptimizationProfile",
     "Pipeline",
     "PipelineError",
@@ -78,9 +100,11 @@ __all__ = [
     "RecordingStore",
     "RunReport",
     "Schema",
+    "Server",
     "SessionError",
     "StoreEntry",
     "StoreVersion",
+    "TableEntry",
     "TimeColumn",
     "UsageError",
     "Verification",

@@ -4,6 +4,7 @@
 
     ChunkmillError
     ├── ReadError            a file is not what it claims to be          (RuntimeError)
+    │   ├── UnreachableError   a catalog's place cannot be read            (ConnectionError)
     │   ├── UnsupportedError   a version or encoding nobody here reads
     │   └── SourceMissingError the path does not exist                   (FileNotFoundError, ValueError)
     ├── WriteError           the destination cannot be written           (RuntimeError)
@@ -11,6 +12,8 @@
     │   └── CommitUnknownError nobody knows whether a commit came through
     ├── SameRecordingError   two files hold recordings of one id         (ValueError)
     ├── SchemaConflictError  a column has another type elsewhere         (ValueError)
+    ├── AlreadyExistsError   a name of a catalog is taken, or a layer is there
+    ├── NotFoundError        a catalog has no such entry, a dataset no such segment (LookupError)
     ├── PipelineError        a function given to the pipeline failed     (RuntimeError)
     ├── SelectorError        a selector does not fit the data            (RuntimeError, ValueError)
     ├── LensError            a lens cannot be applied to a chunk         (RuntimeError, ValueError)
@@ -99,6 +102,12 @@ class ReadError(ChunkmillError, RuntimeError):
     code = "chunkmill.read"
 
 
+class UnreachableError(ReadError, ConnectionError):
+    """The place of a catalog cannot be read."""
+
+    code = "chunkmill.unreachable"
+
+
 class UnsupportedError(ReadError):
     """A version, encoding or compression that this release does not read."""
 
@@ -139,6 +148,18 @@ class SchemaConflictError(ChunkmillError, ValueError):
     """A column of a recording has a type that does not go with that of others."""
 
     code = "chunkmill.schema-conflict"
+
+
+class AlreadyExistsError(ChunkmillError):
+    """What was to be made is there already: an entry of a catalog by this name, or a layer of a segment."""
+
+    code = "chunkmill.exists"
+
+
+class NotFoundError(ChunkmillError, LookupError):
+    """There is no such entry of a catalog, or it was deleted; or no such segment, blueprint or file."""
+
+    code = "chunkmill.not_found"
 
 
 class PipelineError(ChunkmillError, RuntimeError):
@@ -278,12 +299,15 @@ def _pointed(query: str, position: int) -> str:
 ERRORS: tuple[type[ChunkmillError], ...] = (
     ChunkmillError,
     ReadError,
+    UnreachableError,
     UnsupportedError,
     SourceMissingError,
     WriteError,
     NoSpaceError,
     CommitUnknownError,
     SameRecordingError,
+    AlreadyExistsError,
+    NotFoundError,
     PipelineError,
     SelectorError,
     LensError,

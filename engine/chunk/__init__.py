@@ -48,7 +48,7 @@ from .sorbet import (
     text_metadata,
 )
 from .table_format import clusters, width_of
-from .tuid import Minter, RunIds, given, mint, minted_by, minting, tuid_text
+from .tuid import Minter, RunIds, from_text, given, mint, minted_by, minting, tuid_text
 from .values import (
     Origin,
     Projection,
@@ -110,6 +110,7 @@ __all__ = [
     "descriptor_of",
     "differing",
     "duration_ticks",
+    "from_text",
     "given",
     "is_message",
     "is_plain",

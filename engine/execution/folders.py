@@ -22,7 +22,7 @@ OPEN_SUFFIX = ".open"
 _LARGE_FILE = 32 << 20
 
 
-class Entry(NamedTuple):
+class FolderFile(NamedTuple):
     """A file of a folder: its name and its size in bytes."""
 
     name: str
@@ -82,9 +82,9 @@ class Folder(ABC):
     def size(self, name: str) -> int:
         """The size of a file, in bytes."""
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[FolderFile]:
         """The files right in the folder, sorted."""
-        return sorted(Entry(name, self.size(name)) for name in self.names())
+        return sorted(FolderFile(name, self.size(name)) for name in self.names())
 
     @abstractmethod
     def get(self, name: str) -> bytes:
@@ -222,14 +222,14 @@ class ObjectFolder(Folder):
         """The size of an object, in bytes."""
         return bucket_of(self.location).head(self._key(name)).size
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[FolderFile]:
         """The objects right below the prefix, sorted, by one listing."""
         return sorted(self._listed())
 
-    def _listed(self) -> Iterator[Entry]:
+    def _listed(self) -> Iterator[FolderFile]:
         for found in bucket_of(self.location).list(self.location.key):
             if found.url.parent == self.location:
-                yield Entry(found.url.name, found.size)
+                yield FolderFile(found.url.name, found.size)
 
     def get(self, name: str) -> bytes:
         """A whole object."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .summaries import LayerSummary, properties_of, ranges_of, summary_of
     from .vacuum import vacuum_store
     from .verification import verify_store
-    from .versions import RecordingsVersion
+    from .versions import RecordingsVersion, VersionFiles, name_of, unreadable
     from .writer import Arrived, Commit, Origin, StoreWriter
 
 _HOMES = {
@@ -32,7 +32,7 @@ _HOMES = {
     ".summaries": "LayerSummary properties_of ranges_of summary_of",
     ".vacuum": "vacuum_store",
     ".verification": "verify_store",
-    ".versions": "RecordingsVersion",
+    ".versions": "RecordingsVersion VersionFiles name_of unreadable",
     ".writer": "Arrived Commit Origin StoreWriter",
 }
 
@@ -54,14 +54,17 @@ __all__ = [
     "RecordingsVersion",
     "SchemaFiles",
     "StoreWriter",
+    "VersionFiles",
     "compact_store",
     "join_schemas",
     "join_types",
     "key_of",
     "lease_holder",
+    "name_of",
     "properties_of",
     "ranges_of",
     "summary_of",
+    "unreadable",
     "vacuum_store",
     "verify_store",
 ]

@@ -83,12 +83,16 @@ class RecordingsVersion:
 
 
 class VersionFiles:
-    """The version files of a store. ``store`` is how errors name it, ``how`` how one is made."""
+    """The version files of a store. ``store`` is how errors name it, ``how`` how one is made.
 
-    def __init__(self, folder: Folder, store: str, how: str) -> None:
+    ``points`` are the fault points of a version's draft and of its appearance.
+    """
+
+    def __init__(self, folder: Folder, store: str, how: str, points: tuple[str, str] = _POINTS) -> None:
         self.folder = folder
         self._store = store
         self._how = how
+        self._points = points
 
     def all_numbers(self) -> list[int]:
         """The numbers of all files that are there, ascending, those included that do not count."""
@@ -197,7 +201,7 @@ class VersionFiles:
         whole = {"format": FORMAT, **data}
         text = json.dumps({**whole, "digest": _digest(whole)})
         with writing(self._store):
-            return self.folder.create(name_of(number), text.encode(), _POINTS)
+            return self.folder.create(name_of(number), text.encode(), self._points)
 
     def _counts(self, number: int) -> bool:
         """Whether a version that is there is one of the store: no number from ``first`` on was ever free again."""

@@ -57,12 +57,14 @@ MAY_IMPORT = {
     "engine.inputs": (*CORE, "engine.pipelines", "lenses", "readers"),
     "engine.ingest": (*CORE, "engine.pipelines", "engine.inputs", "lenses", "readers"),
     "engine.data_sources": (*CORE, "engine.pipelines", "engine.inputs", "engine.ingest", "lenses", "readers"),
+    "engine.catalog": (*CORE, "engine.inputs", "readers"),
     "engine.cli": (
         *CORE,
         "engine.pipelines",
         "engine.data_sources",
         "engine.inputs",
         "engine.ingest",
+        "engine.catalog",
         "lenses",
         "readers",
     ),
@@ -70,7 +72,12 @@ MAY_IMPORT = {
 }
 
 # Methods whose types live above them: what they name for the type checker, and never import.
-ANNOTATED_FROM_ABOVE = ("engine.chunk.chunk", "engine.stream.lazy_stream")
+ANNOTATED_FROM_ABOVE = (
+    "engine.chunk.chunk",
+    "engine.stream.lazy_stream",
+    "engine.catalog.entries",
+    "engine.catalog.deprecated",
+)
 
 # Names in strings that point up, as of today: methods of streams that live above them, and what workers import early.
 NAMED_FROM_BELOW = {
@@ -84,6 +91,7 @@ HOME_OF_LIBRARY = {
     "py4j": ("engine.spark", "engine.execution", "engine.ingest"),
     "prometheus_client": ("engine.ingest",),
     "click": ("engine.cli",),
+    "datafusion": ("engine.catalog",),
     "rich": ("engine.cli", "engine.chunk", "engine.execution"),
     "rerun": ("engine.viewer",),
     "obstore": ("engine.objects",),

@@ -1,0 +1,42 @@
+"""The catalog: a lake of recordings by names. Entries, datasets of segments, and a server of them for a while.
+
+The names below are loaded when they are first used: who reads an RRD needs no DataFusion.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from ..errors import AlreadyExistsError, NotFoundError
+    from .client import CatalogClient, VersionInfo
+    from .dataset import DatasetEntry
+    from .entries import Entry, EntryId, EntryKind
+    from .server import Server
+    from .table_entry import TableEntry
+
+_HOMES = {
+    "..errors": "AlreadyExistsError NotFoundError",
+    ".client": "CatalogClient VersionInfo",
+    ".dataset": "DatasetEntry",
+    ".entries": "Entry EntryId EntryKind",
+    ".server": "Server",
+    ".table_entry": "TableEntry",
+}
+
+__all__ = [
+    "AlreadyExistsError",
+    "CatalogClient",
+    "DatasetEntry",
+    "Entry",
+    "EntryId",
+    "EntryKind",
+    "NotFoundError",
+    "Server",
+    "TableEntry",
+    "VersionInfo",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

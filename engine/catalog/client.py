@@ -1,0 +1,274 @@
+"""``CatalogClient``: the entries of a catalog in a folder or an object store."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import AlreadyExistsError, MissingExtraError, NotFoundError, UsageError, check_argument
+from ..locations import located
+from ..recordings import RecordingsFolder
+from .dataset import DatasetEntry
+from .deprecated import DeprecatedClientNames, warn_renamed
+from .entries import (
+    DATASET_KINDS,
+    SYSTEM_PREFIX,
+    EntryId,
+    EntryKind,
+    EntryRow,
+    check_entry_name,
+    dataset_rows,
+)
+from .entry_log import CatalogVersion, EntryLog
+from .maintenance import a_week_ago, remove_deleted
+from .table_entry import TableEntry
+
+_SERVERS: Final = ("rerun://", "rerun+http://", "rerun+https://")
+_EMBEDDED: Final = "rerun+"
+
+
+@dataclass(frozen=True)
+class VersionInfo:
+    """The version of what serves a catalog, and where it runs, as far as that is known."""
+
+    version: str
+    cloud_provider: str | None = None
+    cloud_region: str | None = None
+
+
+class CatalogClient(DeprecatedClientNames):
+    """The catalog in a folder, or below a prefix of an object store: names for datasets of recordings, and tables.
+
+    ::
+
+        client = CatalogClient("lake/")
+        drives = client.create_dataset("drives")
+        Ingest("landing/", into=drives).start(once=True).await_termination()
+        client.get_dataset("drives").segment_ids()
+
+    A folder that is not there is an empty catalog; it is made with the first entry. Any number of processes may use a
+    catalog at once. What another has changed is seen at the next call.
+
+    Parameters
+    ----------
+    url
+        A path, a ``file://`` URL, or that of a prefix, such as ``s3://fleet/lake``.
+    token
+        What a server would want. A folder wants none.
+    addr
+        The deprecated name of ``url``.
+
+    Raises
+    ------
+    ConnectionError
+        The place cannot be read.
+    ImportError
+        The package ``datafusion`` is not installed.
+    ValueError
+        The URL is one that nothing here opens, such as that of a server.
+    """
+
+    def __init__(
+        self, url: str | os.PathLike[str] | None = None, *, token: str | None = None, addr: str | None = None
+    ) -> None:
+        if addr is not None:
+            warn_renamed("addr", "url")
+        place = url if url is not None else addr
+        check_argument("url", place, str, os.PathLike)
+        _check_datafusion()
+        self._url = os.fspath(place or "")
+        _check_address(self._url, token)
+        self._log = EntryLog(located(self._url.removeprefix(_EMBEDDED)))
+        self._log.check_reachable()
+        self._log.read()
+
+    @property
+    def url(self) -> str:
+        """The address, as it was given."""
+        return self._url
+
+    def version_info(self) -> VersionInfo:
+        """The version of chunkmill, which serves this catalog from within this process."""
+        return VersionInfo(f"chunkmill {importlib.metadata.version('chunkmill')}")
+
+    # --- lists
+
+    def entries(self, *, include_hidden: bool = False) -> list[DatasetEntry | TableEntry]:
+        """All datasets, by their names, and then all tables.
+
+        ``include_hidden`` adds the datasets of blueprints, and tables whose names begin with ``__``, such as
+        ``__entries``.
+        """
+        version = self._log.read()
+        return [*self._datasets(version, include_hidden), *self._tables(version, include_hidden)]
+
+    def datasets(self, *, include_hidden: bool = False) -> list[DatasetEntry]:
+        """All datasets, by their names; with ``include_hidden`` those of blueprints, too."""
+        return self._datasets(self._log.read(), include_hidden)
+
+    def tables(self, *, include_hidden: bool = False) -> list[TableEntry]:
+        """All tables, by their names; with ``include_hidden`` those that begin with ``__``, such as ``__entries``."""
+        return self._tables(self._log.read(), include_hidden)
+
+    def entry_names(self, *, include_hidden: bool = False) -> list[str]:
+        """The names of all entries, sorted; see :meth:`entries`."""
+        return sorted(entry.name for entry in self.entries(include_hidden=include_hidden))
+
+    def dataset_names(self, *, include_hidden: bool = False) -> list[str]:
+        """The names of all datasets, sorted; see :meth:`datasets`."""
+        return [entry.name for entry in self.datasets(include_hidden=include_hidden)]
+
+    def table_names(self, *, include_hidden: bool = False) -> list[str]:
+        """The names of all tables, sorted; see :meth:`tables`."""
+        return [entry.name for entry in self.tables(include_hidden=include_hidden)]
+
+    def _datasets(self, version: CatalogVersion, include_hidden: bool) -> list[DatasetEntry]:
+        kinds = DATASET_KINDS if include_hidden else (EntryKind.DATASET,)
+        rows = sorted((row for row in version.all_rows() if row.kind in kinds), key=lambda row: row.name)
+        return [DatasetEntry(self, self._log, row) for row in rows]
+
+    def _tables(self, version: CatalogVersion, include_hidden: bool) -> list[TableEntry]:
+        rows = [
+            row
+            for row in version.all_rows()
+            if row.kind is EntryKind.TABLE and (include_hidden or not row.name.startswith(SYSTEM_PREFIX))
+        ]
+        return [TableEntry(self, self._log, row) for row in sorted(rows, key=lambda row: row.name)]
+
+    # --- one entry
+
+    def get_dataset(
+        self,
+        name: str | None = None,
+        *,
+        id: EntryId | str | None = None,  # noqa: A002 (the name it has with Rerun)
+    ) -> DatasetEntry:
+        """The dataset of this name, or of this id.
+
+        Raises
+        ------
+        LookupError
+            There is none of this name; a ``NotFoundError``, which it is in every case.
+        NotFoundError
+            There is none of this id, or the entry is no dataset.
+        ValueError
+            Neither ``name`` nor ``id`` is given, or both are.
+        """
+        row = self._row_of(name, id, "dataset", DATASET_KINDS)
+        if row.kind not in DATASET_KINDS:
+            raise NotFoundError(f"Entry id '{row.id}' not found", hint=f"'{row.name}' is no dataset.")
+        return DatasetEntry(self, self._log, row)
+
+    def get_table(
+        self,
+        name: str | None = None,
+        *,
+        id: EntryId | str | None = None,  # noqa: A002 (the name it has with Rerun)
+    ) -> TableEntry:
+        """The table of this name, or of this id; raises as :meth:`get_dataset` does."""
+        row = self._row_of(name, id, "table", (EntryKind.TABLE,))
+        if row.kind is not EntryKind.TABLE:
+            raise NotFoundError(f"table with entry ID '{row.id}' not found", hint=f"'{row.name}' is no table.")
+        return TableEntry(self, self._log, row)
+
+    def _row_of(
+        self,
+        name: str | None,
+        id: EntryId | str | None,  # noqa: A002 (the name it has with Rerun)
+        what: str,
+        kinds: tuple[EntryKind, ...],
+    ) -> EntryRow:
+        if (name is None) == (id is None):
+            both = name is not None
+            raise UsageError(
+                "Only one of 'id' or 'name' must be provided." if both else "Either 'id' or 'name' must be provided."
+            )
+        version = self._log.read()
+        if id is not None:
+            return version.row(id if isinstance(id, EntryId) else EntryId(id))
+        check_argument("name", name, str)
+        row = version.named(name or "")
+        if row is None:
+            hint = version.like(name or "", kinds)
+            raise NotFoundError(f"No {what} found with name '{name}'", hint=hint)
+        return row
+
+    # --- making and upkeep
+
+    def create_dataset(
+        self, name: str, *, exist_ok: bool = False, url: str | os.PathLike[str] | None = None
+    ) -> DatasetEntry:
+        """Make a dataset of this name, empty, or with the recordings of the store at ``url``, which stays where it is.
+
+        Names are unique over datasets and tables. With ``exist_ok`` a dataset of this name is given back if there is
+        one already, and was made of the same ``url`` where one is given.
+
+        Raises
+        ------
+        AlreadyExistsError
+            An entry has this name, or the store at ``url`` is a dataset's already.
+        SourceMissingError
+            There is no store at ``url``.
+        ValueError
+            The name is none that an entry can have.
+        """
+        check_entry_name(name)
+        place = None if url is None else self._adopted(url)
+        row, blueprints = dataset_rows(name, time.time_ns(), place)
+        try:
+            self._log.add(row, blueprints)
+        except AlreadyExistsError:
+            there = self._log.read().named(name)
+            if not exist_ok or there is None or there.kind is not EntryKind.DATASET:
+                raise
+            if place is not None and there.place != place:
+                raise
+            return DatasetEntry(self, self._log, there)
+        return DatasetEntry(self, self._log, row)
+
+    def _adopted(self, url: str | os.PathLike[str]) -> str:
+        folder = RecordingsFolder(url)
+        folder.version()
+        return self._log.place_in(folder.path)
+
+    def do_global_maintenance(self) -> None:
+        """Compact every dataset, and remove what nothing has needed for a week, the data of deleted ones included.
+
+        See :meth:`DatasetEntry.do_maintenance`. Where one dataset fails, the others are maintained, and then the first
+        error is raised.
+        """
+        failed: list[Exception] = []
+        for dataset in self.datasets(include_hidden=True):
+            try:
+                dataset.do_maintenance(optimize_indexes=True, compact_fragments=True, cleanup_before=a_week_ago())
+            except NotFoundError:
+                continue  # it was deleted meanwhile
+            except Exception as error:  # noqa: BLE001 (it is raised below)
+                failed.append(error)
+        remove_deleted(self._log)
+        if failed:
+            raise failed[0]
+
+    def __repr__(self) -> str:
+        return f"CatalogClient({self._url})"
+
+
+def _check_datafusion() -> None:
+    if importlib.util.find_spec("datafusion") is None:
+        raise MissingExtraError(
+            "a catalog needs the package datafusion, which is not installed", hint="pip install 'datafusion>=52'"
+        )
+
+
+def _check_address(url: str, token: str | None) -> None:
+    if url.startswith(_SERVERS):
+        raise UsageError(
+            f"{url} is the address of a server, and chunkmill opens catalogs in folders and object stores",
+            hint="rerun.catalog.CatalogClient talks to servers: pip install 'rerun-sdk[catalog]'.",
+        )
+    if token is not None:
+        raise UsageError("a token is for servers, and a catalog in a folder or an object store wants none")

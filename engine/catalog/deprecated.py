@@ -1,0 +1,119 @@
+"""Names of Rerun's catalog that have newer ones: each warns with ``DeprecationWarning``, and does what that one does.
+
+Parameters have the names that they had.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from .client import CatalogClient
+    from .dataset import DatasetEntry
+    from .entries import EntryId
+    from .table_entry import TableEntry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def replaced_by(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function warn that ``name`` is to be used instead."""
+
+    def deprecated(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def warning(*args: P.args, **kwargs: P.kwargs) -> R:
+            warnings.warn(f"Use {name}() instead", DeprecationWarning, stacklevel=2)
+            return function(*args, **kwargs)
+
+        return warning
+
+    return deprecated
+
+
+class DeprecatedClientNames:
+    """The earlier names of a client's methods."""
+
+    @replaced_by("entries")
+    def all_entries(self: CatalogClient) -> list[DatasetEntry | TableEntry]:  # type: ignore[misc]
+        """All entries; see :meth:`CatalogClient.entries`."""
+        return self.entries()
+
+    @replaced_by("datasets")
+    def dataset_entries(self: CatalogClient) -> list[DatasetEntry]:  # type: ignore[misc]
+        """All datasets; see :meth:`CatalogClient.datasets`."""
+        return self.datasets()
+
+    @replaced_by("tables")
+    def table_entries(self: CatalogClient) -> list[TableEntry]:  # type: ignore[misc]
+        """All tables; see :meth:`CatalogClient.tables`."""
+        return self.tables()
+
+    @replaced_by("get_dataset")
+    def get_dataset_entry(  # type: ignore[misc]
+        self: CatalogClient,
+        *,
+        id: EntryId | str | None = None,  # noqa: A002 (the name it has with Rerun)
+        name: str | None = None,
+    ) -> DatasetEntry:
+        """A dataset by its id or name; see :meth:`CatalogClient.get_dataset`."""
+        return self.get_dataset(name, id=id)
+
+    @replaced_by("get_table")
+    def get_table_entry(  # type: ignore[misc]
+        self: CatalogClient,
+        *,
+        id: EntryId | str | None = None,  # noqa: A002 (the name it has with Rerun)
+        name: str | None = None,
+    ) -> TableEntry:
+        """A table by its id or name; see :meth:`CatalogClient.get_table`."""
+        return self.get_table(name, id=id)
+
+
+class DeprecatedDatasetNames:
+    """The earlier names of a dataset's methods."""
+
+    @replaced_by("segment_ids")
+    def partition_ids(self: DatasetEntry) -> list[str]:  # type: ignore[misc]
+        """The ids of all segments; see :meth:`DatasetEntry.segment_ids`."""
+        return self.segment_ids()
+
+    @replaced_by("segment_url")
+    def partition_url(  # type: ignore[misc]
+        self: DatasetEntry,
+        partition_id: str,
+        timeline: str | None = None,
+        start: datetime | timedelta | int | None = None,
+        end: datetime | timedelta | int | None = None,
+    ) -> str:
+        """The URL of a segment; see :meth:`DatasetEntry.segment_url`."""
+        return self.segment_url(partition_id, timeline, start, end)
+
+    @replaced_by("default_blueprint")
+    def default_blueprint_partition_id(self: DatasetEntry) -> str | None:  # type: ignore[misc]
+        """The default blueprint; see :meth:`DatasetEntry.default_blueprint`."""
+        return self.default_blueprint()
+
+    @replaced_by("default_blueprint")
+    def default_blueprint_segment_id(self: DatasetEntry) -> str | None:  # type: ignore[misc]
+        """The default blueprint; see :meth:`DatasetEntry.default_blueprint`."""
+        return self.default_blueprint()
+
+    @replaced_by("set_default_blueprint")
+    def set_default_blueprint_partition_id(self: DatasetEntry, partition_id: str | None) -> None:  # type: ignore[misc]
+        """Set the default blueprint; see :meth:`DatasetEntry.set_default_blueprint`."""
+        self.set_default_blueprint(partition_id)
+
+    @replaced_by("set_default_blueprint")
+    def set_default_blueprint_segment_id(self: DatasetEntry, segment_id: str | None) -> None:  # type: ignore[misc]
+        """Set the default blueprint; see :meth:`DatasetEntry.set_default_blueprint`."""
+        self.set_default_blueprint(segment_id)
+
+
+def warn_renamed(old: str, new: str) -> Any:
+    """Warn a caller's caller that the parameter ``old`` is called ``new``."""
+    warnings.warn(f"'{old}' is deprecated, use '{new}'", DeprecationWarning, stacklevel=3)

@@ -1,0 +1,296 @@
+"""Entries of a catalog: their ids, kinds and names, the row that each is in the log, and the handle that users hold."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from ..chunk import from_text, mint, tuid_text
+from ..errors import UsageError, check_argument
+
+if TYPE_CHECKING:
+    from .client import CatalogClient
+    from .entry_log import EntryLog
+
+MOST_CHARACTERS_OF_A_NAME: Final = 180
+SYSTEM_PREFIX: Final = "__"
+"""What names of the catalog's own entries begin with."""
+
+_OF_NAMES: Final = frozenset(string.ascii_letters + string.digits + "_-.:[] ")
+_DATASETS: Final = "datasets"
+
+
+class EntryId:
+    """The id of an entry: 16 bytes that sort by the time at which it was made. It never changes.
+
+    As text it has 32 hex digits, of which upper and lower case mean the same.
+
+    >>> str(EntryId("18e9f1ab5adeed165250c4c05ec3b71c"))
+    '18E9F1AB5ADEED165250c4c05ec3b71c'
+    """
+
+    __slots__ = ("_tuid",)
+
+    def __init__(self, id: str) -> None:  # noqa: A002 (the name it has with Rerun)
+        check_argument("id", id, str)
+        try:
+            self._tuid = from_text(id, "")
+        except ValueError as error:
+            raise TypeError(str(error).replace("Invalid TUID", "invalid Tuid")) from None
+
+    @classmethod
+    def new(cls) -> EntryId:
+        """An id that no entry has."""
+        return cls(mint().hex())
+
+    @property
+    def tuid(self) -> bytes:
+        """The 16 bytes."""
+        return self._tuid
+
+    def __eq__(self, other: object) -> bool:
+        return self._tuid == other._tuid if isinstance(other, EntryId) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._tuid)
+
+    def __str__(self) -> str:
+        return tuid_text(self._tuid, "")
+
+    def __repr__(self) -> str:
+        return f"EntryId({str(self)!r})"
+
+
+class EntryKind(Enum):
+    """The kinds of entries.
+
+    >>> int(EntryKind.DATASET), str(EntryKind.DATASET)
+    (1, 'EntryKind.DATASET')
+    """
+
+    DATASET = 1
+    DATASET_VIEW = 2
+    TABLE = 3
+    TABLE_VIEW = 4
+    BLUEPRINT_DATASET = 5
+
+    def __int__(self) -> int:
+        return self.value
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+DATASET_KINDS: Final = (EntryKind.DATASET, EntryKind.BLUEPRINT_DATASET)
+
+
+def check_entry_name(name: str) -> None:
+    """Raise ``UsageError`` where ``name`` is none that a user may give to an entry.
+
+    Letters and digits of ASCII, ``_ - . : [ ]`` and spaces are allowed, 180 of them at most. Names that begin with
+    ``__`` are the catalog's own. A name is never part of a path.
+
+    >>> check_entry_name("a/b")
+    Traceback (most recent call last):
+    chunkmill.engine.errors.UsageError: invalid entry name: name 'a/b' contains invalid character '/'...
+    """
+    check_argument("name", name, str)
+    reason = _fault_of(name)
+    if reason:
+        raise UsageError(
+            f"invalid entry name: {reason}",
+            hint=f"A name has 1 to {MOST_CHARACTERS_OF_A_NAME} letters and digits of ASCII, or _ - . : [ ] and spaces.",
+        )
+    if name.startswith(SYSTEM_PREFIX):
+        raise UsageError(
+            f"invalid entry name: name '{name}' begins with '{SYSTEM_PREFIX}'",
+            hint="Such names are those of the catalog's own entries.",
+        )
+
+
+def _fault_of(name: str) -> str | None:
+    if not name:
+        return "a name must not be empty"
+    if len(name) > MOST_CHARACTERS_OF_A_NAME:
+        return f"name '{name}' exceeds maximum length of {MOST_CHARACTERS_OF_A_NAME} characters (got {len(name)})"
+    odd = next((c for c in name if c not in _OF_NAMES), None)
+    return None if odd is None else f"name '{name}' contains invalid character '{odd}'"
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """An entry as the log has it.
+
+    ``place`` is where its data lies: relative to the catalog, or a path or URL by itself. ``created_ns`` and
+    ``updated_ns`` are in nanoseconds since the epoch. ``blueprints`` is the dataset of a dataset's blueprints, and
+    ``default_blueprint`` the segment in it that all segments are shown with.
+    """
+
+    id: EntryId
+    name: str
+    kind: EntryKind
+    place: str
+    created_ns: int
+    updated_ns: int
+    blueprints: EntryId | None = None
+    default_blueprint: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON data."""
+        return {
+            "id": str(self.id),
+            "name": self.name,
+            "kind": int(self.kind),
+            "place": self.place,
+            "created_ns": self.created_ns,
+            "updated_ns": self.updated_ns,
+            "blueprints": None if self.blueprints is None else str(self.blueprints),
+            "default_blueprint": self.default_blueprint,
+        }
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> EntryRow:
+        """The inverse of :meth:`to_dict`. Raises ``TypeError``, ``ValueError`` or ``KeyError`` for something else."""
+        blueprints = data["blueprints"]
+        row = cls(
+            EntryId(data["id"]),
+            data["name"],
+            EntryKind(data["kind"]),
+            data["place"],
+            data["created_ns"],
+            data["updated_ns"],
+            None if blueprints is None else EntryId(blueprints),
+            data["default_blueprint"],
+        )
+        check_argument("name", row.name, str)
+        check_argument("place", row.place, str)
+        check_argument("created_ns", row.created_ns, int)
+        check_argument("updated_ns", row.updated_ns, int)
+        check_argument("default_blueprint", row.default_blueprint, str, type(None))
+        if ".." in row.place.split("/") and not row.place.startswith("/"):
+            raise ValueError(f"entry {row.id} lies outside of the catalog, at {row.place}")
+        return row
+
+
+def place_of_dataset(id: EntryId) -> str:  # noqa: A002 (it is one)
+    """The place of a dataset's data in a catalog: by its id, whatever its name."""
+    return f"{_DATASETS}/{id}"
+
+
+def dataset_rows(name: str, now_ns: int, place: str | None = None) -> tuple[EntryRow, EntryRow]:
+    """The rows of a new dataset, and of the hidden one with its blueprints."""
+    id_, blueprints = EntryId.new(), EntryId.new()
+    hidden = EntryRow(
+        blueprints,
+        f"{SYSTEM_PREFIX}bp_{id_}",
+        EntryKind.BLUEPRINT_DATASET,
+        place_of_dataset(blueprints),
+        now_ns,
+        now_ns,
+    )
+    row = EntryRow(id_, name, EntryKind.DATASET, place or place_of_dataset(id_), now_ns, now_ns, blueprints)
+    return row, hidden
+
+
+class Entry:
+    """An entry of a catalog, as it was when it was asked for.
+
+    It is equal to another handle of the same entry, to its name, and to its id, so that ``"drives" in
+    client.entries()`` works. The name is that of when it was asked for; everything else looks at the catalog as it is,
+    and raises ``NotFoundError`` once the entry was deleted.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, catalog: CatalogClient, log: EntryLog, row: EntryRow) -> None:
+        self._catalog = catalog
+        self._log = log
+        self._known = row
+
+    @property
+    def id(self) -> EntryId:
+        """The entry's id, which never changes."""
+        return self._known.id
+
+    @property
+    def name(self) -> str:
+        """The entry's name."""
+        return self._known.name
+
+    @property
+    def kind(self) -> EntryKind:
+        """The entry's kind."""
+        return self._known.kind
+
+    @property
+    def catalog(self) -> CatalogClient:
+        """The client that this entry was asked for from."""
+        return self._catalog
+
+    @property
+    def created_at(self) -> datetime:
+        """When the entry was made, in UTC."""
+        return time_of(self._known.created_ns)
+
+    @property
+    def updated_at(self) -> datetime:
+        """When the entry changed last, in UTC."""
+        return time_of(self._row().updated_ns)
+
+    def set_name(self, name: str) -> None:
+        """Give the entry another name; the old one is free then.
+
+        Raises
+        ------
+        AlreadyExistsError
+            Another entry, of whatever kind, has this name.
+        NotFoundError
+            The entry was deleted.
+        ValueError
+            The name is none that an entry can have.
+        """
+        check_entry_name(name)
+        self._known = self._log.change(self.id, lambda row: replace(row, name=name))
+
+    def update(self, *, name: str | None = None) -> None:
+        """Change what is given: ``name`` as :meth:`set_name` does. Without anything, nothing is done."""
+        if name is not None:
+            self.set_name(name)
+
+    def delete(self) -> None:
+        """Take the entry out of the catalog; a dataset takes its blueprints along.
+
+        Data stays where it is. What lies in the catalog's own folder is removed by the global maintenance, when the
+        entry has been gone for a week.
+
+        Raises
+        ------
+        NotFoundError
+            The entry was deleted before.
+        ValueError
+            It is one of the catalog's own.
+        """
+        self._log.remove(self.id)
+
+    def _row(self) -> EntryRow:
+        """The entry as the newest version has it. Raises ``NotFoundError``."""
+        return self._log.read().row(self.id)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Entry):
+            return self.id == other.id
+        if isinstance(other, EntryId):
+            return self.id == other
+        return isinstance(other, str) and self.name == other
+
+    def __repr__(self) -> str:
+        return f"Entry({self.kind}, {self.name!r})"
+
+
+def time_of(nanoseconds: int) -> datetime:
+    """A time since the epoch, to the microsecond, in UTC."""
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)

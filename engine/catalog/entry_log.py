@@ -1,0 +1,312 @@
+"""The log of a catalog's entries: versions, each of which holds all of them, in a file that never changes.
+
+::
+
+    lake/
+      catalog/versions/00000001.json     the entries: id, name, kind, place, times, blueprints
+      datasets/<ID>/                     a store of recordings, made when something comes into it
+
+Versions follow the protocol of a store's (``engine/recordings/versions.py``): whoever changes something reads the
+newest version and publishes the next one, on the condition that there is none. The loser reads what came in between,
+and checks again. A name is free, an entry is there, by the version that a change is published on, so of two who take
+one name exactly one gets it. A version holds everything, so earlier ones are removed as new ones come.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any, Final
+
+from ..errors import (
+    AlreadyExistsError,
+    ChunkmillError,
+    CommitUnknownError,
+    NotFoundError,
+    ReadError,
+    UnreachableError,
+    UsageError,
+    WriteError,
+    writing,
+)
+from ..execution import Folder, LocalFolder, sync_folder
+from ..faults import reach
+from ..locations import Location
+from ..recordings import VersionFiles, name_of, unreadable
+from .entries import DATASET_KINDS, EntryId, EntryKind, EntryRow, place_of_dataset
+
+KEPT_VERSIONS: Final = 16
+"""At least so many of the newest versions stay, for those who have just looked which is the newest."""
+MOST_TRIES: Final = 200
+_LONGEST_WAIT: Final = 0.25
+_POINTS: Final = ("entry.draft", "entry.publish")
+_HOW: Final = "client.create_dataset(…) makes the first entry."
+
+SYSTEM_TABLE: Final = "__entries"
+_SYSTEM_ID: Final = EntryId("0" * 32)
+
+Change = Callable[[Mapping[EntryId, EntryRow]], Mapping[EntryId, EntryRow]]
+"""What comes after some entries. It raises where they don't allow it, and is asked again where others came first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedEntry:
+    """A deleted dataset whose data is still there: its id, and when it was deleted, in nanoseconds since the epoch."""
+
+    id: EntryId
+    removed_ns: int
+
+    @property
+    def place(self) -> str:
+        """Where its data lies in the catalog."""
+        return place_of_dataset(self.id)
+
+
+@dataclass(frozen=True)
+class CatalogVersion:
+    """All entries of a catalog at one time. Number 0 is a catalog in which nothing was ever made."""
+
+    number: int
+    entries: Mapping[EntryId, EntryRow]
+    made_ns: int = 0
+    first: int = 0
+    removed: tuple[RemovedEntry, ...] = ()
+
+    def row(self, id: EntryId) -> EntryRow:  # noqa: A002 (it is one)
+        """The entry of an id. Raises ``NotFoundError``."""
+        found = self.entries.get(id) or (self.system_row if id == _SYSTEM_ID else None)
+        if found is None:
+            raise NotFoundError(f"Entry id '{id}' not found")
+        return found
+
+    def named(self, name: str) -> EntryRow | None:
+        """The entry of a name."""
+        return next((row for row in self.all_rows() if row.name == name), None)
+
+    def all_rows(self) -> Iterator[EntryRow]:
+        """Every entry, the system table included."""
+        yield self.system_row
+        yield from self.entries.values()
+
+    @property
+    def system_row(self) -> EntryRow:
+        """The table of all entries, which is there without being kept."""
+        return EntryRow(_SYSTEM_ID, SYSTEM_TABLE, EntryKind.TABLE, "", self.made_ns, self.made_ns)
+
+    def like(self, name: str, kinds: tuple[EntryKind, ...]) -> str | None:
+        """A hint with names that resemble ``name``."""
+        names = [row.name for row in self.entries.values() if row.kind in kinds]
+        close = get_close_matches(name, names, 3)
+        if close:
+            return f"Did you mean {' or '.join(map(repr, close))}?"
+        return "The catalog has none yet." if not names else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON data, without its number."""
+        return {
+            "made_ns": self.made_ns,
+            "first": self.first,
+            "entries": [row.to_dict() for row in self.entries.values()],
+            "removed": [[str(gone.id), gone.removed_ns] for gone in self.removed],
+        }
+
+    @classmethod
+    def of(cls, number: int, data: dict[str, Any]) -> CatalogVersion:
+        """The inverse of :meth:`to_dict`. Raises ``TypeError``, ``ValueError`` or ``KeyError`` for something else."""
+        rows = [EntryRow.of(row) for row in data["entries"]]
+        if len({row.name for row in rows}) < len(rows) or len({row.id for row in rows}) < len(rows):
+            raise ValueError("two of its entries have one name, or one id")
+        removed = tuple(RemovedEntry(EntryId(id_), int(since)) for id_, since in data["removed"])
+        return cls(number, {row.id: row for row in rows}, int(data["made_ns"]), int(data["first"]), removed)
+
+
+class EntryLog:
+    """The entries of the catalog at ``root``, and every change of them. It may be used by any number of threads."""
+
+    def __init__(self, root: Location) -> None:
+        self.root = root
+        self.folder = Folder.at(root)
+        self._versions = self.folder.sub("catalog").sub("versions")
+        self._files = VersionFiles(self._versions, str(root), _HOW, _POINTS)
+
+    def check_reachable(self) -> None:
+        """Raise ``UnreachableError`` where the place cannot be listed, or is something else than a catalog."""
+        try:
+            if self._files.all_numbers():
+                return
+            is_store = bool(VersionFiles(self.folder.sub("versions"), str(self.root), _HOW).all_numbers())
+        except (OSError, ReadError) as error:
+            reason = error.message if isinstance(error, ReadError) else error.strerror or str(error)
+            raise UnreachableError(
+                f"the catalog cannot be reached: {reason}",
+                path=str(self.root),
+                hint="Name a folder, or the prefix of an object store, that may be read.",
+            ) from error
+        if is_store:
+            raise UnreachableError(
+                "this is a store of recordings, and no catalog",
+                path=str(self.root),
+                hint=f"Open a catalog beside it, and name it there: create_dataset(NAME, url={str(self.root)!r}).",
+            )
+
+    def read(self) -> CatalogVersion:
+        """The newest version. Raises ``ReadError`` where it is damaged."""
+        latest = self._files.latest()
+        if latest is None:
+            return CatalogVersion(0, {})
+        try:
+            return CatalogVersion.of(*latest)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise unreadable(error, self._versions.place(name_of(latest[0]))) from error
+
+    def transact(self, change: Change, clear: frozenset[EntryId] = frozenset()) -> CatalogVersion:
+        """Publish what comes after the newest version, and give it; ``clear`` are deleted ones whose data is gone.
+
+        Raises what ``change`` raises; ``WriteError`` where nothing could be written, which is transient where others
+        came first all the time; ``CommitUnknownError`` where nobody knows.
+        """
+        for attempt in range(MOST_TRIES):
+            base = self.read()
+            entries = change(base.entries)
+            removed = tuple(gone for gone in base.removed if gone.id not in clear)
+            if entries == base.entries and removed == base.removed:
+                return base
+            following = _after(base, entries, removed)
+            if self._publish(following):
+                self._prune(following)
+                return following
+            time.sleep(random.uniform(0, min(_LONGEST_WAIT, 0.002 * 2 ** min(attempt, 10))))  # noqa: S311 (it is a wait)
+        raise WriteError(
+            "others changed the catalog all the time, and nothing was changed by this call",
+            path=str(self.root),
+            hint="Try again.",
+            transient=True,
+        )
+
+    def add(self, *rows: EntryRow) -> CatalogVersion:
+        """Add entries in one step. Raises ``AlreadyExistsError`` where a name is taken, or the place of a dataset."""
+
+        def added(entries: Mapping[EntryId, EntryRow]) -> Mapping[EntryId, EntryRow]:
+            for row in rows:
+                _check_free(entries, row)
+            return {**entries, **{row.id: row for row in rows}}
+
+        return self.transact(added)
+
+    def change(self, id: EntryId, changed: Callable[[EntryRow], EntryRow]) -> EntryRow:  # noqa: A002 (it is one)
+        """Change an entry, and give its row. Raises ``NotFoundError`` or ``AlreadyExistsError``."""
+
+        def following(entries: Mapping[EntryId, EntryRow]) -> Mapping[EntryId, EntryRow]:
+            row = _changeable(entries, id)
+            new = changed(row)
+            if new == row:
+                return entries
+            if new.name != row.name:
+                _check_own(row)
+                _check_free({key: other for key, other in entries.items() if key != id}, new)
+            return {**entries, id: replace(new, updated_ns=max(time.time_ns(), row.updated_ns))}
+
+        return self.transact(following).row(id)
+
+    def remove(self, id: EntryId) -> None:  # noqa: A002 (it is one)
+        """Take an entry out, and the dataset of its blueprints. Raises ``NotFoundError``."""
+
+        def following(entries: Mapping[EntryId, EntryRow]) -> Mapping[EntryId, EntryRow]:
+            row = _changeable(entries, id)
+            _check_own(row)
+            return {key: other for key, other in entries.items() if key not in (id, row.blueprints)}
+
+        self.transact(following)
+
+    def place(self, row: EntryRow) -> str:
+        """The path or URL of an entry's data."""
+        return self.folder.place(row.place)
+
+    def place_in(self, location: Location) -> str:
+        """The inverse: how a row names a place, relative where it lies in the catalog's folder, so that it can move."""
+        text, root = str(location), f"{str(self.root).rstrip('/')}/"
+        return text.removeprefix(root)
+
+    def _publish(self, following: CatalogVersion) -> bool:
+        """Whether this version became the one of its number; otherwise another did."""
+        # Without something of its own a version could be taken for that of another run, with the same change.
+        data = {**following.to_dict(), "commit": uuid.uuid4().hex}
+        if following.number == 1:
+            self._make()
+        try:
+            self._files.commit(following.number, data)
+        except CommitUnknownError:
+            if self._is_there(following.number, data["commit"]):
+                return True
+            raise
+        except WriteError as error:
+            if error.transient:
+                return False
+            raise
+        return True
+
+    def _is_there(self, number: int, commit: str) -> bool:
+        """Whether a commit in a store, whose answer was lost, certainly came through."""
+        if isinstance(self._versions, LocalFolder):
+            return False  # it may not be on the disk
+        try:
+            return self._files.read(number).get("commit") == commit and self.read().first <= number
+        except ChunkmillError:
+            return False
+
+    def _make(self) -> None:
+        with writing(str(self.root)):
+            self._versions.make()
+            if isinstance(self._versions, LocalFolder):
+                for folder in self._versions.location.parents[:3]:
+                    sync_folder(folder)
+
+    def _prune(self, newest: CatalogVersion) -> None:
+        """Remove versions that do not count any more. What stays because of an error, the next one removes."""
+        if newest.number % KEPT_VERSIONS:
+            return
+        reach("entry.prune")
+        try:
+            self._files.delete([number for number in self._files.all_numbers() if number < newest.first])
+        except (OSError, ReadError, WriteError):
+            return
+
+
+def _after(
+    base: CatalogVersion, entries: Mapping[EntryId, EntryRow], removed: tuple[RemovedEntry, ...]
+) -> CatalogVersion:
+    now = time.time_ns()
+    number = base.number + 1
+    gone = [
+        RemovedEntry(row.id, now)
+        for row in base.entries.values()
+        if row.id not in entries and row.kind in DATASET_KINDS and row.place == place_of_dataset(row.id)
+    ]
+    first = base.first if number % KEPT_VERSIONS else max(base.first, number - KEPT_VERSIONS + 1)
+    return CatalogVersion(number, dict(entries), base.made_ns or now, first, (*removed, *gone))
+
+
+def _changeable(entries: Mapping[EntryId, EntryRow], id: EntryId) -> EntryRow:  # noqa: A002 (it is one)
+    if id == _SYSTEM_ID:
+        raise UsageError(f"'{SYSTEM_TABLE}' is the catalog's own table, which cannot be changed or deleted")
+    return CatalogVersion(1, entries).row(id)
+
+
+def _check_own(row: EntryRow) -> None:
+    if row.kind is EntryKind.BLUEPRINT_DATASET:
+        raise UsageError(
+            f"'{row.name}' has the blueprints of a dataset, and cannot be renamed or deleted",
+            hint="It goes with that dataset.",
+        )
+
+
+def _check_free(entries: Mapping[EntryId, EntryRow], row: EntryRow) -> None:
+    if row.name == SYSTEM_TABLE or any(other.name == row.name for other in entries.values()):
+        raise AlreadyExistsError(f"Entry name '{row.name}' already exists")
+    same = next((other for other in entries.values() if other.place == row.place), None)
+    if same is not None:
+        raise AlreadyExistsError(f"the data at {row.place} is that of entry '{same.name}' already")

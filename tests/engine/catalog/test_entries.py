@@ -1,0 +1,129 @@
+"""Entries of a catalog: making, naming, finding and deleting them, by one client and by many."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from chunkmill.engine.catalog import AlreadyExistsError, CatalogClient, EntryId, EntryKind, NotFoundError, Server
+from chunkmill.engine.catalog.entry_log import KEPT_VERSIONS
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> CatalogClient:
+    return CatalogClient(tmp_path / "lake")
+
+
+def test_a_catalog_begins_empty_and_is_made_with_its_first_entry(client: CatalogClient, tmp_path: Path) -> None:
+    assert client.entries() == []
+    assert not (tmp_path / "lake").exists()
+    dataset = client.create_dataset("drives")
+    assert CatalogClient(f"file://{tmp_path}/lake").entry_names() == ["drives"]
+    assert client.get_dataset("drives") == dataset == client.get_dataset(id=dataset.id)
+    assert client.get_dataset(id=str(dataset.id).lower()) == dataset
+    assert (dataset.kind, dataset.segment_ids(), dataset.blueprints()) == (EntryKind.DATASET, [], [])
+
+
+def test_hidden_entries_are_listed_where_they_are_asked_for(client: CatalogClient) -> None:
+    dataset = client.create_dataset("drives")
+    hidden = dataset.blueprint_dataset()
+    assert hidden is not None and hidden.kind is EntryKind.BLUEPRINT_DATASET
+    assert hidden.name == f"__bp_{dataset.id}" and hidden.blueprint_dataset() is None
+    assert client.entry_names() == ["drives"]
+    assert client.entry_names(include_hidden=True) == [hidden.name, "__entries", "drives"]
+    assert client.dataset_names(include_hidden=True) == [hidden.name, "drives"]
+    assert client.table_names() == []
+
+
+def test_the_system_table_has_every_entry(client: CatalogClient) -> None:
+    dataset = client.create_dataset("drives")
+    table = client.get_table("__entries")
+    rows = {row["name"]: row for row in table.reader().to_arrow_table().to_pylist()}
+    assert rows["drives"]["id"] == dataset.id.tuid and rows["drives"]["entry_kind"] == 1
+    assert {row["entry_kind"] for row in rows.values()} == {1, 3, 5}
+    assert table.reader().schema() == table.arrow_schema() == table.to_arrow_reader().schema
+
+
+def test_a_renamed_entry_is_found_by_its_new_name_alone(client: CatalogClient) -> None:
+    dataset = client.create_dataset("drives")
+    before = dataset.updated_at
+    dataset.set_name("trips")
+    assert dataset.name == "trips" and dataset.updated_at >= before
+    with pytest.raises(LookupError, match="No dataset found with name 'drives'"):
+        client.get_dataset("drives")
+    client.create_dataset("drives")
+    with pytest.raises(AlreadyExistsError, match="Entry name 'drives' already exists"):
+        dataset.update(name="drives")
+    dataset.update()
+    assert dataset.name == "trips"
+
+
+def test_a_deleted_entry_takes_its_blueprints_along_and_nothing_else_works(client: CatalogClient) -> None:
+    dataset = client.create_dataset("drives")
+    dataset.delete()
+    assert client.entry_names(include_hidden=True) == ["__entries"]
+    assert dataset.name == "drives"
+    for call in (dataset.delete, dataset.segment_ids, dataset.blueprints, lambda: dataset.set_name("x")):
+        with pytest.raises(NotFoundError, match=f"Entry id '{dataset.id}' not found"):
+            call()
+
+
+def test_a_store_is_adopted_where_it_lies(client: CatalogClient, tmp_path: Path, data: Path) -> None:
+    from chunkmill import RrdReader
+
+    RrdReader(data / "rrd/rerun__file1.rrd").stream().collect(into=tmp_path / "lake" / "old")
+    dataset = client.create_dataset("drives", url=tmp_path / "lake" / "old")
+    assert len(dataset.segment_ids()) == 1
+    assert client.create_dataset("drives", url=tmp_path / "lake" / "old", exist_ok=True) == dataset
+    with pytest.raises(AlreadyExistsError, match="'drives' already"):
+        client.create_dataset("again", url=tmp_path / "lake" / "old")
+    (tmp_path / "lake").rename(tmp_path / "moved")
+    assert len(CatalogClient(tmp_path / "moved").get_dataset("drives").segment_ids()) == 1
+
+
+def test_of_many_who_take_one_name_one_gets_it(client: CatalogClient) -> None:
+    names, outcomes = [f"d{n}" for n in range(4)], []
+
+    def take() -> None:
+        for name in names:
+            try:
+                outcomes.append(client.create_dataset(name))
+            except AlreadyExistsError:
+                outcomes.append(None)
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(entry.name for entry in outcomes if entry is not None) == names
+    assert client.dataset_names() == names
+
+
+def test_old_versions_go(client: CatalogClient, tmp_path: Path) -> None:
+    dataset = client.create_dataset("drives")
+    for number in range(3 * KEPT_VERSIONS):
+        dataset.set_name(f"drives {number}")
+    there = list((tmp_path / "lake" / "catalog" / "versions").iterdir())
+    assert KEPT_VERSIONS <= len(there) < 2 * KEPT_VERSIONS
+    assert client.dataset_names() == [dataset.name]
+
+
+def test_a_server_is_a_catalog_for_a_while(tmp_path: Path) -> None:
+    with Server() as server:
+        place = Path(server.url())
+        assert server.client().create_dataset("drives") in server.client().entries()
+        assert server.is_running() and place.is_dir()
+    assert not server.is_running() and not place.exists()
+    with pytest.raises(RuntimeError, match="server is not running"):
+        server.client()
+    with Server(folder=tmp_path / "lake") as server:
+        server.client().create_dataset("drives")
+    assert CatalogClient(tmp_path / "lake").dataset_names() == ["drives"]
+
+
+def test_ids_are_the_same_in_either_case() -> None:
+    first = EntryId.new()
+    assert EntryId(str(first).upper()) == first and hash(EntryId(str(first).lower())) == hash(first)
+    assert first.tuid < EntryId.new().tuid
