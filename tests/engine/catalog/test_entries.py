@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from chunkmill.engine import RecordingStore
 from chunkmill.engine.catalog import AlreadyExistsError, CatalogClient, EntryId, EntryKind, NotFoundError, Server
 from chunkmill.engine.catalog.entry_log import KEPT_VERSIONS
+from chunkmill.engine.errors import SourceMissingError
+from small_recordings import ingest
 
 
 @pytest.fixture
@@ -69,17 +73,31 @@ def test_a_deleted_entry_takes_its_blueprints_along_and_nothing_else_works(clien
             call()
 
 
-def test_a_store_is_adopted_where_it_lies(client: CatalogClient, tmp_path: Path, data: Path) -> None:
-    from chunkmill import RrdReader
-
-    RrdReader(data / "rrd/rerun__file1.rrd").stream().collect(into=tmp_path / "lake" / "old")
+def test_a_store_is_adopted_where_it_lies(client: CatalogClient, tmp_path: Path) -> None:
+    ingest(tmp_path / "landing", ["a"], tmp_path / "lake" / "old")
     dataset = client.create_dataset("drives", url=tmp_path / "lake" / "old")
-    assert len(dataset.segment_ids()) == 1
+    assert dataset.segment_ids() == ["a"]
     assert client.create_dataset("drives", url=tmp_path / "lake" / "old", exist_ok=True) == dataset
     with pytest.raises(AlreadyExistsError, match="'drives' already"):
         client.create_dataset("again", url=tmp_path / "lake" / "old")
+    with pytest.raises(SourceMissingError, match="no store"):
+        client.create_dataset("none", url=tmp_path / "nowhere")
     (tmp_path / "lake").rename(tmp_path / "moved")
-    assert len(CatalogClient(tmp_path / "moved").get_dataset("drives").segment_ids()) == 1
+    assert CatalogClient(tmp_path / "moved").get_dataset("drives").segment_ids() == ["a"]
+
+
+def test_ingestion_lands_in_a_dataset(client: CatalogClient, tmp_path: Path) -> None:
+    dataset = client.create_dataset("drives")
+    made = dataset.updated_at
+    ingest(tmp_path / "landing", ["a", "b"], dataset)
+    assert dataset.segment_ids() == ["a", "b"]
+    assert dataset.updated_at > made
+    assert RecordingStore.open(dataset).path == tmp_path / "lake" / "datasets" / str(dataset.id)
+    dataset.do_maintenance(True, True, True, datetime.now(UTC), unsafe_allow_recent_cleanup=True)
+    assert dataset.segment_ids() == ["a", "b"]
+    client.do_global_maintenance()
+    with pytest.raises(ValueError, match="unsafe_allow_recent_cleanup"):
+        dataset.do_maintenance(cleanup_before=datetime.now(UTC))
 
 
 def test_of_many_who_take_one_name_one_gets_it(client: CatalogClient) -> None:
