@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from ..chunk import (
+        ComponentColumnDescriptor,
+        ComponentColumnSelector,
+        IndexColumnDescriptor,
+        IndexColumnSelector,
+        Schema,
+    )
     from ..errors import AlreadyExistsError, NotFoundError
+    from ..stream import ContentFilter
     from .client import CatalogClient, VersionInfo
     from .dataset import DatasetEntry
     from .entries import Entry, EntryId, EntryKind
@@ -18,7 +26,9 @@ if TYPE_CHECKING:
     from .table_entry import TableEntry
 
 _HOMES = {
+    "..chunk": ("ComponentColumnDescriptor ComponentColumnSelector IndexColumnDescriptor IndexColumnSelector Schema"),
     "..errors": "AlreadyExistsError NotFoundError",
+    "..stream": "ContentFilter",
     ".client": "CatalogClient VersionInfo",
     ".dataset": "DatasetEntry",
     ".entries": "Entry EntryId EntryKind",
@@ -29,11 +39,17 @@ _HOMES = {
 __all__ = [
     "AlreadyExistsError",
     "CatalogClient",
+    "ComponentColumnDescriptor",
+    "ComponentColumnSelector",
+    "ContentFilter",
     "DatasetEntry",
     "Entry",
     "EntryId",
     "EntryKind",
+    "IndexColumnDescriptor",
+    "IndexColumnSelector",
     "NotFoundError",
+    "Schema",
     "Server",
     "TableEntry",
     "VersionInfo",

@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 from ..errors import NotFoundError
 from ..recordings import LiveEntries, RecordingsFolder
 from .deprecated import DeprecatedDatasetNames
@@ -152,4 +154,6 @@ def _live(folder: RecordingsFolder) -> LiveEntries:
 
 
 def _ids(live: LiveEntries, kind: str) -> list[str]:
-    return list(dict.fromkeys(entry.recording_id for entry in live if entry.kind == kind))
+    found = live.columns("kind", "recording_id")
+    ids: list[str] = found["recording_id"].filter(pc.equal(found["kind"], kind)).unique().to_pylist()
+    return ids

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from .client import CatalogClient
@@ -24,12 +24,15 @@ R = TypeVar("R")
 def replaced_by(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function warn that ``name`` is to be used instead."""
 
+    message = f"Use {name}() instead"
+
     def deprecated(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
         def warning(*args: P.args, **kwargs: P.kwargs) -> R:
-            warnings.warn(f"Use {name}() instead", DeprecationWarning, stacklevel=2)
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
             return function(*args, **kwargs)
 
+        vars(warning)["__deprecated__"] = message  # as warnings.deprecated of Python 3.13 says it
         return warning
 
     return deprecated
@@ -114,6 +117,6 @@ class DeprecatedDatasetNames:
         self.set_default_blueprint(segment_id)
 
 
-def warn_renamed(old: str, new: str) -> Any:
+def warn_renamed(old: str, new: str) -> None:
     """Warn a caller's caller that the parameter ``old`` is called ``new``."""
     warnings.warn(f"'{old}' is deprecated, use '{new}'", DeprecationWarning, stacklevel=3)
