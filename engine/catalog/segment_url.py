@@ -7,15 +7,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import quote
 
+import numpy as np
+
 from ..errors import UsageError
 
-IndexValue = datetime | timedelta | int
+IndexValue = datetime | timedelta | int | np.datetime64 | np.timedelta64
 """A tick or nanoseconds, a time (in UTC where it has no zone), or a duration."""
 
 _EARLIEST: Final = "1677-09-21T00:12:43.145224193Z"
 """What Rerun shows where nobody said when: the first time that 64 bits of nanoseconds have."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS: Final = ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "m"))
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
 def segment_url(
@@ -32,7 +34,7 @@ def segment_url(
             raise UsageError("If `start` or `end` is specified, `timeline` must also be specified.")
         return url
     name = quote(timeline, safe="")
-    kind = type(start if start is not None else end)
+    kind = _kind(start if start is not None else end)
     when = _EARLIEST if start is None else _text(start, kind)
     if end is None:
         return f"{url}#when={name}@{when}"
@@ -41,46 +43,55 @@ def segment_url(
     return f"{url}#when={name}@{when}&time_selection={name}@{first}..{last}"
 
 
-def _text(value: IndexValue, kind: type) -> str:
+def _kind(value: IndexValue | None) -> str:
+    """The kind of a value: the letter that numpy has for it, or ``i``."""
+    if isinstance(value, datetime | np.datetime64):
+        return "M"
+    return "m" if isinstance(value, timedelta | np.timedelta64) else "i"
+
+
+def _text(value: IndexValue, kind: str) -> str:
     """A value as a URL has it; one of another kind than the first is a number."""
-    if not isinstance(value, kind):
-        return str(_number(value))
-    if isinstance(value, datetime):
-        return _time_text(value)
-    return _duration_text(value) if isinstance(value, timedelta) else str(_number(value))
+    number = _nanoseconds(value)
+    if kind != _kind(value) or kind == "i":
+        return str(number)
+    return _time_text(number) if kind == "M" else _duration_text(number)
 
 
-def _number(value: IndexValue) -> int:
-    """Nanoseconds, or the number that it is."""
+def _nanoseconds(value: IndexValue) -> int:
+    """Nanoseconds (of a time since the epoch), or the number that it is."""
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return int(value.astype(f"{value.dtype.kind}8[ns]").astype(np.int64))
     if isinstance(value, datetime):
-        value = _in_utc(value) - _EPOCH
+        value = (value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)) - _EPOCH
     if isinstance(value, timedelta):
         return value // timedelta(microseconds=1) * 1000
     return int(value) if isinstance(value, str) else operator.index(value)
 
 
-def _in_utc(value: datetime) -> datetime:
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+def _time_text(number: int) -> str:
+    """A time, to the nanosecond where it has some.
+
+    >>> _time_text(1_500_000_000)
+    '1970-01-01T00:00:01.5Z'
+    """
+    seconds, rest = divmod(number, 10**9)
+    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S") + _fraction(rest) + "Z"
 
 
-def _time_text(value: datetime) -> str:
-    text = _in_utc(value).strftime("%Y-%m-%dT%H:%M:%S.%f")
-    return text.rstrip("0").rstrip(".") + "Z"
-
-
-def _duration_text(value: timedelta) -> str:
+def _duration_text(number: int) -> str:
     """A duration as Rerun writes it, without the spaces.
 
-    >>> _duration_text(timedelta(days=1, seconds=1.5)), _duration_text(timedelta(0))
+    >>> _duration_text(86_401_500_000_000), _duration_text(0)
     ('+1d1.5s', '+0s')
     """
-    left = value // timedelta(microseconds=1)
-    sign, left = ("-" if left < 0 else "+"), abs(left)
+    sign, (left, rest) = ("-" if number < 0 else "+"), divmod(abs(number), 10**9)
     text = ""
     for size, unit in _UNITS:
         count, left = divmod(left, size)
         text += f"{count}{unit}" if count else ""
-    if left or not text:
-        seconds, micro = divmod(left, 1_000_000)
-        text += f"{seconds}.{micro:06}".rstrip("0").rstrip(".") + "s"
-    return sign + text
+    return sign + text + (f"{left}{_fraction(rest)}s" if left or rest or not text else "")
+
+
+def _fraction(nanoseconds: int) -> str:
+    return f".{nanoseconds:09}".rstrip("0").rstrip(".")

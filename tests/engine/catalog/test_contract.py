@@ -97,7 +97,7 @@ def thing_of(name: Name) -> Any:
 def signature_of(text: str) -> inspect.Signature:
     """The signature of a method of the page, from its text."""
     scope: dict[str, Any] = {}
-    exec(f"def method(self{', ' if text else ''}{text}): ...", scope)  # noqa: S102 (literals of a page that is at hand)
+    exec(f"def method(self{', ' if text else ''}{text}): ...", scope)
     return inspect.signature(scope["method"])
 
 
