@@ -61,15 +61,17 @@ class StoreRecording(RecordingFile):
                 ReadWarning,
                 stacklevel=2,
             )
-        return live.store.recording(self._chosen(live)[0]).stream()
+        return live.store.recording(self._chosen(live)[0].recording_id).stream()
 
     def stores(self) -> list[tuple[StoreEntry | None, LazyChunkStream]]:
         """The recording, or all, and the blueprints that came with their files."""
         live = self._live()
         chosen = self._chosen(live)
-        sources = {(entry.source, entry.source_digest) for entry in chosen}
+        layers = [layer for entry in chosen for layer in live.store.layers(entry.recording_id)]
+        sources = {(entry.source, entry.source_digest) for entry in layers}
         with_them = [b for b in live.blueprints if (b.source, b.source_digest) in sources]
-        return [(entry.store, live.store.recording(entry).stream()) for entry in (*chosen, *with_them)]
+        found = [(entry.store, live.store.recording(entry.recording_id).stream()) for entry in chosen]
+        return [*found, *((entry.store, live.store.recording(entry).stream()) for entry in with_them)]
 
     def verify(self) -> Verification:
         """All files that the versions of the store name; see :func:`verify_store`."""
@@ -91,9 +93,10 @@ class StoreRecording(RecordingFile):
         ]
 
     def stamp(self) -> tuple[int, int]:
-        """The bytes of the recording, and when it was added."""
-        entry = self._chosen(self._live())[0]
-        return entry.bytes, int(entry.added * 1e9)
+        """The bytes of the recording's layers, and when the last of them was added."""
+        live = self._live()
+        layers = live.store.layers(self._chosen(live)[0].recording_id)
+        return sum(e.bytes for e in layers), int(max(e.added for e in layers) * 1e9)
 
     def report(self) -> FileReport:
         """Recordings and blueprints by their manifests; of the version, when and by what it was made."""
@@ -103,14 +106,18 @@ class StoreRecording(RecordingFile):
         live = self._live()
         version = live.store.version
         chosen = self._chosen(live)
-        entries = (*chosen, *(live.blueprints if self.recording is None else ()))
+        entries = [live.store.layers(entry.recording_id) for entry in chosen]
+        entries += [[entry] for entry in (live.blueprints if self.recording is None else ())]
         facts: dict[str, str | float | bool] = {
             "version": version.number,
             "written": utc_time(version.created, "seconds"),
             "by": version.operation,
         }
         return FileReport(
-            str(self.path), sum(e.bytes for e in entries), tuple(_report(self.path, e) for e in entries), facts
+            str(self.path),
+            sum(e.bytes for layers in entries for e in layers),
+            tuple(_report(self.path, layers) for layers in entries),
+            facts,
         )
 
     def _live(self) -> _Live:
@@ -124,7 +131,7 @@ class StoreRecording(RecordingFile):
 
 
 class _Live(NamedTuple):
-    """One version of a store, opened, with what is live in it."""
+    """One version of a store, opened, with what is live in it: of each recording one layer, and blueprints."""
 
     store: RecordingStore
     recordings: list[RecordingEntry]
@@ -137,16 +144,20 @@ def _live_store(path: str, number: int, _created: float) -> _Live:
     from ..engine.store import RecordingStore
 
     store = RecordingStore.open(path, version=number)
-    return _Live(store, store.recordings(), store.blueprints())
+    first: dict[str, RecordingEntry] = {}
+    for entry in store:
+        first.setdefault(entry.recording_id, entry)
+    return _Live(store, list(first.values()), store.blueprints())
 
 
-def _report(path: Location, entry: RecordingEntry) -> StoreReport:
-    """The report on a recording, by its manifest."""
+def _report(path: Location, layers: Sequence[RecordingEntry]) -> StoreReport:
+    """The report on a recording, by its manifests."""
     from ..engine.recordings import RecordingsFolder
     from .inspection import summarise_store
 
-    table = RecordingsFolder(str(path)).references(entry).table
-    chunks = ((chunk.header, chunk.size) for chunk in table.entries())
+    folder, entry = RecordingsFolder(str(path)), layers[0]
+    tables = [folder.references(layer).table for layer in layers]
+    chunks = ((chunk.header, chunk.size) for table in tables for chunk in table.entries())
     return summarise_store(entry.kind, entry.application_id, entry.recording_id, chunks)
 
 

@@ -9,8 +9,7 @@ import difflib
 import fnmatch
 import json
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +89,7 @@ def ls(store: str, version: int | None, as_json: bool, debug: bool) -> None:
         entries = [*opened.recordings(), *opened.blueprints()]
         if as_json:
             for entry in entries:
-                click.echo(json.dumps({**asdict(entry), "version": opened.version.number}, ensure_ascii=False))
+                click.echo(json.dumps({**entry.to_dict(), "version": opened.version.number}, ensure_ascii=False))
         else:
             _print_list(store, opened, entries)
 
@@ -178,16 +177,16 @@ def _recording_report(store: str, recording: str | None, version: int | None) ->
 
     opened = _opened(store, version)
     if recording is None:
-        entries = opened.recordings()
-        if len(entries) != 1:
+        ids = {entry.recording_id for entry in opened}
+        if len(ids) != 1:
             raise UsageError(
-                f"the store holds {len(entries)} recordings, and none is named",
+                f"the store holds {len(ids)} recordings, and none is named",
                 path=store,
                 hint=f"Name one: `chunkmill ls {shlex.quote(store)}` lists them.",
             )
-        recording = entries[0].recording_id
+        (recording,) = ids
     else:
-        found = _known(store, [recording], {entry.recording_id: entry.source for entry in opened})
+        found = _known(store, [recording], opened)
         if len(found) > 1:
             raise UsageError(f"{recording!r} means {len(found)} recordings", path=store, hint="Name one by its id.")
         recording = found[0]
@@ -199,19 +198,21 @@ def _chosen(store: str, opened: RecordingStore, words: Sequence[str]) -> list[Ep
     from ...readers import STORE
 
     there = STORE.open(opened.path, {"version": opened.version.number}).episodes()
-    sources = {entry.recording_id: entry.source for entry in opened}
-    wanted = _known(store, words, sources) if words else list(sources)
+    wanted = _known(store, words, opened) if words else [one.number for one in there]
     if not wanted:
         raise SourceMissingError("the store holds no recording", path=store)
     return [one for one in there if one.number in wanted]
 
 
-def _known(store: str, words: Sequence[str], sources: Mapping[str, str]) -> list[str]:
+def _known(store: str, words: Sequence[str], opened: RecordingStore) -> list[str]:
     """The ids of the recordings that words mean: by an id, by the name of a file, or by a pattern of either.
 
     Raises ``SourceMissingError`` for a word that means none.
     """
-    names = {known: [known, source, source.rpartition("/")[2]] for known, source in sources.items()}
+    names: dict[str, list[str]] = {}
+    for entry in opened:
+        names.setdefault(entry.recording_id, [entry.recording_id])
+        names[entry.recording_id] += [entry.source, entry.source.rpartition("/")[2]]
     found: list[str] = []
     for word in words:
         matching = [word] if word in names else [k for k, all_of in names.items() if fnmatch.filter(all_of, word)]
@@ -241,9 +242,11 @@ def _print_list(store: str, opened: RecordingStore, entries: Sequence[RecordingE
         return
     click.echo()
     shared = {entry.application_id for entry in entries}
+    layers = {entry.layer for entry in entries}
     rows = [
         (
             entry.recording_id + (" (blueprint)" if entry.kind == "blueprint" else ""),
+            entry.layer if len(layers) > 1 else "",
             entry.source.rstrip("/").rpartition("/")[2],
             f"{entry.rows:,}",
             f"{entry.chunks:,}",
@@ -253,6 +256,6 @@ def _print_list(store: str, opened: RecordingStore, entries: Sequence[RecordingE
         )
         for entry in entries
     ]
-    headings = [Heading("recording"), Heading("source"), Heading("rows", 0, is_number=True)]
+    headings = [Heading("recording"), Heading("layer"), Heading("source"), Heading("rows", 0, is_number=True)]
     headings += [Heading("chunks", 3, is_number=True), Heading("bytes", 1, is_number=True)]
     print_columns([*headings, Heading("added", 2), Heading("application", 4)], rows)

@@ -10,7 +10,7 @@ import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -106,12 +106,24 @@ class RecordingEntry:
         """The key that it is known by."""
         return key_of(self)
 
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON data; ``properties`` are the names of its columns."""
+        return {
+            **{field.name: getattr(self, field.name) for field in fields(self)},
+            "ranges": None if self.ranges is None else [some._asdict() for some in self.ranges],
+            "properties": None if self.properties is None else _names_in(self.properties),
+        }
+
     def takes_place_of(self, other: RecordingEntry) -> bool:
         """Whether ``other``, which came earlier, is no longer to be seen once this is there."""
         if self.removed:
             return other.key == self.key
         same_file = other.source_kept and other.source == self.source and other.source_digest != self.source_digest
         return same_file or other.key == self.key
+
+
+def _names_in(properties: bytes) -> list[str]:
+    return list(pa.ipc.open_stream(properties).schema.names) if properties else []
 
 
 _ARROW: Final = {

@@ -36,6 +36,8 @@ from ..rrd import (
 )
 from .entries import RecordingEntry, entries_in, parse_table
 from .live import LiveEntries
+from .schemas import SchemaFiles
+from .summaries import LayerSummary, summary_of
 from .versions import RESTORE, RecordingsVersion, TableRef, VersionFiles, name_of, unreadable
 
 MANIFEST_ERRORS = (OSError, pa.ArrowException, ValueError, TypeError, KeyError)
@@ -200,6 +202,15 @@ class RecordingsFolder:
                 hint=RESTORE,
             ) from error
         return ChunkReferences(found.within(self.shards.place), entry.file_version, entry.store)
+
+    def summary(self, entry: RecordingEntry) -> LayerSummary:
+        """The columns, ranges and properties of a layer; of an entry of format 3 they are computed.
+
+        Raises ``ReadError``.
+        """
+        if entry.schema is None or entry.ranges is None or entry.properties is None:
+            return summary_of(self.references(entry))
+        return LayerSummary(SchemaFiles(self).get(entry.schema), entry.ranges, entry.properties)
 
     def publish(self, version: RecordingsVersion) -> None:
         """Make a version visible, in one step. Raises as :meth:`VersionFiles.commit` does."""

@@ -62,7 +62,13 @@ class SchemaFiles:
 
     def union(self, digests: Iterable[str]) -> pa.Schema:
         """The columns of all of these schemas, each read once. Raises as :meth:`get` and :func:`join_schemas`."""
-        return join_schemas(self.get(digest) for digest in sorted(set(digests)))
+        try:
+            return join_schemas(self.get(digest) for digest in sorted(set(digests)))
+        except (SchemaConflictError, ReadError):
+            raise
+        except ValueError as error:
+            place = self._folder.place("")
+            raise ReadError(f"one of its schemas is none of recordings: {error}", path=place, hint=RESTORE) from error
 
     def _read(self, digest: str) -> pa.Schema:
         name = digest + SUFFIX
@@ -73,13 +79,11 @@ class SchemaFiles:
             data = self._folder.get(name)
             if hashlib.sha256(data).hexdigest() != digest:
                 raise ValueError("it is not what was written: its digest differs")
-            schema = pa.ipc.read_schema(pa.py_buffer(data))
-            Schema.from_arrow(schema)
+            return pa.ipc.read_schema(pa.py_buffer(data))
         except (FileNotFoundError, SourceMissingError) as error:
             raise ReadError("a schema that the store names is not there", path=place, hint=RESTORE) from error
         except _ERRORS as error:
             raise ReadError(f"a schema cannot be read: {error}", path=place, hint=RESTORE) from error
-        return schema
 
 
 # --- joining

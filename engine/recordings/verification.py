@@ -14,7 +14,7 @@ from .versions import RESTORE, TableRef
 
 
 class _Told(defaultdict[tuple[str, str], defaultdict[int, list[tuple[StoreEntry, ChunkEntry]]]]):
-    """What manifests tell of the chunks of each file of a version, by the offsets of their messages."""
+    """The chunks that manifests tell of, by the files, of which version, that they lie in, and by their offsets."""
 
     def __init__(self) -> None:
         super().__init__(lambda: defaultdict(list))

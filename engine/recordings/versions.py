@@ -48,12 +48,12 @@ class TableRef(NamedTuple):
 class RecordingsVersion:
     """One version of a store of recordings.
 
-    ``created`` is in seconds since the epoch; ``operation`` what made it (``ingest``, ``compact``, ``vacuum``);
-    ``first`` the number of the first version that counts, as earlier ones are removed; ``tables`` those
-    that hold its entries, oldest first; ``batches`` the last batch of each query that it holds; ``recordings``,
-    ``chunks``, ``rows`` and ``bytes`` (of chunks, as stored) are those of all recordings; ``files`` counts what became
-    of the files of the batch that made it, ``bytes_in`` their bytes, ``seconds`` what the batch took; ``totals`` counts
-    what became of the files of all batches so far.
+    ``created`` is in seconds since the epoch; ``operation`` what made it (``ingest``, ``compact``, ``vacuum``, or the
+    ``upgrade`` of entries of format 3); ``first`` the number of the first version that counts, as earlier ones are
+    removed; ``tables`` those that hold its entries, oldest first; ``batches`` the last batch of each query that it
+    holds; ``recordings``, of however many layers, ``chunks``, ``rows`` and ``bytes`` (of chunks, as stored) count all
+    that is there; ``files`` counts what became of the files of the batch that made it, ``bytes_in`` their bytes,
+    ``seconds`` what the batch took; ``totals`` counts what became of the files of all batches so far.
     """
 
     number: int

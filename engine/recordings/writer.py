@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..chunk import Schema, is_property
-from ..errors import ChunkmillError, CommitUnknownError, ReadError, UsageError, WriteError, writing
+from ..errors import ChunkmillError, CommitUnknownError, ReadError, ReadWarning, UsageError, WriteError, writing
 from ..execution import SHARD_BYTES, PartChunk, Staging
 from ..faults import reach
 from ..optimisation import ChunkReferences
@@ -81,6 +83,7 @@ class StoreWriter:
         self._may_be_visible = False
         self._is_behind = False
         self._new_table: str | None = None
+        self._is_complete = False
         folder.prepare()
         self.version: RecordingsVersion | None = None
         self.live = LiveEntries()
@@ -125,6 +128,7 @@ class StoreWriter:
         was written for it is removed), ``CommitUnknownError`` where that is not known (nothing is removed).
         """
         self.catch_up()
+        self.complete()
         properties = [_properties(one, staging) for one in arrived]
         files = NewFiles(self.folder, staging, self._shard_bytes)
         with self.undoing(files):
@@ -135,6 +139,30 @@ class StoreWriter:
             left = {entry.key for entry in gone}
             stay = [elsewhere.get(entry.key, entry) for entry in self.live if entry.key not in left]
             return self.rewrite([*stay, *new], commit)
+
+    def complete(self) -> None:
+        """Publish a version in which entries of format 3 say their schema, ranges and properties, if there are any.
+
+        One whose chunks cannot be read stays as it is, with a warning. Raises as :meth:`commit` does.
+        """
+        if self._is_complete:
+            return
+        self._is_complete = True
+        table = self.live.columns("schema", "manifest")
+        if not pc.any(pc.and_(pc.is_null(table["schema"]), pc.not_equal(table["manifest"], ""))).as_py():
+            return
+        schemas = SchemaFiles(self.folder)
+        self.rewrite([self._completed(entry, schemas) for entry in self.live], Commit("upgrade"))
+
+    def _completed(self, entry: RecordingEntry, schemas: SchemaFiles) -> RecordingEntry:
+        if entry.schema is not None or not entry.manifest:
+            return entry
+        try:
+            schema, ranges, properties = self.folder.summary(entry)
+        except ReadError as error:
+            warnings.warn(f"the columns of {entry.recording_id} are not known: {error}", ReadWarning, stacklevel=2)
+            return entry
+        return replace(entry, schema=schemas.put(schema), ranges=ranges, properties=properties)
 
     @contextlib.contextmanager
     def undoing(self, files: NewFiles) -> Iterator[None]:
@@ -149,6 +177,7 @@ class StoreWriter:
 
     def publish(self, entries: Sequence[RecordingEntry], commit: Commit) -> RecordingsVersion:
         """Publish a version with more entries, whose chunks are in place. Raises as :meth:`commit` does."""
+        self.complete()
         return self._publish(entries, commit, anew=False)
 
     def rewrite(self, entries: Sequence[RecordingEntry], commit: Commit) -> RecordingsVersion:

@@ -111,7 +111,7 @@ def recordings_panel(path: str, version: RecordingsVersion, entries: Sequence[Re
     """The recordings of a store, the last that came first, their sizes as bars."""
     facts = [
         f"version {version.number} of {utc_time(version.created, 'seconds')}",
-        counted(len(entries), "recording"),
+        counted(version.recordings, "recording"),
         counted(blueprints, "blueprint") if blueprints else "",
         counted(sum(e.rows for e in entries), "row"),
         size(sum(e.bytes for e in entries)),
@@ -121,7 +121,10 @@ def recordings_panel(path: str, version: RecordingsVersion, entries: Sequence[Re
 
 
 def _recordings(entries: Sequence[RecordingEntry]) -> Iterator[Sequence[Cell]]:
+    from ..recordings import BASE_LAYER
+
     largest = max((e.bytes for e in entries), default=0) or 1
     for e in reversed(entries):
         added = utc_time(e.added, "seconds")
-        yield e.recording_id, e.application_id, added, e.rows, e.chunks, size(e.bytes), bar(e.bytes / largest, e.source)
+        name = e.recording_id if e.layer == BASE_LAYER else f"{e.recording_id}, layer {e.layer}"
+        yield name, e.application_id, added, e.rows, e.chunks, size(e.bytes), bar(e.bytes / largest, e.source)

@@ -149,12 +149,12 @@ class KeptRecording:
 
     def __init__(self, folder: RecordingsFolder, version: RecordingsVersion) -> None:
         self.folder = folder
-        self.entry = _only_recording(folder, version)
-        self.version = _store_version(self.entry, version)
+        self.layers = _only_recording(folder, version)
+        self.version = _store_version(self.layers, version)
 
     def chunks(self) -> list[Chunk]:
-        """Its chunks, undecoded."""
-        return self.folder.chunks(self.entry)
+        """The chunks of its layers, undecoded."""
+        return [chunk for entry in self.layers for chunk in self.folder.chunks(entry)]
 
 
 class StoredChunks:
@@ -263,11 +263,12 @@ class LazyStore(StoredChunks):
         return None if self._kept is None else self._kept.version
 
 
-def _only_recording(folder: RecordingsFolder, version: RecordingsVersion) -> RecordingEntry:
-    """The recording of a store that has one. Raises ``UsageError`` for another."""
-    recordings = [entry for entry in folder.live(version) if entry.kind != "blueprint"]
+def _only_recording(folder: RecordingsFolder, version: RecordingsVersion) -> list[RecordingEntry]:
+    """The layers of the recording of a store that has one. Raises ``UsageError`` for another."""
+    layers = [entry for entry in folder.live(version) if entry.kind != "blueprint"]
+    recordings = {entry.recording_id for entry in layers}
     if len(recordings) == 1:
-        return recordings[0]
+        return layers
     raise UsageError(
         f"version {version.number} of this store has {len(recordings)} recordings, not one",
         path=str(folder.path),
@@ -275,14 +276,14 @@ def _only_recording(folder: RecordingsFolder, version: RecordingsVersion) -> Rec
     )
 
 
-def _store_version(entry: RecordingEntry, version: RecordingsVersion) -> StoreVersion:
+def _store_version(layers: Sequence[RecordingEntry], version: RecordingsVersion) -> StoreVersion:
     return StoreVersion(
         version.number,
         version.created,
-        entry.chunks,
-        entry.rows,
-        entry.bytes,
-        entry.application_id,
-        entry.recording_id,
+        sum(entry.chunks for entry in layers),
+        sum(entry.rows for entry in layers),
+        sum(entry.bytes for entry in layers),
+        layers[0].application_id,
+        layers[0].recording_id,
         version.first,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import numpy as np
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.execution.chunk_rows import PartChunk
 from chunkmill.engine.execution.staging import Staging
-from chunkmill.engine.recordings import Arrived, Commit, Origin, RecordingEntry, StoreWriter
-from chunkmill.engine.recordings.folder import RecordingsFolder
+from chunkmill.engine.optimisation import ChunkReferences
+from chunkmill.engine.recordings import Arrived, Commit, Origin, RecordingEntry, SchemaFiles, StoreWriter, summary_of
+from chunkmill.engine.recordings.folder import RecordingsFolder, manifest_bytes
 from chunkmill.engine.recordings.versions import RecordingsVersion
-from chunkmill.engine.rrd import StoreEntry
+from chunkmill.engine.rrd import RrdFile, StoreEntry, digest_of
 from chunkmill.engine.rrd.writer import MessageWriter
 from chunkmill.engine.store import RecordingStore
 from chunkmill.engine.stream import LazyChunkStream
@@ -91,6 +93,48 @@ def written(staging: Staging, name: str, store: StoreEntry, chunks: Sequence[Chu
     return [PartChunk(0, at, name, entry) for at, entry in enumerate(entries)]
 
 
+def in_place(folder: RecordingsFolder, path: Path, layer: str = "base") -> RecordingEntry:
+    """The entry of the recording of an RRD whose chunks stay where they are; its manifest is written."""
+    file = RrdFile(str(path))
+    (store,) = file.stores()
+    table = file.listing(store)
+    assert table is not None
+    table = table.within(lambda _: str(path))
+    manifest = manifest_bytes(table)
+    name = f"{digest_of(manifest).hex()}.arrows"
+    folder.manifests.put(name, manifest)
+    schema, ranges, properties = summary_of(ChunkReferences(table, file.content_version, store))
+    status = path.stat()
+    return RecordingEntry(
+        recording_id=store.recording_id,
+        application_id=store.application_id,
+        kind=store.kind,
+        segment_version=1,
+        source=str(path),
+        source_size=status.st_size,
+        source_modified_ns=status.st_mtime_ns,
+        source_digest="",
+        source_kept=False,
+        rrd=None,
+        manifest=name,
+        manifest_offset=0,
+        manifest_size=len(manifest),
+        manifest_digest=digest_of(manifest).hex(),
+        shards=(),
+        chunks=len(table),
+        rows=int(table.num_rows.sum()),
+        bytes=table.message_bytes,
+        query_id="",
+        batch=0,
+        added=time.time(),
+        layer=layer,
+        in_place=True,
+        schema=SchemaFiles(folder).put(schema),
+        ranges=ranges,
+        properties=properties,
+    )
+
+
 def _seed(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
@@ -103,7 +147,7 @@ def contents(store: RecordingStore) -> dict[str, list[tuple[str, bytes, list[Any
 def _chunks(store: RecordingStore, entry: RecordingEntry) -> Iterator[tuple[str, bytes, list[Any]]]:
     for chunk in store.recording(entry):
         payload: Any = chunk.payload
-        yield chunk.entity_path, payload.digest, chunk.to_record_batch().to_pydict()["value"]
+        yield chunk.entity_path, payload.digest, chunk.to_record_batch().to_pydict().get("value", [])
 
 
 def values_of(store: RecordingStore, recording: str) -> dict[str, list[Any]]:

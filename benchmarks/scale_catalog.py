@@ -1,0 +1,152 @@
+"""A store of many recordings: how long it takes to open, and what an entry costs the driver.
+
+    python benchmarks/scale_catalog.py [--entries 1000 10000] [--schemas 16]
+
+Each size has a store of its own, written through the writer in commits of 256, and a process that opens it: seconds
+until the live entries are there as columns; of the columns of a segment table; of the union of the schemas; and bytes
+of memory an entry. Guards: 10,000 entries in 0.3 s together, 2 kB each, and no more than linear. Ends with 1 where one
+is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import multiprocessing
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentColumnDescriptor, IndexColumnDescriptor, Schema
+from chunkmill.engine.recordings import (
+    Commit,
+    IndexRange,
+    RecordingEntry,
+    RecordingsFolder,
+    SchemaFiles,
+    StoreWriter,
+    properties_of,
+)
+
+SECONDS, BYTES, SLACK = 0.3, 2_000, 1.5
+COLUMNS: Final = ("recording_id", "layer", "source", "added", "chunks", "bytes", "schema", "ranges", "properties")
+GROUP: Final = 256
+
+
+def entry_of(number: int, schemas: list[str], properties: bytes) -> RecordingEntry:
+    """An entry as an ingestion of a drive makes it."""
+    return RecordingEntry(
+        recording_id=f"{number:08x}-0000-4000-8000-000000000000",
+        application_id="fleet",
+        kind="recording",
+        segment_version=1,
+        source=f"/data/landing/2026/robot-{number % 40:02d}/drive-{number:06d}.mcap",
+        source_size=38_000,
+        source_modified_ns=1_700_000_000_000_000_000 + number,
+        source_digest=f"{number:032x}",
+        source_kept=True,
+        rrd=None,
+        manifest=f"{number // GROUP:032x}.arrows",
+        manifest_offset=number % GROUP * 5000,
+        manifest_size=5000,
+        manifest_digest=f"{number:032x}",
+        shards=(f"{number // GROUP:032x}.rrd",),
+        chunks=20,
+        rows=400,
+        bytes=38_000,
+        query_id="fleet",
+        batch=number // GROUP,
+        added=1_700_000_000.0 + number,
+        schema=schemas[number % len(schemas)],
+        ranges=(IndexRange("log_tick", "sequence", 0, number), IndexRange("log_time", "timestamp", number, 2 * number)),
+        properties=properties,
+    )
+
+
+def made(home: Path, count: int, schemas: int) -> None:
+    """A store with ``count`` entries of ``schemas`` distinct schemas of 100 columns."""
+    folder = RecordingsFolder(home)
+    writer = StoreWriter(folder)
+    files = SchemaFiles(folder)
+    line = IndexColumnDescriptor("log_time")
+    digests = []
+    for which in range(schemas):
+        columns = [
+            ComponentColumnDescriptor(f"/robot/joint{at}", f"v{which % 4}", datatype=pa.list_(pa.float64()))
+            for at in range(100 + which)
+        ]
+        digests.append(files.put(Schema([line], columns).to_arrow()))
+    static = Chunk.from_columns("/__properties", [], [ComponentColumn("RecordingInfo:start_time", [[1]])])
+    properties = properties_of([static])
+    for first in range(0, count, GROUP):
+        entries = [entry_of(n, digests, properties) for n in range(first, min(first + GROUP, count))]
+        writer.publish([replace(e) for e in entries], Commit("ingest", "fleet", first // GROUP + 1))
+
+
+def memory() -> int:
+    """The memory of this process that no other shares, in bytes."""
+    return int(psutil.Process().memory_full_info().uss)
+
+
+def opened(home: str, answers: Any) -> None:
+    """Open a store, five times, and tell the medians."""
+    told = []
+    warm = RecordingsFolder(home)
+    warm.version()
+    for _ in range(5):
+        gc.collect()
+        before, arrow = memory(), pa.total_allocated_bytes()
+        began = time.perf_counter()
+        folder = RecordingsFolder(home)
+        live = folder.live(folder.version())
+        seconds = [time.perf_counter() - began]
+        began = time.perf_counter()
+        table = live.columns(*COLUMNS)
+        segments = table.group_by("recording_id").aggregate([("chunks", "sum"), ("bytes", "sum"), ("added", "max")])
+        seconds.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        union = SchemaFiles(folder).union(pc.unique(table["schema"]).to_pylist())
+        seconds.append(time.perf_counter() - began)
+        told.append((seconds, max(memory() - before, pa.total_allocated_bytes() - arrow), len(segments), len(union)))
+        del live, table, segments
+    told.sort(key=lambda one: sum(one[0]))
+    seconds, _, segments, columns = told[2]
+    answers.put((seconds, max(taken for _, taken, _, _ in told), segments, columns))
+
+
+def main() -> int:
+    """Print a line for each size; 1 where a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--entries", type=int, nargs="+", default=[1_000, 10_000])
+    parser.add_argument("--schemas", type=int, default=16)
+    options = parser.parse_args()
+    spawn = multiprocessing.get_context("spawn")
+    per_entry, missed = [], False
+    print(
+        f"{'entries':>8} {'open s':>8} {'table s':>8} {'schema s':>8} {'bytes each':>10} {'segments':>8} {'columns':>8}"
+    )
+    for count in options.entries:
+        with tempfile.TemporaryDirectory() as folder:
+            made(Path(folder), count, options.schemas)
+            answers = spawn.Queue()
+            process = spawn.Process(target=opened, args=(folder, answers))
+            process.start()
+            seconds, taken, segments, columns = answers.get(timeout=100)
+            process.join()
+        whole = sum(seconds)
+        per_entry.append(max(whole - 0.02, 0.0) / count)
+        print(f"{count:8,} {seconds[0]:8.3f} {seconds[1]:8.3f} {seconds[2]:8.3f} {taken / count:10,.0f} ", end="")
+        print(f"{segments:8,} {columns:8,}")
+        missed |= whole > SECONDS * max(1.0, count / 10_000) or taken > BYTES * max(count, 5_000)
+    missed |= len(per_entry) > 1 and per_entry[-1] > SLACK * max(per_entry[0], 1e-6)
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
