@@ -6,7 +6,7 @@ import ast
 import os
 import re
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Set
 from functools import cache
 from pathlib import Path
 
@@ -73,23 +73,30 @@ def parsed(path: Path) -> ast.Module:
 
 
 @cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of the syntax tree of a file: a dozen rules go over them, and walking takes more than what they ask."""
+    return tuple(ast.walk(parsed(path)))
+
+
+@cache
 def modules() -> dict[str, Path]:
     """Every module of the installed packages, by its name inside the tree."""
     return {module_name(p): p for p in python_files(*SOURCE_FOLDERS)}
 
 
-def annotation_lines(name: str) -> set[int]:
+def annotation_lines(name: str) -> frozenset[int]:
     """The lines of a module that only a type checker runs."""
-    blocks = [n for n in ast.walk(parsed(modules()[name])) if isinstance(n, ast.If)]
+    blocks = [n for n in nodes(modules()[name]) if isinstance(n, ast.If)]
     checked = [b for b in blocks if isinstance(b.test, ast.Name) and b.test.id == "TYPE_CHECKING"]
-    return {line for b in checked for line in range(b.lineno, (b.end_lineno or b.lineno) + 1)}
+    return frozenset(line for b in checked for line in range(b.lineno, (b.end_lineno or b.lineno) + 1))
 
 
-def own_imports(name: str, without: Collection[int] = ()) -> set[str]:
+@cache
+def own_imports(name: str, without: frozenset[int] = frozenset()) -> Set[str]:
     """The modules of this project that module ``name`` imports, at its top or in its functions, some lines aside."""
     path = modules()[name]
     found: set[str] = set()
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and node.level and node.lineno not in without:
             base = _parents(name, path, node.level)
             target = ".".join([*base, node.module] if node.module else base)
@@ -102,7 +109,7 @@ def own_imports(name: str, without: Collection[int] = ()) -> set[str]:
 def imports_in_strings(name: str) -> set[str]:
     """The modules outside its own package that module ``name`` names in strings: ``..store``, ``chunkmill.readers``."""
     found: set[str] = set()
-    for node in ast.walk(parsed(modules()[name])):
+    for node in nodes(modules()[name]):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _IN_STRING.fullmatch(node.value):
             dotted = node.value.partition(":")[0].removeprefix("chunkmill.")
             level = len(dotted) - len(dotted.lstrip("."))
@@ -114,7 +121,7 @@ def imports_in_strings(name: str) -> set[str]:
 def foreign_imports(path: Path) -> set[str]:
     """The dotted names of everything that ``path`` imports absolutely."""
     found: set[str] = set()
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:

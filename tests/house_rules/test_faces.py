@@ -40,11 +40,7 @@ def is_within(module: str, package: str) -> bool:
 
 def is_own_package(module: str, package: str) -> bool:
     """Whether a module lies in a package that itself lies in ``package``, and has a face of its own."""
-    return any(
-        is_within(module, name) and path.name == "__init__.py" and name != package and is_within(name, package)
-        for name, path in modules().items()
-        if name == module
-    )
+    return module != package and is_within(module, package) and modules()[module].name == "__init__.py"
 
 
 @pytest.mark.parametrize("package", FACES)

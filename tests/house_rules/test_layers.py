@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
@@ -106,8 +107,8 @@ def part_of(module: str) -> str:
     return next((part for part in (*MAY_IMPORT, *FOUNDATION) if is_within(module, part)), module)
 
 
-def imports(module: str) -> set[str]:
-    return own_imports(module, annotation_lines(module) if module in ANNOTATED_FROM_ABOVE else ())
+def imports(module: str) -> Set[str]:
+    return own_imports(module, annotation_lines(module) if module in ANNOTATED_FROM_ABOVE else frozenset())
 
 
 def is_within(module: str, part: str) -> bool:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from source_tree import CODE_FOLDERS, REPOSITORY, SOURCE_FOLDERS, parsed, python_files, tracked_files
+from source_tree import CODE_FOLDERS, REPOSITORY, SOURCE_FOLDERS, nodes, python_files, tracked_files
 
 MOST_LINES_OF_A_FILE = 500
 MOST_LINES_OF_A_FUNCTION = 60
@@ -30,7 +30,7 @@ def test_files_are_small(path: Path) -> None:
 
 @pytest.mark.parametrize("path", python_files(*SOURCE_FOLDERS), ids=label)
 def test_functions_are_small(path: Path) -> None:
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             documented = ast.get_docstring(node) is not None
             first = node.body[0].end_lineno if documented else node.lineno

@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 
 import pytest
-from source_tree import modules, parsed
+from source_tree import modules, nodes, parsed
 
 QUESTIONS = ("How", "What", "Where", "Which")
 
@@ -31,7 +31,7 @@ def public_classes() -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", [m for m in sorted(modules()) if f"{m}.".startswith(tuple(f"{s}." for s in STATED))])
 def test_docstrings_state(name: str) -> None:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    texts = [ast.get_docstring(n) for n in ast.walk(parsed(modules()[name])) if isinstance(n, kinds)]
+    texts = [ast.get_docstring(n) for n in nodes(modules()[name]) if isinstance(n, kinds)]
     asking = [text.splitlines()[0] for text in texts if text and begins_with_question(text)]
     assert not asking, "begin with a verb, or with the noun of what is returned"
 
