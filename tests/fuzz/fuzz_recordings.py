@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -210,7 +211,7 @@ def _shape_of_refusal(answer: dict[str, Any], case: Case) -> str | None:
     return None
 
 
-def fuzz(kind: str, numbers: range, seed: int, keep: Path | None = None) -> Tally:
+def fuzz(kind: str, numbers: Iterable[int], seed: int, keep: Path | None = None) -> Tally:
     """Read the mutants of the given numbers; inputs that fail are kept in ``keep``."""
     tally = Tally()
     with tempfile.TemporaryDirectory() as folder, Worker() as worker:
