@@ -196,9 +196,14 @@ class _Verifying:
 
     def _verify(self, places: Sequence[_Place]) -> None:
         """Decode all, in the threads that there are cores for; of an object, its parts one after the other."""
-        workers = 1 if is_url(self.path) else min(4, os.cpu_count() or 1)
+        pieces = list(_pieces(places))
+        workers = 1 if is_url(self.path) else min(4, os.cpu_count() or 1, len(pieces))
+        if workers < 2:
+            for piece in pieces:
+                self._verify_piece(piece)
+            return
         with ThreadPoolExecutor(workers) as pool:
-            for _ in pool.map(self._verify_piece, list(_pieces(places))):
+            for _ in pool.map(self._verify_piece, pieces):
                 pass
 
     def _verify_piece(self, places: Sequence[_Place]) -> None:
