@@ -242,9 +242,9 @@ def test_a_long_value_is_not_rendered_whole() -> None:
     ]
     chunk = Chunk.from_columns("/big", [], columns)
     chunk.format()
-    started = time.perf_counter()
+    started = time.process_time()
     chunk.format()
-    assert time.perf_counter() - started < 0.25
+    assert time.process_time() - started < 0.25
 
 
 def test_a_word_is_not_begun_in_the_last_two_columns() -> None:

@@ -128,10 +128,10 @@ def test_a_bomb_is_refused_quickly(tmp_path: Path) -> None:
 
     (tmp_path / "x.rrd").write_bytes(with_arrow_msg(change))
     file = RrdFile(tmp_path / "x.rrd")
-    before, started = peak(), time.perf_counter()
+    before, started = peak(), time.process_time()
     with pytest.raises(ReadError, match="uncompressed size"):
         list(file.chunks(STORE))
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert peak() - before < 256 << 20
 
 

@@ -49,9 +49,9 @@ def test_bombs_are_refused() -> None:
     bomb = zstandard.ZstdCompressor(level=19).compress(bytes(300 << 20))
     lying = bytearray(zstandard.compress(raw(1)))
     lying[4:6] = b"\xe0\xff"  # says that its size has eight bytes, and that is enormous
-    began = time.monotonic()
+    began = time.process_time()
     decoded = Ros2Decoder("p/msg/T", TEXT).decode(*join([bomb, bytes(lying), zstandard.compress(raw(1))]))
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
     assert decoded.bad.tolist() == [0, 1]
     assert "too many" in decoded.reasons[0]
     assert len(decoded.values) == 1
