@@ -113,6 +113,7 @@ def left_over(drive: Drive) -> list[str]:
         "tables": {table.name for table in tables},
         "manifests": {entry.manifest for entry in entries if entry.manifest},
         "shards": {shard for entry in entries for shard in entry.shards},
+        "schemas": {f"{entry.schema}.arrow" for entry in entries if entry.schema},
     }
     wrong = []
     for name, expected in named.items():
