@@ -269,8 +269,8 @@ class EntryLog:
         """Remove versions that do not count any more. What stays because of an error, the next one removes."""
         if newest.number % KEPT_VERSIONS:
             return
-        reach("entry.prune")
         try:
+            reach("entry.prune")
             self._files.delete([number for number in self._files.all_numbers() if number < newest.first])
         except (OSError, ReadError, WriteError):
             return

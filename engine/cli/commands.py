@@ -163,6 +163,7 @@ def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
 @commands.command(cls=ReadingCommand)
 @click.argument("landing")
 @click.option("--into", metavar="STORE", help="The store of recordings, a folder or URL; made when there is none.")
+@click.option("--dataset", metavar="NAME", help="The dataset of the catalog at --into; made when there is none.")
 @click.option("--rrds", metavar="FOLDER", help="A folder that gets an RRD for each file, beside the store or alone.")
 @click.option("--pipeline", metavar="FILE.py[:NAME]", help="A function that each recording's stream goes through.")
 @click.option("--once", is_flag=True, help="Take what is there, and end.")

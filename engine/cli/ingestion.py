@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,8 +13,8 @@ from typing import Any
 
 import click
 
-from ..errors import UsageError
-from ..execution import executor_name
+from ..errors import ReadError, UsageError
+from ..execution import Folder, executor_name
 from ..ingest import FileQuarantine, Ingest, IngestListener, IngestLog, IngestQuery, home_of, logging_to
 from ..locations import located
 from ..recordings import CompactionReport
@@ -31,6 +32,7 @@ def run_ingest(
     *,
     landing: str,
     into: str | None,
+    dataset: str | None,
     rrds: str | None,
     once: bool,
     every: str | None,
@@ -51,6 +53,7 @@ def run_ingest(
         raise UsageError("--once looks for files once, and --every again and again: give one of them")
     if into is None and rrds is None:
         raise UsageError("an ingestion needs a destination", hint="Name a store with --into, or a folder with --rrds.")
+    into = _store_of(into, dataset)
     executor = chosen_executor(executor, master, conf)
     if executor_name(executor) == "spark":
         from ..spark import start_ahead
@@ -83,6 +86,30 @@ def run_ingest(
             raise type(interrupt)("the next run does the batch that was cut") from None
         if once:
             _tell_of_quarantine(FileQuarantine(ingest.home), str(ingest.home))
+
+
+def _store_of(into: str | None, dataset: str | None) -> str | None:
+    """The store that ``--into`` names: itself, or that of a dataset of the catalog that it is then."""
+    if dataset is not None:
+        if into is None:
+            raise UsageError("--dataset names one of a catalog", hint="Name the catalog with --into.")
+        from ..catalog import CatalogClient
+
+        return os.fspath(CatalogClient(into).create_dataset(dataset, exist_ok=True))
+    if into is not None and any(True for _ in _names_below(into, "catalog", "versions")):
+        raise UsageError(f"{into} is a catalog", hint="Name one of its datasets with --dataset; a new one is made.")
+    return into
+
+
+def _names_below(place: str, *folders: str) -> Iterator[str]:
+    """The names of the files in a folder below a place; none where there is no such folder."""
+    folder = Folder.at(place)
+    for name in folders:
+        folder = folder.sub(name)
+    try:
+        yield from folder.names()
+    except (OSError, ReadError):
+        return  # it is for the ingestion to say what is wrong with its destination
 
 
 def _wait(query: IngestQuery, *, as_json: bool) -> None:

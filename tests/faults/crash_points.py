@@ -57,6 +57,9 @@ SPARK_POINTS: Final = (
     "staging.remove",
 )
 
+OF_INGESTIONS: Final = tuple(point for point in POINTS if not point.startswith("entry."))
+"""Those of a catalog's entries are cut by ``catalog_points.py``."""
+
 NOT_WRITING: Final = ("batch.", "staging.", "lease.", "source.", "version.done", "compact.", "landing.compact")
 """Points between steps, at which a full disk is nothing but an exception."""
 
@@ -237,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     setting = Setting(prepared(scratch), scratch, options.executor)
     tally = Tally()
     spark = options.executor == "spark"
-    points = options.points.split(",") if options.points else list(SPARK_POINTS if spark else POINTS)
+    points = options.points.split(",") if options.points else list(SPARK_POINTS if spark else OF_INGESTIONS)
     kinds = options.kinds.split(",") if options.kinds else ["kill"] if spark else list(KINDS)
     if options.case:
         cases = [Case.parse(text) for text in options.case.split(",")]
