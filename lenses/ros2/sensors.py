@@ -7,6 +7,7 @@ decoded messages are in, ``sensor_msgs.msg.Imu:message``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -37,6 +38,31 @@ def at_stamp(lens: DeriveLens, stamp: str = ".header.stamp") -> DeriveLens:
     'ros2_timestamp'
     """
     return lens.to_timeline(STAMP_TIMELINE, "timestamp_ns", Selector(stamp).nanoseconds())
+
+
+@lru_cache(maxsize=256)
+def stamp_of(message: pa.DataType) -> Selector | None:
+    """Return the selector of a message's own time, int64 ns: ``header.stamp``, or ``stamp`` where there is no header.
+
+    None for types without a stamp of 32 bits of ``sec`` and of ``nanosec``; a stamp further inside is not the time of
+    the message.
+
+    >>> time = pa.struct([("sec", pa.int32()), ("nanosec", pa.uint32())])
+    >>> stamp_of(pa.struct([("header", pa.struct([("stamp", time)])), ("speed", pa.float64())]))
+    Selector(".header.stamp | <nanoseconds>")
+    >>> stamp_of(pa.struct([("times", pa.list_(time))])) is None
+    True
+    """
+    path = ("header", "stamp") if pa.types.is_struct(message) and message.get_field_index("header") >= 0 else ("stamp",)
+    for name in path:
+        place = message.get_field_index(name) if pa.types.is_struct(message) else -1
+        if place < 0:
+            return None
+        message = message.field(place).type
+    if not pa.types.is_struct(message) or any(message.get_field_index(part) < 0 for part in ("sec", "nanosec")):
+        return None
+    kinds = {message.field(part).type for part in ("sec", "nanosec")}
+    return Selector("." + ".".join(path)).nanoseconds() if kinds <= {pa.int32(), pa.uint32()} else None
 
 
 def own_component(

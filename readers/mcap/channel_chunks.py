@@ -17,7 +17,8 @@ from ...engine.chunk import Chunk, ChunkData, Timeline, TimelineKind, mint, pars
 from ...engine.errors import LensError, ReadWarning
 from ...engine.limits import MIB
 from ...engine.task_context import DECODE, phase, timed
-from ...lenses import DeriveLens, LensOutput, LensSet
+from ...lenses import DeriveLens, LensOutput, LensSet, Selector
+from ...lenses.ros2 import STAMP_TIMELINE
 from .blocks import Bytes, Ints, MessageHeads
 from .decoders import McapOptions
 from .decoding import Decoded, MessageDecoder, RawDecoder
@@ -142,7 +143,7 @@ def _shifted(ticks: np.ndarray, options: McapOptions) -> np.ndarray:
 def _timed(chunk: Chunk, options: McapOptions) -> Chunk:
     """The timelines that came of the messages as the reader was asked for them: of its type, with its offset."""
     data = chunk.data
-    kind = TimelineKind.TIMESTAMP if options.timeline_type == "timestamp" else TimelineKind.DURATION
+    kind = TimelineKind(options.timeline_type)
     if options.offset_ns == 0 and all(t.kind is kind for t in data.timelines):
         return chunk
     return Chunk.from_data(replace(data, timelines=tuple(_line(t, kind, options) for t in data.timelines)))
@@ -232,16 +233,23 @@ class ChannelOutput:
     """Makes chunks of one channel's messages, and keeps count of those that could not be decoded.
 
     Every message becomes one row: of the decoded component or, where it could not be decoded, of ``McapMessage:data``
-    at the same entity, in a chunk behind that of its neighbours.
+    at the same entity, in a chunk behind that of its neighbours. Messages that stay as they were decoded are on the
+    timeline of their own times too, if there is a ``stamp``.
     """
 
     def __init__(
-        self, channel: Channel, decoder: MessageDecoder, options: McapOptions, lenses: Sequence[DeriveLens] = ()
+        self,
+        channel: Channel,
+        decoder: MessageDecoder,
+        options: McapOptions,
+        lenses: Sequence[DeriveLens] = (),
+        stamp: Selector | None = None,
     ) -> None:
         self._channel = channel
         self._entity_path = parse_entity_path(channel.topic)
         self._decoder = decoder
         self._options = options
+        self._stamp = stamp
         self._mapping = Mapping(lenses, options) if lenses else None
         self._bad = 0
         self._first_reason = ""
@@ -298,7 +306,21 @@ class ChannelOutput:
             )
 
     def _mapped(self, chunk: Chunk) -> Iterator[Chunk]:
-        return iter((chunk,)) if self._mapping is None else timed(self._mapping.chunks(chunk), DECODE)
+        if self._mapping is None:
+            return iter((self._stamped(chunk),))
+        return timed(map(self._stamped, self._mapping.chunks(chunk)), DECODE)
+
+    def _stamped(self, chunk: Chunk) -> Chunk:
+        """A chunk of messages as they were decoded, with their own times; any other as it is."""
+        if self._stamp is None or chunk.is_static:
+            return chunk
+        data = chunk.data
+        messages = next((c.values for c in data.components if c.descriptor == self._decoder.descriptor), None)
+        if messages is None or any(line.name == STAMP_TIMELINE for line in data.timelines):
+            return chunk
+        stamps = self._stamp.execute(messages.flatten()).to_numpy()
+        line = Timeline(STAMP_TIMELINE, TimelineKind(self._options.timeline_type), _ticks(stamps, self._options))
+        return Chunk.from_data(replace(data, timelines=(*data.timelines, line)))
 
     def _parted(self, data: Bytes, piece: _ChannelRun, decoded: Decoded) -> Iterator[Chunk]:
         self._first_reason = self._first_reason or decoded.reasons[0]
@@ -338,8 +360,13 @@ def _released(arena: Bytes, piece: _ChannelRun) -> tuple[Bytes, _ChannelRun]:
 
 
 def _times(values: Times, options: McapOptions) -> pa.Array:
-    """Nanoseconds as the reader's time type. Those beyond i64, and sums with the offset, become the latest there is."""
-    times = _shifted(np.minimum(values, np.uint64(_LATEST)).astype(np.int64), options)
+    """Nanoseconds as the reader's time type. Those beyond i64 become the latest there is."""
+    return _ticks(np.minimum(values, np.uint64(_LATEST)).astype(np.int64), options)
+
+
+def _ticks(values: Rows, options: McapOptions) -> pa.Array:
+    """Times (int64, ns) as the reader's time type, with its offset."""
+    times = _shifted(values, options)
     return pa.Array.from_buffers(options.time_type, len(times), [None, pa.py_buffer(times)])
 
 

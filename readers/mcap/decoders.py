@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from ...engine.chunk import Projection
 from ...engine.errors import ReadWarning, UsageError
-from ...lenses import DeriveLens
+from ...lenses import DeriveLens, Selector
 from ...lenses.foxglove import foxglove_lenses
-from ...lenses.ros2 import needs_reflection, ros2_lenses
+from ...lenses.ros2 import needs_reflection, ros2_lenses, stamp_of
 from . import decoding
 from .attachments import Attachments, MetadataRecords
 from .decoding import MessageDecoder, RawDecoder, SchemaError
@@ -258,6 +258,14 @@ def compile_decoder(
         _warn(f"{path}: topic {channel.topic}: the schema {name} cannot be used: {error}")
         return RawDecoder()
     return decoder if options.columns is None else decoder.projected(Projection(options.columns).keeps)
+
+
+def stamp_in(decoder: MessageDecoder, row: MessageRow | None, options: McapOptions) -> Selector | None:
+    """Return the selector of the time of ROS messages that becomes a timeline; None where they have none.
+
+    In frames the stamp is a column already, and only the columns that are wanted are decoded.
+    """
+    return stamp_of(decoder.datatype) if row is not None and row.decoder == ROS2 and not options.values else None
 
 
 def _lenses_for(channel: Channel, schema: McapSchema | None, name: str, options: McapOptions) -> tuple[DeriveLens, ...]:

@@ -27,7 +27,7 @@ from ...engine.markup import panel, panel_or_error
 from ...engine.units import size
 from ..recording_file import FrameReader
 from .channel_chunks import LOG_TIME, PUBLISH_TIME, ChannelOutput, entities_of, runs
-from .decoders import DECODERS, McapOptions, choose, compile_decoder, file_decoders, reads_records
+from .decoders import DECODERS, McapOptions, choose, compile_decoder, file_decoders, reads_records, stamp_in
 from .file import McapFile
 from .file_level import NO_FACTS, FileFacts, MessageSurvey, facts_of
 from .info import McapInfo, describe_file
@@ -127,7 +127,8 @@ class _SplitReading:
         if not any(self._wants(entity) for entity in entities):
             return None
         decoder = compile_decoder(channel, schema, choice.row, self._options, path=self._file.path)
-        return ChannelOutput(channel, decoder, self._options, choice.lenses)
+        stamp = stamp_in(decoder, choice.row, self._options)
+        return ChannelOutput(channel, decoder, self._options, choice.lenses, stamp)
 
 
 class _Shared(NamedTuple):

@@ -24,18 +24,21 @@ Key = tuple[str, bool, str]
 
 
 class Held(NamedTuple):
-    """One component of a recording: its types in all their variants, and its rows as text."""
+    """One component of a recording: its types in all their variants, its rows as text, and its timelines that the
+    reference does not have, which are in neither.
+    """
 
     variants: list[dict[str, Any]]
     lines: list[str]
+    timelines: set[str]
 
 
 class Difference(NamedTuple):
     """Where a recording's content is not what the reference found.
 
     ``what``: ``missing`` (only the reference has it), ``extra`` (only ours), ``type``, ``rows`` (how many), ``values``,
-    ``repeats`` (a static row that the reference repeats), ``error`` (the reference fails, ours reads), ``fails`` (only
-    the reference reads).
+    ``repeats`` (a static row that the reference repeats), ``timeline:NAME`` (only ours is on it), ``error`` (the
+    reference fails, ours reads), ``fails`` (only the reference reads).
     """
 
     recording: str
@@ -67,11 +70,16 @@ class Documented(NamedTuple):
 
 def content(path: Path, golden: Any = ()) -> dict[Key, Held]:
     """What our reader finds in a recording; as text where the reference found such a component, else as empty lines."""
-    known = {(e["entity"], e["static"], e["component"]) for e in golden}
+    known = {
+        (e["entity"], e["static"], e["component"]): {name for v in e["variants"] for name in v["timelines"]}
+        for e in golden
+    }
     found: dict[Key, Held] = {}
     for chunk in _chunks(path):
+        more = {line.name for line in chunk.data.timelines}
         for key, about, line in _lines(chunk.to_record_batch(), chunk.entity_path, chunk.is_static, known):
-            held = found.setdefault(key, Held([], []))
+            held = found.setdefault(key, Held([], [], set()))
+            held.timelines.update(more - known.get(key, more))
             if about not in held.variants:
                 held.variants.append(about)
             held.lines.append(line)
@@ -88,29 +96,31 @@ def _chunks(path: Path) -> Iterator[Chunk]:
 
 
 def _lines(
-    batch: pa.RecordBatch, entity: str, static: bool, known: set[Key]
+    batch: pa.RecordBatch, entity: str, static: bool, known: dict[Key, set[str]]
 ) -> Iterator[tuple[Key, dict[str, Any], str]]:
     """Each value that is not null: its component, what the component is, and times and value as text."""
     fields = {name: batch.schema.field(name) for name in batch.schema.names}
     about = {name: {k.decode(): v.decode() for k, v in (f.metadata or {}).items()} for name, f in fields.items()}
     index = sorted(name for name in fields if about[name].get("rerun:kind") == "index")
-    times = [batch.column(name).cast(pa.int64()).to_pylist() for name in index]
+    called = {name: about[name].get("rerun:index_name") or name for name in index}
+    times = {name: batch.column(name).cast(pa.int64()).to_pylist() for name in index}
     for name, one in about.items():
         if one.get("rerun:kind") in ("index", "control"):
             continue
+        key = entity, static, one.get("rerun:component") or name
+        shared = [i for i in index if key not in known or called[i] in known[key]]
         variant = {
             "type": str(fields[name].type),
             "archetype": one.get("rerun:archetype"),
             "component_type": one.get("rerun:component_type"),
-            "timelines": {about[i].get("rerun:index_name") or i: str(fields[i].type) for i in index},
+            "timelines": {called[i]: str(fields[i].type) for i in shared},
         }
-        key = entity, static, one.get("rerun:component") or name
         if key not in known:
             yield from repeat((key, variant, ""), len(batch) - batch.column(name).null_count)
             continue
         for row, value in enumerate(_values(batch.column(name))):
             if value is not None:
-                yield key, variant, f"{'|'.join(str(ticks[row]) for ticks in times)}={value}"
+                yield key, variant, f"{'|'.join(str(times[i][row]) for i in shared)}={value}"
 
 
 def _values(column: pa.Array) -> Iterator[str | None]:
@@ -156,6 +166,7 @@ def compared(recording: str, golden: Any, ours: dict[Key, Held]) -> Iterator[Dif
         elif key not in theirs:
             yield Difference(*name, "extra", f"{len(ours[key].lines)} rows, static {static}")
         else:
+            yield from (Difference(*name, f"timeline:{line}") for line in sorted(ours[key].timelines))
             yield from _one(name, theirs[key], ours[key], static=static)
 
 

@@ -14,6 +14,7 @@ from chunkmill.engine.errors import ReadWarning
 from chunkmill.lenses import DeriveLens, Selector
 from chunkmill.readers.mcap.channel_chunks import Mapping
 from chunkmill.readers.mcap.decoders import McapOptions
+from mcap.writer import Writer
 from places import DATA
 
 from tests.readers.mcap.mcap_bytes import channel, chunk_of, chunks_of, mcap, message, schema, written
@@ -107,7 +108,91 @@ def test_the_time_in_a_message_is_of_the_type_and_with_the_offset_of_the_reader(
 def test_without_the_decoder_messages_stay_structs(tmp_path: Path) -> None:
     found = chunks_of(recording(tmp_path, [cdr(1, 20.5)]), decoders=["ros2_reflection"])
     assert list(cells(found)) == [STRUCT]
-    assert sorted(times(found)) == ["message_log_time", "message_publish_time"]
+    assert sorted(times(found)) == ["message_log_time", "message_publish_time", "ros2_timestamp"]
+
+
+@pytest.mark.parametrize("form", list(ENCODINGS))
+def test_messages_that_stay_structs_are_at_the_time_in_their_header(form: str, tmp_path: Path) -> None:
+    _, schema_encoding, definition, encoding, encode = ENCODINGS[form]
+    name, definition = "sensor_msgs/msg/Warmth", definition.replace("struct Temperature", "struct Warmth")
+    records = [schema(1, name, schema_encoding, definition.encode()), channel(1, "/t", encoding, 1)]
+    path = written(tmp_path, mcap([chunk_of([*records, *(message(1, i, encode(i, 20.5)) for i in range(2))])]))
+    assert times(chunks_of(path, decoders=BOTH))["ros2_timestamp"] == ("timestamp[ns]", [5, 1_000_000_005])
+    shifted = times(chunks_of(path, decoders=BOTH, timestamp_offset_ns=7))
+    assert shifted["ros2_timestamp"] == ("timestamp[ns]", [12, 1_000_000_012])
+    lasting = times(chunks_of(path, decoders=BOTH, timeline_type="duration", timestamp_offset_ns=7))
+    assert lasting["ros2_timestamp"] == ("duration[ns]", [5, 1_000_000_005])
+
+
+PLAIN = b"\0\1\0\0"
+STAMPS = {
+    "a header": (f"std_msgs/Header header\nfloat64 x\n{HEADER}{TIME}", lambda i: cdr(i, 1.0)[:-8], 5),
+    "nanoseconds beyond a second": (
+        f"std_msgs/Header header\n{HEADER}{TIME}",
+        lambda i: PLAIN + struct.pack("<iII", i, 4_000_000_000, 4) + b"abc\0",
+        4_000_000_000,
+    ),
+    "a stamp of its own": (
+        f"builtin_interfaces/Time stamp\nint32 x\n{TIME}",
+        lambda i: PLAIN + struct.pack("<iIi", i, 7, 1),
+        7,
+    ),
+    "a header of another type": (
+        f"my/Header header\n{RULE}\nMSG: my/Header\nint32 k\nbuiltin_interfaces/Time stamp\n{TIME}",
+        lambda i: PLAIN + struct.pack("<iiI", 3, i, 7),
+        7,
+    ),
+    "a header that is a number": (
+        f"int32 header\nbuiltin_interfaces/Time stamp\n{TIME}",
+        lambda i: PLAIN + struct.pack("<iiI", 3, i, 7),
+        None,
+    ),
+    "a stamp further inside": (
+        f"my/A a\n{RULE}\nMSG: my/A\nstd_msgs/Header header\nint32 x\n{HEADER}{TIME}",
+        lambda i: cdr(i, 1.0)[:-12],
+        None,
+    ),
+    "many stamps": (
+        f"builtin_interfaces/Time[] stamp\n{TIME}",
+        lambda i: PLAIN + struct.pack("<IiI", 1, i, 7),
+        None,
+    ),
+    "a time of another name": (
+        f"builtin_interfaces/Time time\n{TIME}",
+        lambda i: PLAIN + struct.pack("<iI", i, 7),
+        None,
+    ),
+}
+"""By what they have: definitions, their messages at ``i`` seconds, and the rest of the time; None: no timeline."""
+
+
+@pytest.mark.parametrize("what", STAMPS)
+def test_only_the_time_of_the_message_itself_is_a_timeline_as_rerun_has_it(what: str, tmp_path: Path) -> None:
+    definition, encode, rest = STAMPS[what]
+    path = tmp_path / "stamps.mcap"
+    with path.open("wb") as file:
+        writer = Writer(file)
+        writer.start("ros2")
+        kind = writer.register_schema("my/msg/X", "ros2msg", definition.encode())
+        number = writer.register_channel("/t", "cdr", kind)
+        for i in range(2):
+            writer.add_message(number, i, encode(i), i)
+        writer.finish()
+    expected = None if rest is None else ("timestamp[ns]", [rest, 1_000_000_000 + rest])
+    assert times(chunks_of(path, decoders=BOTH)).get("ros2_timestamp") == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RUST_LOG", "off")
+        theirs = pytest.importorskip("rerun.chunk").McapReader(path, decoders=["ros2_reflection"]).stream().to_chunks()
+    (batch,) = (chunk.to_record_batch() for chunk in theirs if chunk.entity_path == "/t" and not chunk.is_static)
+    stamps = batch.column("ros2_timestamp") if "ros2_timestamp" in batch.schema.names else None
+    assert (stamps and (str(stamps.type), stamps.cast("int64").to_pylist())) == expected
+
+
+def test_messages_that_a_meaning_fails_on_are_at_their_own_times_too(tmp_path: Path) -> None:
+    path = recording(tmp_path, [cdr(-1, 1.0)] * 2, TEMPERATURE.replace("temperature", "warmth"))
+    with pytest.warns(ReadWarning):
+        found = chunks_of(path, decoders=BOTH)
+    assert times(found)["ros2_timestamp"] == ("timestamp[ns]", [-999_999_995] * 2)
 
 
 @pytest.mark.parametrize(
