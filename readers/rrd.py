@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.chunk import Chunk
+from ..engine.chunk import Chunk, Schema, columns_of_headers
 from ..engine.errors import ReadError, ReadWarning, SourceMissingError, UsageError, check_argument
 from ..engine.limits import MIB, SPLIT_BYTES
 from ..engine.locations import Location, exists, located, reading_location
@@ -195,6 +195,18 @@ class RrdSource:
             codes, paths = table.entity_codes
             table = table.take(np.flatnonzero(np.array([self.wanted(p) for p in paths], dtype=bool)[codes]))
         return self._of_tables(table.runs(SPLIT_BYTES), file)
+
+    def columns(self) -> tuple[Schema, None] | None:
+        """The columns of chunks with times, by the footer, which does not say whether rows have several values.
+
+        None without a footer, and where it has columns of which it does not say which chunks have them.
+        """
+        file = RrdFile(self.path)
+        table = file.listing(self.store)
+        if table is None or file.silent_columns(self.store):
+            return None
+        headers = (entry.header for entry in table.entries())
+        return columns_of_headers(h for h in headers if self.wanted is None or self.wanted(h.entity_path)), None
 
     def run_splits(self, fate: Callable[[ChunkKind], Fate]) -> Sequence[RrdSplit] | None:
         """Splits of the chunks that are passed on, undecoded.

@@ -34,7 +34,7 @@ from .header import (
     split_parts,
     summarise_chunks,
 )
-from .schema import Schema, columns_of_arrow, to_arrow_schema
+from .schema import Schema, columns_of_arrow, columns_of_headers, to_arrow_schema
 from .sorbet import (
     SORBET_VERSION,
     BatchLayout,
@@ -102,6 +102,7 @@ __all__ = [
     "clusters",
     "columns_of",
     "columns_of_arrow",
+    "columns_of_headers",
     "data_from_batch",
     "data_to_batch",
     "data_with_layout",

@@ -199,6 +199,22 @@ class Schema:
         return schema_panel(self._indexes, self._components)
 
 
+def columns_of_headers(headers: Iterable[ChunkHeader]) -> Schema:
+    """The columns that chunks with times have, one for each type of a component."""
+    indexes: dict[str, IndexColumnDescriptor] = {}
+    components: dict[tuple[str, ComponentDescriptor, pa.DataType], ComponentColumnDescriptor] = {}
+    for header in headers:
+        if header.is_static:
+            continue
+        for timeline in header.timelines:
+            indexes.setdefault(timeline.name, IndexColumnDescriptor(timeline.name, timeline.kind))
+        for part in header.components:
+            key = header.entity_path, part.descriptor, part.datatype
+            if key not in components:
+                components[key] = _column(header.entity_path, part.descriptor, False, part.datatype, False)
+    return Schema(indexes.values(), components.values())
+
+
 def _column(
     entity_path: str, descriptor: ComponentDescriptor, is_static: bool, datatype: pa.DataType, is_empty: bool
 ) -> ComponentColumnDescriptor:

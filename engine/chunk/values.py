@@ -105,6 +105,12 @@ class Projection(NamedTuple):
             return True
         return any(_overlap(text, name.partition(" (")[0].rpartition(":")[2]) for name in self.names)
 
+    def has(self, component: str, datatype: pa.DataType) -> bool:
+        """Whether a component, or a field of it where it holds messages, is one of the columns."""
+        if not is_message(component, datatype):
+            return self.keeps(_short(component))
+        return any(self.keeps(field.name) for field in datatype.value_type)
+
     def of_component(self, component: str, values: pa.ListArray) -> pa.ListArray | None:
         """The values of a component with only those fields of messages that are needed; None where none is."""
         if self.names is None:

@@ -26,6 +26,7 @@ from ..chunk import (
     ValueSchema,
     columns_of,
     duration_ticks,
+    is_message,
     pandas_of,
     polars_of,
     timeline_called,
@@ -128,6 +129,20 @@ class FrameRequest:
         wanted = "all columns" if self.columns is None else ", ".join(self.columns)
         return f"values({wanted})"
 
+    def known(self, columns: Schema, singles: frozenset[Origin] | None) -> tuple[Schema, frozenset[Origin]] | None:
+        """The columns that a source tells of, and those of one value a row; None where they are not all that is needed.
+
+        That is, for static data; and without ``singles``, unless all columns wanted are of messages, which are one a
+        row, or it was said what lists are to be.
+        """
+        if self.static:
+            return None
+        if singles is None and self.lists is None:
+            wanted = (c for c in columns.component_columns() if self.projection.has(c.component, c.datatype))
+            if not all(is_message(c.component, c.datatype) for c in wanted):
+                return None
+        return columns, singles or frozenset()
+
     def schema(self, columns: Schema, singles: frozenset[Origin]) -> ValueSchema:
         """The columns of the frame, of those there are. Raises ``UsageError`` where one is missing."""
         if not list(columns):
@@ -209,9 +224,9 @@ class ProjectingSource(Protocol):
 
 @runtime_checkable
 class SourceWithColumns(Protocol):
-    """A source that can tell which columns its chunks have without reading them."""
+    """A source that can tell which columns its chunks with times have without reading them."""
 
-    def columns(self) -> tuple[Schema, frozenset[Origin]] | None:
+    def columns(self) -> tuple[Schema, frozenset[Origin] | None] | None:
         """All columns, and the components of which no row has several values; None where only reading tells."""
         ...
 

@@ -49,7 +49,7 @@ from .plan import (
     executor_of,
     explain_plan,
     known_columns,
-    nodes_of,
+    rows_in,
     stays_here,
     unrolled,
     within_contents,
@@ -365,8 +365,7 @@ class LazyChunkStream(Frames):
             return cast("DataFrame", extension("value_frame")(work, known, request.bounds, session))
         if payload and into is not None:
             raise UsageError("a frame with payload writes no parts", hint="Leave out `into` or `payload`.")
-        rows = [node.source for node in nodes_of(self._live_node()) if isinstance(node, SourceNode)]
-        streamed = next((source.frame for source in rows if isinstance(source, RowsSource)), None)
+        streamed = rows_in(self._live_node())
         if streamed is not None:
             if not payload:
                 raise UsageError("rows of from_stream carry their chunks", hint="Ask for that: to_spark(payload=True).")
@@ -378,10 +377,11 @@ class LazyChunkStream(Frames):
     def explain(self, *, executor: str | None = None) -> str:
         """The plan as text: sources, splits, the fused stage, and what passes through undecoded. Takes no chunk."""
         executor_name(executor)
-        return explain_plan(self._live_node(), compile_plan(self._live_node()))
+        node = self._live_node()
+        return explain_plan(node, compile_plan(node, None if rows_in(node) is None else RowsSource.travelling))
 
     def _table(self, request: FrameRequest, **run: Any) -> pa.Table:
-        known = known_columns(within_contents(self._live_node(), request))
+        known = known_columns(self._live_node(), request)
         schema = None if known is None else request.schema(*known)
         return request.table(framed(self, request).to_chunks(**run), schema)
 
@@ -480,7 +480,7 @@ def value_columns(stream: LazyChunkStream, request: FrameRequest) -> tuple[Schem
     The stream's source says it, where it can and only filters of entities stand behind it. Otherwise the pipeline is
     run for it, here.
     """
-    known = known_columns(within_contents(sink_of(stream), request))
+    known = known_columns(sink_of(stream), request)
     if known is not None:
         return known
     return columns_of(chunk.data for chunk in inline_chunks(framed(stream, request)._plan("inline")))  # noqa: SLF001

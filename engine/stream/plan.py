@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, repeat
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..chunk import Chunk, Minter, Origin, RunIds, Schema, minted_by, minting
 from ..execution import Packed, Piece, Task, executor_for
@@ -18,7 +18,19 @@ from ..rrd import Run, RunRows
 from ..task_context import OPERATE, READ, came_in, is_measuring, timed
 from .frames import FrameRequest, ProjectingSource, SourceWithColumns
 from .operators import Chain, Filter, FlatMap, Map, Operator, Selection, Step
-from .source import IteratedSource, NarrowingSource, PiecewiseSource, PlaceholderSource, Source, SourceWithRuns, Split
+from .source import (
+    IteratedSource,
+    NarrowingSource,
+    PiecewiseSource,
+    PlaceholderSource,
+    RowsSource,
+    Source,
+    SourceWithRuns,
+    Split,
+)
+
+if TYPE_CHECKING:
+    from ..execution import DataFrame
 
 _log = logging.getLogger("chunkmill")
 
@@ -277,11 +289,12 @@ def within_contents(node: Node, request: FrameRequest) -> Node:
     return node if request.contents is None else OperatorNode(Filter(Selection(request.contents)), node)
 
 
-def known_columns(sink: Node) -> tuple[Schema, frozenset[Origin]] | None:
-    """The columns of what a node gives, by the word of its source; None where only reading tells.
+def known_columns(sink: Node, request: FrameRequest) -> tuple[Schema, frozenset[Origin]] | None:
+    """The columns of what a frame is made of, by the word of its source; None where only reading tells.
 
     That is, where more stands between than filters of entities, or the source does not know.
     """
+    sink = within_contents(sink, request)
     filters: list[Filter] = []
     while isinstance(sink, OperatorNode):
         if not isinstance(sink.operator, Filter) or sink.operator.selection.components is not None:
@@ -293,7 +306,8 @@ def known_columns(sink: Node) -> tuple[Schema, frozenset[Origin]] | None:
     source: Source[Any] = sink.source
     if isinstance(source, NarrowingSource):
         source = source.narrowed(_Kept(tuple(filters)))
-    return source.columns() if isinstance(source, SourceWithColumns) else None
+    known = source.columns() if isinstance(source, SourceWithColumns) else None
+    return None if known is None else request.known(*known)
 
 
 def nodes_of(sink: Node) -> tuple[Node, ...]:
@@ -378,18 +392,33 @@ def _number(source: SourceNode, consumers: dict[Node, list[Node]], sink: Node) -
     return tuple(steps)
 
 
+def rows_in(sink: Node) -> DataFrame | None:
+    """The DataFrame of :meth:`LazyChunkStream.from_stream` that feeds a node, if one does."""
+    sources = (node.source for node in nodes_of(sink) if isinstance(node, SourceNode))
+    return next((source.frame for source in sources if isinstance(source, RowsSource)), None)
+
+
 def explain_plan(sink: Node, plan: Plan) -> str:
     """Sources with their splits, the operators fused into the stage, and whether payloads are decoded in it."""
     splits = [sum(1 for at, _ in plan.splits if at == i) for i in range(len(plan.sources))]
     sizes = [sum(s.size for at, s in plan.splits if at == i) for i in range(len(plan.sources))]
     lines = [f"Pipeline: {len(plan.sources)} source(s), {len(plan.splits)} split(s), 1 stage"]
     for source, count, size in zip(plan.sources, splits, sizes, strict=True):
-        found = "not named yet" if isinstance(source, PlaceholderSource) else f"{count} split(s), {size:,} bytes"
-        lines.append(f"  source {source.describe()}: {found}")
-    lines.append("  stage (mapInArrow: split number in, chunk rows out)")
+        lines.append(f"  source {source.describe()}: {_extent(source, count, size)}")
+    taken = "chunk rows" if any(isinstance(source, RowsSource) for source in plan.sources) else "split number"
+    lines.append(f"  stage (mapInArrow: {taken} in, chunk rows out)")
     lines += [f"    {line}" for line in _tree(sink, 0, set())]
     lines.append(f"  payloads: {_decoding(sink)}")
     return "\n".join(lines)
+
+
+def _extent(source: Source[Any], splits: int, size: int) -> str:
+    """Return the part of a source's line that says how much of it is known before it is read."""
+    if isinstance(source, PlaceholderSource):
+        return "not named yet"
+    if isinstance(source, RowsSource):
+        return "rows of a DataFrame, partition by partition"
+    return f"{splits} split(s), {size:,} bytes"
 
 
 def _tree(node: Node, depth: int, shown: set[Node]) -> Iterator[str]:

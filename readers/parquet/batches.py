@@ -125,11 +125,26 @@ def batch_chunks(
         arrays = {position: values.take(rows) for position, values in arrays.items()}
         timelines = tuple(Timeline(t.name, t.kind, t.times.take(rows)) for t in timelines)
     for output in outputs:
-        components = [
-            Component(descriptor, one_each(part.evaluate(arrays, length), nullable=part.nullable))
-            for descriptor, part in output.components
-        ]
-        yield from _pieces(output.entity_path, timelines, components, length)
+        yield from _pieces(_whole(output, timelines, arrays, length))
+
+
+def empty_chunks(layout: ColumnLayout, outputs: Sequence[ChunkOutput], *, path: str) -> list[Chunk]:
+    """The chunks of no rows: their columns are those of every batch."""
+    positions = {i for i, _ in layout.timelines}.union(*(output.columns for output in outputs))
+    arrays = {position: pa.array([], layout.schema.field(position).type) for position in positions}
+    timelines = _timelines(layout, arrays, 0, 0, path)
+    return [Chunk.from_data(_whole(output, timelines, arrays, 0)) for output in outputs]
+
+
+def _whole(
+    output: ChunkOutput, timelines: tuple[Timeline, ...], arrays: Mapping[int, pa.Array], length: int
+) -> ChunkData:
+    components = (
+        Component(descriptor, one_each(part.evaluate(arrays, length), nullable=part.nullable))
+        for descriptor, part in output.components
+    )
+    ordered = tuple(sorted(components, key=lambda c: c.descriptor.sort_key))
+    return ChunkData.fresh(output.entity_path, length, timelines, ordered)
 
 
 def _timelines(
@@ -158,19 +173,16 @@ def series_chunk(entity_path: str, names: Sequence[str]) -> Chunk:
     return Chunk.build(entity_path, {}, [(_NAMES, pa.array([list(names)], _list_of(pa.string())))])
 
 
-def _pieces(
-    entity_path: str, timelines: tuple[Timeline, ...], components: Sequence[Component], length: int
-) -> Iterator[Chunk]:
-    size = sum(c.values.nbytes for c in components)
+def _pieces(whole: ChunkData) -> Iterator[Chunk]:
+    length = whole.num_rows
+    size = sum(c.values.nbytes for c in whole.components)
     count = min(length, max(1, round(size / CHUNK_BYTES)))
-    ordered = tuple(sorted(components, key=lambda c: c.descriptor.sort_key))
-    whole = ChunkData.fresh(entity_path, length, timelines, ordered)
     if count == 1:
         yield Chunk.from_data(whole)
         return
     for start, stop in pairwise(length * i // count for i in range(count + 1)):
         piece = whole.slice(start, stop - start)
-        yield Chunk.from_data(ChunkData.fresh(entity_path, stop - start, piece.timelines, piece.components))
+        yield Chunk.from_data(ChunkData.fresh(whole.entity_path, stop - start, piece.timelines, piece.components))
 
 
 def _list_of(datatype: pa.DataType) -> pa.DataType:

@@ -13,13 +13,21 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from ...engine.chunk import Chunk
+from ...engine.chunk import Chunk, Origin, Schema, columns_of_headers
 from ...engine.errors import ReadError, SourceMissingError
 from ...engine.limits import SPLIT_BYTES
 from ...engine.locations import files_below, fixed_part
 from ...engine.objects import ObjectUrl, bucket_of, find_objects, is_one_object, is_url
 from ...engine.stream import Split
-from .batches import batch_chunks, check_static, properties_chunk, series_chunk, static_chunk, warn_of_incomparable
+from .batches import (
+    batch_chunks,
+    check_static,
+    empty_chunks,
+    properties_chunk,
+    series_chunk,
+    static_chunk,
+    warn_of_incomparable,
+)
 from .file import ParquetFile
 from .layout import ChunkOutput, ColumnLayout, compile_layout
 from .options import ParquetOptions
@@ -279,6 +287,19 @@ class ParquetSource:
         splits[-1] = replace(splits[-1], ends=rows > 0)
         self._shared = _Shared(tuple(files), tuple(layouts), first)
         return splits
+
+    def columns(self) -> tuple[Schema, frozenset[Origin]] | None:
+        """The columns of chunks with times, by the footers: each row has one value of each. None without any row."""
+        splits = self.splits()
+        assert self._shared is not None
+        if not splits[-1].ends:
+            return None
+        found = []
+        for layout in {id(layout): layout for layout in self._shared.layouts}.values():
+            outputs = [output for output in layout.outputs if self._wants(output.entity_path)]
+            found += [chunk.header for chunk in empty_chunks(layout, outputs, path=self.path)]
+        schema = columns_of_headers(found)
+        return schema, frozenset((c.entity_path, c.component) for c in schema.component_columns())
 
     def read(self, split: ParquetSplit) -> Iterator[Chunk]:
         """The chunks of one split, in order."""

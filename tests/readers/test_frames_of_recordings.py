@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from chunkmill.engine import ChunkmillError, LazyChunkStream
-from chunkmill.readers import detect_format
+from chunkmill.engine import Chunk, ChunkmillError, ComponentColumn, LazyChunkStream, TimeColumn
+from chunkmill.engine.chunk import columns_of
+from chunkmill.engine.stream import FrameRequest, framed, lazy_stream, value_schema
+from chunkmill.readers import McapReader, RrdReader, detect_format
 from places import DATA, WIDE_DATA
 
 if TYPE_CHECKING:
@@ -38,6 +40,57 @@ def check_equal(one: pa.Table, other: pa.Table) -> None:
         if not first.equals(second):
             assert first.is_valid().equals(second.is_valid()), name
             assert str(first.drop_null().to_pylist()) == str(second.drop_null().to_pylist()), name
+
+
+PARQUETS = ("generated/pq_*.parquet", "parquet/*/*.parquet", "parquet/*/data/*/*.parquet")
+
+
+def told(stream: LazyChunkStream, request: FrameRequest) -> pa.Schema | None:
+    """The schema of a frame by the word of the source alone; None where it does not tell."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lazy_stream, "inline_chunks", None)
+        try:
+            return value_schema(stream, request).arrow
+        except TypeError:
+            return None
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("patterns", "lists", "least"),
+    [(PARQUETS, None, 30), (("rrd/**/*.rrd",), True, 15), (("rrd/**/*.rrd",), False, 5), (("rrd/**/*.rrd",), None, 1)],
+    ids=["parquet", "lists of rrd", "no lists of rrd", "rrd"],
+)
+def test_the_schema_that_a_footer_tells_is_that_of_the_frame(
+    patterns: tuple[str, ...], lists: bool | None, least: int
+) -> None:
+    request, count = FrameRequest.of(lists=lists), 0
+    for path in sorted({path for pattern in patterns for path in DATA.glob(pattern)}):
+        with contextlib.suppress(ChunkmillError):
+            stream = detect_format(path).open(path).stream()
+            frame = framed(stream, request).to_chunks(executor="inline")
+            schema = told(stream, request)
+            if schema is not None:
+                assert schema.equals(request.schema(*columns_of(chunk.data for chunk in frame)).arrow), path
+                count += 1
+    assert count >= least
+
+
+def test_messages_in_an_rrd_need_no_look_for_their_schema_and_others_do(data: Path, tmp_path: Path) -> None:
+    stream = McapReader(data / "demo.mcap", decoders=["ros2_reflection"]).stream()
+    stream.write_rrd(tmp_path / "m.rrd", application_id="a", recording_id="r", executor="inline")
+    written = RrdReader(tmp_path / "m.rrd").stream()
+    request = FrameRequest.of("/nissan/gps/duro/imu", columns=["linear_acceleration.x", "log_time"])
+    schema = told(written, request)
+    assert schema is not None
+    assert schema.equals(written.to_arrow("/nissan/gps/duro/imu", columns=["linear_acceleration.x", "log_time"]).schema)
+    assert told(written.map(lambda chunk: chunk), request) is None
+    assert told(RrdReader(tmp_path / "m.rrd").stream(), FrameRequest.of(static=True)) is None
+    scalars = Chunk.from_columns("/s", [TimeColumn("t", sequence=[1])], [ComponentColumn("volume", [[1.0, 2.0]])])
+    two = LazyChunkStream.from_iter([scalars])
+    two.write_rrd(tmp_path / "s.rrd", application_id="a", recording_id="r", executor="inline")
+    assert told(RrdReader(tmp_path / "s.rrd").stream(), FrameRequest.of()) is None
+    assert RrdReader(tmp_path / "s.rrd").stream().to_arrow().column("volume").to_pylist() == [[1.0, 2.0]]
 
 
 @pytest.mark.filterwarnings("ignore")

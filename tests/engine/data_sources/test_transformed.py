@@ -40,5 +40,22 @@ def test_it_ends_in_a_dataframe_alone(spark: Any, data: Path) -> None:
         stream.to_spark()
     with pytest.raises(UsageError, match="cannot be merged with"):
         LazyChunkStream.merge(stream, McapReader(data / MCAP).stream()).to_spark(payload=True)
+    with pytest.raises(UsageError, match="cannot be merged with"):
+        LazyChunkStream.merge(LazyChunkStream.from_stream(frame), McapReader(data / MCAP).stream()).explain()
     with pytest.raises(UsageError, match="no DataFrame of chunks"):
         LazyChunkStream.from_stream(spark.range(1))
+
+
+def test_its_plan_is_told_before_a_row_has_come(spark: Any, data: Path) -> None:
+    frame = spark.read.format("chunkmill").option("payload", "true").load(str(data / MCAP))
+    stream = LazyChunkStream.from_stream(frame).filter(content="/imu/**").map(named)
+    assert stream.explain().splitlines() == [
+        "Pipeline: 1 source(s), 0 split(s), 1 stage",
+        "  source from_stream: rows of a DataFrame, partition by partition",
+        "  stage (mapInArrow: chunk rows in, chunk rows out)",
+        "    map(named)",
+        "      filter(content='/imu/**')",
+        "        read from_stream",
+        "  payloads: decoded by map(named)",
+    ]
+    assert "from_stream" in stream._repr_html_()
