@@ -172,15 +172,18 @@ def compact_recordings(
     *, store: str, optimize: str, min_shard: str, executor: str | None, master: str | None, conf: dict[str, str]
 ) -> None:
     """Compact a store, under its lease, and say what was done."""
+    from .jobs import progress_bar
+
     executor = chosen_executor(executor, master, conf)
     home = home_of(located(store))
-    with warnings_as_lines(home):
+    with warnings_as_lines(home), progress_bar(f"compact {home}", quiet=False) as bar:
         report = RecordingStore.open(home).compact(
             optimize=profile_of(optimize),
             min_shard=bytes_of(min_shard),
             executor=executor,
             master=master,
             conf=conf or None,
+            progress=bar or False,
         )
     for line in lines_of(report):
         click.echo(line)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .iterating import iterated_chunks
     from .progress_bar import ProgressBar
     from .quarantine import QuarantineTable
-    from .reporting import ProgressListener, ProgressState, Ran, RunStart
+    from .reporting import ProgressListener, ProgressState, Ran, RunStart, told
     from .rrd_sink import RrdParts, RrdSink, write_rrd
     from .scratch import ScratchFolder, ScratchPart, collect_chunks, lazy_chunk, spool, spool_pieces
     from .shards import SHARD_BYTES, Shard, ShardSink, extents_in_order, neighbours, write_rrd_shards
@@ -53,7 +53,7 @@ _HOMES = {
     ".iterating": "iterated_chunks",
     ".quarantine": "QuarantineTable",
     ".progress_bar": "ProgressBar",
-    ".reporting": "ProgressListener ProgressState Ran RunStart",
+    ".reporting": "ProgressListener ProgressState Ran RunStart told",
     ".rrd_sink": "RrdParts RrdSink write_rrd",
     ".scratch": "ScratchFolder ScratchPart collect_chunks lazy_chunk spool spool_pieces",
     ".shards": "SHARD_BYTES Shard ShardSink extents_in_order neighbours write_rrd_shards",
@@ -150,6 +150,7 @@ __all__ = [
     "spool_pieces",
     "sync_folder",
     "this_process",
+    "told",
     "transformed_frame",
     "whole_run_of",
     "write_recordings",

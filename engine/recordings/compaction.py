@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from ..errors import ReadError, UsageError
-from ..execution import RunOptions, Staging
+from ..execution import RunOptions, Staging, Task, told
 from ..faults import reach
 from ..optimisation import OptimizationProfile
 from ..rrd import (
@@ -230,6 +231,7 @@ class _Compaction:
         self._min_shard = min(min_shard, max(writer.shard_bytes // 2, 1))  # so that joined ones are small no more
         self._budget = max(budget, writer.shard_bytes)
         self._thorough = thorough
+        self._progress = run.progress
         self._skip: set[str] = set()
         self._damaged: dict[Key, RecordingEntry] = {}
         self._moved: set[Key] = set()
@@ -285,9 +287,7 @@ class _Compaction:
                 rewriting = Rewriting(writer.folder, files)
                 if self._layout and anew:
                     self._layout.run(anew, rewriting, staging)
-                for entry in _touched(writer.live, shards, manifests):
-                    if entry.key not in self._damaged:
-                        rewriting.move(entry, shards)
+                self._move(rewriting, shards, manifests)
                 files.finish()
                 reach("compact.run")
                 self._note_damaged(rewriting)
@@ -303,6 +303,19 @@ class _Compaction:
             self._laid_out |= rewriting.entries.keys()
         self._written += files.shards.size
         return True
+
+    def _move(self, rewriting: Rewriting, shards: set[str], manifests: set[str]) -> None:
+        """Move what lies in these files, recording by recording, and tell who watches."""
+        entries = [e for e in _touched(self._writer.live, shards, manifests) if e.key not in self._damaged]
+
+        def moved() -> Iterator[Iterator[int]]:
+            for entry in entries:
+                rewriting.move(entry, shards)
+                yield iter(range(entry.chunks))
+
+        tasks = [Task(i, entry.recording_id, entry.bytes) for i, entry in enumerate(entries)]
+        for chunks in told(tasks, moved(), self._progress if entries else None):
+            deque(chunks, maxlen=0)
 
     def _note_damaged(self, rewriting: Rewriting) -> None:
         """Leave what lies in a file with a damaged recording where it is: the file cannot go."""

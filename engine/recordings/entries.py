@@ -14,7 +14,9 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from ..markup import Cell, panel, table
 from ..rrd import NEVER_CHANGES, StoreEntry, check_digest, file_identity
+from ..units import counted, size, utc_time
 
 BASE_LAYER: Final = "base"
 """The layer of a recording that nobody named one for."""
@@ -120,6 +122,27 @@ class RecordingEntry:
             return other.key == self.key
         same_file = other.source_kept and other.source == self.source and other.source_digest != self.source_digest
         return same_file or other.key == self.key
+
+    def _repr_html_(self) -> str:
+        facts = [
+            self.kind,
+            f"application {self.application_id}",
+            counted(self.chunks, "chunk"),
+            counted(self.rows, "row"),
+            size(self.bytes),
+            f"added {utc_time(self.added, 'seconds')}",
+        ]
+        rows: list[tuple[str, Cell]] = [
+            ("source", self.source),
+            ("size of the source", size(self.source_size)),
+            ("its digest", self.source_digest),
+            ("contents that it has had", self.segment_version),
+            ("manifest", self.manifest or None),
+            ("shards", ", ".join(self.shards) or None),
+            ("RRD", self.rrd),
+        ]
+        there = [row for row in rows if row[1]]
+        return panel(f"Recording {self.recording_id}", facts, table(["", ""], there, len(there)))
 
 
 def _names_in(properties: bytes) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from ..errors import SourceMissingError
-from ..execution import RunOptions, executor_for
+from ..execution import Progress, RunOptions, executor_for, progress_shown
 from ..locations import Location
 from ..optimisation import OptimizationProfile
 from ..recordings import (
@@ -135,12 +135,14 @@ class RecordingStore:
         executor: str | None = None,
         master: str | None = None,
         conf: Mapping[str, str] | None = None,
+        progress: Progress = None,
     ) -> CompactionReport:
         """Write the files of the store anew, fewer and without what is dead: a new version with the same recordings.
 
         Shards below ``min_shard`` bytes are joined, and those that are mostly dead are left behind; chunks are copied
         as they are. With ``optimize`` recordings whose chunks are smaller than it wants are laid out anew, where
-        ``executor``, ``master`` and ``conf`` say. This object goes on showing the version that it opened; old versions
+        ``executor``, ``master`` and ``conf`` say; ``progress`` as for :meth:`LazyChunkStream.write_rrd`, of the
+        recordings of one commit after the other. This object goes on showing the version that it opened; old versions
         stay until :meth:`vacuum`. A store that needs nothing of it gets no version.
 
         Raises
@@ -152,7 +154,9 @@ class RecordingStore:
         with Lease.take(self._folder.path, "compact") as lease:
             writer = StoreWriter(self._folder, lease)
             chosen = executor_for(executor, lambda: self._version.bytes if isinstance(self.path, Path) else None)
-            return compact_store(writer, profile=optimize, run=RunOptions(chosen, master, conf), min_shard=min_shard)
+            with progress_shown(progress, f"compact {self._folder.path}") as listener:
+                run = RunOptions(chosen, master, conf, listener)
+                return compact_store(writer, profile=optimize, run=run, min_shard=min_shard)
 
     def _entries(self) -> LiveEntries:
         if self._live is None:

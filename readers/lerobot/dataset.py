@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -11,9 +12,9 @@ from ...engine.chunk import Chunk, ComponentColumn, is_property, parse_entity_pa
 from ...engine.errors import SourceMissingError, UsageError
 from ...engine.markup import bar, panel, panel_or_error, table
 from ...engine.stream import LazyChunkStream
-from ...engine.units import counted
+from ...engine.units import counted, duration
 from ..recording_file import FrameReader
-from .metadata import INFO, DatasetInfo, EpisodeInfo, is_dataset, read_metadata
+from .metadata import INFO, DatasetInfo, EpisodeInfo, Feature, is_dataset, read_metadata
 from .source import FRAME_INDEX, EpisodeSource
 
 
@@ -55,11 +56,10 @@ class LeRobotDataset:
         ]
         longest = max((episode.length for episode in info.episodes), default=0) or 1
         rows = ((e.index, e.length, "; ".join(e.tasks), bar(e.length / longest)) for e in info.episodes)
-        features = ((f.name, f.dtype, " x ".join(map(str, f.shape))) for f in info.features)
         return panel(
             repr(self),
             facts,
-            table(["feature", "type", "shape"], features, len(info.features), kind="grid"),
+            _features_table(info.features),
             table(["episode", "frames", "task", ""], rows, len(info.episodes), kind="wide"),
         )
 
@@ -80,6 +80,11 @@ class LeRobotDataset:
             if episode.index == index:
                 return LeRobotEpisode(self, episode)
         raise UsageError(f"there is no episode {index}", path=str(self.path), hint="See episodes().")
+
+
+def _features_table(features: Sequence[Feature]) -> str:
+    rows = ((f.name, f.dtype, " x ".join(map(str, f.shape))) for f in features)
+    return table(["feature", "type", "shape"], rows, len(features), kind="grid")
 
 
 class LeRobotReader:
@@ -174,6 +179,21 @@ class LeRobotEpisode(FrameReader):
 
     def __repr__(self) -> str:
         return f"LeRobotEpisode({self._dataset.path}, {self.index})"
+
+    def _repr_html_(self) -> str:
+        return panel_or_error(repr(self), self._panel)
+
+    def _panel(self) -> str:
+        info, videos = self._dataset.info, self._episode.videos
+        facts = [
+            counted(self.length, "frame"),
+            duration(self.length / info.fps) if info.fps else "",
+            f"recording {self.recording_id}",
+            "; ".join(self.tasks),
+        ]
+        lines = ((v.feature, v.path, f"{v.start:g} s") for v in videos)
+        drawn = table(["video, which is not read", "file", "from"], lines, len(videos), kind="grid") if videos else ""
+        return panel(repr(self), facts, _features_table(info.features), drawn)
 
     @property
     def index(self) -> int:

@@ -126,6 +126,10 @@ def test_a_kept_store_and_an_rrd_show_what_they_hold(tmp_path: Path) -> None:
     said = words(RecordingStore.open(tmp_path / "kept"))
     assert "version 1 of" in said
     assert "a&b" in said
+    [entry] = RecordingStore.open(tmp_path / "kept")
+    said = words(entry)
+    assert said.startswith("Recording a&b recording, application <script>alert(1)</script>, 1 chunk, 3 rows")
+    assert entry.shards[0] in said
     report = stream.write_rrd(tmp_path / "a.rrd", **IDS, executor="inline")
     assert "3 rows" in words(RrdReader(tmp_path / "a.rrd"))
     assert "Where the time went" in words(report)
@@ -141,6 +145,11 @@ def test_readers_show_what_is_in_the_file(data: Path) -> None:
     dataset = data / "parquet" / "lerobot_v3_apple_storage"
     assert "episode" in words(LeRobotDataset(dataset))
     assert words(LeRobotReader(dataset)) == words(LeRobotDataset(dataset))
+    said = words(LeRobotDataset(dataset).episode(0))
+    assert f"LeRobotEpisode({dataset}, 0)" in said
+    assert f"{LeRobotDataset(dataset).episode(0).length:,} frames" in said
+    assert "observation.state" in said
+    assert "video, which is not read" in said
     [file, *_] = sorted(dataset.rglob("*.parquet"))
     assert "may be a timeline" in words(ParquetReader(file))
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from chunkmill.engine.errors import CommitUnknownError, ReadError, ReadWarning, UsageError, WriteError
+from chunkmill.engine.execution import ProgressState
 from chunkmill.engine.execution.stage import RunOptions
 from chunkmill.engine.recordings import compaction
 from chunkmill.engine.recordings.compaction import compact_store
 from chunkmill.engine.recordings.lease import Lease
+from chunkmill.engine.reports import RunReport
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.store import OptimizationProfile, RecordingStore
 from chunkmill.readers import RrdReader
@@ -311,6 +313,32 @@ def test_a_store_compacts_itself(made: MadeRecordings) -> None:
     assert store.version.number == 3
     assert contents(RecordingStore.open(made.home)) == was
     assert json.loads((Path(made.home) / "versions" / "00000004.json").read_text())["operation"] == "compact"
+
+
+class Watcher:
+    """A ``ProgressListener`` that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.totals: list[int] = []
+        self.states: list[ProgressState] = []
+
+    def started(self, total_splits: int, total_bytes: int) -> None:
+        self.totals.append(total_splits)
+
+    def advanced(self, done: ProgressState) -> None:
+        self.states.append(done)
+
+    def finished(self, result: RunReport) -> None: ...
+
+
+def test_who_watches_is_told_of_each_recording(made: MadeRecordings) -> None:
+    batches(made, 3)
+    watcher = Watcher()
+    assert made.open().compact(executor="inline", progress=watcher).moved == 3
+    assert watcher.totals == [3]
+    last = watcher.states[-1]
+    assert (last.splits_done, last.bytes_done) == (3, last.bytes_total)
+    assert last.chunks == sum(entry.chunks for entry in made.open())
 
 
 def failing_at(point: str, monkeypatch: pytest.MonkeyPatch) -> None:
