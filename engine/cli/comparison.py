@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ..chunk import Chunk
 
 _PIPED_WIDTH = 240
+_FRAME = 4
+"""Columns that the frame around a chunk's table takes."""
 
 
 @click.command(cls=ReadingCommand)
@@ -110,7 +112,7 @@ def print_chunks(
 
         location = reading_location(file)
         console = Console()
-        columns = width or (console.width if console.is_terminal else _PIPED_WIDTH)
+        columns = width or (console.width - _FRAME if console.is_terminal else _PIPED_WIDTH)
         with from_standard_input([file]) as (path,), warnings_as_lines(location):
             printed = 0
             for heading, chunks in _recordings(path, content, reading):

@@ -147,7 +147,7 @@ def _facts(status: IngestStatus, store: str) -> list[tuple[str, str]]:
         oldest = f", the oldest for {duration(lag.oldest_seconds)}" if lag.waiting else ""
         running = f"; {counted(lag.running, 'file')} in the running batch" if lag.running else ""
         facts.append(("waiting", f"{counted(lag.waiting, 'file')}, {size(lag.waiting_bytes)}{oldest}{running}"))
-    facts += [("rate", f"{_rate(rate)} over {duration(rate.window)}") for rate in status.rates]
+    facts += [("rate", f"{_rate(rate)} over {duration(rate.window)}") for rate in dict.fromkeys(status.rates)]
     if status.quarantined is not None:
         more = f"; see chunkmill quarantine list {shlex.quote(store)}" if status.quarantined else ""
         facts.append(("quarantine", f"{counted(status.quarantined, 'file')}{more}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from chunkmill.engine import RecordingStore, compare
 from chunkmill.engine.cli.commands import commands
 from chunkmill.readers import RrdReader
 from click.testing import CliRunner, Result
+from rich.cells import cell_len
 
 
 def run(*arguments: object, **given: object) -> Result:
@@ -66,6 +68,15 @@ def test_help_is_whole_at_every_width(path: tuple[str, ...], columns: int) -> No
         assert "".join(first.split()).replace("-", "") in plain.replace("-", "")
 
 
+PIPELINE = """
+def pipeline(stream):
+    return stream.filter(content="/nissan/**")
+
+def other(stream):
+    return 5
+"""
+
+
 @pytest.fixture(scope="module")
 def recordings(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """demo.mcap, the RRD of it, a table, and a store of both."""
@@ -75,9 +86,11 @@ def recordings(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run("convert", folder / "demo.mcap", "-o", folder / "demo.rrd", "-q").exit_code == 0
     (folder / "landing").mkdir()
     shutil.copy(folder / "demo.rrd", folder / "landing")
+    (folder / "landing" / "bad.mcap").write_bytes(b"\x89MCAP0\r\n" + bytes(50))
     done = run("ingest", folder / "landing", "--into", folder / "store", "--once", "--settle", "0s", "-q")
     assert done.exit_code == 0, done.output
     (folder / "note.txt").write_text("a note")
+    (folder / "pipe.py").write_text(PIPELINE)
     return folder
 
 
@@ -126,22 +139,174 @@ CALLS = {
     "merge demo.rrd none.rrd -o out/m.rrd": (1, "no such file"),
     "convert - -o out/a.rrd": (2, "standard input holds nothing"),
     "convert - - -o out/a.rrd": (2, "named twice"),
+    "check pipe.py": (0, "pipeline can be run"),
+    "check pipe.py demo.rrd --svg out/plan.svg": (0, "passed through undecoded"),
+    "check pipe.py:other": (1, "a LazyChunkStream was expected"),
+    "check pipe.py:none --debug": (2, "Traceback"),
+    "check none.py": (2, "no such file"),
+    "check pipe.py none.rrd": (1, "no such file"),
+    "compact store --optimize object-store --min-shard 1MiB --executor inline": (0, "nothing to do: 1 shard"),
+    "compact store --executor inline --master local[1] --conf a=b": (2, "--master and --conf are for Spark"),
+    "compact note.txt --debug": (1, "neither a store of recordings nor"),
+    "compact store --min-shard many": (2, "is no size"),
+    "compact store --optimize best": (2, "--optimize"),
+    "compare demo.mcap demo.rrd --content /nissan/** --limit 3 -q": (0, ""),
+    "compare demo.mcap demo.rrd --ignore-timeline message_log_time --chunks": (0, "hold the same"),
+    "compare demo.rrd pq_base.parquet --limit 1": (1, "only in the second"),
+    "compare none.rrd none.rrd --debug": (1, "Traceback"),
+    "convert demo.rrd --output out/a.rrd --content /nissan/** --application-id a --verify --quiet": (0, ""),
+    "convert demo.rrd -o out/a.rrd --content nissan": (0, "nothing was written for --content 'nissan'"),
+    "convert demo.rrd -o out/a.rrd --pipeline pipe.py --recording-id b": (0, "3,520 rows"),
+    "convert demo.rrd -o out/a.rrd --pipeline none.py": (2, "no such file"),
+    "convert demo.rrd -o out/a.rrd --pipeline pipe.py:other": (1, "a LazyChunkStream was expected"),
+    "convert demo.rrd -o out/a.rrd --executor inline --master local[1]": (2, "--master and --conf are for Spark"),
+    "convert demo.rrd -o out/a.rrd --executor auto --stats": (0, "passed through undecoded"),
+    "convert demo.rrd -o out/a.rrd --executor cluster": (2, "--executor"),
+    "convert demo.rrd -o out/a.rrd --conf nothing": (2, "KEY=VALUE"),
+    "convert demo.rrd -o out/a.rrd --report out/run.html": (0, "3,523 rows"),
+    "convert none.rrd -o out/a.rrd --debug": (1, "Traceback"),
+    "export store demo --output out/e.rrd --version 1 --content /nissan/** --stats": (0, "3,520 rows"),
+    "export store -o out/e/ --quiet --executor inline": (0, ""),
+    "export store none -o out/e.rrd": (1, "there is no recording 'none'"),
+    "export store demo -o out/e.rrd --version 9": (1, "there is no version 9"),
+    "export store demo -o out/e.rrd --conf x": (2, "KEY=VALUE"),
+    "export store demo -o out/e.rrd --executor inline --master local[1]": (2, "are for Spark"),
+    "export note.txt -o out/e.rrd --debug": (1, "Traceback"),
+    "ingest landing --into out/a --once --settle 0s --max-files 1 --max-bytes 1MiB -q": (0, "bad.mcap: quarantined"),
+    "ingest landing --into out/a --once --settle 0s --pipeline pipe.py --application-id a --content /nissan/**": (
+        0,
+        "1 recording added",
+    ),
+    "ingest landing --rrds out/a --once --settle 0s --checkpoint out/b --log-json": (0, '"quarantined"'),
+    "ingest landing --into out/a --once --optimize live --replace-same-id --keep-versions 2 --compact-every 1": (
+        0,
+        "version",
+    ),
+    "ingest landing --into out/a --once --source-done delete --executor inline": (0, "version"),
+    "ingest landing --into out/a --once --source-done archive --archive out/b": (0, "version"),
+    "ingest landing --into out/a --once --settle later": (2, "is no duration"),
+    "ingest landing --into out/a --once --source-done burn": (2, "--source-done"),
+    "ingest landing --into out/a --once --source-done archive": (2, "no folder to archive into"),
+    "ingest landing --into out/a --once --max-files 0": (2, "--max-files"),
+    "ingest landing --into out/a --once --max-bytes lots": (2, "is no size"),
+    "ingest landing --into out/a --once --compact-every 0": (2, "--compact-every"),
+    "ingest landing --into out/a --once --metrics-port 99999": (2, "--metrics-port"),
+    "ingest landing --into out/a --once --metrics-port 0 --metrics-host 256.0.0.1": (2, "metrics cannot be served"),
+    "ingest landing --into out/a --once --every 1s": (2, "give one of them"),
+    "ingest landing --once": (2, "needs a destination"),
+    "ingest none --into out/a --once --debug": (1, "Traceback"),
+    "ingest landing --into out/a --once --executor inline --master local[1] --conf a=b": (2, "are for Spark"),
+    "ingest landing --into note.txt --once": (1, "cannot be written"),
+    "inspect store --all": (0, "/__mcap_metadata (static)"),
+    "inspect demo.rrd --json": (0, '"format": "rrd"'),
+    "inspect none.mcap --debug": (1, "Traceback"),
+    "ls store --version 1 --json": (0, '"recording_id": "demo"'),
+    "ls store --version 9": (1, "there is no version 9"),
+    "ls note.txt --debug": (1, "Traceback"),
+    f"merge demo.mcap demo.rrd --output out/m.rrd --content /nissan/** --start {MIDDLE} -q": (0, ""),
+    f"merge demo.mcap demo.rrd -o out/m.rrd --end {MIDDLE} --application-id a --recording-id b": (0, "2 inputs"),
+    "merge demo.rrd -o out/m.rrd --executor inline --master local[1] --conf a=b": (2, "are for Spark"),
+    "merge demo.rrd -o out/m.rrd --start noon": (2, "neither a number"),
+    "merge demo.rrd none.rrd -o out/m.rrd --debug": (1, "Traceback"),
+    "print demo.rrd --content /nissan/** --limit 1 --width 60": (0, "entity_path: /nissan/gps/duro/current_pose"),
+    "print demo.rrd --width 1": (2, "--width"),
+    "print none.rrd --debug": (1, "Traceback"),
+    "quarantine list store": (0, "1 file in quarantine"),
+    "quarantine list store --json": (0, '"code": "chunkmill.read"'),
+    "quarantine list store other.mcap": (2, "is not in quarantine"),
+    "quarantine list none --debug": (1, "Traceback"),
+    "quarantine retry store landing/bad.mcap --json": (0, "bad.mcap"),
+    "quarantine retry store --all": (0, "1 file will be tried again"),
+    "quarantine retry store": (2, "no file is chosen"),
+    "quarantine retry none --all --debug": (1, "Traceback"),
+    "quarantine drop store --all --json": (0, "bad.mcap"),
+    "quarantine drop store other.mcap": (2, "is not in quarantine"),
+    "quarantine drop none --all --debug": (1, "Traceback"),
+    "show store demo --version 1 --all": (0, "/__mcap_metadata (static)"),
+    "show store demo --json": (0, '"format": "store"'),
+    "show store none": (1, "there is no recording 'none'"),
+    "show none --debug": (1, "Traceback"),
+    "status store --json": (0, '"recordings": 1'),
+    "status store --checkpoint none": (0, "no checkpoint was found"),
+    "status none --watch": (1, "neither a store of recordings nor"),
+    "status none --debug": (1, "Traceback"),
+    "vacuum store --keep 1 --older-than 0s": (0, "freed"),
+    "vacuum store --keep 0": (2, "--keep"),
+    "vacuum store --older-than later": (2, "is no duration"),
+    "vacuum none --debug": (1, "Traceback"),
+    "verify demo.rrd --quiet": (0, ""),
+    "verify none.rrd --debug": (1, "Traceback"),
 }
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_calls(call: str, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for path in recordings.iterdir():
-        (tmp_path / path.name).symlink_to(path)
-    (tmp_path / "out").mkdir()
+    laid_out(recordings, tmp_path)
     code, said = CALLS[call]
     done = run(*call.split(), input=b"")
     assert (done.exit_code, said in text(done)) == (code, True), done.output
     assert "should not" not in done.output
-    assert "Traceback" not in done.output
+    assert ("Traceback" in done.output) == (code != 0 and "--debug" in call)
     if code:
         assert not list((tmp_path / "out").glob("*.rrd"))
+
+
+def laid_out(recordings: Path, folder: Path) -> None:
+    """The recordings in a folder of a call's own; stores and landing folders as copies, as a call may change them."""
+    for path in recordings.iterdir():
+        if path.is_dir():
+            shutil.copytree(path, folder / path.name)
+        else:
+            (folder / path.name).symlink_to(path)
+    (folder / "out").mkdir()
+
+
+LEAVES = [path for path in every_command() if path and not isinstance(command_at(path), click.Group)]
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_every_command_and_option_is_in_the_table(path: tuple[str, ...]) -> None:
+    calls = [call.split() for call in CALLS if tuple(call.split()[: len(path)]) == path]
+    codes = {CALLS[" ".join(call)][0] > 0 for call in calls}
+    assert codes == {True, False}, "a call that is right, and one that is wrong"
+    command = command_at(path)
+    options = [p for p in command.get_params(click.Context(command)) if isinstance(p, click.Option)]
+    typed = {word for call in calls for word in call}
+    assert [o.opts for o in options if not typed & {*o.opts, "--help"} and o.name != "help"] == []
+
+
+TABLES = (
+    "inspect demo.rrd",
+    "inspect demo.mcap --all",
+    "inspect store",
+    "inspect pq_base.parquet",
+    "ls store",
+    "show store demo --all",
+    "status store",
+    "quarantine list store",
+    "print demo.rrd --limit 1",
+    "verify demo.rrd store",
+    "convert demo.rrd -o out/a.rrd --stats",
+)
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("call", TABLES)
+def test_tables_fit_a_terminal(
+    call: str, columns: int, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    laid_out(recordings, tmp_path)
+    done = run(*call.split(), env={"COLUMNS": str(columns), "FORCE_COLOR": "1"})
+    assert done.exit_code == 0, done.output
+    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in done.output.splitlines()]
+    rows = [line for line in lines if " -> " not in line and ": version" not in line and ", version" not in line]
+    assert len(rows) > 1
+    wide = [row for row in rows if cell_len(row) > columns]
+    assert all(re.match(r"[\w.]+: [A-Z]{3}|\d+ (file|tasks|verified)", row) for row in wide), wide
+    piped = run(*call.split(), env={"COLUMNS": str(columns), "FORCE_COLOR": None, "NO_COLOR": None})
+    assert "\x1b" not in piped.output
 
 
 def test_a_range_of_times_is_the_same_from_every_format(recordings: Path, tmp_path: Path) -> None:
