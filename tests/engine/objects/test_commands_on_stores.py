@@ -135,3 +135,51 @@ def test_an_object_that_is_replaced_after_planning_is_noticed(
     s3.client.put_object(Bucket=bucket[5:], Key=key, Body=original + b" ")
     with pytest.raises(ReadError, match=rf"a\.{suffix}: the object was changed while it was read"):
         [chunk.to_record_batch() for task in copy.tasks for chunk in copy.run(task.index)]
+
+
+class TestStores:
+    """The commands that look at stores of recordings, over one in an object store."""
+
+    @pytest.fixture
+    def lake(self, data: Path, bucket: str, s3: S3Server, tmp_path: Path) -> str:
+        """Two recordings, ingested from a prefix."""
+        McapReader(data / "demo.mcap").stream().write_rrd(
+            tmp_path / "one.rrd", application_id="tests", recording_id="one", executor="inline"
+        )
+        for source, name in ((tmp_path / "one.rrd", "one.rrd"), (data / "demo.mcap", "two.mcap")):
+            s3.client.upload_file(str(source), bucket[5:], f"landing/{name}")
+        options = ["--once", "--settle", "0s", "--executor", "inline", "-q", "--checkpoint", str(tmp_path / "progress")]
+        done = run("ingest", f"{bucket}/landing", "--into", f"{bucket}/lake", *options)
+        assert done.exit_code == 0, done.output
+        return f"{bucket}/lake"
+
+    def test_they_are_listed_and_shown(self, lake: str) -> None:
+        listed = [json.loads(line) for line in run("ls", lake, "--json").stdout.splitlines()]
+        assert sorted(one["recording_id"] for one in listed) == ["one", "two"]
+        for words in (["ls", lake], ["show", lake, "one"], ["inspect", lake], ["print", lake, "--headers"]):
+            done = run(*words)
+            assert done.exit_code == 0, done.output
+            assert "one" in done.stdout
+        assert "/nissan/gps/duro/imu" in run("show", lake, "one").stdout
+
+    def test_they_are_verified_compared_and_exported(self, lake: str, bucket: str, tmp_path: Path) -> None:
+        assert "without a fault" in run("verify", lake).output
+        done = run("export", lake, "one", "-o", f"{bucket}/out/one.rrd", "--executor", "inline", "-q")
+        assert done.exit_code == 0, done.output
+        assert run("compare", f"{bucket}/out/one.rrd", str(tmp_path / "one.rrd")).exit_code == 0
+        assert run("compare", f"{bucket}/out/one.rrd", lake).exit_code == 1
+        done = run("convert", lake, "-o", f"{bucket}/all/", "--executor", "inline", "-q")
+        assert done.exit_code == 0, done.output
+        for name in ("one", "two"):
+            assert [s.recording_id for s in RrdReader(f"{bucket}/all/{name}.rrd").recordings()] == [name]
+
+    def test_they_are_compacted_and_vacuumed(self, lake: str) -> None:
+        assert run("compact", lake, "--executor", "inline").exit_code == 0
+        assert "freed" in run("vacuum", lake).output
+        assert "without a fault" in run("verify", lake).output
+
+    @pytest.mark.parametrize("words", [["ls", "{}"], ["show", "{}", "one"], ["export", "{}", "-o", "out.rrd"]])
+    def test_where_there_is_none_it_is_one_line(self, words: list[str], bucket: str) -> None:
+        done = run(*(word.format(f"{bucket}/none") for word in words))
+        assert (done.exit_code, f"{bucket}/none" in done.stderr) == (1, True), done.output
+        assert "Traceback" not in done.stderr
