@@ -33,10 +33,21 @@ def _regex(text: str) -> str:
 
 
 def _nanoseconds(text: str) -> int:
+    return _whole(text, -(2**63), 2**63)
+
+
+def _log_time(text: str) -> int:
+    return _whole(text, 0, 2**64)
+
+
+def _whole(text: str, low: int, high: int) -> int:
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
         raise ValueError(f"{text!r} is no number of nanoseconds") from None
+    if not low <= number < high:
+        raise ValueError(f"{text!r} is not from {low} to {high - 1} ns")
+    return number
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,7 @@ class McapRecording(RecordingFile):
         "Read an MCAP's messages from this log time on, in ns.",
         flag="--start-time-ns",
         metavar="NS",
-        parse=_nanoseconds,
+        parse=_log_time,
         refused=_CHOOSES_TIMES,
     )
     end_time_ns: int | None = option(
@@ -70,7 +81,7 @@ class McapRecording(RecordingFile):
         "Read an MCAP's messages before this log time, in ns.",
         flag="--end-time-ns",
         metavar="NS",
-        parse=_nanoseconds,
+        parse=_log_time,
         refused=_CHOOSES_TIMES,
     )
     decoders: tuple[str, ...] = option(
