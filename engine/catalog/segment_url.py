@@ -58,7 +58,7 @@ def _text(value: IndexValue, kind: str) -> str:
     return _time_text(number) if kind == "M" else _duration_text(number)
 
 
-def _nanoseconds(value: IndexValue) -> int:
+def _nanoseconds(value: IndexValue | str) -> int:
     """Nanoseconds (of a time since the epoch), or the number that it is."""
     if isinstance(value, np.datetime64 | np.timedelta64):
         return int(value.astype(f"{value.dtype.kind}8[ns]").astype(np.int64))
