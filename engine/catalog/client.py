@@ -258,7 +258,11 @@ class CatalogClient(DeprecatedClientNames):
 
 
 def _check_datafusion() -> None:
-    if importlib.util.find_spec("datafusion") is None:
+    try:
+        found = importlib.util.find_spec("datafusion")
+    except ValueError:  # somebody forbade its import
+        found = None
+    if found is None:
         raise MissingExtraError(
             "a catalog needs the package datafusion, which is not installed", hint="pip install 'datafusion>=52'"
         )

@@ -136,9 +136,9 @@ class EntryLog:
     def check_reachable(self) -> None:
         """Raise ``UnreachableError`` where the place cannot be listed, or is something else than a catalog."""
         try:
-            if self._files.all_numbers():
+            if _has_files(self._versions):
                 return
-            is_store = bool(VersionFiles(self.folder.sub("versions"), str(self.root), _HOW).all_numbers())
+            is_store = _has_files(self.folder.sub("versions"))
         except (OSError, ReadError) as error:
             reason = error.message if isinstance(error, ReadError) else error.strerror or str(error)
             raise UnreachableError(
@@ -274,6 +274,16 @@ class EntryLog:
             self._files.delete([number for number in self._files.all_numbers() if number < newest.first])
         except (OSError, ReadError, WriteError):
             return
+
+
+def _has_files(folder: Folder) -> bool:
+    """Whether there are files; not in a folder that is missing, which below a bucket that is missing is an error."""
+    try:
+        return next(iter(folder.names()), None) is not None
+    except ReadError:
+        raise
+    except FileNotFoundError:
+        return False
 
 
 def _after(

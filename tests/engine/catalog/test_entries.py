@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from chunkmill.engine import RecordingStore
-from chunkmill.engine.catalog import AlreadyExistsError, CatalogClient, EntryId, EntryKind, NotFoundError, Server
+from chunkmill.engine.catalog import (
+    AlreadyExistsError,
+    CatalogClient,
+    EntryId,
+    EntryKind,
+    NotFoundError,
+    Server,
+    maintenance,
+)
 from chunkmill.engine.catalog.entry_log import KEPT_VERSIONS
 from chunkmill.engine.errors import SourceMissingError
 from small_recordings import ingest
@@ -145,3 +155,64 @@ def test_ids_are_the_same_in_either_case() -> None:
     first = EntryId.new()
     assert EntryId(str(first).upper()) == first and hash(EntryId(str(first).lower())) == hash(first)
     assert first.tuid < EntryId.new().tuid
+
+
+def test_the_blueprints_that_come_along_can_be_the_default(client: CatalogClient, tmp_path: Path, data: Path) -> None:
+    dataset = client.create_dataset("drives")
+    (tmp_path / "landing").mkdir()
+    shutil.copy(data / "rrd" / "px4-rerun__both.rbl", tmp_path / "landing" / "b.rbl")
+    ingest(tmp_path / "landing", ["a"], dataset)
+    (blueprint,) = dataset.blueprints()
+    hidden = dataset.blueprint_dataset()
+    assert hidden is not None and hidden.segment_ids() == [blueprint] and dataset.segment_ids() == ["a"]
+    assert dataset.default_blueprint() is None
+    dataset.set_default_blueprint(blueprint)
+    assert client.get_dataset("drives").default_blueprint() == blueprint
+    with pytest.raises(LookupError, match="no blueprint 'nope'"):
+        dataset.set_default_blueprint("nope")
+    dataset.set_default_blueprint(None)
+    assert dataset.default_blueprint() is None
+
+
+def test_the_data_of_a_deleted_dataset_goes_after_a_week(
+    client: CatalogClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = client.create_dataset("drives")
+    ingest(tmp_path / "landing", ["a"], dataset)
+    place = Path(dataset)
+    dataset.delete()
+    client.do_global_maintenance()
+    assert place.is_dir()
+    monkeypatch.setattr(maintenance, "a_week_ago", lambda: datetime.now(UTC) + timedelta(days=1))
+    client.do_global_maintenance()
+    assert not place.exists()
+    assert client._log.read().removed == ()
+
+
+def test_deprecated_names_warn_and_do_what_the_new_ones_do(client: CatalogClient) -> None:
+    dataset = client.create_dataset("drives")
+    calls = {
+        client.all_entries: [dataset],
+        client.dataset_entries: [dataset],
+        client.table_entries: [],
+        lambda: client.get_dataset_entry(name="drives"): dataset,
+        lambda: client.get_dataset_entry(id=dataset.id): dataset,
+        lambda: client.get_table_entry(name="__entries"): "__entries",
+        dataset.partition_ids: [],
+        lambda: dataset.partition_url(partition_id="a"): dataset.segment_url("a"),
+        dataset.default_blueprint_partition_id: None,
+        dataset.default_blueprint_segment_id: None,
+        lambda: dataset.set_default_blueprint_partition_id(partition_id=None): None,
+        lambda: dataset.set_default_blueprint_segment_id(None): None,
+        lambda: CatalogClient(addr=client.url).url: client.url,
+        lambda: Server(addr="::1").host(): "::1",
+    }
+    for call, result in calls.items():
+        with pytest.warns(DeprecationWarning, match=r"Use \w+\(\) instead|is deprecated, use"):
+            assert call() == result
+
+
+def test_without_datafusion_there_is_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datafusion", None)
+    with pytest.raises(ImportError, match="pip install 'datafusion>=52'"):
+        CatalogClient(tmp_path)
