@@ -1,11 +1,7 @@
-"""Spark's data sources and sinks over URLs, planned and run as Spark does, and in a session that pyspark alone made."""
+"""Spark's data sources and sinks over URLs, planned and run in this process as Spark does."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,31 +15,12 @@ from chunkmill.engine.data_sources.sinks import ChunkWriter, RrdWriterOfRows, St
 from chunkmill.engine.data_sources.spark_types import arrow_of
 from chunkmill.engine.data_sources.values import ValueReader, value_row_schema
 from chunkmill.engine.errors import WriteError
-from chunkmill.engine.spark.jvm import find_java
-from chunkmill.engine.spark.launch import launchable
 from chunkmill.readers import McapReader, RrdReader
 from comparison import cells
-from places import REPOSITORY
 from pyspark import cloudpickle
 from s3_server import S3Server
 
 MCAP = "mcap/rosbag2__cdr_test_0.mcap"
-
-SESSION = """
-import json, sys
-from pyspark.sql import SparkSession
-
-source, bucket, progress = sys.argv[1:]
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-chunks = spark.read.format("chunkmill").option("payload", "true").load(source)
-values = spark.read.format("chunkmill.mcap").option("contents", "/**").load(source).count()
-chunks.write.format("chunkmill.rrd").mode("append").save(f"{bucket}/out.rrd")
-landing = spark.readStream.format("chunkmill").option("settle", "0s").option("payload", "true")
-writer = landing.load(f"{bucket}/landing").writeStream.format("chunkmill.store").option("checkpointLocation", progress)
-writer.option("path", f"{bucket}/lake").trigger(availableNow=True).start().awaitTermination()
-stored = spark.read.format("chunkmill.store").load(f"{bucket}/lake").count()
-print(json.dumps([chunks.count(), values, stored]))
-"""
 
 
 @pytest.fixture
@@ -130,20 +107,3 @@ def test_a_stream_takes_what_lands_under_a_prefix(url: str, bucket: str, s3: S3S
     later = reader.latestOffset(end, None)
     [task] = reader.partitions(end, later)
     assert {n for batch in reader.read(task) for n in batch["recording_id"].to_pylist()} == {"b"}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_session_of_a_user_reads_writes_and_streams(
-    url: str, bucket: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY / "spark_names"))
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    monkeypatch.setenv("JAVA_HOME", str(launchable(find_java(), tmp_path / "java")))
-    command = [sys.executable, "-c", SESSION, url, bucket, str(tmp_path / "progress")]
-    done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    chunks = McapReader(data / MCAP).stream().to_chunks(executor="inline")
-    values = len(McapReader(data / MCAP).values().to_arrow("/**", executor="inline"))
-    assert json.loads(done.stdout.splitlines()[-1]) == [len(chunks), values, len(chunks)]
-    assert cells(RrdReader(f"{bucket}/out.rrd").stream().to_chunks(executor="inline")) == cells(chunks)
