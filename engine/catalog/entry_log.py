@@ -140,12 +140,7 @@ class EntryLog:
                 return
             is_store = _has_files(self.folder.sub("versions"))
         except (OSError, ReadError) as error:
-            reason = error.message if isinstance(error, ReadError) else error.strerror or str(error)
-            raise UnreachableError(
-                f"the catalog cannot be reached: {reason}",
-                path=str(self.root),
-                hint="Name a folder, or the prefix of an object store, that may be read.",
-            ) from error
+            raise self._unreachable(error) from error
         if is_store:
             raise UnreachableError(
                 "this is a store of recordings, and no catalog",
@@ -154,8 +149,13 @@ class EntryLog:
             )
 
     def read(self) -> CatalogVersion:
-        """The newest version. Raises ``ReadError`` where it is damaged."""
-        latest = self._files.latest()
+        """The newest version. Raises ``ReadError`` where it is damaged, or the place cannot be read."""
+        try:
+            latest = self._files.latest()
+        except OSError as error:
+            if isinstance(error, ReadError):
+                raise
+            raise self._unreachable(error) from error
         if latest is None:
             return CatalogVersion(0, {})
         try:
@@ -230,6 +230,13 @@ class EntryLog:
         """The inverse: how a row names a place, relative where it lies in the catalog's folder, so that it can move."""
         text, root = str(location), f"{str(self.root).rstrip('/')}/"
         return text.removeprefix(root)
+
+    def _unreachable(self, error: OSError | ReadError) -> UnreachableError:
+        return UnreachableError(
+            f"the catalog cannot be reached: {error.message if isinstance(error, ReadError) else error.strerror}",
+            path=str(self.root),
+            hint="Name a folder, or the prefix of an object store, that may be read.",
+        )
 
     def _publish(self, following: CatalogVersion) -> bool:
         """Whether this version became the one of its number; otherwise another did."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,17 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     assert caught.value.path == str(tmp_path / "lake")
     assert CatalogClient(tmp_path / "lake").entries() == [dataset]
     client.create_dataset("b")
+
+
+def test_without_file_handles_nothing_changes(tmp_path: Path) -> None:
+    client = CatalogClient(tmp_path / "lake")
+    dataset = client.create_dataset("a")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(ReadError, match="Too many open files") as caught:
+            client.create_dataset("b")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert caught.value.path is not None and caught.value.path.startswith(str(tmp_path))
+    assert client.entries() == [dataset]
