@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -199,21 +199,25 @@ class _ChannelRun(NamedTuple):
         )
 
 
-def runs(found: MessageHeads) -> Iterator[_ChannelRun]:
-    """The messages by channel (ascending ids), each sorted by log time, publish time and place in the file."""
+def runs(found: MessageHeads, is_wanted: Callable[[int], bool]) -> Iterator[_ChannelRun]:
+    """The messages by channel (ascending ids), each sorted by log time, publish time and place in the file.
+
+    Of channels that are not wanted, which are asked for by their ids when it is their turn, there is no run.
+    """
     heads = found.heads
     if not len(heads):
         return
     channels = np.ascontiguousarray(heads["channel"])
     order = np.argsort(channels, kind="stable")
     borders = np.flatnonzero(np.diff(channels[order])) + 1
-    starts = found.offsets + HEAD.size + MESSAGE_FIXED
-    ends = found.offsets + HEAD.size + heads["length"].astype(np.int64)
     for rows in np.split(order, borders):
-        run = _ChannelRun(
-            int(channels[rows[0]]), starts[rows], ends[rows], heads["log_time"][rows], heads["publish_time"][rows]
-        )
-        yield _sorted(run)
+        channel_id = int(channels[rows[0]])
+        if not is_wanted(channel_id):
+            continue
+        starts = found.offsets[rows] + HEAD.size
+        ends = starts + heads["length"][rows].astype(np.int64)
+        log_times, publish_times = heads["log_time"][rows], heads["publish_time"][rows]
+        yield _sorted(_ChannelRun(channel_id, starts + MESSAGE_FIXED, ends, log_times, publish_times))
 
 
 def pieces(run: _ChannelRun, size: int = CHUNK_BYTES) -> Iterator[_ChannelRun]:

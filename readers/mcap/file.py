@@ -170,6 +170,16 @@ class McapFile:
         except OSError:
             return 0
 
+    def fills(self, offset: int, out: memoryview) -> bool:
+        """Fill ``out`` with the bytes from ``offset`` of a local file, in any thread; false where that fails."""
+        try:
+            done = 0
+            while done < len(out) and (got := os.preadv(self._file.fileno(), [out[done:]], offset + done)):
+                done += got
+        except OSError:
+            return False
+        return done == len(out)
+
     def expect(self, start: int, end: int) -> None:
         """Say that these bytes will be read front to end, so that few requests to a store fetch them."""
         if self._remote is not None:

@@ -21,9 +21,10 @@ from ...engine.chunk import (
     parse_entity_path,
 )
 from ...engine.errors import ReadWarning, SourceMissingError, UsageError
-from ...engine.limits import SPLIT_BYTES
+from ...engine.limits import MIB, SPLIT_BYTES
 from ...engine.locations import Location, exists, located, reading_location
 from ...engine.markup import panel, panel_or_error
+from ...engine.spark import in_task
 from ...engine.units import size
 from ..recording_file import FrameReader
 from .channel_chunks import LOG_TIME, PUBLISH_TIME, ChannelOutput, entities_of, runs
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
     from ...engine.stream import FrameRequest, LazyChunkStream
 
 _SHORT_LOG_TIME: Final = "log_time"
+_MOST_THREADS: Final = 4
+_LEAST_FOR_THREADS: Final = 2 * MIB
+"""Bytes of a split. Reading less takes few milliseconds, of which starting threads would be some tenths."""
+
 _NO_END: Final = 2**64
 _LATEST: Final = 2**63 - 1
 
@@ -110,12 +115,15 @@ class _SplitReading:
                 yield from (chunk for chunk in chunks if self._wants(chunk.entity_path))
 
     def _messages(self, group: MessageGroup) -> Iterator[Chunk]:
-        for run in runs(group.found):
-            if run.channel_id not in self._outputs:
-                self._outputs[run.channel_id] = self._output(run.channel_id)
-            output = self._outputs[run.channel_id]
+        for run in runs(group.found, lambda channel_id: self._output_of(channel_id) is not None):
+            output = self._output_of(run.channel_id)
             if output is not None:
                 yield from output.chunks(group.arena, run)
+
+    def _output_of(self, channel_id: int) -> ChannelOutput | None:
+        if channel_id not in self._outputs:
+            self._outputs[channel_id] = self._output(channel_id)
+        return self._outputs[channel_id]
 
     def _output(self, channel_id: int) -> ChannelOutput | None:
         channel = self.registry.channel(channel_id, offset=self._split.start)
@@ -202,7 +210,9 @@ class McapSource:
             reading = _SplitReading(file, split, shared.facts, self.options, self._wants)
             wanted = [d.name for d in file_decoders(self.options.decoders) if d.entity and self._wants(d.entity)]
             are_read = reads_records(Op.ATTACHMENT, wanted)
-            section = SectionReader(file, split, reading.registry, check_attachments=not are_read)
+            section = SectionReader(
+                file, split, reading.registry, check_attachments=not are_read, threads=_threads(split)
+            )
             yield from reading.before()
             yield from reading.messages(section)
             if split.is_whole:
@@ -289,6 +299,12 @@ class McapSource:
 
     def _wants(self, entity_path: str) -> bool:
         return self._wanted is None or self._wanted(entity_path)
+
+
+def _threads(split: McapSplit) -> int:
+    """How many chunks to decompress at once: one within a task, as others have the other cores, and of small files."""
+    is_small = split.end - split.start < _LEAST_FOR_THREADS
+    return 1 if is_small or in_task() else min(_MOST_THREADS, os.cpu_count() or 1)
 
 
 def _narrower(options: McapOptions, bounds: TimeBounds) -> TimeRange:

@@ -16,7 +16,18 @@ from ...engine.errors import ReadError, ReadWarning, UsageError
 from ...engine.limits import MAX_CHUNK_UNCOMPRESSED, MAX_OTHER_RECORDS, MAX_SCHEMA_BYTES, MIB, check_limit
 from ...engine.stream import Split
 from .attachments import read_attachment
-from .blocks import Block, Bytes, MessageHeads, check_crc, check_declared, decompress, find_in_all, take_arena, walk
+from .blocks import (
+    Block,
+    Bytes,
+    ChunkPool,
+    MessageHeads,
+    check_crc,
+    check_declared,
+    decompress,
+    find_in_all,
+    take_arena,
+    walk,
+)
 from .file import McapFile, RecordCursor
 from .records import (
     CHUNK_HEAD_MAX,
@@ -144,10 +155,13 @@ class SectionReader:
 
     Every byte between the split's ends belongs to a record that was looked at, else ``ReadError``. Where the split has
     ``times``, chunks that have no message in that range are not decompressed. ``check_attachments`` is false where
-    somebody else reads them and checks their CRCs.
+    somebody else reads them and checks their CRCs. Up to ``threads`` small chunks of a local file are decompressed at
+    once.
     """
 
-    def __init__(self, file: McapFile, split: McapSplit, registry: Registry, *, check_attachments: bool = True) -> None:
+    def __init__(
+        self, file: McapFile, split: McapSplit, registry: Registry, *, check_attachments: bool = True, threads: int = 1
+    ) -> None:
         self._file = file
         self._split = split
         self._registry = registry
@@ -155,6 +169,9 @@ class SectionReader:
         self._times_are_wrong = False
         self._cursor = RecordCursor(file, split.start, split.end, checksum=split.check_data_crc)
         self._zstd = ZstdDecompressor()
+        self._pool: ChunkPool | None = None
+        if threads > 1 and not file.is_remote and not split.check_data_crc:
+            self._pool = ChunkPool(file.fills, self._fill, threads)
         self._arena: Bytes = np.empty(0, np.uint8)
         self._used = 0
         self._blocks: list[Block] = []
@@ -165,6 +182,20 @@ class SectionReader:
 
     def groups(self) -> Iterator[MessageGroup]:
         """The messages of the split, in groups of about ``GROUP_BYTES``, in file order."""
+        try:
+            yield from self._groups()
+        except Exception:
+            try:
+                self._wait()
+            except ReadError as earlier:  # of a chunk that comes before what failed
+                raise earlier from None
+            raise
+        finally:
+            if self._pool is not None:
+                self._pool.close()
+                self._pool = None
+
+    def _groups(self) -> Iterator[MessageGroup]:
         cursor = self._cursor
         while cursor.at < cursor.end:
             opcode, length = cursor.peek_head()
@@ -175,6 +206,11 @@ class SectionReader:
             self._take(opcode, length)
         yield from self._flush()
         self._check_counts()
+
+    def _wait(self) -> None:
+        """Wait for the chunks that are being decompressed."""
+        if self._pool is not None:
+            self._pool.finish(lambda at, size: self._file.read_at(at, size, what="a record"))
 
     def _check_counts(self) -> None:
         split, chunks, messages = self._split, self.tally.chunks.total(), self.tally.messages
@@ -272,6 +308,9 @@ class SectionReader:
         if head.compression == "":
             cursor.take_into(out)
             check_crc(head, out, path=path, offset=offset)
+        elif self._pool is not None and self._pool.takes(head):
+            self._pool.begin(head, cursor.at, out, offset=offset)
+            cursor.skip(head.size)
         else:
             records = decompress(head, cursor.view(head.size), out, self._zstd, path=path, offset=offset)
             if records is not out and size == len(self._arena):
@@ -284,6 +323,12 @@ class SectionReader:
         self._heads[offset] = head
         self._used += size
         self._count(head)
+
+    def _fill(self, head: ChunkHead, data: bytes | memoryview, out: Bytes, zstd: ZstdDecompressor, offset: int) -> None:
+        """Decompress a small chunk into its place, by whatever thread."""
+        records = decompress(head, data, out, zstd, path=self._file.path, offset=offset)
+        if records is not out:
+            out[:] = records
 
     def _count(self, head: ChunkHead) -> None:
         self.tally.chunks[head.compression] += 1
@@ -328,6 +373,7 @@ class SectionReader:
             raise damaged(why, path=path, offset=cursor.at)
 
     def _flush(self) -> Iterator[MessageGroup]:
+        self._wait()
         arena, blocks = self._arena[: self._used], self._blocks
         found = find_in_all(arena, blocks, self._registry, path=self._file.path)
         if self._split.times is not None:

@@ -274,3 +274,30 @@ def test_as_many_channels_as_there_are_ids(tmp_path: Path) -> None:
     begin = time.monotonic()
     assert times_of(written(tmp_path, mcap([*channels, message(7, 1)], channels))) == [1]
     assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_several_threads_find_what_one_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compression: str) -> None:
+    chunks = [chunk_of([message(1, t, bytes(range(40)))], compression) for t in range(8)]
+    data = mcap(
+        [schema(1), channel(1, schema_id=1), *chunks], [schema(1), channel(1, schema_id=1), statistics(8, 1, 8)]
+    )
+    chance = random.Random(11)
+    found = set()
+
+    def outcome(path: Path, threads: int) -> object:
+        monkeypatch.setattr("chunkmill.readers.mcap.reader._threads", lambda _: threads)
+        try:
+            return times_of(path)
+        except (ReadError, UnsupportedError) as error:
+            return type(error), error.message, error.offset
+
+    for _ in range(60):
+        damaged = bytearray(data)
+        for at in chance.sample(range(len(MAGIC), len(data)), 3):
+            damaged[at] ^= 1 << chance.randrange(8)
+        path = written(tmp_path, bytes(damaged))
+        one = outcome(path, 1)
+        assert outcome(path, 4) == one
+        found.add(str(one))
+    assert len(found) > 10
