@@ -1,4 +1,18 @@
-"""Spark's data source beside a conversion: what a query of one field of one topic costs."""
+"""Spark's data source beside a conversion: what a query of one field of one topic costs.
+
+0.56 of the conversion where 0.3 is to be reached: 480,000 messages in 300 MB, a warm session, 2 cores. Seconds of a
+core, in 14 tasks:
+
+==========================================================  ====
+reading, decompressing and checking 890 MB                  0.65
+finding the messages, and decoding one field of them        0.45
+rows of Spark made of Arrow batches, in the JVM, one by one 0.77
+planning in Spark's Python process                          0.03
+==========================================================  ====
+
+Every chunk of the file has messages of the topic. Spark makes rows of what a Python data source gives, 1.5 us each;
+tasks of a conversion, which give it a row a chunk, spend 0.08 s in the JVM. The schema of ``load`` takes 0.05 s.
+"""
 
 from __future__ import annotations
 
