@@ -374,7 +374,7 @@ Fill = Callable[[ChunkHead, "bytes | memoryview", Bytes, ZstdDecompressor, int],
 
 
 class _Tools:
-    """What one thread needs to decompress chunks."""
+    """A decompressor and memory, for one thread."""
 
     def __init__(self) -> None:
         self.zstd = ZstdDecompressor()

@@ -302,7 +302,7 @@ class McapSource:
 
 
 def _threads(split: McapSplit) -> int:
-    """How many chunks to decompress at once: one within a task, as others have the other cores, and of small files."""
+    """The number of chunks to decompress at once; one in tasks, as others have the other cores, and for small files."""
     is_small = split.end - split.start < _LEAST_FOR_THREADS
     return 1 if is_small or in_task() else min(_MOST_THREADS, os.cpu_count() or 1)
 
