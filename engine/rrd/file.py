@@ -68,16 +68,6 @@ class RrdFile:
         """Whether a footer lists the chunks; without one the file must be walked through."""
         return self._known.manifests is not None
 
-    def is_current(self) -> bool:
-        """Whether it was looked into, and its name still means that file; of an object in a store that isn't known.
-
-        Raises :class:`SourceMissingError` where there is no file any more.
-        """
-        if self._index is None or self._held is None:
-            return False
-        with PositionalFile(self.path) as file:
-            return file.version == self._held.version
-
     def stores(self) -> list[StoreEntry]:
         """Recordings, then blueprints, by application id and recording id.
 
