@@ -29,6 +29,7 @@ from .options import (
     ConvertOptions,
     ReadingCommand,
     bounds_of,
+    check_place,
     check_report,
     check_svg,
     chosen_executor,
@@ -126,7 +127,7 @@ def _convert(inputs: Sequence[str], output: str, pipeline: str | None, options: 
 
 @commands.command()
 @click.argument("pipeline", metavar="FILE.py[:NAME]")
-@click.argument("input", required=False, metavar="[INPUT]")
+@click.argument("input", required=False, metavar="[INPUT]", callback=check_place)
 @click.option("--svg", metavar="FILE.svg", callback=check_svg, help="Draw the plan, too.")
 @DEBUG
 def check(pipeline: str, input: str | None, svg: str | None, debug: bool) -> None:  # noqa: A002 (its name in the help)
@@ -161,7 +162,7 @@ def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
 
 
 @commands.command(cls=ReadingCommand)
-@click.argument("landing")
+@click.argument("landing", callback=check_place)
 @click.option("--into", metavar="STORE", help="The store of recordings, a folder or URL; made when there is none.")
 @click.option("--dataset", metavar="NAME", help="The dataset of the catalog at --into; made when there is none.")
 @click.option("--rrds", metavar="FOLDER", help="A folder that gets an RRD for each file, beside the store or alone.")
@@ -226,7 +227,7 @@ def ingest(debug: bool, **options: Any) -> None:
 
 
 @commands.command()
-@click.argument("store")
+@click.argument("store", callback=check_place)
 @click.option("--keep", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Versions that stay.")
 @click.option(
     "--older-than", default="0s", show_default=True, metavar="TIME", help="Remove only versions that are this old."
@@ -244,7 +245,7 @@ def vacuum(store: str, keep: int, older_than: str, debug: bool) -> None:
 
 
 @commands.command()
-@click.argument("store")
+@click.argument("store", callback=check_place)
 @click.option(
     "--optimize",
     type=PROFILES,
@@ -269,7 +270,7 @@ def compact(debug: bool, **options: Any) -> None:
 
 
 _FAILED_FILES = together(
-    click.argument("store"),
+    click.argument("store", callback=check_place),
     click.argument("paths", nargs=-1, metavar="[PATH]..."),
     click.option("--json", "as_json", is_flag=True, help="Print the files as JSON, one a line."),
     DEBUG,
@@ -324,7 +325,7 @@ def drop(store: str, paths: tuple[str, ...], as_json: bool, debug: bool, everyth
 
 
 @commands.command()
-@click.argument("store")
+@click.argument("store", callback=check_place)
 @click.option("--checkpoint", metavar="FOLDER", help="The checkpoint, where it is not in the store.")
 @click.option("--watch", is_flag=True, help="Go on telling, every two seconds, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object; with --watch, one a line.")

@@ -10,16 +10,19 @@ import fnmatch
 import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import SourceMissingError, UsageError
+from ..locations import reading_location
 from ..units import counted
 from .complaints import exit_code, reported
 from .complaints import show as show_error
-from .options import CONTENT, DEBUG, EXECUTOR, QUIET, SPARK, ConvertOptions, chosen_executor
+from .options import CONTENT, DEBUG, EXECUTOR, QUIET, SPARK, ConvertOptions, check_place, chosen_executor
+from .standard_streams import DASH, from_standard_input
 from .start import settled
 
 if TYPE_CHECKING:
@@ -47,16 +50,17 @@ def inspect(inputs: tuple[str, ...], everything: bool, as_json: bool, debug: boo
 
     That is topics or entities with their rows, rates, gaps and bytes, and timelines. FILE is a recording or a store; of
     a folder or a pattern, which may hold many, each gets a line, or all of this with --all. As far as files have
-    summaries, those alone are read.
+    summaries, those alone are read. '-' is standard input.
     """
-    with reported(debug=debug):
+    with reported(debug=debug), from_standard_input(inputs) as arguments:
         from .inspection import print_files, show_report
 
-        files = _files(inputs)
+        files = _files(arguments)
+        piped = {reading_location(argument) for argument in arguments} - {reading_location(given) for given in inputs}
         reports, codes = [], []
         for path in files:
             try:
-                reports.append(_report_of(path))
+                reports.append(_report_of(path, DASH if path in piped else None))
             except Exception as error:
                 if len(files) == 1:
                     raise
@@ -75,7 +79,7 @@ def inspect(inputs: tuple[str, ...], everything: bool, as_json: bool, debug: boo
 
 
 @click.command()
-@click.argument("store")
+@click.argument("store", callback=check_place)
 @_VERSION
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each recording, one a line.")
 @DEBUG
@@ -95,7 +99,7 @@ def ls(store: str, version: int | None, as_json: bool, debug: bool) -> None:
 
 
 @click.command()
-@click.argument("store")
+@click.argument("store", callback=check_place)
 @click.argument("recording", required=False, metavar="[RECORDING]")
 @_VERSION
 @_ALL
@@ -115,7 +119,7 @@ def show(store: str, recording: str | None, version: int | None, debug: bool, **
 
 
 @click.command()
-@click.argument("store")
+@click.argument("store", callback=check_place)
 @click.argument("recordings", nargs=-1, metavar="[RECORDING]...")
 @click.option("-o", "--output", required=True, metavar="OUT", help="A file for one recording, or a folder for many.")
 @_VERSION
@@ -155,12 +159,14 @@ def _files(arguments: Sequence[str]) -> list[Location]:
     return list(dict.fromkeys(found.path for argument in arguments for found in find_inputs(argument)))
 
 
-def _report_of(path: Location) -> FileReport:
+def _report_of(path: Location, name: str | None) -> FileReport:
+    """The report on a file, under ``name`` where it has another one for the user."""
     from ...readers import detect_format
     from .complaints import warnings_as_lines
 
-    with warnings_as_lines(path):
-        return detect_format(path).inspect(path)
+    with warnings_as_lines(name or path):
+        report = detect_format(path).inspect(path)
+    return report if name is None else replace(report, path=name)
 
 
 def _opened(store: str, version: int | None) -> RecordingStore:

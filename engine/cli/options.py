@@ -99,10 +99,19 @@ def bounds_of(start: tuple[str, int] | None, end: tuple[str, int] | None) -> Tim
 
 def profile_of(name: str) -> OptimizationProfile | None:
     """The profile that an option names; None for ``none``."""
+    if name == "none":
+        return None
     from ..optimisation import OptimizationProfile
 
     known = {"object-store": OptimizationProfile.OBJECT_STORE, "live": OptimizationProfile.LIVE}
     return known.get(name)
+
+
+def check_place(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """Refuse ``-`` where a store, a folder or a file is needed that is there for longer than a pipe."""
+    if value == "-":
+        raise click.BadParameter("standard input cannot be used here; what is called '-' is './-'")
+    return value
 
 
 def check_report(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:

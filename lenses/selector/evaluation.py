@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ...engine.errors import SelectorError
 from .. import arrays
 from ..arrays import Offsets, Validity, type_name
-from . import conversion, jq_program
+from . import conversion
 from .conversion import unexpected
 from .syntax import (
     Call,
@@ -257,7 +257,9 @@ def _apply(node: Node, values: pa.Array, tracking: Tracking) -> GroupedValues | 
 def _converted(node: Node, values: pa.Array, tracking: Tracking) -> GroupedValues | None:
     match node:
         case Jq():
-            outputs, offsets = jq_program.run_jq(node, values)
+            from .jq_program import run_jq
+
+            outputs, offsets = run_jq(node, values)
             return GroupedValues(outputs, offsets)
         case Cast(datatype):
             return GroupedValues(conversion.cast(values, datatype))

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ...engine.errors import check_argument
 from ..arrays import type_name
-from . import evaluation, jq_program, syntax
+from . import evaluation, syntax
 from .parser import parse
 from .syntax import Cast, Each, Function, Jq, Nanoseconds, Pack, PipelineStep, Scaled, SelectorPipeline
 
@@ -133,7 +133,9 @@ class Selector:
         check_argument("program", program, str)
         if not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
-        jq_program.check_program(program)
+        from .jq_program import check_program
+
+        check_program(program)
         datatype = None if type is None else datatype_of(type, "type")
         return _single(Jq(program, datatype, float(timeout)))
 

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from ...engine.chunk import Projection
 from ...engine.errors import ReadWarning, UsageError
 from ...lenses import DeriveLens, Selector
-from ...lenses.foxglove import foxglove_lenses
 from ...lenses.ros2 import needs_reflection, ros2_lenses, stamp_of
 from . import decoding
 from .attachments import Attachments, MetadataRecords
@@ -81,7 +80,11 @@ def _ros_meaning(kind: str, type_name: str, topic: str, decoders: Collection[str
 
 def _foxglove_meaning(kind: str, type_name: str, topic: str, decoders: Collection[str]) -> tuple[DeriveLens, ...]:
     del topic
-    return foxglove_lenses(type_name) if kind in decoders else ()
+    if kind not in decoders:
+        return ()
+    from ...lenses.foxglove import foxglove_lenses
+
+    return foxglove_lenses(type_name)
 
 
 Meaning = Callable[[str, str, str, Collection[str]], tuple[DeriveLens, ...]]

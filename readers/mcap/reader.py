@@ -31,16 +31,16 @@ from .channel_chunks import LOG_TIME, PUBLISH_TIME, ChannelOutput, entities_of, 
 from .decoders import DECODERS, McapOptions, choose, compile_decoder, file_decoders, reads_records, stamp_in
 from .file import McapFile
 from .file_level import NO_FACTS, FileFacts, MessageSurvey, facts_of
-from .info import McapInfo, describe_file
 from .layout import McapLayout, Summary, read_layout
 from .plan import plan_splits, says_all_channels, whole
 from .records import Op, Registry, damaged
-from .recovery import McapRecoveryReport, plan_salvage, recovery_report
 from .section import McapSplit, MessageGroup, SectionReader, TimeRange, checked_range
 
 if TYPE_CHECKING:
     from ...engine.chunk import TimeBounds
     from ...engine.stream import FrameRequest, LazyChunkStream
+    from .info import McapInfo
+    from .recovery import McapRecoveryReport
 
 _SHORT_LOG_TIME: Final = "log_time"
 _MOST_THREADS: Final = 4
@@ -277,15 +277,21 @@ class McapSource:
 
         With ``timing`` it also tells rates and gaps of the channels, and reads the message indexes for that.
         """
+        from .info import describe_file
+
         with McapFile(self.path) as file:
             return describe_file(file, timing=timing)
 
     def recovery_report(self) -> McapRecoveryReport:
         """Tell what can be recovered of the file, and what is lost; reads all of it, and decodes nothing."""
+        from .recovery import recovery_report
+
         with McapFile(self.path) as file:
             return recovery_report(file, self.options)
 
     def _recovered(self, file: McapFile) -> Iterator[Chunk]:
+        from .recovery import plan_salvage
+
         salvage = plan_salvage(file, self.options)
         file.expect(salvage.split.start, salvage.split.end)
         reading = _SplitReading(file, salvage.split, salvage.facts, self.options, self._wants)
@@ -426,6 +432,8 @@ class McapReader(FrameReader):
         return panel_or_error(repr(self), self._panel)
 
     def _panel(self) -> str:
+        from .info import describe_file
+
         with McapFile(str(located(self._path))) as file:
             if read_layout(file).summary is None and file.stored_size > SPLIT_BYTES:
                 return panel(repr(self), [size(file.stored_size), "without a summary: info() reads the whole file"])

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 _CHOOSES_TOPICS = "choose topics of an MCAP"
 _CHOOSES_TIMES = "choose log times of an MCAP"
+_INDEX_HINT = (
+    "The messages are read all the same here, but readers that go by the index miss some; write the index anew with"
+    " `mcap recover`."
+)
 
 
 def _regex(text: str) -> str:
@@ -120,18 +124,27 @@ class McapRecording(RecordingFile):
         return McapReader(self.path, **given)
 
     def verify(self) -> Verification:
-        """Every record by the CRCs of the file, then every message decoded; of a damaged file, its records alone."""
+        """Every record by the CRCs of the file, message indexes by the messages of their chunks, then every message
+        decoded; of a damaged file, its records alone.
+        """
         from ...engine.rrd import Findings
-        from .reader import McapSource
+        from .decoders import McapOptions
+        from .file import McapFile
+        from .message_indexes import IndexComparison
+        from .recovery import recovery_report
 
-        found = Findings()
+        found, indexes = Findings(), IndexComparison()
         with found.noting():
-            report = McapSource(str(self.path)).recovery_report()
+            with McapFile(str(self.path)) as file:
+                report = recovery_report(file, McapOptions(), indexes)
+            for offset, reason in indexes.faults:
+                found.fault(ReadError(reason, path=report.path, offset=offset, hint=_INDEX_HINT))
             if report.is_whole:
-                return RecordingFile.verify(self)
-            found.count(chunks=report.chunks, rows=report.messages)
-            for fault in _faults(report):
-                found.fault(fault)
+                found.add(RecordingFile.verify(self))
+            else:
+                found.count(chunks=report.chunks, rows=report.messages)
+                for fault in _faults(report):
+                    found.fault(fault)
         return found.verification()
 
     def report(self) -> FileReport:

@@ -19,6 +19,7 @@ from .decoders import McapOptions, file_decoders, reads_records
 from .file import McapFile
 from .file_level import NO_FACTS, FileFacts, check_place, facts_of
 from .layout import McapLayout, check_beginning, read_layout
+from .message_indexes import IndexComparison
 from .plan import whole
 from .records import (
     CHUNK_HEAD_MAX,
@@ -129,9 +130,12 @@ class _RecoveringSection(SectionReader):
         report: McapRecoveryReport,
         *,
         index: Sequence[int] = (),
+        indexes: IndexComparison | None = None,
     ) -> None:
         super().__init__(file, split, registry, check_attachments=not reads_records(Op.ATTACHMENT, split.before))
         self._report = report
+        self._indexes = indexes
+        self._index_at = 0
         self._resync = Resync(file, registry, split.end, index)
         self._is_over = False
         self._gave_up = False
@@ -233,7 +237,10 @@ class _RecoveringSection(SectionReader):
         parts: list[MessageHeads] = []
         for block in blocks:
             try:
-                parts.append(find_messages(arena, block, self._registry, path=self._file.path))
+                found = find_messages(arena, block, self._registry, path=self._file.path)
+                if self._indexes is not None:
+                    self._indexes.compare(block, found)
+                parts.append(found)
             except ReadError as error:
                 parts.append(self._broken(arena, block, error))
         found = joined(parts)
@@ -273,6 +280,16 @@ class _RecoveringSection(SectionReader):
             read_metadata(self._file, RecordPlace(self._cursor.at, HEAD.size + length))
         super()._take(opcode, length)
 
+    def _take_chunk(self, length: int) -> None:
+        self._index_at = self._cursor.at + HEAD.size + length
+        super()._take_chunk(length)
+
+    def _take_index(self, body: bytes) -> None:
+        if self._indexes is not None:
+            self._indexes.take(self._blocks[-1].offset, self._index_at, body)
+        self._index_at += HEAD.size + len(body)
+        super()._take_index(body)
+
 
 class Salvage(NamedTuple):
     """The reading of a damaged file: its records in ``split``, with what its summary tells, if it can be believed."""
@@ -282,11 +299,13 @@ class Salvage(NamedTuple):
     layout: McapLayout | None
     report: McapRecoveryReport
 
-    def section(self, file: McapFile, registry: Registry) -> _RecoveringSection:
-        """A reader of the records; it fills the report."""
+    def section(
+        self, file: McapFile, registry: Registry, indexes: IndexComparison | None = None
+    ) -> _RecoveringSection:
+        """A reader of the records; it fills the report, and ``indexes`` where that is there."""
         summary = self.layout.summary if self.layout is not None else None
         index = [entry.offset for entry in summary.chunks] if summary is not None else []
-        return _RecoveringSection(file, self.split, registry, self.report, index=index)
+        return _RecoveringSection(file, self.split, registry, self.report, index=index, indexes=indexes)
 
     def finish(self, file: McapFile, section: _RecoveringSection) -> None:
         """Complete the report when all records were read."""
@@ -319,11 +338,16 @@ def plan_salvage(file: McapFile, options: McapOptions) -> Salvage:
     return Salvage(_unchecked(split, layout), facts, layout, report)
 
 
-def recovery_report(file: McapFile, options: McapOptions) -> McapRecoveryReport:
-    """Read the whole file without decoding its messages, and say what can be recovered of it."""
+def recovery_report(
+    file: McapFile, options: McapOptions, indexes: IndexComparison | None = None
+) -> McapRecoveryReport:
+    """Read the whole file without decoding its messages, and say what can be recovered of it.
+
+    ``indexes`` gets the message indexes of all chunks that are whole, to compare.
+    """
     salvage = plan_salvage(file, options)
     registry = Registry(file.path, salvage.facts.channels.values(), salvage.facts.schemas.values())
-    section = salvage.section(file, registry)
+    section = salvage.section(file, registry, indexes)
     for _ in section.groups():
         pass
     salvage.finish(file, section)

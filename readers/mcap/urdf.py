@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
-from xml.etree.ElementTree import Element, TreeBuilder
-from xml.parsers import expat
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 _MAX_DEPTH: Final = 64
 
@@ -16,6 +17,9 @@ def _parse_xml(text: str) -> Element:
     >>> [(child.tag, child.attrib) for child in _parse_xml("<a><b x='1'/></a>")]
     [('b', {'x': '1'})]
     """
+    from xml.etree.ElementTree import TreeBuilder
+    from xml.parsers import expat
+
     tree = TreeBuilder()
     depth = 0
 

@@ -14,7 +14,6 @@ from .cdr_columns import ColumnarReader, Messages
 from .cdr_plain import COLUMNAR, ENCODINGS, CdrError, Reader, plain_reader, read_plain, read_plain_ros1
 from .cdr_types import CDR, ROS1_WIRE, MessageType, is_wide
 from .columns import Faults, MessageDecoder, Piece, SchemaError, pick
-from .idl_schema import parse_idl
 from .ros_definitions import ROS1, ROS2, parse_ros
 
 _MAGIC: Final = np.frombuffer(b"\x28\xb5\x2f\xfd", np.uint8)
@@ -162,6 +161,8 @@ class IdlDecoder(Ros2Decoder):
     """Decodes CDR messages of one type, by a ``ros2idl`` or ``omgidl`` schema."""
 
     def _parse(self, schema_name: str, schema_data: bytes) -> MessageType:
+        from .idl_schema import parse_idl
+
         return parse_idl(schema_name, schema_data)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shutil
@@ -257,6 +258,15 @@ CALLS = {
     "vacuum none --debug": (1, "Traceback"),
     "verify demo.rrd --quiet": (0, ""),
     "verify none.rrd --debug": (1, "Traceback"),
+    "inspect -": (2, "standard input holds nothing"),
+    "inspect - -": (2, "named twice"),
+    "ls -": (2, "standard input cannot be used here"),
+    "show -": (2, "standard input cannot be used here"),
+    "export - -o out": (2, "standard input cannot be used here"),
+    "compact -": (2, "standard input cannot be used here"),
+    "vacuum -": (2, "standard input cannot be used here"),
+    "ingest - --into out/store --once": (2, "standard input cannot be used here"),
+    "check pipeline.py -": (2, "standard input cannot be used here"),
 }
 
 
@@ -390,6 +400,15 @@ class TestStandardStreams:
         monkeypatch.chdir(recordings)
         done = run(*command, input=(recordings / "demo.mcap").read_bytes())
         assert done.exit_code == 0, done.output
+
+    def test_what_is_shown_of_input_has_its_name(self, recordings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(recordings)
+        for name in ("demo.mcap", "demo.rrd", "pq_base.parquet"):
+            data = (recordings / name).read_bytes()
+            piped, read = (json.loads(run("inspect", "--json", of, input=data).stdout) for of in ("-", name))
+            assert piped == {**read, "path": "-"}
+        done = run("inspect", "-", "demo.mcap", input=(recordings / "demo.rrd").read_bytes())
+        assert [line.split()[:2] for line in done.stdout.splitlines()[1:3]] == [["-", "rrd"], ["demo.mcap", "mcap"]]
 
     def test_terminals_are_refused(self, recordings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class Terminal(io.StringIO):

@@ -12,6 +12,7 @@ from pathlib import Path
 import lz4.frame
 import pytest
 import zstandard
+from chunkmill.engine import verify
 from chunkmill.engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError
 from chunkmill.engine.limits import MIB
 from chunkmill.readers.mcap import McapSource
@@ -301,3 +302,67 @@ def test_several_threads_find_what_one_does(monkeypatch: pytest.MonkeyPatch, tmp
         assert outcome(path, 4) == one
         found.add(str(one))
     assert len(found) > 10
+
+
+INDEXED = [message(1, 10), message(2, 20, b"two"), message(1, 30), message(1, 40)]
+FIRSTS = [sum(map(len, INDEXED[:i])) for i in range(len(INDEXED))]
+
+
+def index_of(channel_id: int, *pairs: tuple[int, int], size: int | None = None) -> bytes:
+    data = b"".join(struct.pack("<QQ", *pair) for pair in pairs)
+    return record(7, struct.pack("<HI", channel_id, len(data) if size is None else size) + data)
+
+
+ONE = index_of(1, (10, FIRSTS[0]), (30, FIRSTS[2]), (40, FIRSTS[3]))
+TWO = index_of(2, (20, FIRSTS[1]))
+INDEXES: dict[str, tuple[list[bytes], list[tuple[int | None, str]]]] = {
+    "right": ([TWO, ONE], []),
+    "in another order": ([TWO, index_of(1, (40, FIRSTS[3]), (10, FIRSTS[0]), (30, FIRSTS[2]))], []),
+    "none": ([], []),
+    "another time": (
+        [index_of(1, (10, 0), (31, FIRSTS[2]), (40, FIRSTS[3])), TWO],
+        [(0, "channel 1 has other log times than 1 message, first 31 for 30")],
+    ),
+    "no message there": (
+        [ONE, index_of(2, (20, FIRSTS[1] + 1))],
+        [(1, "channel 2 points at 1 message that are not there"), (None, "leave out 1 message of channel 2")],
+    ),
+    "far behind": ([ONE, TWO, index_of(3, (1, 2**64 - 1))], [(2, "channel 3 points at 1 message")]),
+    "of another channel": (
+        [index_of(2, (10, 0), (30, FIRSTS[2]), (40, FIRSTS[3])), TWO],
+        [(0, "channel 2 points at 3 messages that are not there, first at byte 0")],
+    ),
+    "one left out": ([index_of(1, (10, 0), (40, FIRSTS[3])), TWO], [(None, "leave out 1 message of channel 1")]),
+    "a channel left out": ([ONE], [(None, "leave out 1 message of channel 2")]),
+    "twice": ([ONE, index_of(2, (20, FIRSTS[1]), (20, FIRSTS[1]))], [(1, "names 1 message more than once")]),
+    "malformed": ([ONE, index_of(2, (20, FIRSTS[1]), size=15)], [(1, "is malformed: it says 15 of entries")]),
+    "longer than it is": ([index_of(1, (10, 0), size=16 * 3), TWO], [(0, "is malformed: it says 48 of entries")]),
+    "too short": ([ONE, record(7, b"\2\0\1"), TWO], [(1, "a MessageIndex record of 3 bytes is malformed")]),
+}
+
+
+@pytest.mark.parametrize("crc", [True, False], ids=["CRC", "no CRC"])
+@pytest.mark.parametrize("kind", INDEXES)
+@pytest.mark.filterwarnings("ignore::chunkmill.engine.ReadWarning")
+def test_verify_compares_message_indexes_with_the_messages(kind: str, crc: bool, tmp_path: Path) -> None:
+    indexes, expected = INDEXES[kind]
+    made = chunk_of(INDEXED, crc=crc)._replace(indexes=b"".join(indexes))
+    before = [channel(1), channel(2), channel(3)]
+    path = written(tmp_path, mcap([*before, made, chunk_of([message(1, 50)])]))
+    chunk_at = path.read_bytes().index(made.chunk)
+    places = [chunk_at + len(made.chunk) + sum(map(len, indexes[:i])) for i in range(len(indexes))]
+    found = verify(path)
+    told = [(fault.offset, fault.message) for fault in found.faults]
+    assert len(told) == len(expected), told
+    for place, said in expected:
+        offset = chunk_at if place is None else places[place]
+        assert any(at == offset and said in message for at, message in told), told
+    assert found.rows >= 5
+
+
+def test_an_index_that_is_compared_keeps_other_faults(tmp_path: Path) -> None:
+    wrong = chunk_of(INDEXED)._replace(indexes=index_of(1, (11, 0)) + TWO)
+    cut = chunk_of([message(1, 50)], data=b"\x28\xb5\x2f\xfd damaged")
+    found = verify(written(tmp_path, mcap([channel(1), channel(2), wrong, cut])))
+    said = " ".join(fault.message for fault in found.faults)
+    assert all(part in said for part in ("has other log times", "leave out 2 messages", "does not decompress")), said

@@ -1,0 +1,108 @@
+"""Message indexes compared with the messages of their chunks: other readers find messages by these alone."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .blocks import Block, MessageHeads
+
+_PAIR: Final = 16
+_HEAD: Final = 6
+_KEPT: Final = 1000
+
+
+class _Index(NamedTuple):
+    """A MessageIndex record: where it stands in the file, its channel, and log times and offsets in the chunk (u64)."""
+
+    place: int
+    channel: int
+    times: npt.NDArray[np.uint64]
+    offsets: npt.NDArray[np.uint64]
+
+
+class IndexComparison:
+    """Compares the indexes behind each chunk with what is in it.
+
+    ``faults`` are the places in the file and what is wrong there, one for each record, the first 1,000.
+    """
+
+    def __init__(self) -> None:
+        self.faults: list[tuple[int, str]] = []
+        self._indexes: dict[int, list[_Index]] = {}
+        self._unread: set[int] = set()
+
+    def take(self, chunk: int, place: int, body: bytes) -> None:
+        """Keep the MessageIndex record at ``place``, which stands behind the chunk at ``chunk``."""
+        size = int.from_bytes(body[2:_HEAD], "little")
+        if len(body) < _HEAD or size % _PAIR or size > len(body) - _HEAD:
+            self._unread.add(chunk)
+            self._fault(place, f"a MessageIndex record of {len(body):,} bytes is malformed: it says {size:,} of entries")
+            return
+        pairs = np.frombuffer(body, "<u8", size // 8, _HEAD).reshape(-1, 2)
+        index = _Index(place, int.from_bytes(body[:2], "little"), pairs[:, 0], pairs[:, 1])
+        self._indexes.setdefault(chunk, []).append(index)
+
+    def compare(self, block: Block, found: MessageHeads) -> None:
+        """Compare the indexes of the chunk that became ``block`` with the messages that were found in it."""
+        indexes = self._indexes.pop(block.offset, [])
+        if not indexes:
+            return
+        offsets = (found.offsets - block.begin).astype(np.uint64)
+        channels, times = found.heads["channel"], found.heads["log_time"]
+        told = np.concatenate([index.offsets for index in indexes])
+        order = np.argsort(told, kind="stable")
+        named = np.repeat(np.array([i.channel for i in indexes], np.uint16), [len(i.times) for i in indexes])
+        if (
+            np.array_equal(told[order], offsets)
+            and np.array_equal(named[order], channels)
+            and np.array_equal(np.concatenate([index.times for index in indexes])[order], times)
+        ):
+            return
+        for index in indexes:
+            self._compare(index, offsets, channels, times)
+        left = ~np.isin(offsets, told)
+        for channel, count in zip(*np.unique(channels[left], return_counts=True), strict=True):
+            if block.offset not in self._unread:
+                self._fault(
+                    block.offset, f"the message indexes of a chunk leave out {_messages(count)} of channel {channel}"
+                )
+
+    def _compare(
+        self,
+        index: _Index,
+        offsets: npt.NDArray[np.uint64],
+        channels: npt.NDArray[np.uint16],
+        times: npt.NDArray[np.uint64],
+    ) -> None:
+        """Note what is wrong with one record; ``offsets``, ``channels`` and ``times`` are those of the messages."""
+        at = np.minimum(np.searchsorted(offsets, index.offsets), max(len(offsets) - 1, 0))
+        there = np.zeros(len(index.offsets), np.bool_)
+        if len(offsets):
+            there = (offsets[at] == index.offsets) & (channels[at] == index.channel)
+        wrong: list[str] = []
+        if missing := int((~there).sum()):
+            first = int(index.offsets[~there][0])
+            wrong.append(
+                f"points at {_messages(missing)} that are not there, first at byte {first:,} of the chunk's records"
+            )
+        if len(offsets) and (late := there & (times[at] != index.times)).any():
+            first = int(np.flatnonzero(late)[0])
+            wrong.append(
+                f"has other log times than {_messages(late.sum())}, first {int(index.times[first]):,} for"
+                f" {int(times[at][first]):,}"
+            )
+        if twice := len(index.offsets) - len(np.unique(index.offsets)):
+            wrong.append(f"names {_messages(twice)} more than once")
+        if wrong:
+            self._fault(index.place, f"the message index of channel {index.channel} {'; it '.join(wrong)}")
+
+    def _fault(self, place: int, what: str) -> None:
+        if len(self.faults) < _KEPT:
+            self.faults.append((place, what))
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count:,} messages"
