@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from ..errors import ReadError, UsageError
-from ..execution import Folder, executor_name
+from ..execution import Folder
 from ..ingest import FileQuarantine, Ingest, IngestListener, IngestLog, IngestQuery, home_of, logging_to
 from ..locations import located
 from ..recordings import CompactionReport
@@ -24,6 +24,7 @@ from ..units import bytes_of, counted, seconds_of
 from ..units import size as shown_size
 from .complaints import exit_code, paragraph, warnings_as_lines
 from .options import chosen_executor, profile_of
+from .start import choice
 
 logger = logging.getLogger("chunkmill.cli")
 
@@ -54,14 +55,21 @@ def run_ingest(
     if into is None and rrds is None:
         raise UsageError("an ingestion needs a destination", hint="Name a store with --into, or a folder with --rrds.")
     into = _store_of(into, dataset)
-    executor = chosen_executor(executor, master, conf)
-    if executor_name(executor) == "spark":
+    executor, why = choice(
+        chosen_executor(executor, master, conf),
+        [located(landing)] if once else None,
+        unknown="what is to land" if not once else "what is not local",
+        own_functions=options["pipeline"] is not None,
+    )
+    if executor == "spark":
         from ..spark import start_ahead
 
         start_ahead(master, conf)
     listeners: list[IngestListener] = [IngestLog(every_file=log_json)]
     with ExitStack() as open_things:
         open_things.enter_context(logging_to(as_json=log_json, level=logging.WARNING if quiet else logging.INFO))
+        if why:
+            logger.info("executor %s; %s", executor, why)
         if metrics_port is not None:
             listeners.insert(0, _metrics(open_things, metrics_port, metrics_host, into or rrds or ""))
         ingest = Ingest(

@@ -122,10 +122,10 @@ def find_inputs(argument: str) -> Iterator[Input]:
         yield Input(path, Path(stem_of(path.name)))
 
 
-def local_bytes(jobs: Iterable[Job]) -> int | None:
-    """The bytes of all inputs; None where one is not local. What is missing is for its reader to say."""
+def local_bytes(sources: Iterable[Location]) -> int | None:
+    """The bytes of files and folders; None where one is not local. What is missing is for its reader to say."""
     total = 0
-    for source in {job.source for job in jobs}:
+    for source in sources:
         if not isinstance(source, Path):
             return None
         with suppress(OSError):

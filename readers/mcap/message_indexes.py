@@ -39,7 +39,9 @@ class IndexComparison:
         size = int.from_bytes(body[2:_HEAD], "little")
         if len(body) < _HEAD or size % _PAIR or size > len(body) - _HEAD:
             self._unread.add(chunk)
-            self._fault(place, f"a MessageIndex record of {len(body):,} bytes is malformed: it says {size:,} of entries")
+            self._fault(
+                place, f"a MessageIndex record is malformed: {len(body):,} bytes, of which {size:,} are entries"
+            )
             return
         pairs = np.frombuffer(body, "<u8", size // 8, _HEAD).reshape(-1, 2)
         index = _Index(place, int.from_bytes(body[:2], "little"), pairs[:, 0], pairs[:, 1])

@@ -299,9 +299,7 @@ class Salvage(NamedTuple):
     layout: McapLayout | None
     report: McapRecoveryReport
 
-    def section(
-        self, file: McapFile, registry: Registry, indexes: IndexComparison | None = None
-    ) -> _RecoveringSection:
+    def section(self, file: McapFile, registry: Registry, indexes: IndexComparison | None = None) -> _RecoveringSection:
         """A reader of the records; it fills the report, and ``indexes`` where that is there."""
         summary = self.layout.summary if self.layout is not None else None
         index = [entry.offset for entry in summary.chunks] if summary is not None else []
@@ -338,9 +336,7 @@ def plan_salvage(file: McapFile, options: McapOptions) -> Salvage:
     return Salvage(_unchecked(split, layout), facts, layout, report)
 
 
-def recovery_report(
-    file: McapFile, options: McapOptions, indexes: IndexComparison | None = None
-) -> McapRecoveryReport:
+def recovery_report(file: McapFile, options: McapOptions, indexes: IndexComparison | None = None) -> McapRecoveryReport:
     """Read the whole file without decoding its messages, and say what can be recovered of it.
 
     ``indexes`` gets the message indexes of all chunks that are whole, to compare.

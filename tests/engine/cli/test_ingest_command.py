@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine import RecordingStore
 from chunkmill.engine.cli.commands import commands
+from chunkmill.engine.cli.start import choice
 from chunkmill.engine.recordings.lease import Lease
 from click.testing import CliRunner, Result
 
@@ -48,6 +50,24 @@ def test_once(landing: Path, tmp_path: Path) -> None:
     assert "bad.mcap: quarantined: the file does not begin" in result.stderr
     assert f"chunkmill quarantine list {tmp_path / 'lake'}" in result.stderr
     assert len(RecordingStore.open(tmp_path / "lake")) == 1
+
+
+@pytest.mark.parametrize("way", ["option", "environment"])
+def test_auto_runs_what_is_small_here_and_says_so(
+    way: str, landing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHUNKMILL_EXECUTOR", "auto" if way == "environment" else "spark")
+    option = ["--executor", "auto"] if way == "option" else []
+    result = run("ingest", landing, "--into", tmp_path / "lake", "--once", "--settle", "50ms", *option)
+    assert result.exit_code == 0, result.output
+    assert re.search(r"executor inline; auto: [\d.]+ kB of input is done here before Spark has started", result.stderr)
+    assert len(RecordingStore.open(tmp_path / "lake")) == 1
+
+
+def test_auto_is_spark_for_what_is_not_known_yet() -> None:
+    chosen = choice("auto", None, unknown="what is to land")
+    assert chosen == ("spark", "auto: what is to land is worth the start of Spark")
+    assert choice("inline", None) == ("inline", "")
 
 
 def test_log_lines_are_json_when_asked(landing: Path, tmp_path: Path) -> None:

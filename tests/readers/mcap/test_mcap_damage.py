@@ -335,9 +335,9 @@ INDEXES: dict[str, tuple[list[bytes], list[tuple[int | None, str]]]] = {
     "one left out": ([index_of(1, (10, 0), (40, FIRSTS[3])), TWO], [(None, "leave out 1 message of channel 1")]),
     "a channel left out": ([ONE], [(None, "leave out 1 message of channel 2")]),
     "twice": ([ONE, index_of(2, (20, FIRSTS[1]), (20, FIRSTS[1]))], [(1, "names 1 message more than once")]),
-    "malformed": ([ONE, index_of(2, (20, FIRSTS[1]), size=15)], [(1, "is malformed: it says 15 of entries")]),
-    "longer than it is": ([index_of(1, (10, 0), size=16 * 3), TWO], [(0, "is malformed: it says 48 of entries")]),
-    "too short": ([ONE, record(7, b"\2\0\1"), TWO], [(1, "a MessageIndex record of 3 bytes is malformed")]),
+    "malformed": ([ONE, index_of(2, (20, FIRSTS[1]), size=15)], [(1, "of which 15 are entries")]),
+    "longer than it is": ([index_of(1, (10, 0), size=16 * 3), TWO], [(0, "of which 48 are entries")]),
+    "too short": ([ONE, record(7, b"\2\0\1"), TWO], [(1, "a MessageIndex record is malformed: 3 bytes")]),
 }
 
 
