@@ -37,18 +37,24 @@ def test_convert_mixture(benchmark: Any, duel: Duel, mixture: Path, tmp_path: Pa
 
 
 def command(*arguments: object, executor: str) -> float:
-    """Seconds of a whole ``chunkmill`` process."""
+    """Seconds of a whole ``chunkmill`` process, whose modules are compiled as pip leaves them."""
     started = time.perf_counter()
-    environment = {**os.environ, "CHUNKMILL_EXECUTOR": executor}
+    environment = {**os.environ, "CHUNKMILL_EXECUTOR": executor, "PYTHONDONTWRITEBYTECODE": ""}
     subprocess.run([SCRIPTS / "chunkmill", *map(str, arguments)], check=True, env=environment, capture_output=True)
     return time.perf_counter() - started
 
 
-@pytest.mark.parametrize(("executor", "limit"), [("spark", 5.0), ("inline", 0.8)])
+@pytest.mark.parametrize(("executor", "limit"), [("spark", 2.5), ("auto", 0.4)])
 def test_cold_convert_of_a_small_file(
     executor: str, limit: float, benchmark: Any, small_mcap: Path, tmp_path: Path
 ) -> None:
-    """Guards: cold ``chunkmill convert`` of a 1 MB file takes at most 6 s, whole process."""
+    """Guards: cold ``chunkmill convert`` of a 1 MB file, whole process, and what it imports.
+
+    The wanted 0.4 s are missed. Of about 0.6 s of CPU (2 cores, busy; least of seven in turns), Python, numpy, pyarrow
+    and pyarrow.compute take 0.21, protobuf's and click's modules 0.07, a second run in the same process 0.03; the rest
+    is some 180 modules of this package and the data classes in them. Where modules are not compiled ahead
+    (``PYTHONDONTWRITEBYTECODE``, or an installer that leaves it out) it is 1.24 s.
+    """
     out = tmp_path / "out.rrd"
     command("convert", small_mcap, "-o", out, executor=executor)
     times = [command("convert", small_mcap, "-o", out, executor=executor) for _ in range(ROUNDS - 1)]
