@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
+from .. import execution
 from ..errors import UsageError, writing
-from ..execution import Folder
 from ..inputs import verify
 from ..locations import Location, local_path
 from ..objects import ObjectUrl
-from ..pipelines import Pipeline, load_pipeline
 from ..rrd import Findings, Verification, verify_file
-from ..stream import LazyChunkStream, Node, PlaceholderSource, compile_plan, explain_plan, nodes_of, sink_of
 from .complaints import FAILED, complain, exit_code, show, warnings_as_lines
 from .jobs import Job, find_inputs, stores_of
 from .options import ConvertOptions
+
+if TYPE_CHECKING:
+    from ..pipelines import Pipeline
+    from ..stream import LazyChunkStream, Node
 
 
 def verify_all(arguments: Iterable[str], *, quiet: bool, debug: bool) -> None:
@@ -59,7 +62,7 @@ def verify_output(job: Job) -> None:
     except Exception:
         with writing(str(job.destination)):
             if isinstance(job.destination, ObjectUrl):
-                Folder.at(job.destination.parent).delete([job.destination.name])
+                execution.Folder.at(job.destination.parent).delete([job.destination.name])
             else:
                 job.destination.unlink(missing_ok=True)
         raise
@@ -103,6 +106,9 @@ def check_pipeline(location: str, argument: str | None, svg: str | None) -> None
     No chunk is read. Raises ``UsageError`` and ``PipelineError`` where it is not fit to run, ``ReadError`` where the
     input cannot be opened, ``WriteError`` where the picture cannot be written.
     """
+    from ..pipelines import load_pipeline
+    from ..stream import LazyChunkStream, PlaceholderSource, compile_plan, explain_plan, nodes_of, sink_of
+
     pipeline = load_pipeline(location)
     stream = LazyChunkStream.from_source(PlaceholderSource()) if argument is None else _first_recording(argument)
     source = sink_of(stream)

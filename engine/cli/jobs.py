@@ -9,23 +9,26 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePath, PurePosixPath
+from typing import TYPE_CHECKING
 
 import click
 
 from ...readers import STORE, Format, all_suffixes, dataset_format, format_of_name, is_rrd, rrd_suffix, stem_of
-from .. import inputs
+from .. import execution, inputs
 from ..errors import ReadError, SourceMissingError, UsageError
-from ..execution import Folder, ProgressListener
-from ..inputs import SourceOptions, Stores
 from ..limits import is_text
 from ..locations import Location, files_below, fixed_part, reading_location
 from ..objects import ObjectUrl, find_objects, is_one_object
-from ..reports import RunReport
-from ..rrd import StoreEntry
-from ..stream import LazyChunkStream, write_stores
 from ..units import duration, size
 from .complaints import complain
 from .options import ConvertOptions, profile_of
+
+if TYPE_CHECKING:
+    from ..execution import ProgressListener
+    from ..inputs import Stores
+    from ..reports import RunReport
+    from ..rrd import StoreEntry
+    from ..stream import LazyChunkStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +294,7 @@ def _is_folder(output: str) -> bool:
     location = reading_location(output)
     if isinstance(location, ObjectUrl):
         is_file = is_rrd(location.name)
-        return not location.key or (not is_file and Folder.at(location).exists())
+        return not location.key or (not is_file and execution.Folder.at(location).exists())
     return location.is_dir()
 
 
@@ -333,6 +336,8 @@ def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener | 
 
     An RRD keeps all its recordings and blueprints; the filter and the pipeline are for recordings.
     """
+    from ..stream import write_stores
+
     stores = stores_of(job, options)
     if options.shards:
         return _write_shards(job, stores, options, progress)
@@ -353,6 +358,8 @@ def stores_of(job: Job, options: ConvertOptions) -> Stores:
 
 def stores_by_id(jobs: Iterable[Job], options: ConvertOptions) -> Stores:
     """The stores that several inputs become together: those of one kind and id are one, in the order of the inputs."""
+    from ..stream import LazyChunkStream
+
     found: dict[StoreEntry, list[LazyChunkStream]] = {}
     for job in jobs:
         for store, stream in _opened(job, options):
@@ -374,8 +381,8 @@ def laid_out(stores: Stores, options: ConvertOptions) -> Stores:
 
 
 def _opened(job: Job, options: ConvertOptions) -> Stores:
-    choices = {choice.name: getattr(options, choice.name) for choice in fields(SourceOptions)}
-    return inputs.stores_of(job.source, job.name, SourceOptions(**choices), job.episode)
+    choices = {choice.name: getattr(options, choice.name) for choice in fields(inputs.SourceOptions)}
+    return inputs.stores_of(job.source, job.name, inputs.SourceOptions(**choices), job.episode)
 
 
 def _write_shards(job: Job, stores: Stores, options: ConvertOptions, progress: ProgressListener | None) -> RunReport:

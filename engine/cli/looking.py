@@ -23,7 +23,7 @@ from .complaints import exit_code, reported
 from .complaints import show as show_error
 from .options import CONTENT, DEBUG, EXECUTOR, QUIET, SPARK, ConvertOptions, check_place, chosen_executor
 from .standard_streams import DASH, from_standard_input
-from .start import settled
+from .start import leave_out_what_nothing_needs, settled
 
 if TYPE_CHECKING:
     from ...readers import Episode, FileReport
@@ -53,6 +53,7 @@ def inspect(inputs: tuple[str, ...], everything: bool, as_json: bool, debug: boo
     summaries, those alone are read. '-' is standard input.
     """
     with reported(debug=debug), from_standard_input(inputs) as arguments:
+        leave_out_what_nothing_needs()
         from .inspection import print_files, show_report
 
         files = _files(arguments)
@@ -89,6 +90,7 @@ def ls(store: str, version: int | None, as_json: bool, debug: bool) -> None:
     STORE is what stands after --into (or --rrds) of `chunkmill ingest`, or what `collect(into=…)` made.
     """
     with reported(debug=debug):
+        leave_out_what_nothing_needs()
         opened = _opened(store, version)
         entries = [*opened.recordings(), *opened.blueprints()]
         if as_json:
@@ -113,6 +115,7 @@ def show(store: str, recording: str | None, version: int | None, debug: bool, **
     RECORDING is an id or the name of the file that it came from, as `chunkmill ls` lists them. Chunks are not read.
     """
     with reported(debug=debug):
+        leave_out_what_nothing_needs()
         from .inspection import show_report
 
         show_report(_recording_report(store, recording, version), **shown)

@@ -5,28 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from ...readers import STORE, Format, detect_format
 from ..chunk import Chunk, TimeBounds, timeline_called
 from ..errors import ReadError, SourceMissingError, UsageError
-from ..execution import executor_name
 from ..locations import Location, reading_location
 from ..rrd import StoreEntry
-from ..stream import LazyChunkStream
 
 if TYPE_CHECKING:
     from ..pipelines import Pipeline
     from ..rrd import Verification
+    from ..stream import LazyChunkStream
 
 APPLICATION_ID = "chunkmill"
 """The application id of a recording that comes from a file without one."""
 
 _LOG_TIME = "message_log_time"
 
-Stores = list[tuple[StoreEntry, LazyChunkStream]]
+Stores: TypeAlias = "list[tuple[StoreEntry, LazyChunkStream]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +156,8 @@ def _piped(stream: LazyChunkStream, options: SourceOptions) -> LazyChunkStream:
         stream = stream.flat_map(_Within(options.bounds))
     if options.pipeline is None:
         return stream
+    from ..execution import executor_name
+
     made = options.pipeline.apply(stream)
     if executor_name(options.executor) == "spark":
         options.pipeline.check_travels(made)
