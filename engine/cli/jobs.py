@@ -413,6 +413,7 @@ def tell_result(job: Job, result: RunReport, options: ConvertOptions) -> None:
 def summary(source: object, destination: object, result: RunReport) -> str:
     """The line on what was converted.
 
+    >>> from chunkmill.engine.reports import RunReport
     >>> summary("drive.mcap", "drive.rrd", RunReport(2, 18, 3513, 782_496, 1_204_000, 1.25))
     'drive.mcap -> drive.rrd: 3,513 rows in 18 chunks, 782.5 kB -> 1.2 MB, 1.2 s'
     """
