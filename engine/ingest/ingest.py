@@ -63,7 +63,8 @@ class Ingest:
     pipeline
         A Python file that defines ``pipeline(stream)`` (``FILE.py`` or ``FILE.py:NAME``), or a function.
     into
-        The store of recordings, a folder or URL; it is made when there is none. See :class:`RecordingStore`.
+        The store of recordings, a folder or URL, or a dataset of a catalog; it is made when there is none. See
+        :class:`RecordingStore`.
     rrds
         A folder that gets an RRD for each file, beside the store or instead of it.
     checkpoint

@@ -6,8 +6,8 @@
 A driver goes through a story of creating, renaming and deleting datasets, and is cut at one point by SIGKILL, an
 exception, a full disk or a torn write; it is started again until it is done. Each time it finds the catalog as it was
 after the last change that it was told of, or after the one that was cut, and never in between. ``unsafe`` plants a
-commit that writes a version under its own name. In the race, processes create the same names at once: each name
-has one winner. Prints ``N passed, M failed``, and a command for each failure.
+commit that writes a version under its own name. In the race, processes create, rename and delete the same entries at
+once. Prints ``N passed, M failed``, and a command for each failure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from chunkmill.engine import faults
-from chunkmill.engine.catalog import AlreadyExistsError, CatalogClient
+from chunkmill.engine.catalog import AlreadyExistsError, CatalogClient, NotFoundError
 from chunkmill.engine.catalog.entry_log import KEPT_VERSIONS
 from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.execution import LocalFolder
@@ -150,29 +150,48 @@ def run(case: Case | None, root: Path, seed: int) -> list[str]:
 
 
 def race(root: Path, racers: int, names: int) -> list[str]:
-    """Let processes create the same names at once, in orders of their own; what went wrong."""
+    """Let processes create, rename and delete the same entries at once, in orders of their own; what went wrong.
+
+    Every entry that somebody was told of is there at the end, unless somebody was told that it is deleted; and that
+    is told once.
+    """
     root.mkdir()
     start = time.monotonic() + 0.3
 
     def racer(number: int) -> int:
+        draw = random.Random(number)
         order = [f"name {n}" for n in range(names)]
-        random.Random(number).shuffle(order)
+        draw.shuffle(order)
         time.sleep(max(0.0, start - time.monotonic()))
-        for name in order:
-            try:
-                made = CatalogClient(root / "lake").create_dataset(name)
-            except AlreadyExistsError:
-                continue
-            with (root / f"won-{number}").open("a") as won:
-                won.write(f"{name}\t{made.id}\n")
+        client = CatalogClient(root / "lake")
+        with (root / f"told-{number}").open("w") as told:
+            for name in order:
+                try:
+                    made = client.create_dataset(name)
+                except AlreadyExistsError:
+                    continue
+                print("made", made.id, file=told)
+            for name in order[: names // 2]:
+                try:
+                    entry = client.get_dataset(name)
+                    entry.set_name(f"{name} by {number}")
+                    if draw.random() < 0.5:
+                        entry.delete()
+                        print("deleted", entry.id, file=told)
+                except NotFoundError:
+                    continue
         return 0
 
-    codes = [waited(pid) for pid in [forked(lambda n=n: racer(n), root / "said") for n in range(racers)]]  # type: ignore[misc]
+    pids = [forked(lambda n=n: racer(n), root / "said") for n in range(racers)]  # type: ignore[misc]
+    codes = [waited(pid) for pid in pids]
     if any(codes):
-        return [f"a racer failed: {codes} {(root / 'said').read_text()[-2000:]}"]
-    won = [line.split("\t") for path in root.glob("won-*") for line in path.read_text().splitlines()]
-    there = [[entry.name, str(entry.id)] for entry in CatalogClient(root / "lake").datasets()]
-    return [] if sorted(won) == sorted(there) and len(there) == names else [f"won were {won}, there are {there}"]
+        return [f"a racer failed: {(root / 'said').read_text()[-2000:]}"]
+    told = [line.split() for path in root.glob("told-*") for line in path.read_text().splitlines()]
+    made, deleted = (sorted(id_ for what, id_ in told if what == kind) for kind in ("made", "deleted"))
+    there = sorted(str(entry.id) for entry in CatalogClient(root / "lake").datasets())
+    is_once = len(set(made)) == len(made) >= names and len(set(deleted)) == len(deleted)
+    fits = there == sorted(set(made) - set(deleted))
+    return [] if is_once and fits else [f"made were {made}, deleted {deleted}, there are {there}"]
 
 
 def chosen(options: argparse.Namespace) -> Iterator[Case]:
