@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ..chunk import Chunk, ComponentColumnDescriptor, Schema, TimelineKind, is_property
+from ..chunk import Chunk, ComponentColumnDescriptor, Schema, TimelineHeader, TimelineKind, is_property
 from ..optimisation import ChunkReferences
 from ..rrd import ChunkTable
 from .entries import IndexRange
@@ -36,25 +36,36 @@ def summary_of(chunks: ChunkReferences, columns: Schema | None = None) -> LayerS
     table = chunks.table
     columns = Schema.from_headers(table.headers()) if columns is None else columns
     properties = properties_of(chunks.take(_property_rows(table)).chunks())
-    return LayerSummary(columns.to_arrow(), ranges_of(table), properties)
+    return LayerSummary(columns.to_arrow(), ranges_of(timelines_of(table)), properties)
 
 
-def _lines(table: ChunkTable) -> list[tuple[str, TimelineKind]]:
-    """The timelines, in the order in which they come."""
+def ranges_of(timelines: Iterable[TimelineHeader]) -> tuple[IndexRange, ...]:
+    """The range of each timeline on which there is a time, by name; of two of one name that of the first.
+
+    >>> ranges_of([TimelineHeader("tick", TimelineKind.SEQUENCE, *ends) for ends in ((3, 9), (0, 4))])
+    (IndexRange(name='tick', kind='sequence', start=0, end=9),)
+    """
+    found: dict[str, tuple[TimelineKind, int, int]] = {}
+    for line in timelines:
+        start, end = line.start, line.end
+        if start is None or end is None:
+            continue
+        known = found.setdefault(line.name, (line.kind, start, end))
+        if known[0] == line.kind and (start < known[1] or end > known[2]):
+            found[line.name] = line.kind, min(start, known[1]), max(end, known[2])
+    return tuple([IndexRange(name, str(kind), start, end) for name, (kind, start, end) in sorted(found.items())])
+
+
+def timelines_of(table: ChunkTable) -> list[TimelineHeader]:
+    """The timelines of a chunk table, in the order in which they come, each once, with the range of all chunks."""
     cells = table.timelines
     _, first = np.unique(cells.codes, return_index=True)
-    return [cells.keys[cells.codes[at]] for at in np.sort(first).tolist()]
-
-
-def ranges_of(table: ChunkTable) -> tuple[IndexRange, ...]:
-    """The range of each timeline on which a chunk has a time, by name; of two of one name that of the first."""
-    cells = table.timelines
-    found: dict[str, IndexRange] = {}
-    for name, kind in _lines(table):
-        its = cells.is_known & (cells.codes == cells.keys.index((name, kind)))
-        if name not in found and its.any():
-            found[name] = IndexRange(name, str(kind), int(cells.start[its].min()), int(cells.end[its].max()))
-    return tuple(sorted(found.values()))
+    found = []
+    for code in cells.codes[np.sort(first)].tolist():
+        times = cells.is_known & (cells.codes == code)
+        if times.any():
+            found.append(TimelineHeader(*cells.keys[code], int(cells.start[times].min()), int(cells.end[times].max())))
+    return found
 
 
 def _property_rows(table: ChunkTable) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -14,19 +14,18 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..chunk import Schema, is_property
+from ..chunk import Chunk, Schema, is_property
 from ..errors import ChunkmillError, CommitUnknownError, ReadError, ReadWarning, UsageError, WriteError, writing
 from ..execution import SHARD_BYTES, PartChunk, Staging
 from ..faults import reach
-from ..optimisation import ChunkReferences
-from ..rrd import NEVER_CHANGES, StoreEntry, digest_of
+from ..rrd import NEVER_CHANGES, StoreEntry, VerifiedPayload, digest_of, keeping_open
 from .entries import Key, RecordingEntry, rows_of, table_of
 from .folder import RecordingsFolder, manifest_bytes, table_of_parts
 from .lease import Lease
 from .live import LiveEntries
 from .new_files import NewFiles, put_durably
 from .schemas import SchemaFiles
-from .summaries import NO_PROPERTIES, properties_of, ranges_of
+from .summaries import properties_of, ranges_of
 from .vacuum import vacuum_folder
 from .versions import RecordingsVersion, TableRef
 
@@ -251,12 +250,16 @@ class StoreWriter:
         entries = []
         for one, values in zip(arrived, properties, strict=True):
             chunks = places.get(id(one), list(one.chunks))
-            table = table_of_parts(chunks)
-            data = manifest_bytes(table) if one.keep_chunks else b""
+            data = manifest_bytes(table_of_parts(chunks)) if one.keep_chunks else b""
             name, offset = files.add_manifest(data) if data else ("", 0)
             entry = self._entry(one, chunks, commit, name, offset, data)
             schema = schemas.put(Schema.from_headers(c.entry.header for c in chunks).to_arrow())
-            entry = replace(entry, schema=schema, ranges=ranges_of(table), properties=values)
+            entry = replace(
+                entry,
+                schema=schema,
+                ranges=ranges_of(t for c in chunks for t in c.entry.header.timelines),
+                properties=values,
+            )
             entries.append(self._counted(entry, moved))
         files.finish()
         return entries
@@ -348,7 +351,10 @@ class StoreWriter:
 def _properties(one: Arrived, staging: Staging) -> bytes:
     """The properties of a recording, whose chunks lie in parts."""
     found = [c for c in one.chunks if c.entry.header.is_static and is_property(c.entry.header.entity_path)]
-    if not found:
-        return NO_PROPERTIES
-    table = table_of_parts(found).within(staging.folder.place)
-    return properties_of(ChunkReferences(table, NEVER_CHANGES, one.store).chunks())
+    with keeping_open():
+        return properties_of(_in_part(c, one.store, staging) for c in found)
+
+
+def _in_part(chunk: PartChunk, store: StoreEntry, staging: Staging) -> Chunk:
+    place = staging.folder.place(chunk.part)
+    return Chunk.lazy(chunk.entry.header, VerifiedPayload.of(place, chunk.entry, version=NEVER_CHANGES, store=store))
