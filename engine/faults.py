@@ -23,6 +23,8 @@ LOG: Final = "CHUNKMILL_FAULTS_LOG"
 POINTS: Final[Mapping[str, str]] = {
     "part.write": "a task has written its part, which is not synced and has no name yet",
     "part.rename": "a task's part has its name",
+    "announce.write": "a run is announced, and has no file yet",
+    "announce.clear": "a run is over, its announcement is about to go",
     "shard.write": "a shard is written and synced, and has no name yet",
     "shard.rename": "a shard lies in the store's folder, and nothing names it",
     "manifest.write": "the manifest of a batch is there",
@@ -30,6 +32,7 @@ POINTS: Final[Mapping[str, str]] = {
     "table.write": "the table of a batch's recordings is there",
     "version.draft": "a version is written under another name",
     "version.publish": "a version has its number, its folder is not synced",
+    "version.rebase": "a version's number was taken by another's, and its table is removed",
     "version.done": "a version is there for good",
     "entry.draft": "a version of a catalog's entries is written under another name",
     "entry.publish": "a version of a catalog's entries has its number, its folder is not synced",

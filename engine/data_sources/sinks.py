@@ -8,6 +8,7 @@ id of the query and its number.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 from abc import ABC, abstractmethod
@@ -38,7 +39,17 @@ from ..execution import (
 )
 from ..inputs import APPLICATION_ID
 from ..locations import Location, exists, located
-from ..recordings import Arrived, Commit, Lease, Origin, RecordingsFolder, StoreWriter, key_of
+from ..recordings import (
+    Arrived,
+    Commit,
+    LiveEntries,
+    Origin,
+    RecordingEntry,
+    RecordingsFolder,
+    RecordingsVersion,
+    StoreWriter,
+    key_of,
+)
 from ..rrd import MessageWriter, StoreEntry
 from .options import flag
 
@@ -275,6 +286,10 @@ class RrdWriterOfRows(ChunkWriter):
         RrdCommit(staging, destination, stores).finish(stores, extents_in_order(chunks))
 
 
+class _DoneError(Exception):
+    """The batch is in the store already."""
+
+
 class StoreWriterOfRows(ChunkWriter):
     """A store of recordings: a version for each write, or for each batch of a stream.
 
@@ -290,20 +305,27 @@ class StoreWriterOfRows(ChunkWriter):
 
     def _bring(self, recordings: Sequence[Written], staging: Staging, batch: int | None) -> None:
         home, query = self._target.destination, self._target.query or ""
-        with Lease.take(home, "write") as lease:
-            writer = StoreWriter(RecordingsFolder(home), lease)
-            if batch is not None and writer.is_done(query, batch + 1):
-                return
-            gone = list(writer.live) if self._overwrite else []
-            self._check_ids(recordings, writer)
-            arrived = [Arrived(r.store, Origin(r.source, 0, 0, "", kept=False), r.chunks) for r in recordings]
-            writer.commit(staging, arrived, Commit("write", query, 0 if batch is None else batch + 1), gone=gone)
+        writer = StoreWriter(RecordingsFolder(home))
 
-    def _check_ids(self, recordings: Sequence[Written], writer: StoreWriter) -> None:
+        def rule(
+            live: LiveEntries, version: RecordingsVersion | None, entries: Sequence[RecordingEntry]
+        ) -> Sequence[RecordingEntry]:
+            if batch is not None and version is not None and version.batches.get(query, 0) > batch:
+                raise _DoneError
+            self._check_ids(recordings, live)
+            return entries
+
+        arrived = [Arrived(r.store, Origin(r.source, 0, 0, "", kept=False), r.chunks) for r in recordings]
+        commit = Commit("write", query, 0 if batch is None else batch + 1)
+        with contextlib.suppress(_DoneError):
+            rule(writer.live, writer.version, ())
+            writer.commit(staging, arrived, commit, alone=self._overwrite, rule=rule)
+
+    def _check_ids(self, recordings: Sequence[Written], live: LiveEntries) -> None:
         if self._overwrite or self._target.replaces:
             return
         for one in recordings:
-            there = writer.live.get(key_of(one.store))
+            there = live.get(key_of(one.store))
             if there is not None:
                 raise SameRecordingError(
                     f"recording {one.store.recording_id!r} is in the store already, from {there.source or 'elsewhere'}",

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .shards import SHARD_BYTES, Shard, ShardSink, extents_in_order, neighbours, write_rrd_shards
     from .sink import Part, Parts, Sink, inline_chunks, run_work, write_to
     from .stage import Progress, RunOptions, Stage, TaskRun, TaskRunner, progress_shown, raise_failure
-    from .staging import Staging, is_gone, pid_namespace, runs_onto, scratch_folder, this_process
+    from .staging import Staging, abandoned_runs, is_gone, pid_namespace, scratch_folder, this_process
     from .transport import add_note, check_travels, register_by_value, send_by_value
     from .work import Packed, Piece, Task, Work, whole_run_of
 
@@ -60,7 +60,7 @@ _HOMES = {
     ".sink": "Part Parts Sink inline_chunks run_work write_to",
     ".executors": "EXECUTORS executor_for executor_name is_auto",
     ".stage": "Progress RunOptions Stage TaskRun TaskRunner progress_shown raise_failure",
-    ".staging": "Staging is_gone pid_namespace runs_onto scratch_folder this_process",
+    ".staging": "Staging abandoned_runs is_gone pid_namespace scratch_folder this_process",
     ".transport": "add_note check_travels register_by_value send_by_value",
     ".work": "Packed Piece Task Work whole_run_of",
     "pyspark.sql": "DataFrame SparkSession",
@@ -111,6 +111,7 @@ __all__ = [
     "TaskRunner",
     "WITHOUT_PAYLOAD",
     "Work",
+    "abandoned_runs",
     "add_note",
     "all_extents",
     "batches_of",
@@ -143,7 +144,6 @@ __all__ = [
     "rows_frame",
     "run_groups",
     "run_work",
-    "runs_onto",
     "scratch_folder",
     "send_by_value",
     "spool",

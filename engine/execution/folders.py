@@ -165,20 +165,25 @@ class LocalFolder(Folder):
 
     def create(self, name: str, data: bytes, points: tuple[str, str] | None = None) -> bool:
         """Write a file under another name, and link it to its own."""
-        draft = f".{uuid.uuid4().hex}.draft"
-        try:
-            self.put(draft, data)
-            if points:
-                reach(points[0], self.location / draft)
-            os.link(self.location / draft, self.location / name)
-            if points:
-                reach(points[1])
-            sync_folder(self.location)
-        except FileExistsError:
-            return False
-        finally:
-            (self.location / draft).unlink(missing_ok=True)
-        return True
+        while True:
+            draft = self.location / f".{uuid.uuid4().hex}.draft"
+            try:
+                self.put(draft.name, data)
+                if points:
+                    reach(points[0], draft)
+                os.link(draft, self.location / name)
+                if points:
+                    reach(points[1])
+                sync_folder(self.location)
+            except FileExistsError:
+                return False
+            except FileNotFoundError:
+                if draft.exists() or not self.location.is_dir():
+                    raise
+                continue  # others have taken the draft for that of a dead process, and cleared it away
+            finally:
+                draft.unlink(missing_ok=True)
+            return True
 
     def new(self, name: str) -> NewFile:
         """A file to write, under a name of its own until it is finished."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..errors import ReadError, WriteError, writing
+from ..errors import ReadError, SourceMissingError, WriteError, writing
 from ..locations import Location, local_path
 from ..objects import ObjectUrl, bucket_of
 from ..spark import interruptible
@@ -38,6 +38,8 @@ _GONE = "-gone"
 _LONGEST_NAME = 200
 """Bytes of a destination's name that its staging folder carries whole; file systems take 255."""
 _GRACE_SECONDS = 60.0
+_OLD_SECONDS = 24 * 3600.0
+_ATTEMPTS = 10
 
 
 def scratch_folder() -> Path:
@@ -78,10 +80,8 @@ class Staging:
         """
         folder = cls._folder(destination, token)
         with writing(str(destination)):
-            if isinstance(folder, LocalFolder):
-                folder.location.mkdir(parents=False, exist_ok=True)
             if not folder.exists(_OWNER):
-                folder.put(_OWNER, json.dumps(_process(os.getppid())).encode(), durable=False)
+                _make(folder, _process(os.getppid()), exist_ok=True)
         return cls(folder)
 
     @classmethod
@@ -117,13 +117,7 @@ class Staging:
     @classmethod
     def _make(cls, folder: Folder, destination: Location) -> Staging:
         with writing(str(destination)):
-            if isinstance(folder, LocalFolder):
-                folder.location.mkdir(parents=False)
-            try:
-                folder.put(_OWNER, json.dumps(this_process()).encode(), durable=False)
-            except BaseException:  # a full disk has room for a folder where it has none for what is in it
-                folder.remove()
-                raise
+            _make(folder, this_process())
         return cls(folder)
 
     def mark_failed(self, group: int = 0) -> None:
@@ -175,13 +169,46 @@ class Staging:
             self._signals.__exit__(kind, error, trace)
 
 
-def runs_onto(location: Location) -> list[Folder]:
-    """The staging folders of all runs onto something right in ``location``; whose they are is not asked."""
+def _make(folder: Folder, owner: Mapping[str, Any], *, exist_ok: bool = False) -> None:
+    """Let a staging folder be there, with its owner from the first moment on: without, it is taken for abandoned."""
+    data = json.dumps(owner).encode()
+    if not isinstance(folder, LocalFolder):
+        folder.put(_OWNER, data)
+        return
+    target = folder.location
+    for attempt in range(_ATTEMPTS):
+        new = target.with_name(f"{target.name}-{secrets.token_hex(3)}")
+        new.mkdir()
+        try:
+            LocalFolder(new).put(_OWNER, data, durable=False)
+            new.rename(target)
+        except FileNotFoundError:  # others have cleared it away
+            if attempt + 1 == _ATTEMPTS:
+                raise
+            continue
+        except OSError:  # a full disk has room for a folder where it has none for what is in it
+            if exist_ok and folder.exists(_OWNER):
+                return
+            raise
+        else:
+            return
+        finally:
+            LocalFolder(new).remove()
+
+
+def abandoned_runs(location: Location) -> list[Folder]:
+    """The staging folders of runs onto something right in ``location`` that are known to be dead, or taken for it.
+
+    Nothing is known of one on another host, which counts as dead a day after it began.
+    """
+    found: list[Folder]
     if isinstance(location, ObjectUrl):
         places = _names_below(location / _REMOTE)
-        return [run for place in places for run in _runs_below(location / _REMOTE / place)]
-    found = (path for path in location.iterdir() if path.name.startswith(".") and _MARK in path.name)
-    return [LocalFolder(path) for path in sorted(found) if path.is_dir()]
+        found = [run for place in places for run in _runs_below(location / _REMOTE / place)]
+    else:
+        paths = (path for path in location.iterdir() if path.name.startswith(".") and _MARK in path.name)
+        found = [LocalFolder(path) for path in sorted(paths) if path.is_dir()]
+    return [run for run in found if _is_abandoned(run) or _is_old(run)]
 
 
 def _short(name: str) -> str:
@@ -204,6 +231,23 @@ def _runs_below(url: ObjectUrl) -> list[Folder]:
 def _names_below(url: ObjectUrl) -> list[str]:
     depth = len(url.key) + 1
     return sorted({found.url.key[depth:].partition("/")[0] for found in bucket_of(url).list(url.key)})
+
+
+def _is_old(folder: Folder) -> bool:
+    """Whether a run on another host began so long ago that nobody waits for it, or nobody knows whose it was."""
+    try:
+        owner = folder.get(_OWNER)
+        if isinstance(folder, LocalFolder):
+            began = (folder.location / _OWNER).stat().st_mtime
+        else:
+            place = folder.location / _OWNER
+            assert isinstance(place, ObjectUrl)
+            began = bucket_of(place).head(place.key).modified_ns / 1e9
+        return json.loads(owner)["host"] != socket.gethostname() and time.time() - began > _OLD_SECONDS
+    except (FileNotFoundError, SourceMissingError, ValueError, KeyError, TypeError):
+        return True
+    except (OSError, ReadError):
+        return False
 
 
 def _is_abandoned(folder: Folder) -> bool:

@@ -5,6 +5,7 @@ Small recordings are laid out in one stage, large ones in two. Where RRDs are wa
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 import warnings
@@ -22,7 +23,18 @@ from ..faults import reach
 from ..inputs import SourceOptions, stores_of
 from ..locations import Location, exists, located
 from ..optimisation import ChunkReferences, EntityWork, OptimizationProfile, WholeWork, is_small
-from ..recordings import Arrived, Commit, Key, LiveEntries, Origin, RecordingEntry, StoreWriter, key_of
+from ..recordings import (
+    Arrived,
+    Commit,
+    Key,
+    LiveEntries,
+    Origin,
+    RecordingEntry,
+    RecordingsVersion,
+    Rule,
+    StoreWriter,
+    key_of,
+)
 from ..rrd import NEVER_CHANGES, ChunkTable, RrdFile, StoreEntry
 from ..stream import plan_outputs
 from .disposal import Disposal
@@ -118,6 +130,11 @@ class BatchRunner:
         A file that fails goes into quarantine and stops nothing. Raises ``WriteError``, ``SessionError`` and the like
         where the batch as a whole failed; run again, it does what was not done.
         """
+        while True:
+            with contextlib.suppress(_OvertakenError):
+                return self._run_once(number, files)
+
+    def _run_once(self, number: int, files: Sequence[LandedFile]) -> BatchResult:
         began = time.perf_counter()
         if self._writer.is_done(self._query_id, number):
             self.finish(files)
@@ -126,6 +143,7 @@ class BatchRunner:
         home = self._writer.folder.path
         found = [_File(file) for file in files]
         with Staging.beside(home / "batch") as staging:
+            before = self._writer.live
             self._look(found)
             displaced = self._displaced(found)
             self._run(found, staging)
@@ -147,13 +165,29 @@ class BatchRunner:
             counts = Counter(result.outcome.value for result in results)
             size = sum(f.file.size for f in found)
             commit = Commit("ingest", self._query_id, number, dict(counts), size, began)
-            self._writer.commit(staging, arrived, commit, moved=tuple(displaced.moved.values()), gone=gone)
+            moved = tuple(displaced.moved.values())
+            claims = _Claims(found, arrived, (*displaced.moved.values(), *displaced.gone.values()))
+            rule = self._rule(number, claims, claims.seen(before))
+            self._writer.commit(staging, arrived, commit, moved=moved, gone=gone, rule=rule)
             reach("batch.commit")
             self._let_go(through)
             reach("staging.remove")
         return BatchResult(
             self._query_id, number, self._writer.number, tuple(results), seconds=time.perf_counter() - began
         )
+
+    def _rule(self, number: int, claims: _Claims, seen: object) -> Rule:
+        """On each base the store has to be as it was ``seen``, as far as this batch asked; else it runs again."""
+
+        def rule(
+            live: LiveEntries, version: RecordingsVersion | None, entries: Sequence[RecordingEntry]
+        ) -> Sequence[RecordingEntry]:
+            done = version.batches.get(self._query_id, 0) if version else 0
+            if done >= number or claims.seen(live) != seen:
+                raise _OvertakenError
+            return entries
+
+        return rule
 
     def finish(self, files: Sequence[LandedFile]) -> None:
         """Do for the files of a batch what a run that was cut right after its commit has left to do.
@@ -239,7 +273,7 @@ class BatchRunner:
         todo = [f for f in found if f.is_open and f.group is None]
         for pause in (*_PAUSES, None):
             again: list[_File] = []
-            groups = self._run_once(todo, staging)
+            groups = self._into_parts(todo, staging)
             if any(isinstance(group, Exception) for group in groups):
                 staging.check()
             for one, group in zip(todo, groups, strict=True):
@@ -256,7 +290,7 @@ class BatchRunner:
             time.sleep(pause)
             todo = again
 
-    def _run_once(self, todo: Sequence[_File], staging: Staging) -> list[Group | Exception]:
+    def _into_parts(self, todo: Sequence[_File], staging: Staging) -> list[Group | Exception]:
         destination = str(self._writer.folder.path)
         options = self._options
         return _run_into_parts([f.outputs for f in todo], options.profile, staging, destination, options.run)
@@ -343,6 +377,30 @@ class BatchRunner:
             rows=sum(c.entry.header.num_rows for c in chunks),
             bytes_out=sum(c.entry.size for c in chunks),
         )
+
+
+class _OvertakenError(Exception):
+    """Another writer has changed what this batch was decided upon."""
+
+
+class _Claims:
+    """What a batch has asked of the store: names and contents of its files, ids of its recordings, names of RRDs."""
+
+    def __init__(self, found: Sequence[_File], arrived: Sequence[Arrived], displaced: Sequence[RecordingEntry]) -> None:
+        self._keys = sorted({key_of(one.store) for one in arrived} | {entry.key for entry in displaced})
+        self._sources = sorted({one.file.path for one in found} | {entry.source for entry in displaced})
+        self._digests = sorted({one.digest for one in found if one.digest})
+        self._rrds = sorted({one.rrd for one in arrived if one.rrd})
+
+    def seen(self, live: LiveEntries) -> object:
+        """What the store answers; where chunks lie does not matter."""
+        answers = [
+            *([entry] if (entry := live.get(key)) is not None else [] for key in self._keys),
+            *(live.of_source(source) for source in self._sources),
+            *(live.of_digest(digest) for digest in self._digests),
+            *([entry] if (entry := live.of_rrd(rrd)) is not None else [] for rrd in self._rrds),
+        ]
+        return [sorted((e.key, e.source, e.source_digest, e.source_kept) for e in answer) for answer in answers]
 
 
 def _gone(

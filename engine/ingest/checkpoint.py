@@ -76,8 +76,8 @@ class Checkpoint:
             raise UsageError(
                 f"this checkpoint is of the landing folder {found.source}, not of {source}",
                 path=str(self.location),
-                hint="Give each landing folder a checkpoint of its own (--checkpoint); they may share a store, one "
-                "after the other.",
+                hint="Give each landing folder a checkpoint of its own (--checkpoint); they may share a store, at "
+                "the same time, too.",
             )
         return found
 

@@ -176,7 +176,7 @@ class Ingest:
         SourceMissingError
             There is no such landing folder.
         WriteError
-            Another ingestion writes to the store, or it cannot be written.
+            Another process runs this ingestion, or the store cannot be written.
         UsageError
             The checkpoint is of another landing folder.
         ReadError
@@ -187,10 +187,13 @@ class Ingest:
         pause = seconds_of(every)
         folder = RecordingsFolder(places.home)
         folder.prepare()
-        lease = Lease.take(places.home, "ingest")
+        checkpoint = Checkpoint(places.checkpoint)
+        identity = checkpoint.begin(places.source)
+        lease = Lease.take(places.home, "ingest", name=identity.query_id)
+        names = None
         try:
-            checkpoint = Checkpoint(places.checkpoint)
-            identity = checkpoint.begin(places.source)
+            if places.rrds is not None:  # nothing but this keeps two from giving two files one name
+                names = Lease.take(places.home, "ingest", name="rrds")
             writer = StoreWriter(folder, lease)
             quarantine = FileQuarantine(places.home)
             log = LandingLog(checkpoint.landing)
@@ -213,7 +216,7 @@ class Ingest:
                 runner=BatchRunner(identity.query_id, writer, options, quarantine, self._disposal, landing),
                 writer=writer,
                 quarantine=quarantine,
-                lease=lease,
+                leases=(lease,) if names is None else (lease, names),
                 run=self._run,
                 settle=self._settle,
                 listeners=self._listeners,
@@ -221,7 +224,9 @@ class Ingest:
             )
             return IngestQuery(parts, once=once, every=pause)
         except BaseException:
-            lease.release()
+            for one in (lease, names):
+                if one is not None:
+                    one.release()
             raise
 
 

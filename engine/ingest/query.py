@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ..errors import ReadError, ReadWarning, SessionError, SourceMissingError
+from ..errors import ReadError, ReadWarning, SessionError, SourceMissingError, WriteError
 from ..execution import RunOptions
 from ..locations import Location
 from ..recordings import Lease, StoreWriter, compact_store
@@ -60,12 +60,24 @@ class Upkeep:
     def after_batch(self) -> None:
         """A batch is committed; do what is due. Raises ``WriteError``."""
         self._batches += 1
-        if self._compact_every is not None and self._batches >= self._compact_every:
-            self._batches = 0
-            self._compact()
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + self._pause
-            self._writer.vacuum(keep=_KEPT, older_than_seconds=self._keep)
+        compacts = self._compact_every is not None and self._batches >= self._compact_every
+        vacuums = time.monotonic() >= self._next
+        if not compacts and not vacuums:
+            return
+        try:
+            lease = Lease.take(self._writer.folder.path, "upkeep", wait=False)
+        except WriteError as error:
+            if not error.transient:
+                raise
+            logger.info("the store is kept up by another process: %s", error)
+            return
+        with lease:
+            if compacts:
+                self._batches = 0
+                self._compact()
+            if vacuums:
+                self._next = time.monotonic() + self._pause
+                self._writer.vacuum(keep=_KEPT, older_than_seconds=self._keep)
 
     def _compact(self) -> None:
         """Join small files where that is worth it. What is damaged of old recordings does not stop new ones."""
@@ -100,7 +112,7 @@ class IngestParts:
     runner: BatchRunner
     writer: StoreWriter
     quarantine: FileQuarantine
-    lease: Lease
+    leases: tuple[Lease, ...]
     run: RunOptions
     settle: float
     listeners: tuple[IngestListener, ...]
@@ -203,7 +215,8 @@ class IngestQuery:
                 number, failure = self._running, error
                 self._tell(lambda to: to.batch_failed(number, failure))
         finally:
-            parts.lease.release()
+            for lease in parts.leases:
+                lease.release()
             self._tell(lambda to: to.stopped(reason))
             self._ended.set()
 

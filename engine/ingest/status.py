@@ -84,7 +84,8 @@ class Lag:
 class IngestStatus:
     """The status of an ingestion. ``files`` counts all files that it ever handled, by outcome.
 
-    ``batches`` counts those of all queries into the store; ``holder`` is who writes now. What is None could not be
+    ``batches`` counts those of all queries into the store; ``holder`` is who runs this
+    ingestion now, else who compacts the store or removes from it. What is None could not be
     found out, or is not there.
     """
 
@@ -149,9 +150,13 @@ class StatusReader:
             rates=tuple(_rate(ingests, now, window) for window in WINDOWS),
             lag=_optional(lambda: self._lag(identity, done, now), problems) if identity else None,
             quarantined=_optional(self._quarantine.count, problems),
-            holder=_optional(lambda: lease_holder(self.home), problems),
+            holder=_optional(lambda: self._holder(identity), problems),
             problems=tuple(problems),
         )
+
+    def _holder(self, identity: IngestIdentity | None) -> Holder | None:
+        runner = lease_holder(self.home, identity.query_id) if identity else None
+        return runner or lease_holder(self.home)
 
     def _who(self) -> IngestIdentity | None:
         self._identity = self._identity or self._checkpoint.identity()

@@ -11,7 +11,7 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .compaction import MIN_SHARD, CompactionReport, compact_store
-    from .entries import BASE_LAYER, IndexRange, Key, RecordingEntry, key_of
+    from .entries import BASE_LAYER, IndexRange, Key, RecordingEntry, key_of, removal_of
     from .folder import RecordingsFolder
     from .lease import Holder, Lease, lease_holder
     from .live import LiveEntries
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from .vacuum import vacuum_store
     from .verification import verify_store
     from .versions import RecordingsVersion, VersionFiles, name_of, unreadable
-    from .writer import Arrived, Commit, Origin, StoreWriter
+    from .writer import Arrived, Commit, Origin, Rule, StoreWriter
 
 _HOMES = {
     ".compaction": "CompactionReport MIN_SHARD compact_store",
-    ".entries": "BASE_LAYER IndexRange Key RecordingEntry key_of",
+    ".entries": "BASE_LAYER IndexRange Key RecordingEntry key_of removal_of",
     ".folder": "RecordingsFolder",
     ".lease": "Holder Lease lease_holder",
     ".live": "LiveEntries",
@@ -33,7 +33,7 @@ _HOMES = {
     ".vacuum": "vacuum_store",
     ".verification": "verify_store",
     ".versions": "RecordingsVersion VersionFiles name_of unreadable",
-    ".writer": "Arrived Commit Origin StoreWriter",
+    ".writer": "Arrived Commit Origin Rule StoreWriter",
 }
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "RecordingEntry",
     "RecordingsFolder",
     "RecordingsVersion",
+    "Rule",
     "SchemaFiles",
     "StoreWriter",
     "VersionFiles",
@@ -63,6 +64,7 @@ __all__ = [
     "name_of",
     "properties_of",
     "ranges_of",
+    "removal_of",
     "summary_of",
     "unreadable",
     "vacuum_store",

@@ -233,6 +233,10 @@ class _Compaction:
         self._thorough = thorough
         self._progress = run.progress
         self._skip: set[str] = set()
+        self._ours: set[str] = set()
+        """What was there at the beginning, or was written here: what others add meanwhile is left to the next one."""
+        self._versions: list[int] = []
+        self._has_merged = False
         self._damaged: dict[Key, RecordingEntry] = {}
         self._moved: set[Key] = set()
         self._laid_out: set[Key] = set()
@@ -243,12 +247,13 @@ class _Compaction:
         began = time.perf_counter()
         self._writer.catch_up()
         before = self._counts()
-        first = self._writer.number
+        self._ours.update(self._survey.shards, self._survey.manifests)
         while self._writer.version is not None and (self._round(began) or self._merge_tables(began)):
+            self._writer.catch_up()
             self._survey.look(self._writer.live)
         after = self._counts()
         return CompactionReport(
-            versions=tuple(range(first + 1, self._writer.number + 1)),
+            versions=tuple(self._versions),
             shards_before=before[0],
             shards_after=after[0],
             manifests_before=before[1],
@@ -276,14 +281,14 @@ class _Compaction:
         if anew:
             shards, manifests = set[str](), set[str]()
         else:
-            found = survey.doomed_shards(self._min_shard, self._budget, self._skip, thorough=self._thorough)
+            skip = self._skip | ((survey.shards.keys() | survey.manifests.keys()) - self._ours)
+            found = survey.doomed_shards(self._min_shard, self._budget, skip, thorough=self._thorough)
             shards = set(found)
-            manifests = set(survey.doomed_manifests(found, self._budget, self._skip, thorough=self._thorough))
+            manifests = set(survey.doomed_manifests(found, self._budget, skip, thorough=self._thorough))
             if not shards and not manifests:
                 return False
         with Staging.beside(writer.folder.path / "compact") as staging:
-            files = NewFiles(writer.folder, staging, writer.shard_bytes)
-            with writer.undoing(files):
+            with writer.files(staging) as files:
                 rewriting = Rewriting(writer.folder, files)
                 if self._layout and anew:
                     self._layout.run(anew, rewriting, staging)
@@ -296,8 +301,13 @@ class _Compaction:
                     files.discard()
                     return bool(anew)
                 entries = [rewriting.entries.get(entry.key, entry) for entry in writer.live]
-                writer.rewrite(entries, Commit("compact", began=began))
+                version = writer.rewrite(entries, Commit("compact", began=began))
+                if version is None:  # all of it was replaced meanwhile
+                    files.discard()
+                    return True
             reach("compact.commit")
+        self._versions.append(version.number)
+        self._ours |= files_of(rewriting.entries)
         self._moved |= rewriting.entries.keys()
         if anew:
             self._laid_out |= rewriting.entries.keys()
@@ -337,12 +347,14 @@ class _Compaction:
     def _merge_tables(self, began: float) -> bool:
         """Merge tables into one, and leave out what was replaced; whether that was needed."""
         version, live = self._writer.version, self._writer.live
-        if not self._thorough or version is None:
+        if not self._thorough or version is None or self._has_merged:
             return False
         if len(version.tables) < 2 and sum(table.entries for table in version.tables) == len(live):
             return False
-        self._writer.rewrite(list(live), Commit("compact", began=began))
+        merged = self._writer.rewrite(list(live), Commit("compact", began=began))
         reach("compact.commit")
+        self._versions += [] if merged is None else [merged.number]
+        self._has_merged = True
         return True
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -147,6 +147,45 @@ class RecordingEntry:
 
 def _names_in(properties: bytes) -> list[str]:
     return list(pa.ipc.open_stream(properties).schema.names) if properties else []
+
+
+def removal_of(entry: RecordingEntry) -> RecordingEntry:
+    """The entry that says that a recording is gone."""
+    return replace(
+        entry,
+        removed=True,
+        rrd=None,
+        manifest="",
+        manifest_offset=0,
+        manifest_size=0,
+        manifest_digest="",
+        shards=(),
+        chunks=0,
+        rows=0,
+        bytes=0,
+        schema=None,
+        ranges=None,
+        properties=None,
+    )
+
+
+def still(now: RecordingEntry | None, before: RecordingEntry) -> RecordingEntry | None:
+    """The entry of a recording as it is ``now``, where it is still the one of ``before``, wherever its chunks lie."""
+    same = now is not None and (now.source, now.source_digest) == (before.source, before.source_digest)
+    return now if same else None
+
+
+def moved_to(now: RecordingEntry | None, moved: RecordingEntry) -> RecordingEntry | None:
+    """The entry of a recording as it is ``now``, with the source of ``moved``, where it has the same content."""
+    if now is None or now.source_digest != moved.source_digest:
+        return None
+    return replace(
+        now,
+        source=moved.source,
+        source_size=moved.source_size,
+        source_modified_ns=moved.source_modified_ns,
+        source_kept=moved.source_kept,
+    )
 
 
 _ARROW: Final = {

@@ -100,12 +100,14 @@ class RecordingsFolder:
         self.manifests = folder.sub("manifests")
         self.shards = folder.sub("shards")
         self.schemas = folder.sub("schemas")
+        self.writers = folder.sub("writers")
         self.files = VersionFiles(self.versions_folder, str(self.path), _HOW)
 
     def prepare(self) -> None:
         """Make the folders."""
         with writing(str(self.path)):
-            for folder in (self.versions_folder, self.tables, self.manifests, self.shards, self.schemas):
+            kinds = (self.versions_folder, self.tables, self.manifests, self.shards, self.schemas, self.writers)
+            for folder in kinds:
                 folder.make()
             if isinstance(self.path, Path):
                 sync_folder(self.path)
@@ -212,6 +214,9 @@ class RecordingsFolder:
             return summary_of(self.references(entry))
         return LayerSummary(SchemaFiles(self).get(entry.schema), entry.ranges, entry.properties)
 
-    def publish(self, version: RecordingsVersion) -> None:
-        """Make a version visible, in one step. Raises as :meth:`VersionFiles.commit` does."""
-        self.files.commit(version.number, version.to_dict())
+    def publish(self, version: RecordingsVersion) -> bool:
+        """Make a version visible, in one step, unless there is one of its number; whether that was done.
+
+        Raises as :meth:`VersionFiles.try_commit` does.
+        """
+        return self.files.try_commit(version.number, version.to_dict())

@@ -1,8 +1,11 @@
-"""One writer at a time: the lease on a store.
+"""One at a time: the leases of a store.
 
 ::
 
-    store/lease/00000007.json     who writes, since when, renewed when; the highest number holds the lease
+    store/lease/00000007.json             who compacts or vacuums, since when, renewed when; the highest number holds it
+    store/lease/<query>/00000007.json     who runs an ingestion query
+
+Commits need none.
 
 A lease is taken by creating the next number, which of several processes one can: a local link, or an object put on
 the condition that there is none. Nothing else is asked of a store, so object stores give the same guarantee as file
@@ -16,9 +19,9 @@ over from
 
 A process on this host that is alive but stopped keeps its lease; whoever stopped it can end it.
 
-The lease keeps two writers from wasting work on each other, and tells the second whom to ask. It does not protect the
-data: a process can be suspended between :meth:`Lease.check` and what it does next. That is what version numbers do,
-which are created on the same condition: of two commits of one version, the second fails.
+A lease keeps two from doing the same work, and tells the second whom to ask. It does not protect the data: a process
+can be suspended between :meth:`Lease.check` and what it does next. That is what the order of versions does
+(:mod:`.versions`).
 """
 
 from __future__ import annotations
@@ -175,13 +178,13 @@ class _Found(NamedTuple):
 
 
 class Lease:
-    """The right to write to a store, for as long as it is renewed; as a context manager, released at the end."""
+    """The right to keep up a store or to run a query, while it is renewed; as a context manager released at the end."""
 
-    def __init__(self, home: Location, number: int, holder: Holder) -> None:
+    def __init__(self, home: Location, number: int, holder: Holder, name: str = "") -> None:
         self.home = home
         self.number = number
         self.holder = holder
-        self._folder = Folder.at(home / FOLDER)
+        self._folder = _folder(home, name)
         self._renewed_at = _now()
         self._lost: str | None = None
         self._turn = threading.Lock()
@@ -190,25 +193,28 @@ class Lease:
         self._thread.start()
 
     @classmethod
-    def take(cls, home: Location, holder: str = "ingest", *, ttl_seconds: float = 30.0) -> Lease:
-        """Take the lease on the store ``home``, in the name of ``holder``: a word for what it is going to do.
+    def take(
+        cls, home: Location, holder: str = "ingest", *, name: str = "", ttl_seconds: float = 30.0, wait: bool = True
+    ) -> Lease:
+        """Take a lease of the store ``home``, in the name of ``holder``: a word for what it is going to do.
 
-        Waits up to the ttl of a holder on another host, to see whether that is alive. Raises a transient
+        ``name`` is that of an ingestion query, by default the lease is that of upkeep. Waits up to the ttl of a holder
+        on another host, to see whether that is alive; with ``wait=False`` it takes it for alive. Raises a transient
         ``WriteError`` that names the holder where there is one, and another where the folder cannot be written.
         """
         if ttl_seconds <= 0:
             raise ValueError(f"a lease lasts longer than {ttl_seconds} seconds")
-        folder = Folder.at(home / FOLDER)
+        folder = _folder(home, name)
         with writing(str(home)):
             folder.make()
         for _ in range(_ATTEMPTS):
             before = _newest(folder, home)
             if before is not None:
-                _wait_for_end(folder, home, before)
+                _wait_for_end(folder, home, before, wait=wait)
             number = 1 if before is None else before.number + 1
             mine = Holder.here(holder, ttl_seconds)
             if _create(folder, home, number, mine):
-                lease = cls(home, number, mine)
+                lease = cls(home, number, mine, name)
                 try:
                     faults.reach("lease.take")
                     _tidy(folder, home, number)
@@ -292,15 +298,19 @@ class Lease:
         self.release()
 
 
-def lease_holder(home: Location) -> Holder | None:
-    """Who holds the lease on a store; None where nobody does, or nobody who is not known to be dead.
+def lease_holder(home: Location, name: str = "") -> Holder | None:
+    """Who holds a lease of a store; None where nobody does, or nobody who is not known to be dead.
 
     Of a holder on another host nobody knows here whether it lives: see when it ``renewed``. Changes nothing.
     """
-    found = _newest(Folder.at(home / FOLDER), home)
+    found = _newest(_folder(home, name), home)
     if found is None or found.holder is None or found.holder.is_released or found.holder.is_dead:
         return None
     return found.holder
+
+
+def _folder(home: Location, name: str) -> Folder:
+    return Folder.at(home / FOLDER / name if name else home / FOLDER)
 
 
 def _now() -> float:
@@ -346,10 +356,10 @@ def _newest(folder: Folder, home: Location) -> _Found | None:
 
 
 def _unsure(home: Location, error: Exception) -> WriteError:
-    return WriteError(f"who writes to this store cannot be found out: {error}", path=str(home), transient=True)
+    return WriteError(f"who is at work here cannot be found out: {error}", path=str(home), transient=True)
 
 
-def _wait_for_end(folder: Folder, home: Location, before: _Found) -> None:
+def _wait_for_end(folder: Folder, home: Location, before: _Found, *, wait: bool) -> None:
     """Return when the lease of ``before`` may be taken over; raise ``WriteError`` where it may not."""
     holder = before.holder
     if holder is not None:
@@ -357,6 +367,8 @@ def _wait_for_end(folder: Folder, home: Location, before: _Found) -> None:
             return
         if holder.is_here:
             raise _refusal(home, holder)
+    if not wait:
+        raise _refusal(home, holder)
     patience = _PATIENCE if holder is None else holder.patience
     logger.warning("%s: waiting up to %.0f s to see whether %s is alive", home, patience, holder or "a writer")
     until = _now() + patience
@@ -375,7 +387,7 @@ def _refusal(home: Location, holder: Holder | None) -> WriteError:
     if holder is not None and holder.is_here:
         hint = f"Wait until it is done, or end it (kill {holder.pid}), or choose another destination."
     return WriteError(
-        f"another process writes to this store: {holder or 'it is not known which'}",
+        f"another process is at work here: {holder or 'it is not known which'}",
         path=str(home),
         hint=hint,
         transient=True,

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from ..errors import UsageError, writing
-from ..execution import Folder, runs_onto
+from ..execution import Folder, abandoned_runs
 from ..faults import reach
 from .folder import RecordingsFolder
 from .lease import Lease
-from .versions import RecordingsVersion, TableRef, VersionFiles
+from .new_files import announced_runs, withdraw_all
+from .versions import RecordingsVersion, TableRef
 
 OPERATION: Final = "vacuum"
-
-Needed = tuple[Folder, Collection[str]]
-"""A folder, and the names of those of its files that are needed."""
 
 
 def vacuum_store(folder: RecordingsFolder, *, keep: int = 1, older_than_seconds: float = 0.0) -> int:
@@ -34,36 +32,52 @@ def vacuum_folder(
     """See :meth:`RecordingStore.vacuum`; gives the version that is the newest then, and the bytes freed.
 
     ``newest`` is the newest version, read before; where there is something to remove, one after it is published that
-    has the same recordings. Raises as ``StoreWriter.commit`` does; where that is because of another writer, nothing was
-    removed.
+    has the same recordings, and says whom it spared: the files of runs that writers who live have announced. Raises as
+    ``StoreWriter.commit`` does.
     """
     began = time.perf_counter()
-    first, tables = _kept(folder, newest, keep, time.time() - older_than_seconds)
-    manifests, shards = folder.named(sorted(tables))
-    needed = [
-        (folder.tables, {table.name for table in tables}),
-        (folder.manifests, manifests),
-        (folder.shards, shards),
-    ]
-
-    def publish() -> None:
-        nonlocal newest
-        following = replace(
-            newest,
-            number=newest.number + 1,
-            created=time.time(),
-            operation=OPERATION,
-            files={},
-            bytes_in=0,
-            seconds=time.perf_counter() - began,
-            first=max(first, newest.first),
-        )
-        folder.publish(following)
-        newest = following
-
+    there = [(kind, kind.entries()) for kind in (folder.tables, folder.manifests, folder.shards)]
+    there.append((folder.versions_folder, [e for e in folder.versions_folder.entries() if e.name.startswith(".")]))
+    runs = abandoned_runs(folder.path)
     with writing(str(folder.path)):
-        freed = _remove_unneeded(folder.files, first, needed, publish, runs_onto(folder.path))
-    return newest, freed
+        while True:
+            first, tables = _kept(folder, newest, keep, time.time() - older_than_seconds)
+            manifests, shards = folder.named(sorted(tables))
+            needed = {table.name for table in tables} | manifests | shards
+            living, dead = announced_runs(folder)
+            doomed = [(kind, [e for e in found if is_doomed(e.name, needed, living)]) for kind, found in there]
+            stale = [number for number in folder.files.all_numbers() if number < first]
+            if not stale and not runs and not dead and not any(found for _, found in doomed):
+                return newest, 0
+            version = following(newest, living, max(first, newest.first), time.perf_counter() - began)
+            if folder.publish(version):
+                break
+            reach("version.rebase")
+            newest = folder.version()
+        reach("vacuum.publish")
+        withdraw_all(folder, dead)
+        return version, _remove(folder, stale, doomed)
+
+
+def is_doomed(name: str, needed: Collection[str], living: Collection[str]) -> bool:
+    """Whether a file that was there before the newest version was read is to go."""
+    return name not in needed and name.partition("-")[0] not in living
+
+
+def following(newest: RecordingsVersion, living: Iterable[str], first: int, seconds: float) -> RecordingsVersion:
+    """The version of a vacuum on top of ``newest``: the same recordings, what it begins with, and whom it spares."""
+    return replace(
+        newest,
+        number=newest.number + 1,
+        created=time.time(),
+        operation=OPERATION,
+        files={},
+        bytes_in=0,
+        seconds=seconds,
+        first=first,
+        vacuumed=newest.number + 1,
+        spared={run: newest.spared.get(run, newest.vacuumed) for run in sorted(living)},
+    )
 
 
 def _kept(folder: RecordingsFolder, newest: RecordingsVersion, keep: int, limit: float) -> tuple[int, set[TableRef]]:
@@ -82,36 +96,22 @@ def _kept(folder: RecordingsFolder, newest: RecordingsVersion, keep: int, limit:
     return first, tables
 
 
-def _remove_unneeded(
-    files: VersionFiles,
-    first: int,
-    needed: Iterable[Needed],
-    publish: Callable[[], None],
-    runs: Collection[Folder],
+def _remove(
+    home: RecordingsFolder, stale: Sequence[int], doomed: Iterable[tuple[Folder, Sequence[tuple[str, int]]]]
 ) -> int:
-    """Remove all versions before ``first``, files that no version from there on needs, and the folders of ``runs``.
+    """Remove old versions first, so that no reader can open them any more; then what only they needed.
 
-    ``publish`` puts the version there that says so (:mod:`.versions`); it has to be one after a version that was
-    read before this is called. Without anything to remove it is not called. A version goes first, so that no reader
-    can open it any more; then what only it needed. What is left where this is cut, the next one removes. Gives the
-    bytes freed.
+    What is left where this is cut, the next one removes. Gives the bytes freed.
     """
-    stale = [number for number in files.all_numbers() if number < first]
-    doomed = [(folder, [e for e in folder.entries() if e.name not in names]) for folder, names in needed]
-    doomed.append((files.folder, [e for e in files.folder.entries() if e.name.startswith(".")]))
-    if not stale and not runs and not any(entries for _, entries in doomed):
-        return 0
-    publish()
-    reach("vacuum.publish")
-    files.delete(stale)
+    home.files.delete(stale)
     reach("vacuum.versions")
     freed = 0
     for folder, entries in doomed:
-        folder.delete(entry.name for entry in entries)
-        freed += sum(entry.size for entry in entries)
+        folder.delete(name for name, _ in entries)
+        freed += sum(size for _, size in entries)
         if entries:
             reach("vacuum.files")
-    for run in runs:
+    for run in abandoned_runs(home.path):
         freed += run.total()
         run.remove()
     return freed

@@ -3,22 +3,35 @@
 A store is written by runs, any number of them at once, any of which may stop anywhere and go on much later, and whose
 requests may arrive much later. Nothing but the order in which versions appear protects it, neither a lock nor a clock:
 
-1. A run writes its files under names that nobody uses again. It publishes them as the version after the one that was
-   the newest before it wrote the first of them, on the condition that there is none of that number. What a version
-   names is named by the version before it, or was written by its own run.
-2. Nothing is removed before a version says so. Whoever wants to remove something looks what is there, publishes a
-   version that says with which number the store begins (``first``), and then removes earlier versions, and those
-   files that were there and that no version from ``first`` on names. A run whose files are among them began before,
-   so its number is taken.
-3. The number of a version that was removed is free, and what arrives late may take it. So only numbers from the
-   newest version's ``first`` on count, and a run believes to have published when it has seen that its own does.
+1. A run notes the number ``began`` of the newest version, announces itself, and then writes its files, whose names
+   begin with its own and are used by nobody again. It publishes them as the version after the newest one, its base, on
+   the condition that there is none of that number. When there is, it looks at what came in between, decides anew what
+   it is to publish (a table is written for each base), and tries the next number. What a version names is named by the
+   version before it, or was written by its own run.
+2. Nothing is removed before a version says so. A vacuum lists the files, reads the newest version, lists the
+   announcements, and publishes its version. That says with which number the store begins (``first``), that it is one of
+   a vacuum (``vacuumed``), and of which runs it spares the files (``spared``, each with the number after which every
+   vacuum has spared it); these are carried along by all versions after it. Then it removes earlier versions, and those
+   of the listed files that no version from ``first`` on names and no run has written that it spares. When its number is
+   taken it reads again what there is, and keeps its list of files.
+3. So a run may publish on a base only if no vacuum up to that one came after ``began``, or each of them spared it
+   (:meth:`RecordingsVersion.spares`). Of a vacuum that came before ``began`` the list of files was made before the run
+   had any. One that comes after the run's version finds its files named. One of the number that the run wanted itself
+   was faster, and the run finds it in its new base; and so it does whose request is late.
+   It does not matter whether whoever was not spared was dead: who only slept cannot publish any more, and begins anew.
+4. The number of a version that was removed is free, and what arrives late may take it. So only numbers from the
+   newest version's ``first`` on count, and a run believes to have published when it has seen that its own does. Where
+   it does not know, it removes nothing and tries no other number: a late request would make two versions of one run.
+
+Files that are named by their content (:mod:`.schemas`) may be written by several runs, so they are never removed: a
+removal that is late would hit what another run has come to rely on.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -53,7 +66,9 @@ class RecordingsVersion:
     removed; ``tables`` those that hold its entries, oldest first; ``batches`` the last batch of each query that it
     holds; ``recordings``, of however many layers, ``chunks``, ``rows`` and ``bytes`` (of chunks, as stored) count all
     that is there; ``files`` counts what became of the files of the batch that made it, ``bytes_in`` their bytes,
-    ``seconds`` what the batch took; ``totals`` counts what became of the files of all batches so far.
+    ``seconds`` what the batch took; ``totals`` counts what became of the files of all batches so far. ``vacuumed`` is
+    the number of the last vacuum's version, 0 before the first; ``spared`` names runs of which no vacuum after the
+    version of that number has removed a file.
     """
 
     number: int
@@ -70,6 +85,12 @@ class RecordingsVersion:
     seconds: float = 0.0
     totals: Mapping[str, int] = field(default_factory=dict)
     first: int = 0
+    vacuumed: int = 0
+    spared: Mapping[str, int] = field(default_factory=dict)
+
+    def spares(self, run: str, began: int) -> bool:
+        """Whether no vacuum up to this version has removed files of ``run``, which began at version ``began``."""
+        return self.vacuumed <= began or self.spared.get(run, self.vacuumed) <= began
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON data."""
@@ -79,7 +100,8 @@ class RecordingsVersion:
     def of(cls, data: dict[str, Any]) -> RecordingsVersion:
         """The inverse of :meth:`to_dict`. Raises ``TypeError`` or ``ValueError`` for something else."""
         tables = tuple(TableRef(*table) for table in data.pop("tables"))
-        return cls(tables=tables, **data)
+        vacuumed = data.pop("vacuumed", data.get("number", 0))  # of a release that said nothing of it
+        return cls(tables=tables, vacuumed=vacuumed, **data)
 
 
 class VersionFiles:
@@ -165,6 +187,11 @@ class VersionFiles:
         full. Raises ``CommitUnknownError`` where nobody knows; the caller must not remove anything then, nor where
         something raises that is no ``Exception``.
         """
+        if not self.try_commit(number, data):
+            raise self.taken(number)
+
+    def try_commit(self, number: int, data: dict[str, Any]) -> bool:
+        """The same, but gives False where another version has its number."""
         try:
             made = self.publish(number, data)
             counts = made and self._counts(number)
@@ -177,15 +204,14 @@ class VersionFiles:
                 hint="Nothing was removed. Run it again: what was committed is not done twice.",
                 transient=True,
             ) from error
-        if not made:
-            raise self.taken(number)
-        if not counts:
+        if made and not counts:
             raise CommitUnknownError(
                 f"version {number} has been removed in the meantime, or came too late",
                 path=self._store,
                 hint="Nothing was removed by this run. Run it again: what was committed is not done twice.",
                 transient=True,
             )
+        return made
 
     def taken(self, number: int) -> WriteError:
         """The error of a commit where another writer was faster."""
@@ -218,7 +244,7 @@ class VersionFiles:
         except OSError:
             return False
 
-    def delete(self, numbers: list[int]) -> None:
+    def delete(self, numbers: Iterable[int]) -> None:
         """Remove versions."""
         self.folder.delete(name_of(number) for number in numbers)
 

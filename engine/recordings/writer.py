@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import time
-import uuid
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,11 +21,11 @@ from ..errors import ChunkmillError, CommitUnknownError, ReadError, ReadWarning,
 from ..execution import SHARD_BYTES, PartChunk, Staging
 from ..faults import reach
 from ..rrd import NEVER_CHANGES, StoreEntry, VerifiedPayload, digest_of, keeping_open
-from .entries import Key, RecordingEntry, rows_of, table_of
+from .entries import Key, RecordingEntry, moved_to, removal_of, rows_of, still, table_of
 from .folder import RecordingsFolder, manifest_bytes, table_of_parts
 from .lease import Lease
 from .live import LiveEntries
-from .new_files import NewFiles, put_durably
+from .new_files import NewFiles, SweptError, put_durably
 from .schemas import SchemaFiles
 from .summaries import properties_of, ranges_of
 from .vacuum import vacuum_folder
@@ -67,10 +69,24 @@ class Commit:
     began: float = field(default_factory=lambda: time.perf_counter())  # not itself: tests stop the clock
 
 
-class StoreWriter:
-    """The one writer of a store; ``lease`` is what makes it the one.
+Rule = Callable[[LiveEntries, RecordingsVersion | None, Sequence[RecordingEntry]], Sequence[RecordingEntry]]
+"""What decides on a base: given its recordings, its version and the entries that are to be added, it gives those that
+are, or raises."""
 
-    It knows the entries of the newest version, and its own since then.
+_Change = Callable[[], tuple[Sequence[RecordingEntry], bool] | None]
+"""The entries to be added to the newest version, or those that are to be all there is; None where nothing is left."""
+
+_ATTEMPTS: Final = 100
+_SWEPT_ATTEMPTS: Final = 5
+_LONGEST_PAUSE: Final = 0.25
+
+
+class StoreWriter:
+    """A writer of a store, one of any number in any processes; it makes one commit at a time.
+
+    It knows the entries of the version that it saw last. A commit that finds its number taken looks at what came in
+    between, asks its rule again, and goes on top of that. ``lease`` is that of an ingestion: commits fail where it was
+    lost.
     """
 
     def __init__(self, folder: RecordingsFolder, lease: Lease | None = None, *, shard_bytes: int = SHARD_BYTES) -> None:
@@ -79,6 +95,7 @@ class StoreWriter:
         self.folder = folder
         self._lease = lease
         self._shard_bytes = shard_bytes
+        self._files: NewFiles | None = None
         self._may_be_visible = False
         self._is_behind = False
         self._new_table: str | None = None
@@ -90,13 +107,29 @@ class StoreWriter:
 
     def refresh(self) -> None:
         """Look at the newest version anew."""
-        self.version = self.folder.newest()
-        self.live = self.folder.live(self.version) if self.version else LiveEntries()
-        self._is_behind = False
+        while True:
+            version = self.folder.newest()
+            try:
+                self.live = self.folder.live(version) if version else LiveEntries()
+            except ReadError:
+                if version is None or self.folder.files.newest() == version.number:
+                    raise
+                continue  # it was removed meanwhile, as there are newer ones
+            self.version = version
+            self._is_behind = False
+            return
+
+    def catch_up(self) -> None:
+        """Look at the newest version anew, where there is one or a commit has failed.
+
+        To be called before the first file of a run is written, and not again until it is published.
+        """
+        if self._is_behind or self.folder.files.newest() != self.number:
+            self.refresh()
 
     @property
     def number(self) -> int:
-        """The number of the newest version, 0 before the first."""
+        """The number of the version that was seen last, 0 before the first."""
         return self.version.number if self.version else 0
 
     def is_done(self, query_id: str, batch: int) -> bool:
@@ -117,27 +150,35 @@ class StoreWriter:
         *,
         moved: Sequence[RecordingEntry] = (),
         gone: Sequence[RecordingEntry] = (),
+        alone: bool = False,
+        rule: Rule | None = None,
     ) -> RecordingsVersion:
         """Bring recordings from their parts into the store, and publish the version that has them.
 
         ``moved`` are entries of recordings that are there already, with another source; those that are ``gone`` are
-        not in it any more.
+        not in it any more; ``alone``: nor is anything else that was there. ``rule`` is asked on each base.
 
         Guarantee: readers see all of it or nothing. Raises ``WriteError`` where it was certainly not committed (what
-        was written for it is removed), ``CommitUnknownError`` where that is not known (nothing is removed).
+        was written for it is removed), ``CommitUnknownError`` where that is not known (nothing is removed), and what
+        ``rule`` raises.
         """
         self.catch_up()
         self.complete()
         properties = [_properties(one, staging) for one in arrived]
-        files = NewFiles(self.folder, staging, self._shard_bytes)
-        with self.undoing(files):
-            elsewhere = {entry.key: entry for entry in moved}
-            new = self._bring_in(arrived, properties, commit, files, elsewhere)
-            if all(any(one.takes_place_of(old) for one in (*moved, *new)) for old in gone):
-                return self.publish([*moved, *new], commit)
-            left = {entry.key for entry in gone}
-            stay = [elsewhere.get(entry.key, entry) for entry in self.live if entry.key not in left]
-            return self.rewrite([*stay, *new], commit)
+        for attempt in range(_SWEPT_ATTEMPTS):
+            try:
+                with self.files(staging) as files:
+                    new = self._bring_in(arrived, properties, commit, files)
+                    change = partial(self._with_arrived, new, moved, gone, alone, rule)
+                    version = self._publish(change, commit)
+            except SweptError:
+                if attempt + 1 == _SWEPT_ATTEMPTS:
+                    raise
+                self.catch_up()
+                continue
+            assert version is not None
+            return version
+        raise AssertionError("the last attempt raises")  # pragma: no cover
 
     def complete(self) -> None:
         """Publish a version in which entries of format 3 say their schema, ranges and properties, if there are any.
@@ -164,52 +205,127 @@ class StoreWriter:
         return replace(entry, schema=schemas.put(schema), ranges=ranges, properties=properties)
 
     @contextlib.contextmanager
-    def undoing(self, files: NewFiles) -> Iterator[None]:
-        """Remove ``files`` where what is done within fails, and no version can name them."""
+    def files(self, staging: Staging | None = None) -> Iterator[NewFiles]:
+        """Files for one commit, which is to be published within; announced, so that no vacuum takes them.
+
+        To be called after :meth:`catch_up`, as a vacuum that came before knows nothing of them. They are removed where
+        what is done within fails, unless a version may name them.
+        """
+        files = NewFiles(self.folder, staging, self._shard_bytes, base=self.number)
         self._may_be_visible = False
+        self._files = files
         try:
-            yield
+            yield files
         except BaseException:
             if not self._may_be_visible:
                 files.discard()
             raise
+        finally:
+            self._files = None
+            files.withdraw()
 
-    def publish(self, entries: Sequence[RecordingEntry], commit: Commit) -> RecordingsVersion:
-        """Publish a version with more entries, whose chunks are in place. Raises as :meth:`commit` does."""
+    def publish(
+        self, entries: Sequence[RecordingEntry], commit: Commit, *, rule: Rule | None = None
+    ) -> RecordingsVersion:
+        """Publish a version with more entries, whose chunks are in place: theirs, or those of :meth:`files`.
+
+        ``rule`` is asked on each base, and may leave some out or give others. Raises as :meth:`commit` does.
+        """
         self.complete()
-        return self._publish(entries, commit, anew=False)
+        version = self._publish(lambda: (self._ruled(entries, rule), False), commit)
+        assert version is not None
+        return version
 
-    def rewrite(self, entries: Sequence[RecordingEntry], commit: Commit) -> RecordingsVersion:
-        """Publish a version of these entries alone, in one table. Raises as :meth:`commit` does."""
-        return self._publish(entries, commit, anew=True)
+    def rewrite(self, entries: Sequence[RecordingEntry], commit: Commit) -> RecordingsVersion | None:
+        """Publish a version of one table, with these entries in place of those that are ``live`` now.
 
-    def _publish(self, entries: Sequence[RecordingEntry], commit: Commit, *, anew: bool) -> RecordingsVersion:
+        What others have added, changed or removed meanwhile stays as they left it. Gives None, and publishes nothing,
+        where that is so of all that is not the same as before. Raises as :meth:`commit` does.
+        """
+        return self._publish(partial(self._rewritten, self.live, entries), commit)
+
+    def _ruled(self, entries: Sequence[RecordingEntry], rule: Rule | None) -> Sequence[RecordingEntry]:
+        return entries if rule is None else rule(self.live, self.version, entries)
+
+    def _with_arrived(
+        self,
+        new: Sequence[RecordingEntry],
+        moved: Sequence[RecordingEntry],
+        gone: Sequence[RecordingEntry],
+        alone: bool,
+        rule: Rule | None,
+    ) -> tuple[Sequence[RecordingEntry], bool]:
+        """What :meth:`commit` publishes on top of the newest version."""
+        live = self.live
+        elsewhere = {one.key: now for one in moved if (now := moved_to(live.get(one.key), one)) is not None}
+        entries = self._ruled([*elsewhere.values(), *(self._counted(one, elsewhere) for one in new)], rule)
+        left = list(live) if alone else [now for old in gone if (now := still(live.get(old.key), old)) is not None]
+        keys, sources = {entry.key for entry in entries}, {entry.source for entry in entries}
+        left = [old for old in left if old.key not in keys]
+        hidden = {e.key for e in left if e.source in sources and any(one.takes_place_of(e) for one in entries)}
+        return [*(removal_of(old) for old in left if old.key not in hidden), *entries], False
+
+    def _rewritten(
+        self, before: LiveEntries, entries: Sequence[RecordingEntry]
+    ) -> tuple[Sequence[RecordingEntry], bool] | None:
+        """What :meth:`rewrite` publishes in place of the newest version."""
+        if self.live is before:
+            return entries, True
+        given = {entry.key: entry for entry in entries}
+        changed = {e.key: e for e in before if given.get(e.key) != e}
+        same = {key for key, entry in changed.items() if self.live.get(key) == entry}
+        if changed and not same:
+            return None
+        rest = (given.get(entry.key) if entry.key in same else entry for entry in self.live)
+        return [entry for entry in rest if entry is not None], True
+
+    def _publish(self, change: _Change, commit: Commit) -> RecordingsVersion | None:
         if self._is_behind:
             raise WriteError("a commit failed, and the store was not looked at since", path=str(self.folder.path))
-        self._may_be_visible = False
+        with contextlib.nullcontext(self._files) if self._files else self.files() as files:
+            for attempt in range(_ATTEMPTS):
+                self._may_be_visible = False
+                files.check(self.version)
+                changed = change()
+                if changed is None:
+                    return None
+                if self._attempt(files, *changed, commit):
+                    return self.version
+                reach("version.rebase")
+                time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2**attempt)))  # noqa: S311 (no secret)
+                self.refresh()
+            raise self.folder.files.taken(self.number)
+
+    def _attempt(self, files: NewFiles, entries: Sequence[RecordingEntry], anew: bool, commit: Commit) -> bool:
+        """Try to publish a version on top of the one that is known; False where its number is taken."""
+        base = self.number
         self._new_table = None
+        self._is_behind = True
         try:
-            version = self._next(entries, commit, anew=anew)
+            version = self._next(files, entries, anew, commit)
             self.check()
             self._may_be_visible = True
-            self.folder.publish(version)
+            made = self.folder.publish(version)
         except BaseException as error:
             if isinstance(error, Exception) and not isinstance(error, CommitUnknownError):
                 self._may_be_visible = False
                 self._remove_table()
-            self._is_behind = True
-            base = self.number
             with contextlib.suppress(ChunkmillError, OSError):  # the next use tries again
                 self.refresh()
             if isinstance(error, ReadError) and self.number != base:
-                raise self.folder.files.taken(base + 1) from error  # what it was to be built upon is removed by now
+                return False  # what it was to be built upon is removed by now
             raise
+        if not made:
+            self._may_be_visible = False
+            self._remove_table()
+            return False
         self.version = version
+        self._is_behind = False
         reach("version.done")
-        return version
+        return True
 
     def check(self) -> None:
-        """Raise a transient ``WriteError`` where another has become the one writer: what is begun is in vain."""
+        """Raise a transient ``WriteError`` where the lease was lost: another runs this ingestion."""
         if self._lease is not None:
             self._lease.check()
 
@@ -219,9 +335,10 @@ class StoreWriter:
         if self.version is None:
             return 0
         self._is_behind = True
-        self.check()
-        self.version, freed = vacuum_folder(self.folder, self.version, keep=keep, older_than_seconds=older_than_seconds)
-        self._is_behind = False
+        before = self.version
+        self.version, freed = vacuum_folder(self.folder, before, keep=keep, older_than_seconds=older_than_seconds)
+        if self.version.tables == before.tables:
+            self._is_behind = False
         return freed
 
     def _remove_table(self) -> None:
@@ -229,21 +346,8 @@ class StoreWriter:
             with contextlib.suppress(OSError, WriteError):
                 self.folder.tables.delete([self._new_table])
 
-    def catch_up(self) -> None:
-        """Look at the newest version anew, where a commit has failed.
-
-        To be called before the first file of a run is written, and not again until it is published.
-        """
-        if self._is_behind:
-            self.refresh()
-
     def _bring_in(
-        self,
-        arrived: Sequence[Arrived],
-        properties: Sequence[bytes],
-        commit: Commit,
-        files: NewFiles,
-        moved: Collection[Key],
+        self, arrived: Sequence[Arrived], properties: Sequence[bytes], commit: Commit, files: NewFiles
     ) -> list[RecordingEntry]:
         places = {id(a): files.shards.add(a.store, a.chunks) for a in arrived if a.keep_chunks}
         schemas = SchemaFiles(self.folder)
@@ -260,7 +364,7 @@ class StoreWriter:
                 ranges=ranges_of(t for c in chunks for t in c.entry.header.timelines),
                 properties=values,
             )
-            entries.append(self._counted(entry, moved))
+            entries.append(entry)
         files.finish()
         return entries
 
@@ -298,8 +402,17 @@ class StoreWriter:
         earlier = [e.segment_version for e in before if e is not None and entry.takes_place_of(e)]
         return replace(entry, segment_version=max(earlier, default=0) + 1) if earlier else entry
 
-    def _next(self, entries: Sequence[RecordingEntry], commit: Commit, *, anew: bool) -> RecordingsVersion:
-        """The version after this one, with these entries, or ``anew`` of them alone; its tables are written."""
+    def _next(
+        self,
+        files: NewFiles,
+        entries: Sequence[RecordingEntry],
+        anew: bool,
+        commit: Commit,
+    ) -> RecordingsVersion:
+        """The version after this one, with these entries, or ``anew`` of them alone; its tables are written.
+
+        What vacuums have said is carried along.
+        """
         if anew:
             self.live = LiveEntries()
         for entry in entries:
@@ -312,7 +425,7 @@ class StoreWriter:
             number=self.number + 1,
             created=time.time(),
             operation=commit.operation,
-            tables=self._tables(before.tables if before and not anew else (), entries),
+            tables=self._tables(files, before.tables if before and not anew else (), entries),
             batches=batches,
             recordings=self.live.recordings,
             chunks=self.live.chunks,
@@ -323,9 +436,13 @@ class StoreWriter:
             seconds=time.perf_counter() - commit.began,
             totals=dict(Counter(before.totals if before else {}) + Counter(commit.files)),
             first=before.first if before else 0,
+            vacuumed=before.vacuumed if before else 0,
+            spared=before.spared if before else {},
         )
 
-    def _tables(self, before: Sequence[TableRef], entries: Sequence[RecordingEntry]) -> tuple[TableRef, ...]:
+    def _tables(
+        self, files: NewFiles, before: Sequence[TableRef], entries: Sequence[RecordingEntry]
+    ) -> tuple[TableRef, ...]:
         """The tables of the next version. Those that are not much larger than what is added are merged with it.
 
         So their number stays logarithmic, and an entry is written again a logarithmic number of times.
@@ -341,7 +458,7 @@ class StoreWriter:
         if not tables and count > len(self.live):  # else one that was replaced must go on hiding what it replaced
             rows = self.live.batches()
         data, count = table_of(rows)
-        name = self._new_table = f"{uuid.uuid4().hex}.arrow"
+        name = self._new_table = files.name(".arrow")
         with writing(str(self.folder.path)):
             put_durably(self.folder.tables, name, data)
             reach("table.write", self.folder.tables.place(name))

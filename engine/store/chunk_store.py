@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..chunk import Chunk
 from ..errors import UsageError
 from ..execution import RunOptions, ScratchFolder, Staging, Work, lazy_chunk
 from ..optimisation import OptimizationProfile, collect_parts, optimised
-from ..recordings import Arrived, Commit, Lease, Origin, RecordingsFolder, StoreWriter
+from ..recordings import (
+    Arrived,
+    Commit,
+    LiveEntries,
+    Origin,
+    RecordingEntry,
+    RecordingsFolder,
+    RecordingsVersion,
+    StoreWriter,
+)
 from ..rrd import StoreEntry
 from ..stream import as_chunk
 from .stored import KeptRecording, LazyStore, StoredChunks, by_chunk_id
@@ -80,20 +89,25 @@ def _collect_into(
     shard_bytes: int,
 ) -> ChunkStore:
     """Publish a version of the store in ``folder`` that has this recording alone."""
-    commit = Commit("collect")
-    with Lease.take(folder.path, commit.operation) as lease:
-        writer = StoreWriter(folder, lease, shard_bytes=shard_bytes)
-        before = list(writer.live)
-        if any(entry.source for entry in before):
+    writer = StoreWriter(folder, shard_bytes=shard_bytes)
+
+    def rule(
+        live: LiveEntries, _: RecordingsVersion | None, entries: Sequence[RecordingEntry]
+    ) -> Sequence[RecordingEntry]:
+        if any(entry.source for entry in live):
             raise UsageError(
-                f"this store has {len(before)} recordings that were ingested, and a collected one would replace them",
+                f"this store has {len(live)} recordings that were ingested, and a collected one would replace them",
                 path=str(folder.path),
                 hint="Collect into another folder.",
             )
-        with Staging.beside(folder.path / "store") as staging:
-            chunks = collect_parts(work, optimize, store, staging, options)
-            in_parts = sorted(chunks, key=lambda c: (c.task, c.position))
-            version = writer.commit(staging, [Arrived(store, _COLLECTED, in_parts)], commit, gone=before)
+        return entries
+
+    rule(writer.live, writer.version, ())
+    with Staging.beside(folder.path / "store") as staging:
+        chunks = collect_parts(work, optimize, store, staging, options)
+        in_parts = sorted(chunks, key=lambda c: (c.task, c.position))
+        commit = Commit("collect")
+        version = writer.commit(staging, [Arrived(store, _COLLECTED, in_parts)], commit, alone=True, rule=rule)
     kept = KeptRecording(folder, version)
     return ChunkStore(kept.chunks(), kept=kept)
 

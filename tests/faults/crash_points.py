@@ -38,6 +38,7 @@ CONFIGS: Final = {
     "both": Drive("", optimize=True),
     "archive": Drive("", rrds=False, source_done="archive"),
     "rrds": Drive("", into=False, source_done="delete"),
+    "rival": Drive("", rrds=False, rival=True),
 }
 """Destinations, and what becomes of the sources."""
 
@@ -60,7 +61,17 @@ SPARK_POINTS: Final = (
 OF_INGESTIONS: Final = tuple(point for point in POINTS if not point.startswith("entry."))
 """Those of a catalog's entries are cut by ``catalog_points.py``."""
 
-NOT_WRITING: Final = ("batch.", "staging.", "lease.", "source.", "version.done", "compact.", "landing.compact")
+NOT_WRITING: Final = (
+    "batch.",
+    "staging.",
+    "lease.",
+    "source.",
+    "version.done",
+    "version.rebase",
+    "announce.clear",
+    "compact.",
+    "landing.compact",
+)
 """Points between steps, at which a full disk is nothing but an exception."""
 
 

@@ -15,6 +15,7 @@ from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.ingest import landing
 from chunkmill.engine.ingest.ingest import Ingest
 from chunkmill.engine.ingest.quarantine import FileQuarantine
+from chunkmill.engine.recordings import Commit, RecordingsFolder, RecordingsVersion, StoreWriter
 from chunkmill.engine.store import OptimizationProfile, RecordingStore
 from fault_world import BATCH
 from unsafe_sinks import SINKS
@@ -22,7 +23,8 @@ from unsafe_sinks import SINKS
 
 @dataclass(frozen=True)
 class Drive:
-    """What one run does. ``into`` and ``rrds``: whether there is such a destination; ``sink``: a planted unsafe one.
+    """What one run does. ``into`` and ``rrds``: whether there is such a destination; ``sink``: a planted unsafe one;
+    ``rival``: another writer is faster than each commit, once.
 
     With ``watch`` it goes on until the file ``stop`` is there, otherwise it takes what there is.
     """
@@ -39,6 +41,7 @@ class Drive:
     merge_log: bool = True
     watch: bool = False
     sink: str = ""
+    rival: bool = False
 
     @property
     def root(self) -> Path:
@@ -71,6 +74,21 @@ def ingest(drive: Drive, **more: Any) -> None:
             query.stop()
 
 
+def let_a_rival_win() -> None:
+    """Have each version's number taken by another writer the first time that it is tried."""
+    publish = RecordingsFolder.publish
+    beaten: set[str] = set()
+
+    def late(folder: RecordingsFolder, version: RecordingsVersion) -> bool:
+        run = version.tables[-1].name.partition("-")[0] if version.tables else ""
+        if version.operation != "rival" and run not in beaten:
+            beaten.add(run)
+            StoreWriter(RecordingsFolder(folder.path)).publish([], Commit("rival"))
+        return publish(folder, version)
+
+    RecordingsFolder.publish = late  # type: ignore[method-assign]
+
+
 def keep_up(drive: Drive) -> None:
     """Compact where that is there, and remove what nothing needs."""
     compact = getattr(RecordingStore, "compact", None)
@@ -84,6 +102,8 @@ def drive_on(drive: Drive) -> int:
     try:
         if drive.sink:
             SINKS[drive.sink]()
+        if drive.rival:
+            let_a_rival_win()
         if drive.merge_log:
             landing.KEPT_ENTRIES = 1  # type: ignore[misc]
         if drive.retry:

@@ -114,6 +114,7 @@ def left_over(drive: Drive) -> list[str]:
         "manifests": {entry.manifest for entry in entries if entry.manifest},
         "shards": {shard for entry in entries for shard in entry.shards},
         "schemas": {f"{entry.schema}.arrow" for entry in entries if entry.schema},
+        "writers": set[str](),
     }
     wrong = []
     for name, expected in named.items():

@@ -147,7 +147,8 @@ class Run:
         """Run an ingestion; whether it came to its end."""
         world = self.world
         world.tell(f"ingest {choice.source_done}, {choice.max_files} files a batch, compact {choice.compact_every}")
-        shutil.rmtree(self.lake / "lease", ignore_errors=True)  # of a process that would be dead
+        for name in ("lease", "writers"):  # of a process that would be dead
+            shutil.rmtree(self.lake / name, ignore_errors=True)
         with cut.armed():
             try:
                 query = Ingest(

@@ -27,6 +27,8 @@ SLICE = (
     "source.dispose:kill:2:rrds",
     "rrd.rename:kill:2:both",
     "vacuum.versions:kill:1:both",
+    "announce.write:torn:2:rival",
+    "version.rebase:kill:2:rival",
 )
 
 

@@ -20,35 +20,38 @@ from chunkmill.engine.recordings.writer import Commit, StoreWriter
 
 def append_always() -> None:
     """Appends whatever a batch gives, as a plain ``foreachBatch`` does: neither batch nor content is looked up."""
-    publish = StoreWriter.publish
+    publish = StoreWriter._publish
 
-    def appending(self: StoreWriter, entries: Sequence[Any], commit: Commit) -> Any:
-        renamed = [replace(e, recording_id=f"{e.recording_id}-{uuid.uuid4().hex}") for e in entries]
+    def appending(self: StoreWriter, change: Callable[[], Any], commit: Commit) -> Any:
+        def renamed() -> Any:
+            entries, anew = change()
+            return [replace(e, recording_id=f"{e.recording_id}-{uuid.uuid4().hex}") for e in entries], anew
+
         return publish(self, renamed, replace(commit, query_id=""))
 
-    StoreWriter.publish = appending  # type: ignore[method-assign]
+    StoreWriter._publish = appending  # type: ignore[method-assign]
     StoreWriter.is_done = lambda *_: False  # type: ignore[method-assign]
     LiveEntries.of_digest = lambda *_: []  # type: ignore[method-assign]
 
 
 def publish_before_writing() -> None:
     """Publishes a version, and lets the shards that it names appear after that."""
-    finish, publish = NewShards.finish, StoreWriter.publish
+    finish, publish = NewShards.finish, StoreWriter._publish
     waiting: list[NewShards] = []
 
     def later(self: NewShards) -> None:
         self._seal()
         waiting.append(self)
 
-    def early(self: StoreWriter, entries: Sequence[Any], commit: Commit) -> Any:
-        version = publish(self, entries, commit)
+    def early(self: StoreWriter, change: Callable[[], Any], commit: Commit) -> Any:
+        version = publish(self, change, commit)
         time.sleep(0.2)
         while waiting:
             finish(waiting.pop())
         return version
 
     NewShards.finish = later  # type: ignore[method-assign]
-    StoreWriter.publish = early  # type: ignore[method-assign]
+    StoreWriter._publish = early  # type: ignore[method-assign]
 
 
 def write_in_place() -> None:
@@ -67,13 +70,14 @@ def write_in_place() -> None:
 
 def note_first() -> None:
     """Notes that a batch is done before it is: at most once."""
-    publish = StoreWriter.publish
+    publish = StoreWriter._publish
 
-    def noting(self: StoreWriter, entries: Sequence[Any], commit: Commit) -> Any:
-        publish(self, [], commit)
-        return publish(self, entries, commit)
+    def noting(self: StoreWriter, change: Callable[[], Any], commit: Commit) -> Any:
+        changed = change()
+        publish(self, lambda: ([], False), commit)
+        return publish(self, lambda: changed, commit)
 
-    StoreWriter.publish = noting  # type: ignore[method-assign]
+    StoreWriter._publish = noting  # type: ignore[method-assign]
 
 
 def delete_first() -> None:
@@ -93,15 +97,16 @@ def delete_first() -> None:
 
 def a_version_a_file() -> None:
     """Commits each recording of a batch by itself."""
-    publish = StoreWriter.publish
+    publish = StoreWriter._publish
 
-    def one_by_one(self: StoreWriter, entries: Sequence[Any], commit: Commit) -> Any:
+    def one_by_one(self: StoreWriter, change: Callable[[], Any], commit: Commit) -> Any:
+        entries, anew = change()
         for entry in entries[:-1]:
-            publish(self, [entry], commit)
+            publish(self, lambda entry=entry: ([entry], anew), commit)  # type: ignore[misc]
             time.sleep(0.1)
-        return publish(self, entries[-1:], commit)
+        return publish(self, lambda: (entries[-1:], anew), commit)
 
-    StoreWriter.publish = one_by_one  # type: ignore[method-assign]
+    StoreWriter._publish = one_by_one  # type: ignore[method-assign]
 
 
 def leave_staging() -> None:

@@ -18,6 +18,7 @@ import pytest
 from chunkmill.engine import RecordingStore
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.cli.start import choice
+from chunkmill.engine.ingest.checkpoint import Checkpoint
 from chunkmill.engine.recordings.lease import Lease
 from click.testing import CliRunner, Result
 
@@ -114,9 +115,11 @@ def test_what_makes_no_sense_is_said(
 
 
 def test_a_second_ingestion_is_told_who_the_first_is(landing: Path, tmp_path: Path) -> None:
-    with Lease.take(tmp_path / "lake", "night shift"):
-        result = ingest(landing, "--into", tmp_path / "lake", "--once")
-        vacuumed = run("vacuum", tmp_path / "lake")
+    lake = tmp_path / "lake"
+    query = Checkpoint(lake / "ingest").begin(landing).query_id
+    with Lease.take(lake, "night shift", name=query), Lease.take(lake, "night shift"):
+        result = ingest(landing, "--into", lake, "--once")
+        vacuumed = run("vacuum", lake)
     assert result.exit_code == vacuumed.exit_code == 1
     assert "night shift" in result.stderr
     assert "Traceback" not in result.stderr

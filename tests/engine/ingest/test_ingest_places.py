@@ -10,6 +10,7 @@ import pytest
 from chunkmill.engine import Ingest, RecordingStore
 from chunkmill.engine.errors import PipelineError, ReadError, SourceMissingError, UsageError, WriteError
 from chunkmill.engine.ingest import Outcome
+from chunkmill.engine.ingest.checkpoint import Checkpoint
 from chunkmill.engine.recordings.lease import Lease
 from chunkmill.readers import RrdReader
 from landed_files import bytes_at, outcomes, rrd_at, run_once
@@ -79,9 +80,14 @@ class TestRrds:
 
 
 class TestStarting:
-    def test_a_second_ingestion_is_refused(self, landing: Path, lake: Path) -> None:
-        with Lease.take(lake, "somebody"), pytest.raises(WriteError, match="somebody"):
+    def test_a_second_run_of_an_ingestion_is_refused(self, landing: Path, lake: Path) -> None:
+        query = Checkpoint(lake / "ingest").begin(landing).query_id
+        with Lease.take(lake, "somebody", name=query), pytest.raises(WriteError, match="somebody"):
             Ingest(landing, into=lake, executor="inline").start()
+
+    def test_a_folder_of_rrds_has_one_ingestion(self, landing: Path, lake: Path, tmp_path: Path) -> None:
+        with Lease.take(lake, "somebody", name="rrds"), pytest.raises(WriteError, match="somebody"):
+            Ingest(landing, into=lake, rrds=tmp_path / "rrds", executor="inline").start()
 
     def test_a_checkpoint_belongs_to_one_folder(self, landing: Path, lake: Path, tmp_path: Path) -> None:
         run_once(landing, into=lake)

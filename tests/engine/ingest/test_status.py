@@ -172,7 +172,7 @@ def test_a_file_that_was_copied_with_its_old_time_has_not_waited_for_years(made:
 
 
 def test_who_writes_is_told(made: MadeStore) -> None:
-    with Lease.take(made.home, "ingest"):
+    with Lease.take(made.home, "ingest", name=made.query_id), Lease.take(made.home, "compact"):
         holder = status(made).holder
     assert holder is not None and (holder.holder, holder.pid) == ("ingest", os.getpid())
     assert status(made).holder is None

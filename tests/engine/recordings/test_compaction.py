@@ -13,6 +13,7 @@ from chunkmill.engine.execution.stage import RunOptions
 from chunkmill.engine.recordings import compaction
 from chunkmill.engine.recordings.compaction import compact_store
 from chunkmill.engine.recordings.lease import Lease
+from chunkmill.engine.recordings.new_files import NewFiles
 from chunkmill.engine.reports import RunReport
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.store import OptimizationProfile, RecordingStore
@@ -264,12 +265,46 @@ class TestFailures:
             made.open().compact(executor="inline")
         other = MadeRecordings(made.home)
         made.commit({"id": "meanwhile"})
-        files = made.files()
-        with pytest.raises(WriteError, match="another writer"):
-            compact_store(other.writer)
-        assert made.files() == files
         assert compact_store(other.writer).versions == (4,)
         assert len(contents(made.open())) == 3
+
+    def test_what_came_in_between_stays_as_it_is(self, made: MadeRecordings, monkeypatch: pytest.MonkeyPatch) -> None:
+        batches(made, 3)
+        other = MadeRecordings(made.home)
+        finish = NewFiles.finish
+
+        def late(files: NewFiles) -> None:
+            finish(files)
+            monkeypatch.setattr(NewFiles, "finish", finish)
+            other.commit({"id": "new"}, {"id": "r1", "seed": 99})
+
+        monkeypatch.setattr(NewFiles, "finish", late)
+        before = contents(made.open())
+        report = compact_store(made.writer)
+        assert report.versions[0] == 5
+        after = contents(made.open())
+        assert after.keys() == {*before, "new"}
+        assert after["r1"] == contents(made.open(4))["r1"] != before["r1"]
+        assert {after[name] == before[name] for name in before if name != "r1"} == {True}
+
+    def test_nothing_is_published_where_all_was_replaced_meanwhile(
+        self, made: MadeRecordings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        batches(made, 2)
+        other = MadeRecordings(made.home)
+        finish = NewFiles.finish
+
+        def late(files: NewFiles) -> None:
+            finish(files)
+            monkeypatch.setattr(NewFiles, "finish", finish)
+            other.commit(*({"id": entry.recording_id, "seed": 99} for entry in made.open()))
+
+        monkeypatch.setattr(NewFiles, "finish", late)
+        report = compact_store(made.writer, thorough=False)
+        assert report.versions == ()
+        assert made.open().version.number == 3
+        made.open().vacuum()
+        assert len(made.files()["shards"]) == 1
 
 
 class TestLayout:

@@ -165,7 +165,7 @@ def test_a_stopped_writer_keeps_its_lease_beyond_its_time(tmp_path: Path) -> Non
     try:
         other.process.send_signal(signal.SIGSTOP)
         time.sleep(0.5)
-        with pytest.raises(WriteError, match="another process writes"):
+        with pytest.raises(WriteError, match="another process is at work here"):
             Lease.take(tmp_path)
         other.process.send_signal(signal.SIGCONT)
         assert other.check() == "held\n"
@@ -203,7 +203,7 @@ def test_the_clock_of_another_host_does_not_matter(tmp_path: Path) -> None:
 def test_a_writer_on_another_host_that_renews_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Lease.take(tmp_path, ttl_seconds=0.3)
     monkeypatch.setattr("socket.gethostname", lambda: "robot8")
-    with first, pytest.raises(WriteError, match="another process writes") as refused:
+    with first, pytest.raises(WriteError, match="another process is at work here") as refused:
         Lease.take(tmp_path)
     assert "kill" not in str(refused.value)
 

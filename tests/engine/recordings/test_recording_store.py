@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chunkmill.engine.errors import CommitUnknownError, ReadError, SourceMissingError, UnsupportedError, WriteError
+from chunkmill.engine.errors import (
+    CommitUnknownError,
+    ReadError,
+    SameRecordingError,
+    SourceMissingError,
+    UnsupportedError,
+    WriteError,
+)
 from chunkmill.engine.execution.folders import LocalFolder
+from chunkmill.engine.recordings import Commit, LiveEntries, RecordingEntry
 from chunkmill.engine.recordings.compaction import compact_store
 from chunkmill.engine.recordings.folder import RecordingsFolder
 from chunkmill.engine.recordings.versions import FORMAT, RecordingsVersion
@@ -30,6 +39,18 @@ def damages(data: bytes) -> list[bytes]:
         data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :] for at in range(0, len(data), max(len(data) // 40, 1))
     ]
     return [b"", data[: len(data) // 2], data[:-1], b"{}", b"\0" * len(data), *flipped]
+
+
+def meanwhile(made: MadeRecordings, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
+    """Let something happen right before the next version is published."""
+    publish = RecordingsFolder.publish
+
+    def late(folder: RecordingsFolder, version: RecordingsVersion) -> bool:
+        monkeypatch.setattr(RecordingsFolder, "publish", publish)
+        do()
+        return publish(folder, version)
+
+    monkeypatch.setattr(RecordingsFolder, "publish", late)
 
 
 class TestVersions:
@@ -170,16 +191,44 @@ class TestCommits:
         assert made.writer.is_done("query", 2)
         assert set(contents(made.open())) == {"a", "b"}
 
-    def test_the_second_of_two_writers_fails_and_harms_nothing(self, made: MadeRecordings) -> None:
+    def test_the_second_of_two_writers_goes_on_top_of_the_first(
+        self, made: MadeRecordings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other = MadeRecordings(made.home)
+        meanwhile(made, monkeypatch, lambda: other.commit({"id": "a", "seed": 1}, {"id": "c"}))
+        assert made.commit({"id": "a", "seed": 2}, {"id": "b"}).number == 2
+        found = contents(made.open())
+        assert set(found) == {"a", "b", "c"}
+        assert found["a"] != contents(made.open(1))["a"]
+        assert [entry.segment_version for entry in made.open() if entry.recording_id == "a"] == [2]
+        assert {kind: len(names) for kind, names in made.files().items()} == {
+            "versions": 2,
+            "tables": 2,
+            "manifests": 2,
+            "shards": 2,
+        }
+
+    def test_a_rule_is_asked_on_each_base_and_may_refuse(
+        self, made: MadeRecordings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         other = MadeRecordings(made.home)
         made.commit({"id": "a"})
+        (entry,) = made.writer.live
+        asked: list[set[str]] = []
+
+        def rule(live: LiveEntries, _: object, entries: Sequence[RecordingEntry]) -> Sequence[RecordingEntry]:
+            asked.append({e.recording_id for e in live})
+            if "b" in asked[-1]:
+                raise SameRecordingError("b is there")
+            return entries
+
+        meanwhile(made, monkeypatch, lambda: other.commit({"id": "b"}))
         files = made.files()
-        with pytest.raises(WriteError, match="another writer") as caught:
-            other.commit({"id": "b"})
-        assert caught.value.transient
-        assert made.files() == files
-        other.commit({"id": "b"})
-        assert set(contents(made.open())) == {"a", "b"}
+        with pytest.raises(SameRecordingError, match="b is there"):
+            made.writer.publish([replace(entry, recording_id="b")], Commit("register"), rule=rule)
+        assert asked == [{"a"}, {"a", "b"}]
+        assert len(made.files()["tables"] - files["tables"]) == 1
+        assert made.commit({"id": "c"}).number == 3
 
     def test_a_failure_is_told_though_the_store_cannot_be_read_then(
         self, made: MadeRecordings, monkeypatch: pytest.MonkeyPatch
@@ -234,28 +283,57 @@ class TestSleptWriters:
         slept = MadeRecordings(made.home)
         publish = RecordingsFolder.publish
 
-        def late(folder: RecordingsFolder, version: RecordingsVersion) -> None:
+        def late(folder: RecordingsFolder, version: RecordingsVersion) -> bool:
             monkeypatch.setattr(RecordingsFolder, "publish", publish)
+            for name in list(folder.writers.names()):
+                folder.writers.put(name, b"torn")  # so that it is taken for dead
             made.open().vacuum()
-            publish(folder, version)
+            return publish(folder, version)
 
         monkeypatch.setattr(RecordingsFolder, "publish", late)
-        with pytest.raises(WriteError, match="another writer") as caught:
-            slept.commit({"id": "b"})
+        with slept.writer.files() as files:
+            files.add_manifest(b"manifest")
+            files.finish()
+            with pytest.raises(WriteError, match="removed by the vacuum") as caught:
+                slept.writer.publish([], Commit("register"))
         assert caught.value.transient and not isinstance(caught.value, CommitUnknownError)
-        assert set(contents(made.open())) == {"a"}
-        slept.commit({"id": "b"})
+        monkeypatch.setattr(RecordingsFolder, "publish", late)
+        slept.commit({"id": "b"})  # from its parts it is done once more
         assert set(contents(made.open())) == {"a", "b"}
+
+    def test_a_run_that_is_announced_is_spared(self, made: MadeRecordings, monkeypatch: pytest.MonkeyPatch) -> None:
+        made.commit({"id": "a"})
+        slept = MadeRecordings(made.home)
+        (Path(made.home) / "shards" / "left.rrd").write_bytes(b"left")
+        publish = RecordingsFolder.publish
+        there: list[set[str]] = []
+
+        def late(folder: RecordingsFolder, version: RecordingsVersion) -> bool:
+            monkeypatch.setattr(RecordingsFolder, "publish", publish)
+            there.append(made.files()["shards"])
+            made.open().vacuum()
+            there.append(made.files()["shards"])
+            return publish(folder, version)
+
+        monkeypatch.setattr(RecordingsFolder, "publish", late)
+        slept.commit({"id": "b"})
+        assert there[0] - there[1] == {"left.rrd"}
+        assert set(contents(made.open())) == {"a", "b"}
+        assert [v.number for v in made.open().versions()][-2:] == [2, 3]
+        assert made.open().versions()[-1].vacuumed == 2
         made.open().vacuum()
         assert {len(names) for kind, names in made.files().items() if kind in ("manifests", "shards")} == {2}
 
-    def test_a_version_that_takes_a_number_that_is_free_again_does_not_count(self, made: MadeRecordings) -> None:
+    def test_a_version_that_takes_a_number_that_is_free_again_does_not_count(
+        self, made: MadeRecordings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         made.commit(*({"id": f"a{at}"} for at in range(4)))
         slept = MadeRecordings(made.home)
         for name in "bcd":
             made.commit({"id": name})
         made.open().vacuum()
         there = made.files()
+        monkeypatch.setattr(slept.writer, "catch_up", lambda: None)  # it has looked already
         with pytest.raises(CommitUnknownError, match="version 2 has been removed in the meantime, or came too late"):
             slept.commit({"id": "z"})
         assert "00000002.json" in made.files()["versions"] - there["versions"]
