@@ -40,6 +40,7 @@ from ..stream import plan_outputs
 from .disposal import Disposal
 from .files import (
     BatchResult,
+    Claims,
     Displacement,
     FileResult,
     LandedFile,
@@ -160,14 +161,14 @@ class BatchRunner:
             reach("batch.quarantine")
             results = [self._result(f) for f in found]
             through = [r.file for r in results if r.outcome in (Outcome.ADDED, Outcome.REPLACED, Outcome.DUPLICATE)]
-            gone = _gone(displaced, results, through)
+            gone = displaced.gone_with(results, through)
             self._forget(number, results, displaced.doubtful if gone else [])
             counts = Counter(result.outcome.value for result in results)
             size = sum(f.file.size for f in found)
             commit = Commit("ingest", self._query_id, number, dict(counts), size, began)
             moved = tuple(displaced.moved.values())
-            claims = _Claims(found, arrived, (*displaced.moved.values(), *displaced.gone.values()))
-            rule = self._rule(number, claims, claims.seen(before))
+            claims = Claims({f.file.path: f.digest for f in found}, arrived, displaced)
+            rule = self._rule(number, claims, claims.answers(before))
             self._writer.commit(staging, arrived, commit, moved=moved, gone=gone, rule=rule)
             reach("batch.commit")
             self._let_go(through)
@@ -176,14 +177,14 @@ class BatchRunner:
             self._query_id, number, self._writer.number, tuple(results), seconds=time.perf_counter() - began
         )
 
-    def _rule(self, number: int, claims: _Claims, seen: object) -> Rule:
+    def _rule(self, number: int, claims: Claims, seen: object) -> Rule:
         """On each base the store has to be as it was ``seen``, as far as this batch asked; else it runs again."""
 
         def rule(
             live: LiveEntries, version: RecordingsVersion | None, entries: Sequence[RecordingEntry]
         ) -> Sequence[RecordingEntry]:
             done = version.batches.get(self._query_id, 0) if version else 0
-            if done >= number or claims.seen(live) != seen:
+            if done >= number or claims.answers(live) != seen:
                 raise _OvertakenError
             return entries
 
@@ -381,34 +382,6 @@ class BatchRunner:
 
 class _OvertakenError(Exception):
     """Another writer has changed what this batch was decided upon."""
-
-
-class _Claims:
-    """What a batch has asked of the store: names and contents of its files, ids of its recordings, names of RRDs."""
-
-    def __init__(self, found: Sequence[_File], arrived: Sequence[Arrived], displaced: Sequence[RecordingEntry]) -> None:
-        self._keys = sorted({key_of(one.store) for one in arrived} | {entry.key for entry in displaced})
-        self._sources = sorted({one.file.path for one in found} | {entry.source for entry in displaced})
-        self._digests = sorted({one.digest for one in found if one.digest})
-        self._rrds = sorted({one.rrd for one in arrived if one.rrd})
-
-    def seen(self, live: LiveEntries) -> object:
-        """What the store answers; where chunks lie does not matter."""
-        answers = [
-            *([entry] if (entry := live.get(key)) is not None else [] for key in self._keys),
-            *(live.of_source(source) for source in self._sources),
-            *(live.of_digest(digest) for digest in self._digests),
-            *([entry] if (entry := live.of_rrd(rrd)) is not None else [] for rrd in self._rrds),
-        ]
-        return [sorted((e.key, e.source, e.source_digest, e.source_kept) for e in answer) for answer in answers]
-
-
-def _gone(
-    displaced: Displacement, results: Sequence[FileResult], through: Sequence[LandedFile]
-) -> list[RecordingEntry]:
-    """The recordings that no file carries any longer. A file of which nothing came takes nobody's place."""
-    failed = {result.file.path for result in results} - {file.path for file in through}
-    return [entry for entry in displaced.gone.values() if entry.source not in failed]
 
 
 def told(error: Exception) -> dict[str, object]:

@@ -19,7 +19,7 @@ from ..execution import RunOptions, Stage, Task, TaskRun, executor_name
 from ..limits import MIB
 from ..locations import located
 from ..objects import ObjectUrl, bucket_of
-from ..recordings import Key, LiveEntries, RecordingEntry
+from ..recordings import Arrived, Key, LiveEntries, RecordingEntry, key_of
 from ..rrd import open_positional
 
 
@@ -165,6 +165,11 @@ class Displacement:
     gone: dict[Key, RecordingEntry] = field(default_factory=dict)
     doubtful: list[str] = field(default_factory=list)
 
+    def gone_with(self, results: Sequence[FileResult], through: Sequence[LandedFile]) -> list[RecordingEntry]:
+        """Those that are ``gone`` with a batch. A file of which nothing came takes nobody's place."""
+        failed = {result.file.path for result in results} - {file.path for file in through}
+        return [entry for entry in self.gone.values() if entry.source not in failed]
+
 
 def displacement_of(
     batch: Mapping[LandedFile, str], live: LiveEntries, folder: LandingFolder, *, kept: bool
@@ -252,3 +257,27 @@ class _Carriers:
             except (ChunkmillError, OSError):
                 self._read[file] = None
         return self._read[file]
+
+
+class Claims:
+    """The questions that a batch has asked of the store: sources, contents, ids, names of RRDs.
+
+    ``files`` are the paths of its files with their digests.
+    """
+
+    def __init__(self, files: Mapping[str, str | None], arrived: Sequence[Arrived], displaced: Displacement) -> None:
+        entries = [*displaced.moved.values(), *displaced.gone.values()]
+        self._keys = sorted({key_of(one.store) for one in arrived} | {entry.key for entry in entries})
+        self._sources = sorted({*files, *(entry.source for entry in entries)})
+        self._digests = sorted({digest for digest in files.values() if digest})
+        self._rrds = sorted({one.rrd for one in arrived if one.rrd})
+
+    def answers(self, live: LiveEntries) -> object:
+        """The answers; where chunks lie does not matter."""
+        answers = [
+            *([entry] if (entry := live.get(key)) is not None else [] for key in self._keys),
+            *(live.of_source(source) for source in self._sources),
+            *(live.of_digest(digest) for digest in self._digests),
+            *([entry] if (entry := live.of_rrd(rrd)) is not None else [] for rrd in self._rrds),
+        ]
+        return [sorted((e.key, e.source, e.source_digest, e.source_kept) for e in answer) for answer in answers]

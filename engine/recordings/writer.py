@@ -255,7 +255,7 @@ class StoreWriter:
         alone: bool,
         rule: Rule | None,
     ) -> tuple[Sequence[RecordingEntry], bool]:
-        """What :meth:`commit` publishes on top of the newest version."""
+        """The change that :meth:`commit` publishes on top of the newest version."""
         live = self.live
         elsewhere = {one.key: now for one in moved if (now := moved_to(live.get(one.key), one)) is not None}
         entries = self._ruled([*elsewhere.values(), *(self._counted(one, elsewhere) for one in new)], rule)
@@ -268,7 +268,7 @@ class StoreWriter:
     def _rewritten(
         self, before: LiveEntries, entries: Sequence[RecordingEntry]
     ) -> tuple[Sequence[RecordingEntry], bool] | None:
-        """What :meth:`rewrite` publishes in place of the newest version."""
+        """The change that :meth:`rewrite` publishes in place of the newest version."""
         if self.live is before:
             return entries, True
         given = {entry.key: entry for entry in entries}
