@@ -62,7 +62,7 @@ changes = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4), changes), max_size=24))
 def test_columns_say_what_the_rule_says_of_each_entry_in_turn(rows: list[tuple[int, Any]]) -> None:
     """Those of one moment are of one batch, and an entry that stays with another source keeps its moment."""

@@ -78,7 +78,7 @@ class TestTypes:
         """Whether they go together, and that order and grouping make no difference: 50 pairs and triples each."""
         made = random.Random(seed)
         together = 0
-        for _ in range(50):
+        for at in range(50):
             one = made_type(made)
             other, third = changed(made, one), changed(made, one)
             union = joined(one, other)
@@ -88,7 +88,8 @@ class TestTypes:
             if union is not None:
                 together += 1
                 assert joined(union, one) == union == joined(union, other)
-            assert len({str(joined(*some)) for some in permutations((one, other, third))}) == 1, f"seed {seed}"
+            orders = permutations((one, other, third)) if at < 10 else [(one, other, third), (third, one, other)]
+            assert len({str(joined(*some)) for some in orders}) == 1, f"seed {seed}"
             right = joined(other, third)
             assert joined(one, other, third) == (None if right is None else joined(one, right))
         assert 5 < together < 50
