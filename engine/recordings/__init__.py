@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .lease import Holder, Lease, lease_holder
     from .live import LiveEntries
     from .schemas import SchemaFiles, join_schemas, join_types
-    from .summaries import LayerSummary, properties_of, ranges_of, summary_of
+    from .summaries import LayerSummary, properties_of, ranges_of, summary_in, summary_of
     from .vacuum import vacuum_store
     from .verification import verify_store
     from .versions import RecordingsVersion, VersionFiles, name_of, unreadable
@@ -29,7 +29,7 @@ _HOMES = {
     ".lease": "Holder Lease lease_holder",
     ".live": "LiveEntries",
     ".schemas": "SchemaFiles join_schemas join_types",
-    ".summaries": "LayerSummary properties_of ranges_of summary_of",
+    ".summaries": "LayerSummary properties_of ranges_of summary_in summary_of",
     ".vacuum": "vacuum_store",
     ".verification": "verify_store",
     ".versions": "RecordingsVersion VersionFiles name_of unreadable",
@@ -65,6 +65,7 @@ __all__ = [
     "properties_of",
     "ranges_of",
     "removal_of",
+    "summary_in",
     "summary_of",
     "unreadable",
     "vacuum_store",

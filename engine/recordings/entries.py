@@ -25,6 +25,10 @@ Key = tuple[str, str, str, str]
 """What a layer of a recording is known by."""
 
 
+IpcStream = bytes
+"""Rows as a stream of Arrow IPC."""
+
+
 class IndexRange(NamedTuple):
     """The first and the last value of a timeline, in its units; ``kind`` is that of a ``TimelineKind``."""
 
@@ -87,7 +91,7 @@ class RecordingEntry:
     source_etag: str | None = None
     schema: str | None = None
     ranges: tuple[IndexRange, ...] | None = None
-    properties: bytes | None = None
+    properties: IpcStream | None = None
 
     @property
     def store(self) -> StoreEntry:
@@ -195,7 +199,7 @@ _ARROW: Final = {
     "float": pa.float64(),
     "bool": pa.bool_(),
     "tuple[str, ...]": pa.list_(pa.string()),
-    "bytes | None": pa.binary(),
+    "IpcStream | None": pa.binary(),
     "tuple[IndexRange, ...] | None": pa.list_(
         pa.struct([("name", pa.string()), ("kind", pa.string()), ("start", pa.int64()), ("end", pa.int64())])
     ),

@@ -36,8 +36,6 @@ from ..rrd import (
 )
 from .entries import RecordingEntry, entries_in, parse_table
 from .live import LiveEntries
-from .schemas import SchemaFiles
-from .summaries import LayerSummary, summary_of
 from .versions import RESTORE, RecordingsVersion, TableRef, VersionFiles, name_of, unreadable
 
 MANIFEST_ERRORS = (OSError, pa.ArrowException, ValueError, TypeError, KeyError)
@@ -204,15 +202,6 @@ class RecordingsFolder:
                 hint=RESTORE,
             ) from error
         return ChunkReferences(found.within(self.shards.place), entry.file_version, entry.store)
-
-    def summary(self, entry: RecordingEntry) -> LayerSummary:
-        """The columns, ranges and properties of a layer; of an entry of format 3 they are computed.
-
-        Raises ``ReadError``.
-        """
-        if entry.schema is None or entry.ranges is None or entry.properties is None:
-            return summary_of(self.references(entry))
-        return LayerSummary(SchemaFiles(self).get(entry.schema), entry.ranges, entry.properties)
 
     def publish(self, version: RecordingsVersion) -> bool:
         """Make a version visible, in one step, unless there is one of its number; whether that was done.

@@ -36,9 +36,10 @@ class LiveEntries:
     def of_rows(cls, batches: Iterable[pa.RecordBatch]) -> LiveEntries:
         """Those that are live of the rows of a store's tables, oldest first."""
         found = cls()
-        whole = pa.Table.from_batches(batches, SCHEMA).combine_chunks()
+        whole = pa.Table.from_batches(batches, SCHEMA)
         rows = live_rows(whole)
-        found._begin(whole if len(rows) == len(whole) and bool(np.all(np.diff(rows) == 1)) else whole.take(rows))
+        as_they_are = len(rows) == len(whole) and bool(np.all(np.diff(rows) == 1))
+        found._begin(whole if as_they_are else whole.combine_chunks().take(rows))
         return found
 
     def _begin(self, table: pa.Table) -> None:

@@ -14,7 +14,9 @@ import pyarrow as pa
 from ..chunk import Chunk, ComponentColumnDescriptor, Schema, TimelineHeader, TimelineKind, is_property
 from ..optimisation import ChunkReferences
 from ..rrd import ChunkTable
-from .entries import IndexRange
+from .entries import IndexRange, RecordingEntry
+from .folder import RecordingsFolder
+from .schemas import SchemaFiles
 
 NO_PROPERTIES: Final = b""
 """The properties of a layer that has none."""
@@ -37,6 +39,13 @@ def summary_of(chunks: ChunkReferences, columns: Schema | None = None) -> LayerS
     columns = Schema.from_headers(table.headers()) if columns is None else columns
     properties = properties_of(chunks.take(_property_rows(table)).chunks())
     return LayerSummary(columns.to_arrow(), ranges_of(timelines_of(table)), properties)
+
+
+def summary_in(folder: RecordingsFolder, entry: RecordingEntry) -> LayerSummary:
+    """The summary of a layer of a store; of an entry of format 3 it is computed. Raises ``ReadError``."""
+    if entry.schema is None or entry.ranges is None or entry.properties is None:
+        return summary_of(folder.references(entry))
+    return LayerSummary(SchemaFiles(folder).get(entry.schema), entry.ranges, entry.properties)
 
 
 def ranges_of(timelines: Iterable[TimelineHeader]) -> tuple[IndexRange, ...]:
@@ -64,7 +73,8 @@ def timelines_of(table: ChunkTable) -> list[TimelineHeader]:
     for code in cells.codes[np.sort(first)].tolist():
         times = cells.is_known & (cells.codes == code)
         if times.any():
-            found.append(TimelineHeader(*cells.keys[code], int(cells.start[times].min()), int(cells.end[times].max())))
+            name, kind = cells.keys[code]
+            found.append(TimelineHeader(name, kind, int(cells.start[times].min()), int(cells.end[times].max())))
     return found
 
 

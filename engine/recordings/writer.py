@@ -27,7 +27,7 @@ from .lease import Lease
 from .live import LiveEntries
 from .new_files import NewFiles, SweptError, put_durably
 from .schemas import SchemaFiles
-from .summaries import properties_of, ranges_of
+from .summaries import properties_of, ranges_of, summary_in
 from .vacuum import vacuum_folder
 from .versions import RecordingsVersion, TableRef
 
@@ -198,7 +198,7 @@ class StoreWriter:
         if entry.schema is not None or not entry.manifest:
             return entry
         try:
-            schema, ranges, properties = self.folder.summary(entry)
+            schema, ranges, properties = summary_in(self.folder, entry)
         except ReadError as error:
             warnings.warn(f"the columns of {entry.recording_id} are not known: {error}", ReadWarning, stacklevel=2)
             return entry
