@@ -205,7 +205,7 @@ _ARROW: Final = {
     ),
 }
 SCHEMA: Final = pa.schema([(field.name, _ARROW[str(field.type)]) for field in fields(RecordingEntry)])
-"""One row a recording."""
+"""One row an entry."""
 
 _KINDS: Final = [(field.name, field.type) for field in SCHEMA]
 _MAY_LACK: Final = frozenset({"rrd", "source_etag", "schema", "ranges", "properties"})
@@ -267,6 +267,9 @@ def parse_table(data: bytes, digest: str) -> Iterator[pa.RecordBatch]:
         batch.validate(full=True)
         batch = _widened(batch)
         lacking = [name for name in SCHEMA.names if name not in _MAY_LACK and batch[name].null_count]
+        ranges, shards = batch["ranges"].flatten(), batch["shards"].flatten()
+        if shards.null_count or any(part.null_count for part in (ranges, *ranges.flatten())):
+            lacking.append("whole list of shards or ranges")
         if lacking:
             raise ValueError(f"an entry has no {lacking[0]}")
         for first in range(0, batch.num_rows, _ROWS):

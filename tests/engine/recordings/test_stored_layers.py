@@ -25,6 +25,7 @@ from chunkmill.engine.recordings import (
 )
 from chunkmill.engine.recordings.entries import SCHEMA, entries_in, parse_table, rows_of, table_of
 from chunkmill.engine.recordings.summaries import properties_in
+from chunkmill.engine.recordings.versions import TableRef
 from chunkmill.engine.rrd import digest_of
 from chunkmill.engine.store import ChunkStore, RecordingStore
 from chunkmill.engine.stream import LazyChunkStream
@@ -277,6 +278,17 @@ class TestDamage:
         data, _ = table_of(lacking.to_batches())
         with pytest.raises(ValueError, match=f"no {name}"):
             list(parse_table(data, digest_of(data).hex()))
+
+    @pytest.mark.parametrize("part", ["name", "kind", "start", "end", None])
+    def test_a_range_is_whole(self, made: MadeRecordings, tmp_path: Path, part: str | None) -> None:
+        rows = pa.Table.from_batches(rows_of(self.entries(made, tmp_path)), SCHEMA)
+        one = {"name": "tick", "kind": "sequence", "start": 0, "end": 1}
+        broken = pa.array([[None if part is None else one | {part: None}]] * len(rows), SCHEMA.field("ranges").type)
+        data, _ = table_of(rows.set_column(rows.schema.get_field_index("ranges"), "ranges", broken).to_batches())
+        made.folder.tables.put("hostile.arrow", data)
+        with pytest.raises(ReadError, match="ranges") as caught:
+            made.folder.entries([TableRef("hostile.arrow", digest_of(data).hex(), len(rows))])
+        assert caught.value.path == made.folder.tables.place("hostile.arrow")
 
     def test_what_was_written_comes_back(self, made: MadeRecordings, tmp_path: Path) -> None:
         entries = self.entries(made, tmp_path)
