@@ -139,6 +139,15 @@ class VersionFiles:
         """The number of the newest version, 0 where there is none."""
         return max(self.all_numbers(), default=0)
 
+    def is_newest(self, number: int) -> bool:
+        """Whether a version that was seen seems to be the newest still, without a look at all others.
+
+        Where it is not, and its number was taken by a late request, a version on top of it does not count either.
+        """
+        if not number:
+            return self.newest() == 0
+        return self.folder.exists(name_of(number)) and not self.folder.exists(name_of(number + 1))
+
     def latest(self) -> tuple[int, dict[str, Any]] | None:
         """The number of the newest version and what its file says, if there is any. Raises ``ReadError``."""
         while newest := self.newest():

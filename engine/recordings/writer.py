@@ -124,7 +124,7 @@ class StoreWriter:
 
         To be called before the first file of a run is written, and not again until it is published.
         """
-        if self._is_behind or self.folder.files.newest() != self.number:
+        if self._is_behind or not self.folder.files.is_newest(self.number):
             self.refresh()
 
     @property

@@ -91,14 +91,14 @@ class Server:
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
         gate, method = self.gate, environ["REQUEST_METHOD"]
-        if gate is None or (gate.how != "stopped" and method == "GET") or method == "HEAD":
+        if gate is None or (gate.how in ("late", "lost") and method == "GET") or method == "HEAD":
             return self._application(environ, start_response)
         what = f"{method} {environ['PATH_INFO']}?{environ['QUERY_STRING']}"
         if gate.is_the_one(what):
             size = int(environ.get("CONTENT_LENGTH") or 0)
             body = environ["wsgi.input"].read(size) if size else b""
             environ["wsgi.input"] = io.BytesIO(body)
-            if gate.how == "stopped":
+            if gate.how not in ("late", "lost"):
                 gate.held.set()
                 gate.released.wait(PATIENCE)
                 return self._application(environ, start_response)

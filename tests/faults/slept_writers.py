@@ -8,9 +8,9 @@ Operations on a store of recordings: `ingest` (of files that are deleted when th
 `vacuum`; on one that a recording is collected into: `collect` and `tidy`, its vacuum. The first one is held at one
 step; the second, and a vacuum after it, run to their ends; then the first goes on. There are no leases here, as if
 the first had lost its own right after it was checked: only the order in which versions appear is left. How, locally:
-`stopped` before an operation on a folder or at a fault point. With a server of S3's protocol `stopped` holds a
-request on its way; `late` lets the client send it again, and the first one arrives when all is over; `lost` lets
-nothing of it through until then.
+`stopped` before an operation on a folder or at a fault point; `doubted`, too, and vacuums take whoever has announced
+something for dead. With a server of S3's protocol `stopped` holds a request on its way; `late` lets the client send it
+again, and the first one arrives when all is over; `lost` lets nothing of it through until then.
 
 Afterwards every version has its files, every recording is there and whole or its source is, and after another round of
 all operations each is there once, and nothing is left over. Prints ``N passed, M failed`` and a command for each
@@ -39,6 +39,7 @@ from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.execution.folders import LocalFolder
 from chunkmill.engine.ingest.quarantine import FileQuarantine
 from chunkmill.engine.locations import located
+from chunkmill.engine.recordings import vacuum
 from chunkmill.engine.recordings.folder import RecordingsFolder
 from chunkmill.engine.recordings.lease import Lease
 from chunkmill.engine.store import ChunkStore, RecordingStore
@@ -53,7 +54,7 @@ PAIRS: Final = {
 }
 """What runs while each operation is held."""
 
-HOW: Final = {"local": ("stopped",), "s3": ("stopped", "late", "lost")}
+HOW: Final = {"local": ("stopped", "doubted"), "s3": ("stopped", "doubted", "late", "lost")}
 
 OLD, NEW = 3, 2
 _STEPS: Final = ("put", "create", "new", "delete", "names", "get", "get_range", "remove")
@@ -263,6 +264,19 @@ class Case:
                 self.wrong.append(f"{name} are left over: {sorted(files - named[name])}")
 
 
+@contextlib.contextmanager
+def doubting() -> Iterator[None]:
+    """Let a vacuum take every writer for dead that has announced a run."""
+    usual = vacuum.announced_runs
+
+    def none_lives(folder: RecordingsFolder) -> tuple[set[str], set[str]]:
+        living, dead = usual(folder)
+        return set(), living | dead
+
+    with patch.object(vacuum, "announced_runs", none_lives):
+        yield
+
+
 def play(places: Places, first: str, second: str, how: str, at: int | None) -> tuple[list[str], Gate]:
     """Hold the first operation at a step, and let others go on; what is wrong, and what was held."""
     case = Case(places, places.copied())
@@ -276,10 +290,11 @@ def play(places: Places, first: str, second: str, how: str, at: int | None) -> t
         while thread.is_alive() and not gate.held.wait(0.002):
             pass
         if at is not None and gate.held.is_set():
-            if how != "stopped":
+            if how in ("late", "lost"):
                 thread.join(PATIENCE)
-            for operation in (second, "tidy" if second in ("collect", "tidy") else "vacuum"):
-                case.attempt(operation)
+            with doubting() if how == "doubted" else contextlib.nullcontext():
+                for operation in (second, "tidy" if second in ("collect", "tidy") else "vacuum"):
+                    case.attempt(operation)
         gate.released.set()
         thread.join(PATIENCE)
     if thread.is_alive():

@@ -7,10 +7,10 @@ from slept_writers import main
 
 
 def test_who_is_stopped_at_any_step_spoils_nothing_when_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--every", "45"]) == 0, capsys.readouterr().out
+    assert main(["--every", "80"]) == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("how", ["stopped", "late"])
+@pytest.mark.parametrize("how", ["stopped", "doubted", "late"])
 def test_a_version_that_arrives_late_spoils_nothing(how: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("obstore")
     pytest.importorskip("moto.server")

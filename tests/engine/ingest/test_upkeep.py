@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chunkmill.engine import Ingest, RecordingStore
 from chunkmill.engine.errors import UsageError
-from landed_files import rows_by_source, rrd_at, run_once
+from chunkmill.engine.ingest import Outcome
+from chunkmill.engine.recordings import StoreWriter
+from landed_files import outcomes, rows_by_source, rrd_at, run_once
 
 
 def landed(folder: Path, count: int) -> None:
@@ -43,6 +47,53 @@ def test_what_killed_runs_left_goes_with_the_first_batch(tmp_path: Path) -> None
     run_once(tmp_path / "landing", into=lake)
     assert [v.operation for v in RecordingStore.open(lake).versions()] == ["ingest", "vacuum", "ingest"]
     assert rows_by_source(lake) == {"0.rrd": 3, "1.rrd": 3}
+
+
+def test_two_ingestions_land_in_one_store_at_once(tmp_path: Path) -> None:
+    lake, sides = tmp_path / "lake", ("left", "right")
+    for side in sides:
+        for at in range(4):
+            rrd_at(tmp_path / side / f"{side}-{at}.rrd", f"{side}-{at}")
+        rrd_at(tmp_path / side / f"{side}-same.rrd", "same", value=float(len(side)))
+    queries = [
+        Ingest(
+            tmp_path / side,
+            into=lake,
+            checkpoint=tmp_path / f"checkpoint-{side}",
+            executor="inline",
+            settle=0,
+            max_files_per_trigger=1,
+            compact_every=2,
+        ).start(once=True)
+        for side in sides
+    ]
+    for query in queries:
+        assert query.await_termination(60)
+    found = [outcome for query in queries for outcome in outcomes(list(query.recent)).values()]
+    assert sorted(found) == [*[Outcome.ADDED] * 9, Outcome.QUARANTINED]
+    assert {name.removesuffix(".rrd") for name in rows_by_source(lake)} > {
+        f"{s}-{at}" for s in sides for at in range(4)
+    }
+    assert sorted(RecordingStore.open(lake).version.batches.values()) == [5, 5]
+
+
+def test_a_content_that_both_have_is_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = tmp_path / "lake"
+    rrd_at(tmp_path / "left" / "a.rrd", "one")
+    (tmp_path / "right").mkdir()
+    shutil.copy2(tmp_path / "left" / "a.rrd", tmp_path / "right" / "a.rrd")
+    bring = StoreWriter._bring_in
+    other: list[Any] = []
+
+    def late(writer: StoreWriter, *args: Any) -> Any:
+        monkeypatch.setattr(StoreWriter, "_bring_in", bring)
+        other.extend(run_once(tmp_path / "right", into=lake, checkpoint=tmp_path / "checkpoint"))
+        return bring(writer, *args)
+
+    monkeypatch.setattr(StoreWriter, "_bring_in", late)
+    mine = run_once(tmp_path / "left", into=lake)
+    assert (outcomes(other), outcomes(mine)) == ({"a.rrd": Outcome.ADDED}, {"a.rrd": Outcome.DUPLICATE})
+    assert len(RecordingStore.open(lake)) == 1
 
 
 def test_what_is_damaged_stops_no_ingestion(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -22,7 +22,7 @@ from chunkmill.engine.execution.folders import LocalFolder
 from chunkmill.engine.recordings import Commit, LiveEntries, RecordingEntry
 from chunkmill.engine.recordings.compaction import compact_store
 from chunkmill.engine.recordings.folder import RecordingsFolder
-from chunkmill.engine.recordings.versions import FORMAT, RecordingsVersion
+from chunkmill.engine.recordings.versions import FORMAT, RecordingsVersion, VersionFiles
 from chunkmill.engine.rrd.payloads import digest_of
 from chunkmill.engine.store import RecordingStore
 from stored_recordings import MadeRecordings, contents
@@ -207,6 +207,27 @@ class TestCommits:
             "manifests": 2,
             "shards": 2,
         }
+
+    def test_an_unknown_outcome_on_top_of_another_removes_nothing(
+        self, made: MadeRecordings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other = MadeRecordings(made.home)
+        made.commit({"id": "a"})
+        publish = VersionFiles.publish
+
+        def unanswered(files: VersionFiles, number: int, data: dict[str, Any]) -> bool:
+            there = publish(files, number, data)
+            if number == 3:
+                raise OSError(errno.EIO, "no answer")
+            return there
+
+        meanwhile(made, monkeypatch, lambda: other.commit({"id": "b"}))
+        monkeypatch.setattr(VersionFiles, "publish", unanswered)
+        with pytest.raises(CommitUnknownError, match="not known whether version 3 was committed"):
+            made.commit({"id": "c"})
+        assert set(contents(made.open())) == {"a", "b", "c"}
+        assert made.writer.is_done("query", 2)
+        assert set(made.folder.writers.names()) == set()
 
     def test_a_rule_is_asked_on_each_base_and_may_refuse(
         self, made: MadeRecordings, monkeypatch: pytest.MonkeyPatch
