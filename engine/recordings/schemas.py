@@ -12,17 +12,20 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 
 from ..chunk import Schema, rust_type_name, text_metadata
 from ..errors import ReadError, SchemaConflictError, SourceMissingError, writing
+from ..execution import Folder
 from ..faults import reach
 from .versions import RESTORE
 
-if TYPE_CHECKING:
-    from .folder import RecordingsFolder
+
+class _Store(Protocol):
+    schemas: Folder
+
 
 SUFFIX: Final = ".arrow"
 """What the name of a schema's file ends with."""
@@ -33,7 +36,7 @@ _ERRORS: Final = (OSError, pa.ArrowException, ValueError, TypeError)
 class SchemaFiles:
     """The schemas of a store; each is read once."""
 
-    def __init__(self, folder: RecordingsFolder) -> None:
+    def __init__(self, folder: _Store) -> None:
         self._folder = folder.schemas
         self._known: dict[str, pa.Schema] = {}
         self._kept: set[str] = set()
