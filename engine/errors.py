@@ -14,6 +14,7 @@
     ├── SchemaConflictError  a column has another type elsewhere         (ValueError)
     ├── AlreadyExistsError   a name of a catalog is taken, or a layer is there
     ├── NotFoundError        a catalog has no such entry, a dataset no such segment (LookupError)
+    ├── RegistrationError    some files were not registered              (ValueError)
     ├── PipelineError        a function given to the pipeline failed     (RuntimeError)
     ├── SelectorError        a selector does not fit the data            (RuntimeError, ValueError)
     ├── LensError            a lens cannot be applied to a chunk         (RuntimeError, ValueError)
@@ -142,6 +143,12 @@ class SameRecordingError(ChunkmillError, ValueError):
     """Two files hold recordings of one id, and neither was asked to take the other's place."""
 
     code = "chunkmill.same-recording"
+
+
+class RegistrationError(ChunkmillError, ValueError):
+    """Some files of a registration did not become layers; the message names each, and why."""
+
+    code = "chunkmill.registration"
 
 
 class SchemaConflictError(ChunkmillError, ValueError):

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from .client import CatalogClient, VersionInfo
     from .dataset import DatasetEntry
     from .entries import Entry, EntryId, EntryKind
+    from .recording import Recording
+    from .registration_handle import RegistrationHandle, RegistrationResult, SegmentRegistrationResult
+    from .requests import OnDuplicateSegmentLayer
     from .server import Server
     from .table_entry import TableEntry
 
@@ -32,6 +35,9 @@ _HOMES = {
     ".client": "CatalogClient VersionInfo",
     ".dataset": "DatasetEntry",
     ".entries": "Entry EntryId EntryKind",
+    ".recording": "Recording",
+    ".registration_handle": "RegistrationHandle RegistrationResult SegmentRegistrationResult",
+    ".requests": "OnDuplicateSegmentLayer",
     ".server": "Server",
     ".table_entry": "TableEntry",
 }
@@ -49,7 +55,12 @@ __all__ = [
     "IndexColumnDescriptor",
     "IndexColumnSelector",
     "NotFoundError",
+    "OnDuplicateSegmentLayer",
+    "Recording",
+    "RegistrationHandle",
+    "RegistrationResult",
     "Schema",
+    "SegmentRegistrationResult",
     "Server",
     "TableEntry",
     "VersionInfo",

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import NotFoundError
-from ..recordings import LiveEntries, RecordingsFolder
+from ..chunk import SORBET_VERSION, Schema
+from ..errors import NotFoundError, UsageError, check_argument
+from ..execution import RunOptions
+from ..objects import is_url
+from ..recordings import BASE_LAYER, LiveEntries, RecordingsFolder, SchemaFiles
+from ..store import LazyStore
 from .deprecated import DeprecatedDatasetNames
 from .entries import Entry, EntryKind, time_of
 from .maintenance import maintain
+from .recording import Recording
+from .registration import RegistrationOptions, start_registration, summarised, unregister
+from .registration_handle import RegistrationHandle
+from .requests import FileRequest, OnDuplicateSegmentLayer, requests_below, requests_of
+from .segment_table import SegmentLayers
 from .segment_url import segment_url
+from .table_entry import TableEntry, frame_of
+
+if TYPE_CHECKING:
+    import datafusion
 
 
 class DatasetEntry(DeprecatedDatasetNames, Entry):
@@ -70,7 +88,203 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         dataset = f"{self._catalog.url.rstrip('/')}/dataset/{self.id}"
         return segment_url(dataset, segment_id, timeline, start, end)
 
+    def segment_store(self, segment_id: str) -> LazyStore:
+        """The chunks of a segment, of all its layers; none is read before it is touched.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such segment.
+        """
+        return self.download_segment(segment_id)
+
+    def download_segment(self, segment_id: str) -> Recording:
+        """The same as :meth:`segment_store`, with the ids of the recording."""
+        check_argument("segment_id", segment_id, str)
+        folder = self._folder()
+        layers = _live(folder).of_recording(segment_id, self._kind())
+        if not layers:
+            raise NotFoundError(
+                f"there is no segment {segment_id!r} in dataset '{self.name}'", hint="segment_ids() lists them."
+            )
+        return Recording(
+            (chunk for layer in layers for chunk in folder.chunks(layer)),
+            name=f"{self.name}#{segment_id}",
+            application_id=layers[0].application_id,
+            recording_id=segment_id,
+        )
+
+    # --- tables of segments
+
+    def schema(self) -> Schema:
+        """The columns of all segments, properties included: the union of those of their layers."""
+        return Schema.from_arrow(self.arrow_schema())
+
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of all segments as Arrow fields with Rerun's metadata."""
+        folder = self._folder()
+        digests = {digest for digest in self._layers(folder).rows["schema"].unique().to_pylist() if digest}
+        joined = SchemaFiles(folder).union(digests)
+        return joined.with_metadata({"sorbet:version": SORBET_VERSION})
+
+    def segment_table(
+        self, join_meta: TableEntry | datafusion.DataFrame | None = None, join_key: str = "rerun_segment_id"
+    ) -> datafusion.DataFrame:
+        """One row for each segment: its layers and where they lie, sizes, properties, and the range of each index.
+
+        The columns are ``rerun_segment_id``, ``rerun_layer_names``, ``rerun_storage_urls``, ``rerun_last_updated_at``,
+        ``rerun_num_chunks``, ``rerun_size_bytes`` (of chunks, as stored), one for each property (of several layers the
+        one that was registered last has its way), and ``<index>:end`` and ``<index>:start`` of each index.
+
+        Parameters
+        ----------
+        join_meta
+            A table with more columns, of which each segment gets those of the row with its key, or nulls.
+        join_key
+            The column that both have.
+
+        Raises
+        ------
+        ValueError
+            One of them has no such column.
+        """
+        folder = self._folder()
+        found = frame_of(self._layers(folder).segment_table(partial(_url_of, folder)))
+        if join_meta is None:
+            return found
+        other = join_meta.reader() if isinstance(join_meta, TableEntry) else join_meta
+        if join_key not in found.schema().names:
+            raise UsageError(f"Dataset segment table must contain join_key column '{join_key}'.")
+        if join_key not in other.schema().names:
+            raise UsageError(f"join_meta must contain join_key column '{join_key}'.")
+        key = f"{join_key}_of_meta"
+        renamed = other.with_column_renamed(join_key, key)
+        return found.join(renamed, left_on=join_key, right_on=key, how="left").drop(key)
+
+    def manifest(self, include_diagnostic_data: bool = False) -> datafusion.DataFrame:
+        """One row for each layer of each segment.
+
+        The columns are ``rerun_layer_name``, ``rerun_segment_id``, ``rerun_storage_url``, ``rerun_layer_type``,
+        ``rerun_registration_time``, ``rerun_last_updated_at``, ``rerun_num_chunks``, ``rerun_size_bytes``,
+        ``rerun_schema_sha256``, with ``include_diagnostic_data`` ``rerun_registration_status``, and the properties.
+        """
+        folder = self._folder()
+        return frame_of(self._layers(folder).manifest(partial(_url_of, folder), diagnostic=include_diagnostic_data))
+
+    def get_index_ranges(self) -> datafusion.DataFrame:
+        """One row for each segment: ``<index>:end`` and ``<index>:start`` of each index, null where it has none."""
+        return frame_of(self._layers(self._folder()).index_ranges())
+
+    # --- registration
+
+    def register(
+        self,
+        recording_uri: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        layer_name: str | Sequence[str] = BASE_LAYER,
+        on_duplicate: OnDuplicateSegmentLayer | str = OnDuplicateSegmentLayer.REPLACE,
+        verify: bool = False,
+        executor: str | None = None,
+    ) -> RegistrationHandle:
+        """Register recordings where they lie: each becomes a layer of the segment that has its recording id.
+
+        An RRD's footer says where its chunks are; the file stays where it is, and must not change. One without a footer
+        is read whole, with a warning. A file with several recordings becomes a layer of several segments. It goes on in
+        a thread; wait for the handle to be sure.
+
+        Parameters
+        ----------
+        recording_uri
+            A URL (``file:///…``, ``s3://…``) or an absolute path, or several.
+        layer_name
+            The layer, or one for each URI.
+        on_duplicate
+            What happens to a layer that the segment has already: ``replace`` (its place is taken), ``skip`` or
+            ``error``.
+        verify
+            Read all chunks, and keep a digest of each, with which they are compared whenever they are read.
+        executor
+            Who looks at the files: Spark's workers (``spark``), or this process (``inline``). Footers of up to 256
+            files are read in this process where nothing is said.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such file.
+        ValueError
+            A path is relative, there are none, or as many layers as URIs are wanted; or two files of the request have
+            one layer of one segment.
+        """
+        requests = requests_of(recording_uri, layer_name)
+        return self._register(requests, on_duplicate, verify, executor)
+
+    def register_prefix(
+        self, recordings_prefix: str | os.PathLike[str], layer_name: str | None = None
+    ) -> RegistrationHandle:
+        """Register all files ``*.rrd`` below a folder or prefix, as :meth:`register` does.
+
+        Raises
+        ------
+        ValueError
+            It is not there, it is a file, or there are none in it.
+        """
+        return self._register(
+            requests_below(recordings_prefix, layer_name), OnDuplicateSegmentLayer.REPLACE, False, None
+        )
+
+    def _register(
+        self,
+        requests: Sequence[FileRequest],
+        on_duplicate: OnDuplicateSegmentLayer | str,
+        verify: bool,
+        executor: str | None,
+    ) -> RegistrationHandle:
+        options = RegistrationOptions(
+            OnDuplicateSegmentLayer.of(on_duplicate), self._kind(), verify, RunOptions(executor)
+        )
+        return start_registration(self._folder(), requests, options)
+
+    def unregister(
+        self,
+        *,
+        segments_to_drop: str | Sequence[str] = (),
+        layers_to_drop: str | Sequence[str] = (),
+        force: bool = False,  # noqa: ARG002 (nothing here is ever pending)
+    ) -> None:
+        """Drop layers of segments: those of these names, of these segments; where one is empty, of any.
+
+        A segment without layers is gone. Files that were registered where they lie stay there. Ids and names that are
+        not there are passed over. ``force`` is accepted, and changes nothing.
+
+        Raises
+        ------
+        ValueError
+            Both are empty.
+        """
+        segments = [segments_to_drop] if isinstance(segments_to_drop, str) else segments_to_drop
+        layers = [layers_to_drop] if isinstance(layers_to_drop, str) else layers_to_drop
+        if not segments and not layers:
+            raise UsageError("must specify at least 1 segment ID or layer for removal")
+        unregister(self._folder(), self._kind(), segments, layers)
+
     # --- blueprints
+
+    def register_blueprint(self, uri: str | os.PathLike[str], set_default: bool = True) -> None:
+        """Register the blueprint in an ``.rbl`` file, and let segments be shown with it, unless ``set_default=False``.
+
+        Raises
+        ------
+        LookupError
+            This is a dataset of blueprints itself; or there is no such file, a ``NotFoundError``.
+        ValueError
+            The file holds no blueprint.
+        """
+        hidden = self.blueprint_dataset()
+        if hidden is None:
+            raise NotFoundError("a blueprint dataset is not configured for this dataset")
+        registered = hidden.register(uri).wait().segment_ids
+        if set_default:
+            self.set_default_blueprint(registered[0])
 
     def blueprint_dataset(self) -> DatasetEntry | None:
         """The hidden dataset whose segments are this one's blueprints; None for such a one itself."""
@@ -142,6 +356,14 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
 
     # --- the store
 
+    def _kind(self) -> str:
+        """The kind of the recordings that are its segments."""
+        return "blueprint" if self.kind is EntryKind.BLUEPRINT_DATASET else "recording"
+
+    def _layers(self, folder: RecordingsFolder) -> SegmentLayers:
+        """The layers of all segments, as of now."""
+        return SegmentLayers.of(summarised(folder, _live(folder)).table, self._kind())
+
     def _folder(self) -> RecordingsFolder:
         """The files of the dataset's store. Raises ``NotFoundError`` once it was deleted."""
         return RecordingsFolder(self._log.place(self._row()))
@@ -151,6 +373,13 @@ def _live(folder: RecordingsFolder) -> LiveEntries:
     """The entries of the newest version of a store; none where there is no store."""
     newest = folder.newest()
     return LiveEntries() if newest is None else folder.live(newest)
+
+
+def _url_of(folder: RecordingsFolder, layer: dict[str, Any]) -> str:
+    """The URL of a layer: the file that was registered, or the first shard that has its chunks."""
+    shards = layer["shards"]
+    place = layer["source"] if layer["in_place"] or not shards else folder.shards.place(shards[0])
+    return place if is_url(place) else Path(place).absolute().as_uri()
 
 
 def _ids(live: LiveEntries, kind: str) -> list[str]:

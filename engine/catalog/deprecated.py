@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .client import CatalogClient
     from .dataset import DatasetEntry
     from .entries import EntryId
+    from .recording import Recording
     from .table_entry import TableEntry
 
 P = ParamSpec("P")
@@ -95,6 +96,11 @@ class DeprecatedDatasetNames:
     ) -> str:
         """The URL of a segment; see :meth:`DatasetEntry.segment_url`."""
         return self.segment_url(partition_id, timeline, start, end)
+
+    @replaced_by("download_segment")
+    def download_partition(self: DatasetEntry, partition_id: str) -> Recording:  # type: ignore[misc]
+        """A segment; see :meth:`DatasetEntry.download_segment`."""
+        return self.download_segment(partition_id)
 
     @replaced_by("default_blueprint")
     def default_blueprint_partition_id(self: DatasetEntry) -> str | None:  # type: ignore[misc]

@@ -14,7 +14,7 @@ from typing import Final
 
 from ...readers import detect_format
 from ..errors import writing
-from ..execution import Recording, RunOptions, executor_name, scratch_folder, write_recordings
+from ..execution import PlannedRecording, RunOptions, executor_name, scratch_folder, write_recordings
 from ..ingest import LandedFile, file_at
 from ..locations import Location, exists
 from ..recordings import Lease
@@ -166,7 +166,7 @@ class _Work:
             return error
         return None
 
-    def _recordings(self, jobs: Sequence[Job], planned: list[Job]) -> Iterator[Recording]:
+    def _recordings(self, jobs: Sequence[Job], planned: list[Job]) -> Iterator[PlannedRecording]:
         """Open the inputs, one after the other; what cannot be opened is a failure of its own."""
         told: set[str] = set()
         for job in jobs:

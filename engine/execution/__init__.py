@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .executors import EXECUTORS, executor_for, executor_name, is_auto
     from .folders import Folder, LocalFolder, replace_file, sync_folder
     from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, batches_of, ddl_of, frame_row, noting_task, payload_rows
-    from .groups import STAGE_TASKS, Group, Outputs, Recording, run_groups, write_recordings
+    from .groups import STAGE_TASKS, Group, Outputs, PlannedRecording, run_groups, write_recordings
     from .iterating import iterated_chunks
     from .progress_bar import ProgressBar
     from .quarantine import QuarantineTable
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .scratch import ScratchFolder, ScratchPart, collect_chunks, lazy_chunk, spool, spool_pieces
     from .shards import SHARD_BYTES, Shard, ShardSink, extents_in_order, neighbours, write_rrd_shards
     from .sink import Part, Parts, Sink, inline_chunks, run_work, write_to
-    from .stage import Progress, RunOptions, Stage, TaskRun, TaskRunner, progress_shown, raise_failure
+    from .stage import Progress, RunOptions, Stage, TaskRun, TaskRunner, progress_shown, raise_failure, warn_of
     from .staging import Staging, abandoned_runs, is_gone, pid_namespace, scratch_folder, this_process
     from .transport import add_note, check_travels, register_by_value, send_by_value
     from .work import Packed, Piece, Task, Work, whole_run_of
@@ -49,7 +49,7 @@ _HOMES = {
     ".commit": "RrdCommit RunPlaces all_extents",
     ".folders": "Folder LocalFolder replace_file sync_folder",
     ".frame_rows": "COLUMNS Place WITHOUT_PAYLOAD batches_of ddl_of frame_row noting_task payload_rows",
-    ".groups": "Group Outputs Recording STAGE_TASKS run_groups write_recordings",
+    ".groups": "Group Outputs PlannedRecording STAGE_TASKS run_groups write_recordings",
     ".iterating": "iterated_chunks",
     ".quarantine": "QuarantineTable",
     ".progress_bar": "ProgressBar",
@@ -59,7 +59,7 @@ _HOMES = {
     ".shards": "SHARD_BYTES Shard ShardSink extents_in_order neighbours write_rrd_shards",
     ".sink": "Part Parts Sink inline_chunks run_work write_to",
     ".executors": "EXECUTORS executor_for executor_name is_auto",
-    ".stage": "Progress RunOptions Stage TaskRun TaskRunner progress_shown raise_failure",
+    ".stage": "Progress RunOptions Stage TaskRun TaskRunner progress_shown raise_failure warn_of",
     ".staging": "Staging abandoned_runs is_gone pid_namespace scratch_folder this_process",
     ".transport": "add_note check_travels register_by_value send_by_value",
     ".work": "Packed Piece Task Work whole_run_of",
@@ -82,13 +82,13 @@ __all__ = [
     "Parts",
     "Piece",
     "Place",
+    "PlannedRecording",
     "Progress",
     "ProgressBar",
     "ProgressListener",
     "ProgressState",
     "QuarantineTable",
     "Ran",
-    "Recording",
     "RrdCommit",
     "RrdParts",
     "RrdSink",
@@ -152,6 +152,7 @@ __all__ = [
     "this_process",
     "told",
     "transformed_frame",
+    "warn_of",
     "whole_run_of",
     "write_recordings",
     "write_rrd",

@@ -142,7 +142,7 @@ def _group(outputs: Outputs, stage: GroupedStage, ran: Ran, inner: Staging) -> G
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class PlannedRecording:
     """One RRD to be written: its name, and its stores with the work that gives each its chunks."""
 
     destination: Location
@@ -170,7 +170,7 @@ class RecordingOutcome:
 
 
 def write_recordings(
-    recordings: Iterable[Recording], folder: Location, options: RunOptions
+    recordings: Iterable[PlannedRecording], folder: Location, options: RunOptions
 ) -> Iterator[RecordingOutcome]:
     """Write recordings below ``folder``, a stage for every 256 tasks or 4 GiB of them, in order; more on many cores.
 
@@ -180,7 +180,7 @@ def write_recordings(
     one to start is raised.
     """
     folder = located(folder)  # tasks run in other folders
-    stage: list[tuple[int, Recording]] = []
+    stage: list[tuple[int, PlannedRecording]] = []
     tasks = size = 0
     for index, recording in enumerate(recordings):
         try:
@@ -212,7 +212,9 @@ def stages_at_once(options: RunOptions) -> int:
     return 1 if cores is None else max(1, -(-4 * cores // STAGE_TASKS))
 
 
-def _run(stage: Sequence[tuple[int, Recording]], folder: Location, options: RunOptions) -> Iterator[RecordingOutcome]:
+def _run(
+    stage: Sequence[tuple[int, PlannedRecording]], folder: Location, options: RunOptions
+) -> Iterator[RecordingOutcome]:
     if not stage:
         return
     with writing(str(folder)):
@@ -225,7 +227,7 @@ def _run(stage: Sequence[tuple[int, Recording]], folder: Location, options: RunO
             runs=RunPlaces(),
             destinations=[r.destination for _, r in stage],
         )
-        failures: list[tuple[tuple[int, Recording], SessionError]] = []
+        failures: list[tuple[tuple[int, PlannedRecording], SessionError]] = []
         try:
             ran: Sequence[Ran | None] = grouped.run(options)
         except SessionStartError:
@@ -247,7 +249,7 @@ def _run(stage: Sequence[tuple[int, Recording]], folder: Location, options: RunO
 
 
 def _commit(
-    numbered: tuple[int, Recording], stage: GroupedStage, ran: Ran, staging: Staging, options: RunOptions
+    numbered: tuple[int, PlannedRecording], stage: GroupedStage, ran: Ran, staging: Staging, options: RunOptions
 ) -> RecordingOutcome:
     index, recording = numbered
     try:

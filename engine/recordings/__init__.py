@@ -12,7 +12,7 @@ from ..lazy_names import lazy_names
 if TYPE_CHECKING:
     from .compaction import MIN_SHARD, CompactionReport, compact_store
     from .entries import BASE_LAYER, IndexRange, Key, RecordingEntry, key_of, removal_of
-    from .folder import RecordingsFolder
+    from .folder import RecordingsFolder, manifest_bytes
     from .lease import Holder, Lease, lease_holder
     from .live import LiveEntries
     from .schemas import SchemaFiles, join_schemas, join_types
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HOMES = {
     ".compaction": "CompactionReport MIN_SHARD compact_store",
     ".entries": "BASE_LAYER IndexRange Key RecordingEntry key_of removal_of",
-    ".folder": "RecordingsFolder",
+    ".folder": "RecordingsFolder manifest_bytes",
     ".lease": "Holder Lease lease_holder",
     ".live": "LiveEntries",
     ".schemas": "SchemaFiles join_schemas join_types",
@@ -61,6 +61,7 @@ __all__ = [
     "join_types",
     "key_of",
     "lease_holder",
+    "manifest_bytes",
     "name_of",
     "properties_of",
     "ranges_of",

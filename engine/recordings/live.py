@@ -88,9 +88,10 @@ class LiveEntries:
         """The entry of a key."""
         return next((e for row in self._where("recording_id", key[2]) if (e := self._entry(row)).key == key), None)
 
-    def of_recording(self, recording_id: str) -> list[RecordingEntry]:
-        """The layers of a recording."""
-        return [e for row in self._where("recording_id", recording_id) if (e := self._entry(row)).kind != "blueprint"]
+    def of_recording(self, recording_id: str, kind: str = "recording") -> list[RecordingEntry]:
+        """The layers of a recording, or of a blueprint."""
+        found = map(self._entry, self._where("recording_id", recording_id))
+        return [entry for entry in found if (entry.kind == "blueprint") == (kind == "blueprint")]
 
     def of_source(self, source: str) -> list[RecordingEntry]:
         """The recordings of the file that is at this path, if it stays there."""

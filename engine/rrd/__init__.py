@@ -27,7 +27,7 @@ from .positional import (
     keeping_open,
     open_positional,
 )
-from .recovery import RecoveringFile, RecoveryReport
+from .recovery import RecoveringFile, RecoveryReport, announced_first
 from .runs import FileRun, Listed, Run, RunRows, VerifiedRun
 from .table_columns import types_from_bytes, types_to_bytes
 from .verification import Findings, Told, Verification, verify_file
@@ -66,6 +66,7 @@ __all__ = [
     "VerifiedPayload",
     "VerifiedRun",
     "WrittenChunks",
+    "announced_first",
     "build_manifest",
     "check_digest",
     "copy_range",

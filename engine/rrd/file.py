@@ -103,6 +103,14 @@ class RrdFile:
             tables.append(ChunkTable.of(entries, self.path))
         return ChunkTable.concat(tables).ordered()
 
+    def scanned(self, store: StoreEntry) -> ChunkTable:
+        """All chunks of ``store`` as :meth:`listing` gives them, of a file without a footer: each is read for it."""
+        self._check(store)
+        entries = [
+            ChunkEntry(chunk.header, found.offset, found.size, found.size) for found, chunk in self._found(store)
+        ]
+        return ChunkTable.of(entries, self.path)
+
     def silent_columns(self, store: StoreEntry) -> list[ChunkHeader]:
         """The components of ``store`` that the footer names without a chunk of theirs, each in a header of its own.
 
@@ -189,6 +197,10 @@ class RrdFile:
         return decoded_chunk(self.path, message, self._version, self._held)
 
     def _walked(self, store: StoreEntry) -> Iterator[Chunk]:
+        return (chunk for _, chunk in self._found(store))
+
+    def _found(self, store: StoreEntry) -> Iterator[tuple[Message, Chunk]]:
+        """The chunks of ``store``, decoded, with the messages that hold them."""
         stores, legacy_ids = self._announcements
         unknown: Counter[StoreEntry] = Counter()
         with self._open() as file:
@@ -197,7 +209,7 @@ class RrdFile:
                     owner = store_of(file, message, legacy_ids)
                     unknown[owner] += owner not in stores
                     if owner == store:
-                        yield self._decoded(message)
+                        yield message, self._decoded(message)
         for owner, count in unknown.items():
             if count:
                 self._warn(f"{count} chunks of {owner.text}, which the file never announces, are passed over")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from ..chunk import SORBET_VERSION, Chunk, data_from_batch
@@ -41,6 +42,18 @@ def scan_stores(file: PositionalFile) -> AnnouncedStores:
         if found.kind == MessageKind.SET_STORE_INFO:
             stores.add(announced_by(file, found, legacy_ids))
     return AnnouncedStores(sorted(stores, key=lambda s: s.sort_key), legacy_ids)
+
+
+def announced_first(path: str) -> list[StoreEntry]:
+    """The stores that a file announces before its first chunk, in its order: nearly always all of them.
+
+    Raises :class:`ReadError`.
+    """
+    legacy_ids: dict[StoreKey, str] = {}
+    with open_positional(path) as file:
+        parse_stream_header(file.read(0, min(STREAM_HEADER_SIZE, file.size), what="the stream header"), path=path)
+        heads = takewhile(lambda found: found.kind == MessageKind.SET_STORE_INFO, scan(file))
+        return [announced_by(file, found, legacy_ids) for found in heads]
 
 
 def announced_by(file: PositionalFile, found: Message, legacy_ids: dict[StoreKey, str]) -> StoreEntry:

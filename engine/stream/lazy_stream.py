@@ -13,9 +13,9 @@ from ..chunk import Chunk, Origin, Schema, ValueSchema, columns_of
 from ..errors import UsageError, check_argument
 from ..execution import (
     SHARD_BYTES,
+    PlannedRecording,
     Progress,
     QuarantineTable,
-    Recording,
     RunOptions,
     RunStart,
     Sink,
@@ -443,7 +443,7 @@ def write_stores(
         return write_rrd(planned.destination, planned.outputs, options)
 
 
-def plan_recording(path: str | os.PathLike[str], streams: Streams, *, executor: str | None = None) -> Recording:
+def plan_recording(path: str | os.PathLike[str], streams: Streams, *, executor: str | None = None) -> PlannedRecording:
     """An RRD of several streams, each a store of its own, ready to be run: sources are opened and divided here."""
     pairs = [(store, stream) for store, stream in streams]
     if not pairs:
@@ -455,7 +455,7 @@ def plan_recording(path: str | os.PathLike[str], streams: Streams, *, executor: 
     runs = not isinstance(destination, ObjectUrl)
     plans = [(store, stream._plan(executor, runs=runs)) for store, stream in pairs]  # noqa: SLF001 (same module)
     texts = [explain_plan(stream._node, plan) for (_, stream), (_, plan) in zip(pairs, plans, strict=True)]  # noqa: SLF001
-    return Recording(destination, plans, start.planned("\n".join(texts)))
+    return PlannedRecording(destination, plans, start.planned("\n".join(texts)))
 
 
 def plan_outputs(stores: Streams, *, executor: str | None = None) -> list[tuple[StoreEntry, Plan]]:

@@ -22,16 +22,13 @@ OTHER_PARAMETERS = {"Schema.__init__": "the page's takes an object of Rerun's bi
 """Signatures that differ on purpose, and why."""
 
 _TO_COME_OF = {
-    "": (
-        "IndexValuesLike VectorDistanceMetricLike VectorDistanceMetric DatasetView RegistrationHandle "
-        "SegmentRegistrationResult"
-    ),
+    "": ("IndexValuesLike VectorDistanceMetricLike VectorDistanceMetric DatasetView"),
     "CatalogClient": "append_to_table create_table create_table_entry ctx register_table update_table write_table",
     "DatasetEntry": (
-        "arrow_schema create_fts_index create_fts_search_index create_vector_index create_vector_search_index "
-        "delete_indexes delete_search_indexes download_partition download_segment filter_contents filter_segments "
-        "list_indexes list_search_indexes manifest reader register register_blueprint register_prefix schema "
-        "search_fts search_vector segment_table"
+        "create_fts_index create_fts_search_index create_vector_index create_vector_search_index "
+        "delete_indexes delete_search_indexes filter_contents filter_segments "
+        "list_indexes list_search_indexes reader "
+        "search_fts search_vector"
     ),
     "TableEntry": "__datafusion_table_provider__ append overwrite upsert",
 }

@@ -1,0 +1,179 @@
+"""Requests for registration: places of files, each with the layer that its recordings become."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+from ...readers import dataset_format
+from ..errors import ChunkmillError, NotFoundError, UsageError
+from ..locations import Location, exists, files_below, located
+from ..objects import ObjectUrl, find_objects, is_url
+from ..recordings import BASE_LAYER
+from ..rrd import announced_first
+
+R = TypeVar("R")
+
+_AT_ONCE: Final = 16
+_RRD: Final = (".rrd",)
+
+
+class OnDuplicateSegmentLayer(StrEnum):
+    """The fate of a layer of a segment that the dataset has already."""
+
+    ERROR = "error"
+    """It is left as it is, and the new one fails."""
+
+    SKIP = "skip"
+    """It is left as it is, and the new one counts as registered."""
+
+    REPLACE = "replace"
+    """The new one takes its place."""
+
+    @classmethod
+    def of(cls, value: OnDuplicateSegmentLayer | str) -> OnDuplicateSegmentLayer:
+        """The member that is meant. Raises ``UsageError`` where none is."""
+        try:
+            return cls(value)
+        except ValueError:
+            raise UsageError(f"invalid on_duplicate value: {value!r}. Expected 'error', 'skip', or 'replace'") from None
+
+
+@dataclass(frozen=True, slots=True)
+class FileRequest:
+    """One file, or one folder that is an input, to be registered: its URI as given, its place, and the layer."""
+
+    uri: str
+    place: str
+    layer: str
+
+    @property
+    def location(self) -> Location:
+        """The place as a location."""
+        return located(self.place)
+
+    @property
+    def is_rrd(self) -> bool:
+        """Whether it is an RRD, by its name."""
+        return self.place.lower().endswith((".rrd", ".rbl"))
+
+
+def requests_of(
+    uris: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], layers: str | Sequence[str]
+) -> list[FileRequest]:
+    """The requests for files by their URIs, all of which are there.
+
+    Raises ``UsageError`` for a relative path, a URL of another kind, no URI at all, or another number of layers;
+    ``NotFoundError`` where there is no such file.
+    """
+    texts = [os.fspath(uri) for uri in ([uris] if isinstance(uris, str | os.PathLike) else uris)]
+    if not texts:
+        raise UsageError("no data sources to register")
+    names = [layers] * len(texts) if isinstance(layers, str) else list(layers)
+    if len(names) != len(texts):
+        raise UsageError("`layer_name` must be the same length as `recording_uri`")
+    requests = [FileRequest(text, _place(text), name or BASE_LAYER) for text, name in zip(texts, names, strict=True)]
+    _each(_check_there, requests)
+    _check_twice(requests)
+    return requests
+
+
+def requests_below(prefix: str | os.PathLike[str], layer: str | None) -> list[FileRequest]:
+    """The requests for all files ``*.rrd`` below a folder or prefix, by their paths.
+
+    Raises ``UsageError`` where there is no such folder, it is a file, or there is none in it.
+    """
+    text = os.fspath(prefix)
+    location = located(_place(text))
+    places = _objects_below(location) if isinstance(location, ObjectUrl) else _files_below(location)
+    if not places:
+        raise UsageError(f"no rrd files found in {text}")
+    requests = [FileRequest(uri, place, layer or BASE_LAYER) for uri, place in places]
+    _check_twice(requests)
+    return requests
+
+
+def _place(uri: str) -> str:
+    """The place that a URI names, as chunk tables name it."""
+    if not is_url(uri):
+        if not Path(uri).is_absolute():
+            raise UsageError(
+                "Could not parse URL: relative URL without a base", path=uri, hint="Give an absolute path, or a URL."
+            )
+        return os.path.normpath(uri)
+    url = urlsplit(uri)
+    if url.scheme == "file" and url.netloc not in ("", "localhost"):
+        raise NotFoundError(
+            f"RRD file not found, file URI should not have a host: {uri} "
+            "(this may be caused by invalid relative-path URI)"
+        )
+    return str(located(uri))
+
+
+def _check_there(request: FileRequest) -> None:
+    location = request.location
+    if isinstance(location, ObjectUrl):
+        if not exists(location):
+            raise NotFoundError(f"RRD file not found, could not load URI: {request.uri}")
+    elif not location.exists():
+        raise NotFoundError(f'RRD file not found, file does not exists: "{location}"')
+    elif not location.is_file() and dataset_format(location) is None:
+        raise NotFoundError(f'RRD file not found, path is not a file: "{location}"')
+
+
+def _check_twice(requests: Sequence[FileRequest]) -> None:
+    """Raise ``UsageError`` where two files have one layer of one segment, as far as their beginnings tell."""
+    if len(requests) < 2:
+        return
+    found: dict[tuple[str, str], list[str]] = {}
+    for request, segments in zip(requests, _each(_announced, requests), strict=True):
+        for segment in segments:
+            found.setdefault((segment, request.layer), []).append(request.uri)
+    twice = {key: uris for key, uris in found.items() if len(uris) > 1}
+    if twice:
+        lines = [
+            line
+            for (segment, layer), uris in twice.items()
+            for line in (f"  segment id: {segment}, layer name: {layer}", *(f"    {uri}" for uri in uris))
+        ]
+        raise UsageError("\n".join(("duplicate segment layers in request:", *lines)))
+
+
+def _announced(request: FileRequest) -> list[str]:
+    """The ids of the recordings that an RRD announces before its first chunk; of what can't be read none."""
+    if not request.is_rrd:
+        return []
+    try:
+        return [store.recording_id for store in announced_first(request.place) if store.kind == "recording"]
+    except (ChunkmillError, OSError):
+        return []  # told as the outcome of this file
+
+
+def _each(function: Callable[[FileRequest], R], requests: Sequence[FileRequest]) -> list[R]:
+    """The results of ``function`` for each request; several at once where they lie in object stores."""
+    if not any(is_url(request.place) for request in requests):
+        return [function(request) for request in requests]
+    with ThreadPoolExecutor(_AT_ONCE, "chunkmill-register") as pool:
+        return list(pool.map(function, requests))
+
+
+def _files_below(folder: Path) -> list[tuple[str, str]]:
+    if folder.is_file():
+        raise UsageError(f'expected prefix / directory but got an object ("{folder}")')
+    if not folder.is_dir():
+        raise UsageError(f'Directory not found: "{folder}"')
+    paths = [path for path in files_below(folder, _RRD, hidden=()) if path.name.endswith(_RRD)]
+    return [(path.as_uri(), str(path)) for path in sorted(paths)]
+
+
+def _objects_below(prefix: ObjectUrl) -> list[tuple[str, str]]:
+    found = sorted(str(one.url) for one in find_objects(prefix, _RRD, hidden=()))
+    if found == [str(prefix)]:
+        raise UsageError(f'expected prefix / directory but got an object ("{prefix}")')
+    return [(url, url) for url in found if url.endswith(_RRD)]
