@@ -109,7 +109,8 @@ class Server:
 
     def _register(self, name: str, uris: str | list[str]) -> None:
         dataset = self.client().create_dataset(name, exist_ok=not self._is_temporary)
-        raise UsageError(f"nothing can be registered with {dataset} yet: {uris}", hint="Bring it in by Ingest.")
+        handle = dataset.register_prefix(uris) if isinstance(uris, str) else dataset.register(uris)
+        handle.wait()
 
     def _remove(self) -> None:
         if self._is_temporary and self._folder is not None:

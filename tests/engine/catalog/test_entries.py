@@ -21,7 +21,7 @@ from chunkmill.engine.catalog import (
 )
 from chunkmill.engine.catalog.entry_log import KEPT_VERSIONS
 from chunkmill.engine.errors import SourceMissingError
-from small_recordings import ingest
+from small_recordings import ingest, rrd_at
 
 
 @pytest.fixture
@@ -216,3 +216,15 @@ def test_without_datafusion_there_is_no_client(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "datafusion", None)
     with pytest.raises(ImportError, match="pip install 'datafusion>=52'"):
         CatalogClient(tmp_path)
+
+
+def test_a_server_registers_what_it_is_given(tmp_path: Path) -> None:
+    rrd_at(tmp_path / "runs" / "a.rrd", "a")
+    file = rrd_at(tmp_path / "b.rrd", "b")
+    with Server(datasets={"runs": tmp_path / "runs", "some": [file]}) as server:
+        client = server.client()
+        assert {entry.name: entry.segment_ids() for entry in client.datasets()} == {"runs": ["a"], "some": ["b"]}
+    with pytest.raises(ValueError, match="must be a directory"):
+        Server(datasets={"runs": file})
+    with pytest.raises(ValueError, match="must be a RRD file"):
+        Server(datasets={"runs": [tmp_path / "runs"]})
