@@ -177,7 +177,7 @@ def viewer(folder: Path) -> None:
     whole = rrb.VisibleTimeRange(
         "message_log_time", start=rrb.TimeRangeBoundary.infinite(), end=rrb.TimeRangeBoundary.infinite()
     )
-    above = rrb.EyeControls3D(position=(16, -28, 22), look_target=(31, 1, 0), eye_up=(0, 0, 1))
+    above = rrb.EyeControls3D(position=(-14, -10, 12), look_target=(28, 0, 0), eye_up=(0, 0, 1))
     layout = rrb.Horizontal(
         rrb.Spatial3DView(origin="/", contents="/path", name="path", time_ranges=whole, eye_controls=above),
         rrb.Vertical(
