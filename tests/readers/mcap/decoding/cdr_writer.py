@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from chunkmill.readers.mcap.decoding import Decoded
 from chunkmill.readers.mcap.decoding.cdr_types import PRIMITIVES, MessageType, Node, Primitive, Sequence, Text
 from hypothesis import strategies as st
 
@@ -85,6 +86,17 @@ def _type_name(node: Node, sections: dict[str, str]) -> str:
         sections[node.name] = "\n".join(f"{_type_name(child, sections)} {name}" for name, child in node.fields)
         return node.name
     return node.name if isinstance(node, Primitive) else "wstring" if node.wide else "string"
+
+
+def same(one: Decoded, other: Decoded) -> None:
+    """Check that two ways of decoding agree, on values and on which messages are bad."""
+    one.values.validate(full=True)
+    other.values.validate(full=True)
+    assert one.values.type == other.values.type
+    assert one.bad.tolist() == other.bad.tolist()
+    assert len(one.reasons) == len(one.bad)
+    # Through text, so that NaN equals NaN.
+    assert repr(one.values.to_pylist()) == repr(other.values.to_pylist())
 
 
 def join(messages: Iterable[bytes], gap: bytes = b"\x7f\x80\xff") -> tuple[np.ndarray, np.ndarray, np.ndarray]:

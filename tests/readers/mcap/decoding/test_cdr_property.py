@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cdr_writer import join, message, message_types, schema_text, values
-from chunkmill.readers.mcap.decoding import Decoded, cdr_walk
+from cdr_writer import join, message, message_types, same, schema_text, values
+from chunkmill.readers.mcap.decoding import cdr_walk
 from chunkmill.readers.mcap.decoding.cdr_types import MessageType
 from chunkmill.readers.mcap.decoding.ros import Ros2Decoder
 from hypothesis import HealthCheck, given, settings
@@ -30,14 +30,6 @@ def recordings(draw: st.DrawFn) -> tuple[MessageType, list[Any], list[bytes]]:
     written = draw(st.lists(values(node), max_size=6)) * draw(st.sampled_from([1, 1, 5]))
     orders = draw(st.sampled_from(["<", ">", "<>"]))
     return node, written, [message(node, v, orders[index % len(orders)]) for index, v in enumerate(written)]
-
-
-def same(one: Decoded, other: Decoded) -> None:
-    one.values.validate(full=True)
-    assert one.bad.tolist() == other.bad.tolist()
-    assert len(one.reasons) == len(one.bad)
-    # Through text, so that NaN equals NaN.
-    assert repr(one.values.to_pylist()) == repr(other.values.to_pylist())
 
 
 @PROPERTY

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from cdr_writer import join
-from chunkmill.readers.mcap.decoding import Decoded, FlatBufferDecoder, SchemaError
+from cdr_writer import join, same
+from chunkmill.readers.mcap.decoding import FlatBufferDecoder, SchemaError
 from chunkmill.readers.mcap.decoding.flatbuffer_columns import FlatField, FlatNumber, FlatTable, FlatText, FlatVector
 from flatbuffer_writer import message, schema_of, table_values, tables
 from hypothesis import HealthCheck, given, settings
@@ -26,13 +26,6 @@ def recordings(draw: st.DrawFn) -> tuple[FlatTable, list[Any], list[bytes]]:
     node = draw(tables())
     written = draw(st.lists(table_values(node), max_size=5))
     return node, written, [message(node, value) for value in written]
-
-
-def same(one: Decoded, other: Decoded) -> None:
-    one.values.validate(full=True)
-    assert one.bad.tolist() == other.bad.tolist()
-    assert len(one.reasons) == len(one.bad)
-    assert repr(one.values.to_pylist()) == repr(other.values.to_pylist())
 
 
 @PROPERTY

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from cdr_writer import join
-from chunkmill.readers.mcap.decoding import Decoded, protobuf_scan
+from cdr_writer import join, same
+from chunkmill.readers.mcap.decoding import protobuf_scan
 from chunkmill.readers.mcap.decoding.protobuf import ProtobufDecoder
 from google.protobuf import descriptor_pb2
 from hypothesis import HealthCheck, given, settings
@@ -19,15 +19,6 @@ def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """From how many messages on fields are found together: with 0, always."""
     monkeypatch.setattr(protobuf_scan, "_FEW", max(request.param, 1))
     return int(request.param)
-
-
-def same(one: Decoded, other: Decoded) -> None:
-    one.values.validate(full=True)
-    other.values.validate(full=True)
-    assert one.values.type == other.values.type
-    assert one.bad.tolist() == other.bad.tolist()
-    # Through text, so that NaN equals NaN.
-    assert repr(one.values.to_pylist()) == repr(other.values.to_pylist())
 
 
 @st.composite

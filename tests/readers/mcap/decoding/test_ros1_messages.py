@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cdr_writer import join, message_types, ros1_message, schema_text, values
-from chunkmill.readers.mcap.decoding import Decoded, Ros1Decoder, SchemaError, cdr_walk
+from cdr_writer import join, message_types, ros1_message, same, schema_text, values
+from chunkmill.readers.mcap.decoding import Ros1Decoder, SchemaError, cdr_walk
 from chunkmill.readers.mcap.decoding.cdr_types import PRIMITIVES, MessageType, Node, Primitive, Sequence, Text
 from chunkmill.readers.mcap.decoding.ros import parse_ros1
 from hypothesis import HealthCheck, assume, given, settings
@@ -51,13 +51,6 @@ def recordings(draw: st.DrawFn) -> tuple[MessageType, list[Any], list[bytes]]:
     assume(not counts_nothing(node))
     written = draw(st.lists(values(node), max_size=6)) * draw(st.sampled_from([1, 1, 5]))
     return node, written, [ros1_message(node, value) for value in written]
-
-
-def same(one: Decoded, other: Decoded) -> None:
-    one.values.validate(full=True)
-    assert one.bad.tolist() == other.bad.tolist()
-    assert len(one.reasons) == len(one.bad)
-    assert repr(one.values.to_pylist()) == repr(other.values.to_pylist())
 
 
 @PROPERTY
