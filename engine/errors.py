@@ -158,7 +158,7 @@ class SchemaConflictError(ChunkmillError, ValueError):
 
 
 class AlreadyExistsError(ChunkmillError):
-    """What was to be made is there already: an entry of a catalog by this name, or a layer of a segment."""
+    """An entry of a catalog by this name, or a layer of a segment, exists already."""
 
     code = "chunkmill.exists"
 

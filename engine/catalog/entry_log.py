@@ -62,7 +62,7 @@ class RemovedEntry:
 
     @property
     def place(self) -> str:
-        """Where its data lies in the catalog."""
+        """The path of its data in the catalog."""
         return place_of_dataset(self.id)
 
 

@@ -31,7 +31,7 @@ def maintain(folder: RecordingsFolder, *, compact: bool, cleanup_before: datetim
 
 
 def _age_of(before: datetime, allow_recent: bool) -> float:
-    """How many seconds ago that is; a time without a zone is one in UTC."""
+    """The age in seconds; a time without a zone is in UTC."""
     when = before if before.tzinfo is not None else before.replace(tzinfo=UTC)
     age = datetime.now(UTC) - when
     if age < WEEK - timedelta(minutes=1) and not allow_recent:

@@ -30,7 +30,7 @@ class TableEntry(Entry):
 
     @property
     def storage_url(self) -> str:
-        """Where the table lies; nothing for one that the catalog makes itself."""
+        """The URL of the table; empty for one that the catalog makes itself."""
         return ""
 
     def arrow_schema(self) -> pa.Schema:

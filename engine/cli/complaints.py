@@ -99,7 +99,7 @@ def one_line(text: str) -> str:
 
 
 @contextmanager
-def warnings_as_lines(path: Location, told: set[str] | None = None) -> Iterator[None]:
+def warnings_as_lines(path: Location | str, told: set[str] | None = None) -> Iterator[None]:
     """Print what is warned of while ``path`` is read after it was read: each text once, on one line, with the path.
 
     What is in ``told``, as episodes of one dataset are warned of the same, is not printed again.

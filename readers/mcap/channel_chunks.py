@@ -322,8 +322,11 @@ class ChannelOutput:
         messages = next((c.values for c in data.components if c.descriptor == self._decoder.descriptor), None)
         if messages is None or any(line.name == STAMP_TIMELINE for line in data.timelines):
             return chunk
-        stamps = self._stamp.execute(messages.flatten()).to_numpy()
-        line = Timeline(STAMP_TIMELINE, TimelineKind(self._options.timeline_type), _ticks(stamps, self._options))
+        stamps = self._stamp.execute(messages.flatten())
+        if stamps is None:
+            return chunk
+        ticks = _ticks(stamps.to_numpy(), self._options)
+        line = Timeline(STAMP_TIMELINE, TimelineKind(self._options.timeline_type), ticks)
         return Chunk.from_data(replace(data, timelines=(*data.timelines, line)))
 
     def _parted(self, data: Bytes, piece: _ChannelRun, decoded: Decoded) -> Iterator[Chunk]:

@@ -209,10 +209,8 @@ class McapSource:
             file.expect(split.start, split.end)
             reading = _SplitReading(file, split, shared.facts, self.options, self._wants)
             wanted = [d.name for d in file_decoders(self.options.decoders) if d.entity and self._wants(d.entity)]
-            are_read = reads_records(Op.ATTACHMENT, wanted)
-            section = SectionReader(
-                file, split, reading.registry, check_attachments=not are_read, threads=_threads(split)
-            )
+            checks = not reads_records(Op.ATTACHMENT, wanted)
+            section = SectionReader(file, split, reading.registry, check_attachments=checks, threads=_threads(split))
             yield from reading.before()
             yield from reading.messages(section)
             if split.is_whole:
@@ -461,8 +459,7 @@ class McapReader(FrameReader):
         Where a start or an end is given, both take the place of the reader's own, for this stream alone.
 
         Order: what the summary tells of the file; messages as in the file by pieces of about 32 MiB, within these by
-        channel, then by log time; what only reading tells of the file; robots. The same for every run, whatever the
-        number of cores.
+        channel, then by log time; what only reading tells of the file; robots. It is the same on any number of cores.
         """
         from ...engine.stream import LazyChunkStream
 
