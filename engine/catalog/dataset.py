@@ -25,7 +25,7 @@ from .maintenance import maintain
 from .recording import Recording
 from .registration import RegistrationOptions, start_registration, summarised, unregister
 from .registration_handle import RegistrationHandle
-from .requests import FileRequest, OnDuplicateSegmentLayer, requests_below, requests_of
+from .requests import FileRequest, OnDuplicateSegmentLayer, check_new, requests_below, requests_of
 from .segment_table import SegmentLayers
 from .segment_url import segment_url
 from .table_entry import TableEntry, frame_of
@@ -211,6 +211,8 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         ------
         NotFoundError
             There is no such file.
+        AlreadyExistsError
+            With ``on_duplicate="error"``, one of the layers is there already.
         ValueError
             A path is relative, there are none, or as many layers as URIs are wanted; or two files of the request have
             one layer of one segment.
@@ -239,10 +241,11 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         verify: bool,
         executor: str | None,
     ) -> RegistrationHandle:
-        options = RegistrationOptions(
-            OnDuplicateSegmentLayer.of(on_duplicate), self._kind(), verify, RunOptions(executor)
-        )
-        return start_registration(self._folder(), requests, options)
+        kind, folder, choice = self._kind(), self._folder(), OnDuplicateSegmentLayer.of(on_duplicate)
+        if choice is OnDuplicateSegmentLayer.ERROR:
+            check_new(requests, _live(folder), kind)
+        options = RegistrationOptions(choice, kind, verify, RunOptions(executor))
+        return start_registration(folder, requests, options)
 
     def unregister(
         self,

@@ -12,11 +12,11 @@ from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from ...readers import dataset_format
-from ..errors import ChunkmillError, NotFoundError, UsageError
+from ..errors import AlreadyExistsError, ChunkmillError, NotFoundError, UsageError
 from ..locations import Location, exists, files_below, located
 from ..objects import ObjectUrl, find_objects, is_url
-from ..recordings import BASE_LAYER
-from ..rrd import announced_first
+from ..recordings import BASE_LAYER, LiveEntries
+from ..rrd import StoreEntry, announced_first
 
 R = TypeVar("R")
 
@@ -127,14 +127,27 @@ def _check_there(request: FileRequest) -> None:
         raise NotFoundError(f'RRD file not found, path is not a file: "{location}"')
 
 
+def check_new(requests: Sequence[FileRequest], live: LiveEntries, kind: str) -> None:
+    """Raise ``AlreadyExistsError`` where a layer is there already, as far as the files' beginnings tell."""
+    for (segment, layer), uris in _announced_layers(requests, kind).items():
+        if any(entry.layer == layer for entry in live.of_recording(segment, kind)):
+            raise AlreadyExistsError(f"Layer '{layer}' already exists", path=uris[0])
+
+
+def _announced_layers(requests: Sequence[FileRequest], kind: str) -> dict[tuple[str, str], list[str]]:
+    """The URIs for each layer of each segment."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for request, stores in zip(requests, _each(_announced, requests), strict=True):
+        for segment in dict.fromkeys(
+            s.recording_id for s in stores if (s.kind == "blueprint") == (kind == "blueprint")
+        ):
+            found.setdefault((segment, request.layer), []).append(request.uri)
+    return found
+
+
 def _check_twice(requests: Sequence[FileRequest]) -> None:
     """Raise ``UsageError`` where two files have one layer of one segment, as far as their beginnings tell."""
-    if len(requests) < 2:
-        return
-    found: dict[tuple[str, str], list[str]] = {}
-    for request, segments in zip(requests, _each(_announced, requests), strict=True):
-        for segment in segments:
-            found.setdefault((segment, request.layer), []).append(request.uri)
+    found = _announced_layers(requests, "recording") if len(requests) > 1 else {}
     twice = {key: uris for key, uris in found.items() if len(uris) > 1}
     if twice:
         lines = [
@@ -145,12 +158,12 @@ def _check_twice(requests: Sequence[FileRequest]) -> None:
         raise UsageError("\n".join(("duplicate segment layers in request:", *lines)))
 
 
-def _announced(request: FileRequest) -> list[str]:
-    """The ids of the recordings that an RRD announces before its first chunk; of what can't be read none."""
+def _announced(request: FileRequest) -> list[StoreEntry]:
+    """The stores that an RRD announces before its first chunk; of what can't be read none."""
     if not request.is_rrd:
         return []
     try:
-        return [store.recording_id for store in announced_first(request.place) if store.kind == "recording"]
+        return announced_first(request.place)
     except (ChunkmillError, OSError):
         return []  # told as the outcome of this file
 

@@ -1,4 +1,4 @@
-"""Run Rerun's own tests of its chunk API on chunkmill: the same tests, only their imports mapped.
+"""Run Rerun's own tests of its chunk API and its catalog on chunkmill: the same tests, only their imports mapped.
 
     python tests/conformance/peer_tests.py CHECKOUT --executor inline
     python tests/conformance/peer_tests.py CHECKOUT --executor spark --assets ../shared/data -k split
@@ -31,6 +31,15 @@ from typing import Any
 import pytest
 
 FILES = (
+    "e2e_redap_tests/test_blueprint_dataset.py",
+    "e2e_redap_tests/test_catalog_navigation.py",
+    "e2e_redap_tests/test_client.py",
+    "e2e_redap_tests/test_dataset_entry.py",
+    "e2e_redap_tests/test_entries.py",
+    "e2e_redap_tests/test_index_ranges.py",
+    "e2e_redap_tests/test_registration.py",
+    "e2e_redap_tests/test_segment_id.py",
+    "e2e_redap_tests/test_segment_store.py",
     "integration/test_chunk.py",
     "integration/test_chunk_from_record_batch.py",
     "integration/test_chunk_store.py",
@@ -52,6 +61,9 @@ FILES = (
 )
 """The tests of what chunkmill has by the same name, below ``rerun_py/tests``."""
 
+_BESIDE = ("e2e_redap_tests/conftest.py", "e2e_redap_tests/_helpers.py")
+"""Files that the tests use, whose imports are mapped, too."""
+
 NOT_PORTABLE = {
     "test_lazy_store_filter_only_loads_matching": "looks at a private counter of the SDK's store",
     "test_round_trip_preserves_id": "asks for the list of 0.34 and newer from from_record_batch: 0.33's gives a chunk",
@@ -61,7 +73,8 @@ NOT_PORTABLE = {
 
 _FOLDERS = ("rerun_py/tests", "tests/assets", "crates/store/re_importer/src/importer_mcap/tests/assets")
 _IMPORT = re.compile(
-    r"^(\s*from) rerun\.(?:experimental\.video|experimental|chunk|catalog\._content_filter) import\b", re.M
+    r"^(\s*from) rerun\.(?:experimental\.video|experimental|chunk|server|catalog|catalog\._content_filter) import\b",
+    re.M,
 )
 _LFS = re.compile(rb"version https://git-lfs\S+\s+oid sha256:(\w{64})\s")
 _MISSING = "reads a file of Git LFS that is not at hand"
@@ -93,7 +106,7 @@ def extracted(checkout: Path, ref: str, into: Path, assets: Path | None) -> Path
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             archive.extractall(into, filter="data")
     tests = into / "rerun_py" / "tests"
-    for name in FILES:
+    for name in (*FILES, *_BESIDE):
         if (tests / name).exists():
             text = _IMPORT.sub(r"\1 chunkmill_names import", (tests / name).read_text(encoding="utf-8"))
             text = text.replace("rr.TimeColumn(", "__import__('chunkmill_names').TimeColumn(")
@@ -119,12 +132,12 @@ def _fill_pointers(folder: Path, assets: Path | None) -> None:
 
 def _names() -> ModuleType:
     """Chunkmill's names in one module, from which the tests import them."""
-    import chunkmill.engine
+    import chunkmill.engine.catalog
     import chunkmill.lenses
     import chunkmill.readers
 
     module = ModuleType("chunkmill_names")
-    for home in (chunkmill.lenses, chunkmill.readers, chunkmill.engine):
+    for home in (chunkmill.engine.catalog, chunkmill.lenses, chunkmill.readers, chunkmill.engine):
         vars(module).update({name: getattr(home, name) for name in home.__all__})
     vars(module).update(vars(chunkmill.engine.video))
     return module

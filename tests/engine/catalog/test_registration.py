@@ -106,12 +106,12 @@ def test_a_layer_that_is_there(
     dataset: DatasetEntry, write: Write, on_duplicate: str, rows_left: int, error: str | None
 ) -> None:
     dataset.register(str(write("one", chunks=[made(range(3))]))).wait()
-    handle = dataset.register(str(write("two", chunks=[made([1]), made([2])])), on_duplicate=on_duplicate)
+    path = str(write("two", chunks=[made([1]), made([2])]))
     if error:
-        with pytest.raises(ValueError, match=error):
-            handle.wait()
+        with pytest.raises(AlreadyExistsError, match=error):
+            dataset.register(path, on_duplicate=on_duplicate)
     else:
-        assert handle.wait().segment_ids == ["seg"]
+        assert dataset.register(path, on_duplicate=on_duplicate).wait().segment_ids == ["seg"]
     assert len(dataset.segment_store("seg")) == rows_left
 
 
