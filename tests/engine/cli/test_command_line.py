@@ -215,6 +215,8 @@ CALLS = {
     "ingest landing --into out/a --once --metrics-port 99999": (2, "--metrics-port"),
     "ingest landing --into out/a --once --metrics-port 0 --metrics-host 256.0.0.1": (2, "metrics cannot be served"),
     "ingest landing --into out/a --once --every 1s": (2, "give one of them"),
+    "ingest landing --into out/a --dataset drives --once --settle 0s -q": (0, "bad.mcap: quarantined"),
+    "ingest landing --rrds out/a --dataset drives --once": (2, "names one of a catalog"),
     "ingest landing --once": (2, "needs a destination"),
     "ingest none --into out/a --once --debug": (1, "Traceback"),
     "ingest landing --into out/a --once --executor inline --master local[1] --conf a=b": (2, "are for Spark"),
