@@ -11,8 +11,8 @@ beside                ours     theirs   ratio  reach
 ====================  =======  =======  =====  =====
 mcap                  0.146 s  0.69 s   0.21   0.1
 rosbags-dataframe     0.146 s  0.89 s   0.16   0.1
-Rerun, one column     0.058 s  0.052 s  1.12   1.0
-Rerun, all columns    0.096 s  0.38 s   0.25   1.0
+Rerun, one column     0.070 s  0.069 s  1.01   1.0
+Rerun, all columns    0.066 s  0.29 s   0.23   1.0
 ====================  =======  =======  =====  =====
 
 The first two were measured with one thread. Of the best of these runs, 0.095 s, decompression is 0.086 s as mcap does

@@ -67,7 +67,10 @@ class RrdReader(FrameReader):
         """The chunks of one store: by default the first recording, with a warning when there are more."""
         if self._recover:
             return LazyChunkStream.from_source(RecoveringSource(str(located(self.path)), self._chosen(store)))
-        return LazyChunkStream.from_source(RrdSource(str(located(self.path)), self._chosen(store)))
+        file = RrdFile(str(located(self.path)))
+        chosen = self._chosen(store, file.stores())
+        file.close()
+        return LazyChunkStream.from_source(RrdSource(file.path, chosen, opened=file))
 
     def recovery_report(self, *, store: StoreEntry | None = None) -> RecoveryReport:
         """The report on a store of a cut or damaged file: what is recovered, what is lost. Reads the whole file."""
@@ -172,6 +175,8 @@ class RrdSource:
     path: str
     store: StoreEntry
     wanted: Callable[[str], bool] | None = None
+    opened: RrdFile | None = field(default=None, compare=False, repr=False)
+    """The file as its stores were looked up, so that its footer is not read again: a fifth of a small frame's time."""
 
     def describe(self) -> str:
         """One line for the plan."""
@@ -187,7 +192,7 @@ class RrdSource:
 
     def splits(self) -> Sequence[RrdSplit]:
         """Runs of manifest entries of about 64 MiB uncompressed, or one split for a file without a footer."""
-        file = RrdFile(self.path)
+        file = self._file()
         table = file.listing(self.store)
         if table is None:
             return [RrdSplit(Path(self.path).name, file.size, None, file.content_version, file.held)]
@@ -216,7 +221,7 @@ class RrdSource:
         """
         if is_url(self.path):
             return None
-        file = RrdFile(self.path)
+        file = self._file()
         table = file.listing(self.store)
         if table is None:
             return None
@@ -268,6 +273,10 @@ class RrdSource:
         for chunk in RrdFile(self.path, split.version).chunks(self.store, entries):
             if self.wanted is None or self.wanted(chunk.entity_path):
                 yield chunk
+
+    def _file(self) -> RrdFile:
+        """The file that is there now."""
+        return RrdFile(self.path) if self.opened is None else self.opened.again()
 
     def _of_tables(self, tables: Sequence[ChunkTable], file: RrdFile, *, is_run: bool = False) -> list[RrdSplit]:
         name, count = Path(self.path).name, len(tables)

@@ -68,6 +68,22 @@ class RrdFile:
         """Whether a footer lists the chunks; without one the file must be walked through."""
         return self._known.manifests is not None
 
+    def close(self) -> None:
+        """Let go of the file, which is opened again when it is needed; what was read of it stays known."""
+        self._held = None
+
+    def again(self) -> RrdFile:
+        """The file that has the name now: with what is known of this one where it is the same, else unread.
+
+        Raises :class:`SourceMissingError` where there is no file any more.
+        """
+        file = RrdFile(self.path)
+        if self._index is not None and not is_url(self.path):
+            with file._open() as opened:
+                if opened.version == self._version:
+                    file._version, file._index = self._version, self._index
+        return file
+
     def stores(self) -> list[StoreEntry]:
         """Recordings, then blueprints, by application id and recording id.
 
