@@ -363,6 +363,12 @@ def _is_one_frame(data: bytes | memoryview, size: int) -> bool:
     return False
 
 
+_SMALLEST_AT_ONCE: Final = MIB >> 6
+"""Bytes of a decompressed chunk from which others are decompressed meanwhile.
+
+To hand one of 4 kB to a thread and to wait for it takes longer than its decompression (0.61 s of CPU for 8,000 of them
+with their messages, 0.34 s without threads); one of 16 kB comes out even. It also bounds how many wait in an arena.
+"""
 _LARGEST_AT_ONCE: Final = 8 * MIB
 """Bytes of a chunk, compressed or not, up to which several may be decompressed at once."""
 
@@ -398,9 +404,10 @@ class ChunkPool:
     """Reads and decompresses chunks of a file into their places in an arena, as many at once as there are ``threads``.
 
     Each thread holds the compressed bytes of one chunk. What fails in a thread is done once more by who waits for it,
-    so that errors are those of reading one chunk after the other, and come in the order of the file. One topic among
-    60 MB of images takes 0.105 s of CPU where one thread takes 0.123 s, as nothing is read into a window first; two
-    thirds of it are decompression, which has all cores that are free. Guarded by ``benchmarks/bench_frames.py``.
+    so that errors are those of reading one chunk after the other, and come in the order of the file. Two thirds of the
+    CPU of one topic among 60 MB of images are decompression, which has all cores that are free. It takes 0.105 s of CPU
+    where one thread took 0.123 s: nothing is read into a window first, and, measured together with it, no run is made
+    of a topic that nobody wants. Guarded by ``benchmarks/bench_frames.py``.
     """
 
     def __init__(self, read_into: ReadInto, fill: Fill, threads: int) -> None:
@@ -411,8 +418,9 @@ class ChunkPool:
         self._begun: list[_Begun] = []
 
     def takes(self, head: ChunkHead) -> bool:
-        """Whether the chunk is compressed, and small enough for several of its kind."""
-        return head.compression != "" and max(head.size, head.uncompressed_size) <= _LARGEST_AT_ONCE
+        """Whether the chunk is compressed, worth a thread's while, and small enough for several of its kind."""
+        is_small = max(head.size, head.uncompressed_size) <= _LARGEST_AT_ONCE
+        return head.compression != "" and head.uncompressed_size >= _SMALLEST_AT_ONCE and is_small
 
     def begin(self, head: ChunkHead, at: int, out: Bytes, *, offset: int) -> None:
         """Begin to fill ``out`` with the records of the chunk at ``offset``, whose compressed bytes begin at ``at``."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import random
 import struct
+import threading
 import time
 import tracemalloc
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import lz4.frame
 import pytest
@@ -15,7 +18,9 @@ import zstandard
 from chunkmill.engine import verify
 from chunkmill.engine.errors import ReadError, ReadWarning, SourceMissingError, UnsupportedError
 from chunkmill.engine.limits import MIB
+from chunkmill.readers import McapReader
 from chunkmill.readers.mcap import McapSource
+from chunkmill.readers.mcap.blocks import ChunkPool
 from chunkmill.readers.mcap.decoders import McapOptions
 
 from tests.conftest import DATA
@@ -285,6 +290,7 @@ def test_several_threads_find_what_one_does(monkeypatch: pytest.MonkeyPatch, tmp
     )
     chance = random.Random(11)
     found = set()
+    monkeypatch.setattr("chunkmill.readers.mcap.blocks._SMALLEST_AT_ONCE", 1)
 
     def outcome(path: Path, threads: int) -> object:
         monkeypatch.setattr("chunkmill.readers.mcap.reader._threads", lambda _: threads)
@@ -366,3 +372,61 @@ def test_an_index_that_is_compared_keeps_other_faults(tmp_path: Path) -> None:
     found = verify(written(tmp_path, mcap([channel(1), channel(2), wrong, cut])))
     said = " ".join(fault.message for fault in found.faults)
     assert all(part in said for part in ("has other log times", "leave out 2 messages", "does not decompress")), said
+
+
+def chunks_of_threads(tmp_path: Path, number: int, size: int) -> Path:
+    """Chunks of one message each, in a file of which four are decompressed at once."""
+    head = [schema(1), channel(1, schema_id=1)]
+    chunks = [chunk_of([message(1, t, bytes(size))], "zstd") for t in range(number)]
+    return written(tmp_path, mcap([*head, *chunks], [*head, statistics(number, 1, number)]))
+
+
+def running() -> int:
+    return sum(thread.name.startswith("chunkmill-chunks") for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_threads_end_with_who_reads(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: type[BaseException]
+) -> None:
+    path = chunks_of_threads(tmp_path, 200, MIB // 2)  # three arenas
+    monkeypatch.setattr("chunkmill.readers.mcap.reader._threads", lambda _: 4)
+    threads: list[int] = []
+    real = ChunkPool._is_done
+
+    def slow(self: ChunkPool, *arguments: Any) -> bool:
+        threads.append(running())
+        if len(threads) == 100:
+            _thread.interrupt_main()  # while chunks are waited for
+        time.sleep(0.02)
+        return real(self, *arguments)
+
+    def read() -> None:
+        for _ in McapReader(path).stream():
+            if threads and error is ValueError:
+                raise ValueError
+
+    monkeypatch.setattr(ChunkPool, "_is_done", slow)
+    begin = time.monotonic()
+    with pytest.raises(error):
+        read()
+    assert running() == 0
+    assert max(threads) == 4
+    assert len(threads) < 110
+    assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize(("size", "most"), [(40, 0), (20_000, 34 * MIB // 20_000)])
+def test_chunks_that_wait_for_a_thread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int, most: int) -> None:
+    path = chunks_of_threads(tmp_path, 2_500, size)
+    monkeypatch.setattr("chunkmill.readers.mcap.reader._threads", lambda _: 4)
+    waiting = [0]
+    real = ChunkPool.begin
+
+    def counted(self: ChunkPool, *arguments: Any, **options: Any) -> None:
+        real(self, *arguments, **options)
+        waiting.append(len(self._begun))
+
+    monkeypatch.setattr(ChunkPool, "begin", counted)
+    assert len(times_of(path)) == 2_500
+    assert most / 2 <= max(waiting) <= most
