@@ -15,11 +15,16 @@ PARTS = ("engine", "lenses", "readers", "__version__")
 OBJECT = re.compile(r"^::: ([\w.]+)\n((?:    .*\n)*)", re.MULTILINE)
 
 
-def shown() -> list[str]:
-    """The full name of each object for which a page has a section; members that are listed, by their own."""
+def shown(*, constructed: bool = False) -> list[str]:
+    """The full name of each object for which a page has a section; members that are listed, by their own.
+
+    With ``constructed`` without the classes whose objects come from methods, so that their constructor is not shown.
+    """
     names = []
     for page in sorted(PAGES.glob("*.md")):
         for name, options in OBJECT.findall(page.read_text(encoding="utf-8") + "\n"):
+            if constructed and "merge_init_into_class: false" in options:
+                continue
             members = re.findall(r"^ +- (\w+)$", options, re.MULTILINE)
             names += [name, *(f"{name}.{member}" for member in members)]
     return names
