@@ -4,7 +4,8 @@ Every MCAP chunk of the mixture has messages of the topic, and is decompressed b
 ``rosbags-dataframe``, and ``mcap`` with ``mcap-ros2-support``, read the same MCAP, and of it the fields of the
 acceleration; Rerun reads the same RRD, which its server has registered, and of it the column of scalars, or all.
 
-60 MB, nearly all of it images (7,500 messages of the topic; 2 cores, busy; medians of 5 in one run):
+60 MB, nearly all of it images (7,500 messages of the topic; 2 cores, busy). Each row has medians of 5, ours and theirs
+in turns; rows are of different runs, on a machine that was not equally busy, so that only their ratios compare:
 
 ====================  =======  =======  =====  =====
 beside                ours     theirs   ratio  reach
