@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,62 +11,25 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine import LazyChunkStream
 from chunkmill.engine.data_sources.options import Request
-from chunkmill.engine.data_sources.spark_types import arrow_of, spark_array, spark_form, spark_schema
+from chunkmill.engine.data_sources.spark_types import arrow_of, spark_schema
 from chunkmill.engine.data_sources.values import ValueReader, value_row_schema
 from chunkmill.engine.errors import ChunkmillError, SourceMissingError, UsageError
-from chunkmill.readers import RecordingFile, detect_format
 from chunkmill.readers.mcap.decoders import compile_decoder
-from pyspark import cloudpickle
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
+
+from tests.conformance.spark_values import difference, has_one_recording, in_spark, opened, recordings, rows
 
 IMU = "mcap/rerun__rosbag2_2025_09_10-13_03_56_0.mcap"
-
-
-def rows(path: Path | list[Path], filters: list[Filter] | None = None, **options: str) -> pa.Table:
-    """The rows that Spark gets: its schema, planning, and tasks in other processes."""
-    first, *more = path if isinstance(path, list) else [path]
-    given = {"path": str(first), "paths": str([str(p) for p in more]).replace("'", '"')}
-    request = Request.of(None, {**given, **{name.lower(): value for name, value in options.items()}})
-    schema = value_row_schema(request)
-    reader = ValueReader(request, schema)
-    if filters:
-        assert reader.pushFilters(filters) == filters
-    parts = cloudpickle.loads(cloudpickle.dumps(reader.partitions()))
-    far = cloudpickle.loads(cloudpickle.dumps(reader))
-    return pa.Table.from_batches([b for part in parts for b in far.read(part)], arrow_of(schema))
-
-
-def opened(path: Path) -> RecordingFile:
-    return detect_format(path).open(path)
-
-
-def in_spark(table: pa.Table, *, nanoseconds: bool = False) -> pa.Table:
-    forms = [(f.name, spark_form(f.type, nanoseconds=nanoseconds)) for f in table.schema]
-    columns = [spark_array(table[name].combine_chunks(), form) for name, form in forms]
-    return pa.table([pa.chunked_array([c]) for c in columns], schema=pa.schema(forms))
-
-
-def recordings(data: Path) -> Iterator[Path]:
-    return (p for p in sorted(data.rglob("*")) if p.suffix in (".mcap", ".rrd", ".parquet") and p.is_file())
 
 
 @pytest.mark.filterwarnings("ignore::chunkmill.engine.errors.ReadWarning")  # of damaged files
 def test_values_are_those_of_to_arrow(data: Path) -> None:
     compared = 0
     for number, path in enumerate(recordings(data)):
-        try:
-            if sum(store is None or store.kind == "recording" for store, _ in opened(path).stores()) != 1:
+        with suppress(ChunkmillError):
+            if not has_one_recording(path):
                 continue
-            wanted = opened(path).values().to_arrow("/**", executor="inline")
-        except ChunkmillError as error:
-            with pytest.raises(type(error)):
-                rows(path, contents="/**")
-            continue
-        times = "nanoseconds" if number % 2 else "timestamp"
-        found = rows(path, contents="/**", times=times).drop_columns(["recording_id"])
-        same = in_spark(wanted, nanoseconds=times == "nanoseconds")
-        assert found.schema.equals(same.schema), path
-        assert found.equals(same) or found.to_pydict().__repr__() == same.to_pydict().__repr__(), path  # NaN
+        assert difference(path, rows, "nanoseconds" if number % 2 else "timestamp") is None, path
         compared += 1
     assert compared > 10
 
