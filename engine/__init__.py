@@ -1,4 +1,4 @@
-"""chunkmill's core: chunks, streams over them, stores of them, and Spark to run it all.
+"""The core of chunkmill: chunks, streams over them, stores of them, and how they run on Spark.
 
 The names below are loaded when they are first used, so that a program that needs little starts quickly.
 """

@@ -134,13 +134,13 @@ class NoSpaceError(WriteError):
 
 
 class CommitUnknownError(WriteError):
-    """A commit was cut where nobody can tell whether it came through; nothing was removed."""
+    """A commit was interrupted, and it is not known whether it succeeded; nothing was removed."""
 
     code = "chunkmill.unknown"
 
 
 class SameRecordingError(ChunkmillError, ValueError):
-    """Two files hold recordings of one id, and neither was asked to take the other's place."""
+    """Two files contain recordings with the same id, and replacing was not asked for."""
 
     code = "chunkmill.same-recording"
 
@@ -170,7 +170,7 @@ class NotFoundError(ChunkmillError, LookupError):
 
 
 class PipelineError(ChunkmillError, RuntimeError):
-    """A function that the user gave to the pipeline raised, or a pipeline's file is not what it has to be."""
+    """A function of the pipeline raised an exception, or a pipeline file is not valid."""
 
     code = "chunkmill.pipeline"
 
@@ -267,7 +267,7 @@ class SessionError(ChunkmillError, RuntimeError):
 
 
 class SessionStartError(SessionError):
-    """A Spark session could not be started: Java, Spark, a setting or a master is at fault, and no input."""
+    """A Spark session could not be started, because of Java, Spark, a setting or the master, not of an input."""
 
     code = "chunkmill.session_start"
 
@@ -285,7 +285,7 @@ def check_argument(name: str, value: object, *kinds: type) -> None:
 
 
 class ReadWarning(UserWarning):
-    """Something in a source was passed over or read in another way than it asked for; nothing was lost in silence."""
+    """Something in a source was skipped, or read in another way than the source asks for."""
 
 
 _SELECTOR_FAILED = "Selector execution failed: "
@@ -358,10 +358,10 @@ def write_error(error: OSError, path: str) -> WriteError:
         return NoSpaceError(
             f"cannot be written: {reason}",
             path=path,
-            hint="Nothing was left there. Free some space, or choose a destination with more, and run it again.",
+            hint="Nothing was left there. Free some space or choose another destination, and run it again.",
         )
     return WriteError(
         f"cannot be written: {reason} (os error {error.errno})",
         path=path,
-        hint="Nothing was left there. Check that the folder exists and may be written to.",
+        hint="Nothing was left there. Check that the folder exists and is writable.",
     )

@@ -1,4 +1,4 @@
-"""Every cap on what a file may make us do, and the few helpers that read by them.
+"""Every limit on what a file can demand, and the few helpers that read within them.
 
 A length, a count or a depth that comes from a file is compared with one of these (and with the bytes that are
 left in the file) before memory is taken for it.
@@ -116,7 +116,7 @@ def check_limit(value: int, cap: int, *, path: str, offset: int | None, what: st
             f"{what} is {value:,}, more than the {max(cap, 0):,} possible here",
             path=path,
             offset=offset,
-            hint="The file is damaged or was made to harm.",
+            hint="The file is damaged or malicious.",
         )
     return value
 

@@ -52,8 +52,8 @@ def local_path(location: str | os.PathLike[str]) -> Path:
     found = located(location)
     if isinstance(found, ObjectUrl):
         raise UsageError(
-            f"{found} is not a local path, and only those can be used here",
-            hint="Name a folder that all workers see.",
+            f"{found} is not a local path, and only local paths can be used here",
+            hint="Give a folder that all workers see.",
         )
     return found
 
@@ -73,7 +73,7 @@ def files_below(
     """
 
     def unlisted(error: OSError) -> None:
-        tell(str(error.filename), f"cannot be listed, and is passed over: {error.strerror}")
+        tell(str(error.filename), f"cannot be listed, and is skipped: {error.strerror}")
 
     for here, folders, names in os.walk(folder, onerror=unlisted):
         if is_input(Path(here)):

@@ -94,10 +94,10 @@ def seconds_of(given: float | str) -> float:
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", given.lower())
         unit = None if found is None else _SECONDS.get(found[2], _SECONDS.get(found[2].removesuffix("s")))
         if found is None or unit is None:
-            raise UsageError(f"{given!r} is no duration", hint="Write it like 500ms, 10s, 5 minutes or 1h.")
+            raise UsageError(f"{given!r} is not a duration", hint="Write it like 500ms, 10s, 5 minutes or 1h.")
         return float(found[1]) * unit
     if not math.isfinite(given) or given < 0:
-        raise UsageError(f"{given!r} is no duration", hint="Give seconds, 0 or more.")
+        raise UsageError(f"{given!r} is not a duration", hint="Give seconds, 0 or more.")
     return float(given)
 
 
@@ -112,5 +112,5 @@ def bytes_of(text: str) -> int:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
     if found is None or (found[2] or "") not in _BYTES:
-        raise UsageError(f"{text!r} is no size", hint="Write it like 500MB, 2GB or 1GiB.")
+        raise UsageError(f"{text!r} is not a size", hint="Write it like 500MB, 2GB or 1GiB.")
     return int(float(found[1]) * _BYTES[found[2] or ""])

@@ -88,7 +88,7 @@ def as_lenses(lenses: Iterable[Lens] | Lens) -> tuple[Lens, ...]:
     found = tuple(lenses)
     for lens in found:
         if not isinstance(lens, (DeriveLens, MutateLens)):
-            raise TypeError(f"a DeriveLens or MutateLens was expected, got a '{type(lens).__name__}' object")
+            raise TypeError(f"expected a DeriveLens or MutateLens, got a '{type(lens).__name__}' object")
     return found
 
 
@@ -148,7 +148,7 @@ Rows = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class LensOutput:
-    """A chunk that came of lenses, if any, and what went wrong on the way to it.
+    """A chunk made by lenses, if any, and what went wrong on the way to it.
 
     ``constant``: it holds what a lens says of all rows, and is the same for every chunk.
     """
@@ -196,7 +196,7 @@ class ChunkWork:
         return self._timelines[key]
 
     def _one_each(self, lens: CompiledDerive, selected: Selected) -> pa.Array | None:
-        """Return what a selector gives where that is one value a row; None where it is not, or fails."""
+        """Return what a selector gives where that is one value per row; None where it is not, or fails."""
         try:
             return self._results_on(lens.component).one_each(selected.slot)
         except SelectorError:

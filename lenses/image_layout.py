@@ -157,7 +157,7 @@ def without_padding(data: pa.ListArray, row_bytes: Ints, rows: Ints, strides: In
 
 
 def _narrowed(images: Bytes, row_bytes: int, rows: int, stride: int) -> Bytes:
-    """The wanted bytes of images of equal size, one image a row."""
+    """The wanted bytes of images of equal size, one image per row."""
     count, length = images.shape
     if stride <= row_bytes:
         return images[:, : row_bytes * rows]

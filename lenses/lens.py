@@ -142,7 +142,7 @@ class DeriveLens:
     With ``strict`` a selector that gives nothing, because the input has no such field, is an error; where none gives
     anything for rows that have times, and are not those of the input, it always is.
 
-    Lenses do not change: each ``to_…`` returns another one. They pickle wherever their callables do.
+    Lenses are immutable: each ``to_…`` returns a new one. They can be pickled if their callables can.
 
     >>> lens = DeriveLens("Imu:accel").to_component("norm", ".norm").to_timeline("t", "sequence", ".t")
     >>> lens.describe()
@@ -175,9 +175,9 @@ class DeriveLens:
     def where(self, selector: Selector | str, *, otherwise: str = "") -> DeriveLens:
         """Only for the rows for which ``selector`` gives true: one bool a row; a null is false.
 
-        Several lenses over one component may so share its rows, each with outputs of its own. Rows that are true for
-        none of them stay in the input column, where what no lens matches is forwarded. Rows that are true for two go
-        to both. ``otherwise`` says what is the matter with the rows that it is not for.
+        So several lenses can divide the rows of one component, each with its own outputs. Rows that are true for none
+        of them stay in the input column, if unmatched data is forwarded. Rows that are true for two go to both.
+        ``otherwise`` describes the rows that the lens is not for.
 
         >>> moving = DeriveLens("Car:state").where(".moving").to_component("Car:speed", ".speed")
         >>> moving.describe()

@@ -41,7 +41,7 @@ class LensSet:
     nothing but nulls may be missing there, and is no match then.
 
     Selectors are compiled when the first chunk comes, once in each process, and lenses over one component compute what
-    their selectors begin with together. Pickles wherever the callables in its selectors do.
+    their selectors begin with together. Can be pickled if the callables in its selectors can.
 
     Parameters
     ----------
@@ -60,9 +60,9 @@ class LensSet:
     Raises
     ------
     ValueError
-        A word for a mode is unknown, or a lens has no output, or would overwrite its own input.
+        A mode is unknown, or a lens has no output, or would overwrite its own input.
     TypeError
-        What is given is no lens, or an argument of another type.
+        An argument is not a lens, or has the wrong type.
     """
 
     __slots__ = ("_compiled", "content", "inputs", "lenses", "mode", "on_error", "quarantine")
@@ -151,7 +151,7 @@ class LensSet:
         return {c.descriptor.component for c in columns} & self.inputs
 
     def fate(self, kind: ChunkKind) -> Fate:
-        """Tell what becomes of a chunk, where that does not hang on what is in it."""
+        """Decide what becomes of a chunk, if that does not depend on its content."""
         if self.content is not None and not self.content.matches(kind.entity_path):
             return Fate.PASSED_ON
         if not is_property(kind.entity_path) and (

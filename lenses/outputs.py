@@ -189,7 +189,7 @@ def _component(
 
 
 def _spread_components(spread: SpreadOutput, column: pa.ListArray) -> list[Component]:
-    """The fields of the structs in ``column`` (one a row) as components, those that hold anything.
+    """The fields of the structs in ``column`` (one per row) as components, those that hold anything.
 
     Raises :class:`~chunkmill.engine.errors.SelectorError` where a row is not exactly one struct.
     """

@@ -35,10 +35,9 @@ _OURS = "chunkmill"
 class Format:
     """A format: one row of the registry.
 
-    ``name`` is that of Spark's data source (``chunkmill.name``), ``title`` how people call a file of it (``an MCAP``).
-    ``suffixes``, in lower case, are what a name promises it by, ``magic`` how its files begin. ``marker``: it is a
-    folder, known by a file in it of this path or pattern. ``file`` is the class over one file, and its fields are the
-    options.
+    ``name`` is also that of Spark's data source (``chunkmill.name``); ``title`` is used in messages (``an MCAP``).
+    ``suffixes`` (in lower case) and ``magic`` (the first bytes) identify files. With a ``marker`` a format is a folder
+    that contains a file of this path or pattern. ``file`` is the class for one file, and its fields are the options.
     """
 
     name: str
@@ -88,8 +87,8 @@ FORMATS: Mapping[str, Format] = MappingProxyType(_rows)
 def register(row: Format) -> None:
     """Add a format: from now on commands, ingestions and new Spark sessions know it.
 
-    Its class is sent to Spark's workers with its code. Call it when a program starts: a session of Spark that runs
-    already, and tasks, are not told. Raises ``UsageError`` where it takes a name, a suffix or an option of another one.
+    Its class is sent to Spark's workers with its code. Call this when a program starts: running Spark sessions and
+    tasks do not see new formats. Raises ``UsageError`` if the name, a suffix or an option belongs to another format.
     """
     for other in _rows.values():
         _check_apart(row, other)
@@ -101,7 +100,7 @@ def register(row: Format) -> None:
 
 
 def unregister(name: str) -> None:
-    """Take back what :func:`register` added. Raises ``KeyError`` where there is no format of this name."""
+    """Remove a format that :func:`register` added. Raises ``KeyError`` if there is no format of this name."""
     row = _rows.pop(name)
     for suffix in row.suffixes:
         del _of_suffix[suffix]
@@ -118,7 +117,7 @@ def _check_apart(row: Format, other: Format) -> None:
     for suffix in row.suffixes:
         if suffix in other.suffixes or suffix != suffix.lower() or not suffix.startswith("."):
             raise UsageError(
-                f"format {row.name!r}: {suffix!r} is the suffix of another format, or is none",
+                f"format {row.name!r}: {suffix!r} is the suffix of another format, or not a suffix",
                 hint="A suffix begins with a dot, is in lower case, and is that of one format only.",
             )
     theirs = {o.name: o for o in other.options} | {o.flag: o for o in other.options if o.flag}
@@ -127,7 +126,7 @@ def _check_apart(row: Format, other: Format) -> None:
             if known is not None and known != one:
                 raise UsageError(
                     f"format {row.name!r}: its option {one.name!r} is another one than that of {other.name!r}",
-                    hint="Give it another name and flag, or the very option that the other format has.",
+                    hint="Give it another name and flag, or use the other format's option.",
                 )
 
 
@@ -144,7 +143,7 @@ def all_options() -> list[Option]:
 def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Options of formats by their names, from those that are given by the names of fields or flags.
 
-    What is None or empty is not given. Raises ``TypeError`` for what no format knows.
+    None and empty values are left out. Raises ``TypeError`` for names that no format knows.
     """
     known = {o.name: o for o in all_options()}
     known |= {o.keyword: o for o in known.values() if o.keyword is not None}
@@ -200,7 +199,7 @@ def detect_format(path: Location) -> Format:
     """The format of ``path`` by its suffix, else by its first bytes.
 
     The suffix comes first so that a damaged recording is refused by the reader that knows what is wrong with it.
-    Raises ``SourceMissingError``, ``UnsupportedError``, and ``ReadError`` for what is no file.
+    Raises ``SourceMissingError``, ``UnsupportedError``, and ``ReadError`` for pipes and devices.
     """
     is_folder = path.is_dir() if isinstance(path, Path) else format_of_name(path.name) is None
     dataset = dataset_format(path) if is_folder else None
@@ -212,9 +211,9 @@ def detect_format(path: Location) -> Format:
         raise SourceMissingError("there is no such file", path=str(path), hint="Check the spelling of the path.")
     if isinstance(path, Path) and not path.is_file():
         raise ReadError(
-            "this is a pipe or a device, and recordings are read by position",
+            "this is a pipe or a device, and recordings need random access",
             path=str(path),
-            hint="Write it to a file, and name that.",
+            hint="Write it to a file first.",
         )
     known = format_of_name(path.name)
     if known is not None:

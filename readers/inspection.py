@@ -23,10 +23,10 @@ class TimelineReport:
 
 @dataclass(frozen=True, slots=True)
 class EntitySummary:
-    """One entity, or one topic of an MCAP. ``None`` stands for what the file does not say without reading it all.
+    """One entity, or one topic of an MCAP. ``None``: not known without reading the whole file.
 
-    ``rate`` is in messages (or rows) a second, ``largest_gap`` in ns. Where the times within chunks are not known,
-    ``gap_at_least`` is what the headers of chunks tell: there is a gap at least that long.
+    ``rate`` is in messages (or rows) a second, ``largest_gap`` in ns. If the times within chunks are not known,
+    ``gap_at_least`` is a lower bound, from the headers of chunks.
     """
 
     path: str
@@ -88,7 +88,7 @@ class ColumnReport:
 class FileReport:
     """One file and its stores, or the columns of a table; ``facts`` holds what only this format has, by name.
 
-    ``notes`` are key/value pairs of the file's own, ``format`` the name of the format in the registry.
+    ``notes`` are the file's own key/value pairs, ``format`` is the name of the format in the registry.
     """
 
     path: str
@@ -102,7 +102,7 @@ class FileReport:
     def to_json(self, indent: int | None = 2) -> str:
         """The report as JSON text. Times are in nanoseconds, or numbers of a sequence; null means not known.
 
-        Its keys are an interface: they are added to, not renamed.
+        Keys may be added in later versions, but are not renamed.
         """
         return json.dumps(
             {

@@ -75,7 +75,7 @@ class Option:
         assert self.parse is not None
         if self.switch is not None:
             if text.strip().lower() not in ("true", "false"):
-                raise UsageError(f"option {self.name!r}: 'true' or 'false' was expected, got {text!r}")
+                raise UsageError(f"option {self.name!r}: expected 'true' or 'false', got {text!r}")
             return text.strip().lower() == "true"
         try:
             if self.many:
@@ -109,14 +109,14 @@ def recover_option() -> Any:
     """The option of formats of which a cut or damaged file can be recovered."""
     return option(
         False,
-        "Read what can be read of a cut or damaged MCAP or RRD, and say what can't.",
+        "Read what is left of a cut or damaged MCAP or RRD, and report what was lost.",
         flag="--recover",
         switch=True,
     )
 
 
 class Episode(NamedTuple):
-    """One recording of a folder that holds many: its number (or id), and its name, which a file may have."""
+    """One recording of a folder that contains several: its number (or id), and a name that can be a file's."""
 
     number: int | str
     name: str
@@ -133,16 +133,16 @@ class FrameReader(ABC):
         """A lazy stream of the chunks of the recording."""
 
     def values(self) -> LazyChunkStream:
-        """A lazy stream of what frames are made of: here, that of :meth:`stream`."""
+        """A lazy stream with the values for frames: by default, that of :meth:`stream`."""
         return self.stream()
 
     def frame(self, contents: Content | None = None, **choices: Unpack[FrameChoices]) -> pandas.DataFrame:
-        """The recording's values as a pandas DataFrame, one row a message.
+        """The recording's values as a pandas DataFrame, one row per message.
 
         ``frame(contents, …)`` is ``values().to_pandas(contents, …)``, with fields of structs as columns of their own
-        (``linear_acceleration.x``) unless ``flatten=False``, and, of an MCAP, the log time as the index. A file of this
-        machine of up to 512 MiB is read in this process unless an ``executor`` is named, here or in
-        ``CHUNKMILL_EXECUTOR``: that is done by the time a Spark session has started.
+        (``linear_acceleration.x``) unless ``flatten=False``, and, of an MCAP, the log time as the index. A local file
+        of up to 512 MiB is read in this process, which takes less time than starting Spark, unless an ``executor``
+        is given, here or in ``CHUNKMILL_EXECUTOR``.
         Arguments and errors are those of :meth:`LazyChunkStream.to_arrow`.
         """
         choices.setdefault("flatten", True)
@@ -182,15 +182,15 @@ class RecordingFile(FrameReader):
         return [(None, self.stream())]
 
     def episodes(self) -> Sequence[Episode]:
-        """The recordings that are inputs of their own; none of a format of which a file is one input."""
+        """The recordings of a folder, which are separate inputs; empty for formats whose files are one input each."""
         return ()
 
     def stamp(self) -> tuple[int, int]:
-        """The bytes of the file, or of the episode, and when it was changed, in ns: another pair is another content."""
+        """Size in bytes and modification time in ns, of the file or the episode; they change with the content."""
         return self.size(), 0
 
     def report(self) -> FileReport:
-        """The report of ``chunkmill inspect``: here, of all its chunks, which are read for it. Raises ``ReadError``."""
+        """The report of ``chunkmill inspect``; by default all chunks are read for it. Raises ``ReadError``."""
         from ..engine.stream import single_tasks
         from .inspection import FileReport, summarise_store
 
@@ -201,8 +201,8 @@ class RecordingFile(FrameReader):
     def verify(self) -> Verification:
         """Read and decode all of the file, by the checksums that its format has.
 
-        Here: each chunk of each task. What one raises is a fault of the result, and the other tasks are read all the
-        same. Raises ``SourceMissingError`` where there is no file.
+        By default every chunk of every task is decoded. An error in a task becomes a fault of the result, and the
+        other tasks are still read. Raises ``SourceMissingError`` where there is no file.
         """
         from ..engine.rrd import Findings
         from ..engine.stream import single_tasks

@@ -27,10 +27,10 @@ from .recording_file import FrameReader
 
 
 class RrdReader(FrameReader):
-    """Reads an RRD file, local or an object in a store: what it holds, and the chunks of each of its stores.
+    """Read an RRD file, local or in an object store: its stores, and the chunks of each.
 
     Nothing is read until it is asked for. With a footer, chunks come with their headers and without their payloads,
-    which are read when they are touched; a file without one is scanned from its start.
+    which are read when they are used; a file without one is scanned from its start.
 
     Guarantee: chunks come in the order they lie in the file, all of them or a ``ReadError`` that names the byte where
     the file is damaged.

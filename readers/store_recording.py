@@ -34,7 +34,7 @@ def _number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no number of a version") from None
+        raise ValueError(f"{text!r} is not a version number") from None
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class StoreRecording(RecordingFile):
     Only what is live in the chosen version is there. A recording that is replaced meanwhile is read as it is then.
     """
 
-    recording: str | None = option(None, "Which recording of a store to read, by its id. Default: the first.")
-    version: int | None = option(None, "Which version of a store to read. Default: the newest.", parse=_number)
+    recording: str | None = option(None, "Id of the recording of a store to read. Default: the first.")
+    version: int | None = option(None, "Version of a store to read. Default: the newest.", parse=_number)
 
     episode_option: ClassVar[str] = "recording"
 

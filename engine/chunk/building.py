@@ -137,7 +137,7 @@ class Reading:
         if index is None or isinstance(index, str):
             return cls((index,) if index else (), entity_path)
         if not isinstance(index, Iterable):
-            raise TypeError(f"argument 'index': names of columns were expected, got '{type(index).__name__}' object")
+            raise TypeError(f"argument 'index': expected names of columns, got '{type(index).__name__}' object")
         return cls(tuple(index), entity_path)
 
     def chunks(self, batch: pa.RecordBatch) -> Iterator[ChunkData]:

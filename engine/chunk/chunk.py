@@ -37,10 +37,10 @@ def lens_function(name: str) -> Callable[..., Any]:
 
 
 class Chunk:
-    """A part of one entity's data: rows with ids, on zero or more timelines, of one or more components.
+    """Rows of one entity: ids, times on zero or more timelines, and values of one or more components.
 
-    Chunks do not change; what transforms one returns another. A chunk without timelines is static. ``==`` is
-    identity, and a chunk without rows is false.
+    Chunks are immutable; methods that transform one return a new one. A chunk without timelines is static. ``==``
+    compares identity, and a chunk without rows is falsy.
 
     >>> from chunkmill.engine.chunk import ComponentColumn
     >>> chunk = Chunk.from_columns("/arm", [], [ComponentColumn("volume", [1.0, 2.0])])
@@ -62,10 +62,10 @@ class Chunk:
     def from_columns(
         cls, entity_path: str, indexes: Iterable[TimeColumnLike], columns: Iterable[ComponentColumnLike]
     ) -> Chunk:
-        """A chunk from time columns and component columns, all of one length; no index means static data.
+        """Make a chunk from time columns and component columns of equal length; without time columns it is static.
 
         Rows out of time order are stably sorted by all timelines, taken in the order of their names. The chunk gets a
-        fresh id, and its row ids follow from it.
+        fresh id, from which its row ids follow.
 
         Raises
         ------
@@ -105,11 +105,11 @@ class Chunk:
         their first columns, its rows as they come.
 
         ``index`` names the columns that are timelines (``int64``, ``timestamp[ns]``, ``duration[ns]``, without
-        nulls); None is for static data; by default the fields' metadata says it. Every other column is a component,
-        one list or one value a row. Its entity is that of its field's metadata, or of the batch's, or what stands
-        before the first colon of a name that begins with ``/``, or ``entity_path``, or the root.
+        nulls); None is for static data; by default the fields' metadata decides. Every other column is a component,
+        one list or one value per row. Its entity comes from its field's metadata, else from the batch's, else from
+        the part before the first colon of a name that begins with ``/``, else it is ``entity_path``, or the root.
 
-        Raises ``ValueError`` where the metadata, the columns or the arguments do not say what a chunk needs.
+        Raises ``ValueError`` if the metadata, the columns and the arguments do not define a chunk.
         """
         if not isinstance(record_batch, pa.RecordBatch):
             kind = type(record_batch)
@@ -135,7 +135,7 @@ class Chunk:
         A dataframe is a ``pyarrow`` table, batch or reader; a ``DataFrame`` of pandas, polars, Spark or DataFusion, or
         anything else with ``__arrow_c_stream__``; or a list of Spark's rows. Times of any unit become nanoseconds.
 
-        Raises ``TypeError`` at once for what is no dataframe, ``ValueError`` as :meth:`from_record_batch`.
+        Raises ``TypeError`` at once for anything else, ``ValueError`` as :meth:`from_record_batch`.
 
         >>> table = pa.table({"frame": [0, 1], "/arm:volume": [0.5, 1.0]})
         >>> [chunk] = Chunk.from_dataframe(table, index="frame")
@@ -171,7 +171,7 @@ class Chunk:
         timelines: Mapping[str, pa.Array],
         components: Sequence[tuple[ComponentDescriptor, pa.Array]],
     ) -> Chunk:
-        """A chunk from columns already right: equal lengths, no null times, rows in order. For readers.
+        """Make a chunk from columns that need no check: equal lengths, no null times, rows in order. For readers.
 
         ``timelines`` maps names to ``int64``, ``timestamp[ns]`` or ``duration[ns]`` arrays.
         """
@@ -183,7 +183,7 @@ class Chunk:
 
     @classmethod
     def lazy(cls, header: ChunkHeader | None, payload: Payload) -> Chunk:
-        """A chunk whose payload is still where it was stored; without a header the first look at it loads it."""
+        """Make a chunk whose payload is loaded when it is used; without a header, any access loads it."""
         return cls(None, header, payload)
 
     # --- what is in it
@@ -208,12 +208,12 @@ class Chunk:
 
     @property
     def payload(self) -> Payload | None:
-        """The place of the untouched payload; None for a chunk that was made or changed here."""
+        """The place of the payload that was not changed; None for a chunk made in this process."""
         return self._payload
 
     @property
     def byte_size(self) -> int:
-        """Bytes of the columns in memory; those of the payload as it lies, compressed, where it is not loaded."""
+        """Bytes of the columns in memory; if the payload is not loaded, its stored, compressed bytes."""
         if self._data is None:
             return int(getattr(self._payload, "size", 0))
         if self._byte_size is None:
@@ -226,11 +226,11 @@ class Chunk:
         return data_to_batch(self.data)
 
     def to_arrow(self, *, flatten: bool = False) -> pa.Table:
-        """The chunk's values as an Arrow table, a row a row: times, then components under readable names.
+        """The chunk's values as an Arrow table with the same rows: times, then components under readable names.
 
-        A message gives a column for each of its fields, and a component with at most one value in each row these
-        values; others are lists. With ``flatten`` each field of a struct is a column. Names are those of
-        :meth:`LazyChunkStream.to_arrow`; :meth:`to_record_batch` has the columns as Rerun names them.
+        A message becomes one column per field. A component with at most one value in each row becomes a column of
+        these values, any other a column of lists. With ``flatten`` each field of a struct is a column. Names are
+        those of :meth:`LazyChunkStream.to_arrow`; :meth:`to_record_batch` has the columns as Rerun names them.
 
         >>> from chunkmill.engine.chunk import ComponentColumn
         >>> Chunk.from_columns("/arm", [], [ComponentColumn("Scalars:scalars", [1.0, 2.0])]).to_arrow().to_pylist()
@@ -307,7 +307,7 @@ class Chunk:
         return Chunk(ChunkData(tuid.mint(), path, data.row_ids, data.timelines, data.components), None, None)
 
     def apply_lenses(self, lenses: Iterable[Lens] | Lens) -> list[Chunk]:
-        """The chunks that one lens or several make of this one, and the columns that no lens consumes.
+        """Apply lenses: return the chunks they make of this one, and the columns that no lens consumes.
 
         Each lens sees the original columns. The chunk itself comes back where no lens matches. Raises ``ValueError``
         where a lens cannot be used, or fails on the data.
@@ -316,7 +316,7 @@ class Chunk:
         return made
 
     def apply_selector(self, source: DescriptorLike | str, selector: Selector | str) -> Chunk:
-        """The chunk with the component ``source`` (a name or descriptor) as ``selector`` gives it, all else the same.
+        """Replace the component ``source`` (a name or descriptor) by what ``selector`` gives, and keep the rest.
 
         Row ids are new, the order of rows is kept. Raises ``ValueError`` where the component is missing, or the
         selector fails or gives nothing.
@@ -329,7 +329,7 @@ class Chunk:
     def format(self, *, width: int = 240, redact: bool = False, trim_metadata_keys: bool = True) -> str:
         """The chunk as a table, with its metadata and its columns' metadata above the rows.
 
-        Loads the payload. A cell ends after 100 characters.
+        Loads the payload. Cells are cut after 100 characters.
 
         Parameters
         ----------
@@ -399,10 +399,10 @@ def _decode(payload: Payload) -> ChunkData:
         raise
     except ValueError as error:
         raise ReadError(
-            f"a record batch is no chunk: {error}",
+            f"a record batch is not a chunk: {error}",
             path=getattr(payload, "path", None),
             offset=getattr(payload, "offset", None),
-            hint="The file is damaged, or its writer is.",
+            hint="The file is damaged, or the program that wrote it is faulty.",
         ) from error
 
 

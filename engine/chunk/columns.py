@@ -39,7 +39,7 @@ class ComponentColumnLike(Protocol):
         ...
 
     def as_arrow_array(self) -> pa.Array:
-        """One value, or one list of values, a row."""
+        """One value, or one list of values, per row."""
         ...
 
 
@@ -88,7 +88,7 @@ class TimeColumn:
 
 
 class ComponentColumn:
-    """The values of one component, one list (or one value) a row; null where a row logs nothing.
+    """The values of one component, one list (or one value) per row; null where a row logs nothing.
 
     With ``lengths`` the values are single ones, and row ``i`` gets the next ``lengths[i]`` of them.
 

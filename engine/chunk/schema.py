@@ -17,7 +17,7 @@ from .columns import (
     SelectorTypeError,
 )
 from .header import ChunkHeader, ComponentDescriptor, TimelineKind, parse_entity_path
-from .sorbet import component_field, index_field, row_id_field, text_metadata
+from .sorbet import component_metadata, index_field, row_id_field, text_metadata
 
 
 class Schema:
@@ -43,7 +43,7 @@ class Schema:
     def from_headers(cls, headers: Iterable[ChunkHeader]) -> Schema:
         """The union over chunks, from their headers alone.
 
-        Where chunks disagree on the type of a timeline or of a component, the first one has its way. Headers that
+        Where chunks disagree on the type of a timeline or of a component, the first one wins. Headers that
         come from an RRD's footer lack components without any value; :meth:`from_arrow` on the footer's schema has
         them.
         """
@@ -70,7 +70,7 @@ class Schema:
     def from_arrow(cls, schema: pa.Schema) -> Schema:
         """The schema in Arrow form, as :meth:`to_arrow` and the footer of an RRD have it.
 
-        Raises ``ValueError`` when a timeline's type is none that a timeline can have.
+        Raises ``ValueError`` if a timeline has a type that no timeline can have.
         """
         return cls(*columns_of_arrow(schema))
 
@@ -153,16 +153,16 @@ class Schema:
     def column_for_selector(
         self, selector: str | ComponentColumnSelector | ComponentColumnDescriptor
     ) -> ComponentColumnDescriptor:
-        """The column that a selector, or the text ``<entity path>:<component>``, means.
+        """The column that a selector, or the text ``<entity path>:<component>``, selects.
 
-        A descriptor is given back as it is, whether there is such a column or not.
+        A descriptor is returned as it is, whether there is such a column or not.
 
         Raises
         ------
         LookupError
             There is no such column.
         ValueError
-            The text is no selector, or the argument is of another type (then it is a ``TypeError``, too).
+            The text is not a selector, or the argument has another type (then it is also a ``TypeError``).
         """
         if isinstance(selector, ComponentColumnDescriptor):
             return selector
@@ -267,7 +267,7 @@ def _component_field(column: ComponentColumnDescriptor) -> pa.Field:
 
 @lru_cache(maxsize=16_384)
 def _column_metadata(descriptor: ComponentDescriptor, entity_path: str, flags: tuple[str, ...]) -> pa.KeyValueMetadata:
-    plain = text_metadata(component_field(descriptor, pa.null()).metadata)
+    plain = text_metadata(component_metadata(descriptor))
     return pa.KeyValueMetadata({**plain, "rerun:entity_path": entity_path, **dict.fromkeys(flags, "true")})
 
 
@@ -287,7 +287,7 @@ def columns_of_arrow(schema: pa.Schema) -> tuple[list[IndexColumnDescriptor], li
 def _index(name: str, datatype: pa.DataType) -> IndexColumnDescriptor:
     kind = TimelineKind.of(datatype)
     if kind is None:
-        raise ValueError(f"the timeline '{name}' has the type {datatype}, which is none of a timeline")
+        raise ValueError(f"the timeline '{name}' has the type {datatype}, which is not a type of a timeline")
     return IndexColumnDescriptor(name, kind)
 
 

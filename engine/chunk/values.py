@@ -1,4 +1,4 @@
-"""Value rows: what chunks say as rows of plain columns, one row a message, with readable names.
+"""Value rows: what chunks say as rows of plain columns, one row per message, with readable names.
 
 Three steps, for everything that makes frames (``to_arrow``, ``to_pandas``, ``frame``, Spark's value rows):
 
@@ -178,7 +178,7 @@ class ValueSchema:
     ) -> ValueSchema:
         """The columns of rows of what a schema has.
 
-        ``singles``: components with at most one value a row, beside messages. With ``entities`` a column says of each
+        ``singles``: components with at most one value per row, beside messages. With ``entities`` a column says of each
         row which entity it is of. With ``flatten`` each field of a struct is a column, not the struct.
         """
         named = _time_names([index.name for index in schema.index_columns()])
@@ -275,7 +275,7 @@ class ValueSchema:
                 elif sum(path == other for other, _ in wanted) == 1:
                     raise UsageError(
                         f"{origin[1]} on {origin[0]} holds {array.type} here, and {self.columns[i].datatype} elsewhere",
-                        hint="Its definition changes on the way: read the parts by themselves.",
+                        hint="Its definition changes within the input: read the parts separately.",
                     )
         arrays = [
             pa.nulls(rows, column.datatype) if array is None else array
@@ -443,8 +443,8 @@ def _single(values: pa.ListArray, origin: Origin) -> pa.Array:
     lengths = _lengths(values)
     if int(lengths.max()) > 1:
         raise UsageError(
-            f"a row of {origin[1]} on {origin[0]} has {int(lengths.max())} values, and others seemed to have one each",
-            hint="Ask for lists in all columns of components: lists=True.",
+            f"a row of {origin[1]} on {origin[0]} has {int(lengths.max())} values, but one per row was expected",
+            hint="Use lists=True to get every component column as lists.",
         )
     if int(lengths.min()) == 1:
         return values.flatten()

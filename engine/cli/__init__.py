@@ -1,4 +1,4 @@
-"""The command line: ``chunkmill convert`` and ``chunkmill inspect``.
+"""The command line: the commands of ``chunkmill``.
 
 Exit codes: 0 done, 1 failed, 2 bad usage, 130 interrupted, 143 terminated. This package is the top of the tree: it
 imports readers, and nothing imports it.

@@ -61,9 +61,7 @@ def _options_for_nothing(jobs: Sequence[Job], options: ConvertOptions) -> list[s
         return []  # known by its content, or a folder
     known = {option.name for row in rows if row is not None for option in row.options}
     left = [option for option in all_options() if option.name in options.reading and option.name not in known]
-    return [
-        f"{option.flag or option.name} does not apply: none of the inputs is of a format that has it" for option in left
-    ]
+    return [f"{option.flag or option.name} does not apply: no input has a format with this option" for option in left]
 
 
 def _stars(options: ConvertOptions) -> list[str]:
@@ -72,23 +70,23 @@ def _stars(options: ConvertOptions) -> list[str]:
     >>> options = ConvertOptions(content=("/imu/* - /camera/**",), reading={"include_topic_regex": ("/imu/*",)})
     >>> for line in _stars(options):
     ...     print(line)
-    --content '/imu/*': '*' is no wildcard in a path, only '/**' at its end is; did you mean '/imu/**'?
-    --topics '/imu/*' is a regular expression, in which '*' repeats what is before it; for anything write '/imu/.*'
+    --content '/imu/*': '*' is not a wildcard here, only a final '/**' is; did you mean '/imu/**'?
+    --topics '/imu/*' is a regular expression, in which '*' repeats what is before it; to match all, write '/imu/.*'
     """
     found = []
     for path in (path for text in options.content for _, path in _RULES.findall(text)):
         if _has_star(path):
             meant = f"{path[: path.index('*')].rpartition('/')[0]}/**"
             found.append(
-                f"--content {path!r}: '*' is no wildcard in a path, only '/**' at its end is; did you mean {meant!r}?"
+                f"--content {path!r}: '*' is not a wildcard here, only a final '/**' is; did you mean {meant!r}?"
             )
     for name, flag in ((_TOPICS, "--topics"), ("exclude_topic_regex", "--exclude-topics")):
         for pattern in options.reading.get(name, ()):
             if "/*" in pattern:
                 meant = re.sub(r"/\*+", "/.*", pattern)
                 found.append(
-                    f"{flag} {pattern!r} is a regular expression, in which '*' repeats what is before it; for anything "
-                    f"write {meant!r}"
+                    f"{flag} {pattern!r} is a regular expression, in which '*' repeats what is before it; to match "
+                    f"all, write {meant!r}"
                 )
     return found
 

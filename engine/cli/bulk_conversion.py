@@ -55,7 +55,9 @@ def convert_many(
         try:
             done = journal.run({_key(job): job for job in jobs}, work.do)
         except (KeyboardInterrupt, Terminated) as interrupt:
-            text = f"{len(work.reports)} of {len(jobs)} inputs were converted; the same command goes on with the others"
+            text = (
+                f"{len(work.reports)} of {len(jobs)} inputs were converted; run the same command again for the others"
+            )
             raise type(interrupt)(text) from None
     order = {id(job): number for number, job in enumerate(jobs)}
     return work.reports, sorted(work.failures, key=lambda failure: order[id(failure[0])]), done

@@ -78,26 +78,26 @@ def _total(files: int, failed: int, faults: int, found: Verification) -> str:
     """The line behind several files.
 
     >>> _total(3, 1, 2, Verification(18, 3513, 18))
-    '3 verified, 1 of them with faults, 2 in all: 3,513 rows in 18 chunks could be read'
+    '3 verified, 1 with faults (2 in all): 3,513 rows in 18 chunks are readable'
     """
-    wrong = f", {failed} of them with faults, {faults:,} in all" if faults else ", without a fault"
-    return f"{files} verified{wrong}: {found.rows:,} rows in {found.chunks:,} chunks could be read"
+    wrong = f", {failed} with faults ({faults:,} in all)" if faults else ", no faults"
+    return f"{files} verified{wrong}: {found.rows:,} rows in {found.chunks:,} chunks are readable"
 
 
 def _line(found: Verification) -> str:
     """The line on a file without a fault.
 
     >>> _line(Verification(18, 3513, 18)), _line(Verification(2, 7, 0))
-    ('3,513 rows in 18 chunks, each as its digest says', '7 rows in 2 chunks, which can be read; none has a digest')
+    ('3,513 rows in 18 chunks, all digests match', '7 rows in 2 chunks, all readable; no chunk has a digest')
     """
     read = f"{found.rows:,} rows in {found.chunks:,} chunks"
     if found.digests is None:
-        return f"{read}, all decoded; each checksum that is there is right"
+        return f"{read}, all decoded; all checksums match"
     if found.digests == found.chunks:
-        return f"{read}, each as its digest says"
+        return f"{read}, all digests match"
     if found.digests == 0:
-        return f"{read}, which can be read; none has a digest"
-    return f"{read}, which can be read; {found.chunks - found.digests:,} have no digest"
+        return f"{read}, all readable; no chunk has a digest"
+    return f"{read}, all readable; {found.chunks - found.digests:,} without a digest"
 
 
 def check_pipeline(location: str, argument: str | None, svg: str | None) -> None:
@@ -121,7 +121,7 @@ def check_pipeline(location: str, argument: str | None, svg: str | None) -> None
     click.echo(f"{pipeline} can be run")
     click.echo(text)
     if source not in nodes_of(sink):
-        complain(f"{pipeline}: what it returns has nothing of the stream that it was given", kind="warning")
+        complain(f"{pipeline}: the stream it returns does not use the stream it was given", kind="warning")
 
 
 def _first_recording(argument: str) -> LazyChunkStream:
@@ -132,7 +132,7 @@ def _first_recording(argument: str) -> LazyChunkStream:
     for store, stream in stores:
         if store.kind == "recording":
             return stream
-    raise UsageError("the file holds no recording, and pipelines are for those", path=str(first.path))
+    raise UsageError("the file contains no recording to run the pipeline on", path=str(first.path))
 
 
 def _draw(sink: Node, pipeline: Pipeline, svg: str | os.PathLike[str]) -> None:

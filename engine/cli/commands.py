@@ -56,7 +56,7 @@ _LONGEST_SENTENCE: Final = 1000
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="chunkmill", prog_name="chunkmill", message="%(prog)s %(version)s")
 def commands() -> None:
-    """Turn recordings of robots into clean, well-chunked RRD files, on Apache Spark."""
+    """Convert robot recordings into clean, well-chunked RRD files, on Apache Spark."""
     files = os.environ.get("CHUNKMILL_FORMATS")
     if files:
         with reported(debug=False):
@@ -67,36 +67,36 @@ def commands() -> None:
 
 @commands.command(cls=ReadingCommand)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("-o", "--output", required=True, metavar="OUT", help="A file for one input, or a folder for many.")
+@click.option("-o", "--output", required=True, metavar="OUT", help="An RRD file for one input, a folder for several.")
 @CONTENT
 @click.option(
     "--pipeline",
     metavar="FILE.py[:NAME]",
-    help="A function of a Python file that each recording's stream goes through.",
+    help="Apply a function from a Python file to the stream of each recording.",
 )
 @APPLICATION_ID
 @RECORDING_ID
 @TIMES
 @LAYOUT
-@click.option("--shards", is_flag=True, help="Write the folder OUT with shards, each an RRD of the same recording.")
-@click.option("--verify", is_flag=True, help="Read and decode each output; one that can't be read is removed.")
+@click.option("--shards", is_flag=True, help="Write OUT as a folder of RRD shards of one recording.")
+@click.option("--verify", is_flag=True, help="Read back and decode each output; remove it if that fails.")
 @EXECUTOR
 @SPARK
-@click.option("--stats", is_flag=True, help="Print where the time went, and what was read and written.")
+@click.option("--stats", is_flag=True, help="Print where the time went, and how much was read and written.")
 @click.option(
-    "--report", metavar="FILE", callback=check_report, help="Keep that as FILE.json, or draw it as FILE.html."
+    "--report", metavar="FILE", callback=check_report, help="Save the run report as FILE.json, or as a page FILE.html."
 )
 @DEBUG
 @QUIET
 def convert(
     inputs: tuple[str, ...], output: str, pipeline: str | None, debug: bool, start: Any, end: Any, **given: Any
 ) -> None:
-    """Convert MCAP, Parquet or RRD recordings to RRD.
+    """Convert recordings of any format to RRD.
 
-    INPUT is a file, a pattern such as 'logs/**/*.mcap' or a folder, which is searched for recordings
-    of every format; of a LeRobot dataset each episode, of a store each live recording is converted.
-    Patterns and folders give one RRD per input below the folder OUT, under the path the input has below its folder.
-    '-' is standard input, and as OUT standard output.
+    INPUT is a file, a pattern such as 'logs/**/*.mcap', or a folder, which is searched for recordings of every format.
+    Each episode of a LeRobot dataset and each live recording of a store is converted by itself. For patterns and
+    folders, OUT is a folder: each input becomes one RRD in it, under the same relative path. '-' is standard input, or
+    standard output for OUT.
     """
     with reported(debug=debug):
         from .standard_streams import from_standard_input, to_standard_output
@@ -128,12 +128,13 @@ def _convert(inputs: Sequence[str], output: str, pipeline: str | None, options: 
 @commands.command()
 @click.argument("pipeline", metavar="FILE.py[:NAME]")
 @click.argument("input", required=False, metavar="[INPUT]", callback=check_place)
-@click.option("--svg", metavar="FILE.svg", callback=check_svg, help="Draw the plan, too.")
+@click.option("--svg", metavar="FILE.svg", callback=check_svg, help="Also draw the plan.")
 @DEBUG
 def check(pipeline: str, input: str | None, svg: str | None, debug: bool) -> None:  # noqa: A002 (its name in the help)
-    """Check that a pipeline is fit to run, and show its plan, for INPUT where one is given. Nothing is run.
+    """Check that a pipeline can run, and show its plan, without running it.
 
-    FILE.py defines the function `pipeline` (or NAME), which takes the stream of a recording and returns one.
+    FILE.py defines the function `pipeline` (or NAME), which takes the stream of a recording and returns a stream. With
+    an INPUT, the plan shows how that input is split.
     """
     with reported(debug=debug):
         from .checks import check_pipeline
@@ -146,11 +147,11 @@ def check(pipeline: str, input: str | None, svg: str | None, debug: bool) -> Non
 @DEBUG
 @QUIET
 def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
-    """Read all of recordings and stores, and say whether they are what was written.
+    """Read recordings and stores completely, and report every fault.
 
     FILE is a file of any format, a pattern, a folder that is searched for recordings, or a store of recordings. Every
-    checksum and digest is compared, every chunk is decoded, and footers, indexes and manifests are compared with what
-    is there. A line tells each fault, and the exit code is 1 where there is one.
+    chunk is decoded, every checksum and digest is verified, and footers, indexes and manifests are compared with the
+    data. Each fault is one line; the exit code is 1 if there is any.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -163,62 +164,76 @@ def verify(inputs: tuple[str, ...], debug: bool, quiet: bool) -> None:
 
 @commands.command(cls=ReadingCommand)
 @click.argument("landing", callback=check_place)
-@click.option("--into", metavar="STORE", help="The store of recordings, a folder or URL; made when there is none.")
-@click.option("--dataset", metavar="NAME", help="The dataset of the catalog at --into; made when there is none.")
-@click.option("--rrds", metavar="FOLDER", help="A folder that gets an RRD for each file, beside the store or alone.")
-@click.option("--pipeline", metavar="FILE.py[:NAME]", help="A function that each recording's stream goes through.")
-@click.option("--once", is_flag=True, help="Take what is there, and end.")
-@click.option("--every", metavar="TIME", help="How often to look for files. Default: 1s.")
-@click.option("--settle", default="1s", show_default=True, metavar="TIME", help="How long a file must not change.")
+@click.option("--into", metavar="STORE", help="The store of recordings, a folder or URL; created if missing.")
+@click.option("--dataset", metavar="NAME", help="The dataset of the catalog at --into; created if missing.")
+@click.option("--rrds", metavar="FOLDER", help="A folder for one RRD per file, with or without a store.")
+@click.option(
+    "--pipeline", metavar="FILE.py[:NAME]", help="Apply a function from a Python file to the stream of each recording."
+)
+@click.option("--once", is_flag=True, help="Ingest what is there now, and exit.")
+@click.option("--every", metavar="TIME", help="How often to check for files. Default: 1s.")
+@click.option(
+    "--settle",
+    default="1s",
+    show_default=True,
+    metavar="TIME",
+    help="How long a file must stay unchanged before it is read.",
+)
 @click.option(
     "--max-files",
     "max_files_per_trigger",
     type=click.IntRange(1),
     default=256,
     metavar="N",
-    help="Files of one batch, at most. Default: 256.",
+    help="Maximum number of files in a batch. Default: 256.",
 )
 @click.option(
-    "--max-bytes", default="4GiB", metavar="SIZE", help="Bytes of one batch, at most, such as 2GB. Default: 4 GiB."
+    "--max-bytes", default="4GiB", metavar="SIZE", help="Maximum size of a batch, such as 2GB. Default: 4 GiB."
 )
 @click.option(
     "--source-done",
     type=click.Choice(["keep", "archive", "delete"]),
     default="keep",
     show_default=True,
-    help="What becomes of a file that is in the store.",
+    help="What to do with a file once it is ingested.",
 )
 @click.option(
     "--archive",
     metavar="FOLDER",
-    help="Where files go with --source-done archive; for objects a prefix of their bucket.",
+    help="Where --source-done archive moves files: a folder, or a prefix of the same bucket.",
 )
-@click.option("--checkpoint", metavar="FOLDER", help="What is known of the progress. Default: in the store.")
+@click.option("--checkpoint", metavar="FOLDER", help="Where the progress is kept. Default: in the store.")
 @click.option(
     "--optimize",
     type=PROFILES,
     default="object-store",
     show_default=True,
-    help="How chunks are laid out.",
+    help="Chunk layout of the recordings.",
 )
-@click.option("--replace-same-id", is_flag=True, help="Let a recording replace another file's of the same id.")
-@click.option("--keep-versions", default="1h", show_default=True, metavar="TIME", help="How long old versions stay.")
-@click.option("--compact-every", type=click.IntRange(1), metavar="N", help="Join small shards after every N batches.")
+@click.option("--replace-same-id", is_flag=True, help="Let a recording replace one with the same id from another file.")
+@click.option(
+    "--keep-versions", default="1h", show_default=True, metavar="TIME", help="How long old versions are kept."
+)
+@click.option("--compact-every", type=click.IntRange(1), metavar="N", help="Join small shards every N batches.")
 @CONTENT
 @APPLICATION_ID
-@click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve metrics for Prometheus.")
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="At which address.")
-@click.option("--log-json", is_flag=True, help="Log JSON objects, one a line.")
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve Prometheus metrics on this port."
+)
+@click.option(
+    "--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to serve metrics on."
+)
+@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 @EXECUTOR
 @SPARK
 @DEBUG
 @click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only.")
 def ingest(debug: bool, **options: Any) -> None:
-    """Bring every recording that lands in the folder LANDING into a store, once.
+    """Ingest every recording that arrives in the folder LANDING into a store, exactly once.
 
-    MCAP, RRD and Parquet files are taken when they have settled; what is being written under a name such as
-    'drive.mcap.tmp' is left alone. A file that fails goes into quarantine: see `chunkmill quarantine`. Ctrl-C and
-    SIGTERM let the running batch come to its end first.
+    MCAP, RRD and Parquet files are ingested once they stop changing; names such as 'drive.mcap.tmp' are ignored. A file
+    that fails goes into quarantine: see `chunkmill quarantine`. On Ctrl-C and SIGTERM the running batch is finished
+    first.
     """
     with reported(debug=debug):
         from .ingestion import run_ingest
@@ -228,15 +243,17 @@ def ingest(debug: bool, **options: Any) -> None:
 
 @commands.command()
 @click.argument("store", callback=check_place)
-@click.option("--keep", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Versions that stay.")
 @click.option(
-    "--older-than", default="0s", show_default=True, metavar="TIME", help="Remove only versions that are this old."
+    "--keep", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Number of versions to keep."
+)
+@click.option(
+    "--older-than", default="0s", show_default=True, metavar="TIME", help="Remove only versions older than this."
 )
 @DEBUG
 def vacuum(store: str, keep: int, older_than: str, debug: bool) -> None:
-    """Remove what only old versions of STORE need, and what crashed runs left.
+    """Remove old versions of STORE, and files left by crashed runs.
 
-    Refused while an ingestion or a compaction writes to the store.
+    Refused while an ingestion or a compaction is writing to the store.
     """
     with reported(debug=debug):
         from .ingestion import vacuum_store
@@ -251,17 +268,17 @@ def vacuum(store: str, keep: int, older_than: str, debug: bool) -> None:
     type=PROFILES,
     default="none",
     show_default=True,
-    help="Lay out recordings anew whose chunks are smaller than this wants.",
+    help="Also compact recordings whose chunks are smaller than this layout wants.",
 )
-@click.option("--min-shard", default="64MiB", show_default=True, metavar="SIZE", help="Join shards below this size.")
-@click.option("--executor", type=EXECUTORS, help="Where chunks are laid out. Default: spark.")
+@click.option("--min-shard", default="64MiB", show_default=True, metavar="SIZE", help="Join shards smaller than this.")
+@click.option("--executor", type=EXECUTORS, help="Where chunks are compacted. Default: spark.")
 @SPARK
 @DEBUG
 def compact(debug: bool, **options: Any) -> None:
-    """Write the files of STORE anew, fewer and without what is dead: a version with the same recordings.
+    """Join the small files of STORE, and drop replaced recordings.
 
-    Who reads an older version is not disturbed; `chunkmill vacuum` removes those. Refused while an ingestion writes to
-    the store: see `chunkmill ingest --compact-every`.
+    This adds a version with the same recordings. Readers of older versions are not affected; `chunkmill vacuum` removes
+    those versions. Refused while an ingestion is writing to the store: use `chunkmill ingest --compact-every` there.
     """
     with reported(debug=debug):
         from .ingestion import compact_recordings
@@ -272,7 +289,7 @@ def compact(debug: bool, **options: Any) -> None:
 _FAILED_FILES = together(
     click.argument("store", callback=check_place),
     click.argument("paths", nargs=-1, metavar="[PATH]..."),
-    click.option("--json", "as_json", is_flag=True, help="Print the files as JSON, one a line."),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file."),
     DEBUG,
 )
 _ALL_FILES = click.option("--all", "everything", is_flag=True, help="All files in quarantine.")
@@ -282,14 +299,14 @@ _ALL_FILES = click.option("--all", "everything", is_flag=True, help="All files i
 def quarantine() -> None:
     """Show, retry or drop files that failed to be ingested.
 
-    STORE is what stands after --into of `chunkmill ingest`: a store of recordings, or a folder of RRDs.
+    STORE is the destination of `chunkmill ingest`: a store of recordings, or a folder of RRDs.
     """
 
 
 @quarantine.command("list")
 @_FAILED_FILES
 def list_files(store: str, paths: tuple[str, ...], as_json: bool, debug: bool) -> None:
-    """Show the files in quarantine (or those at PATH) with their errors."""
+    """Show the files in quarantine, or only those at PATH, with their errors."""
     with reported(debug=debug):
         from .ingest_display import list_quarantined
 
@@ -300,9 +317,9 @@ def list_files(store: str, paths: tuple[str, ...], as_json: bool, debug: bool) -
 @_FAILED_FILES
 @_ALL_FILES
 def retry(store: str, paths: tuple[str, ...], as_json: bool, debug: bool, everything: bool) -> None:
-    """Have the ingestion try files again: those at PATH, or all with --all.
+    """Let the ingestion retry files: those at PATH, or all with --all.
 
-    They stay in quarantine until they have come through.
+    They stay in quarantine until they succeed.
     """
     with reported(debug=debug):
         from .ingest_display import retry_quarantined
@@ -314,9 +331,9 @@ def retry(store: str, paths: tuple[str, ...], as_json: bool, debug: bool, everyt
 @_FAILED_FILES
 @_ALL_FILES
 def drop(store: str, paths: tuple[str, ...], as_json: bool, debug: bool, everything: bool) -> None:
-    """Forget files in quarantine: those at PATH, or all with --all.
+    """Remove files from quarantine: those at PATH, or all with --all.
 
-    The files themselves stay where they are. They are not tried again until their content changes.
+    The files themselves are not touched. They are not retried until their content changes.
     """
     with reported(debug=debug):
         from .ingest_display import drop_quarantined
@@ -326,15 +343,15 @@ def drop(store: str, paths: tuple[str, ...], as_json: bool, debug: bool, everyth
 
 @commands.command()
 @click.argument("store", callback=check_place)
-@click.option("--checkpoint", metavar="FOLDER", help="The checkpoint, where it is not in the store.")
-@click.option("--watch", is_flag=True, help="Go on telling, every two seconds, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object; with --watch, one a line.")
+@click.option("--checkpoint", metavar="FOLDER", help="The checkpoint, if it is not in the store.")
+@click.option("--watch", is_flag=True, help="Repeat every two seconds, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object; with --watch, one per line.")
 @DEBUG
 def status(store: str, checkpoint: str | None, watch: bool, as_json: bool, debug: bool) -> None:
-    """Show how the ingestion into STORE stands: what it did, what waits, who writes.
+    """Show the state of the ingestion into STORE: batches, waiting files, writer.
 
-    STORE is what stands after --into (or --rrds) of `chunkmill ingest`. Nothing is changed, and the ingestion need
-    not run. The exit code is 1 where something could not be read.
+    STORE is the destination of `chunkmill ingest`, given there as --into or --rrds. This changes nothing, and works
+    whether the ingestion is running or not. The exit code is 1 if something could not be read.
     """
     with reported(debug=debug):
         from ..ingest import StatusReader

@@ -28,18 +28,18 @@ _FRAME = 4
     "ignore_timelines",
     multiple=True,
     metavar="NAME",
-    help="A timeline that is not compared; may be repeated.",
+    help="A timeline to leave out; repeatable.",
 )
 @click.option(
     "--tolerance",
     type=click.FloatRange(0),
     default=0.0,
     metavar="X",
-    help="By how much floating-point numbers may be apart. Default: 0.",
+    help="Allowed difference of floating-point numbers. Default: 0.",
 )
-@click.option("--chunks", is_flag=True, help="Compare the order and the cut of chunks, too.")
+@click.option("--chunks", is_flag=True, help="Also compare the order and boundaries of chunks.")
 @click.option(
-    "--limit", type=click.IntRange(0), default=10, metavar="N", help="Rows of a component to tell. Default: 10."
+    "--limit", type=click.IntRange(0), default=10, metavar="N", help="Rows to show per component. Default: 10."
 )
 @DEBUG
 @QUIET
@@ -52,11 +52,11 @@ def compare(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Compare what two recordings or stores hold, of any format each.
+    """Compare the content of two recordings or stores, of any formats.
 
-    A line tells each difference by entity, component and time, with what A holds before what B holds, and the exit
-    code is 1 where there is one. Neither ids nor the order and cut of chunks are content. The one recording of A is
-    compared with the one of B, several by their ids.
+    Each difference is one line with entity, component, time, the value in A and the value in B; the exit code is 1 if
+    there is any. Ids, and the order and boundaries of chunks, do not count as content. If A and B contain several
+    recordings, those are matched by their ids.
     """
     with reported(debug=debug):
         from ..inputs import compare as compared
@@ -84,10 +84,13 @@ def compare(
 @click.command("print", cls=ReadingCommand)
 @click.argument("file")
 @CONTENT
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="Chunks to print. Default: all.")
-@click.option("--headers", is_flag=True, help="Print a line a chunk, without its rows.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Maximum number of chunks. Default: all.")
+@click.option("--headers", is_flag=True, help="Print one line per chunk, without rows.")
 @click.option(
-    "--width", type=click.IntRange(20), metavar="N", help="Columns of a table. Default: the terminal's, or 240."
+    "--width",
+    type=click.IntRange(20),
+    metavar="N",
+    help="Width of a table in characters. Default: the terminal's, or 240.",
 )
 @DEBUG
 def print_chunks(
@@ -99,9 +102,9 @@ def print_chunks(
     width: int | None,
     debug: bool,
 ) -> None:
-    """Print the chunks of FILE, a recording of any format or a store, as tables of their rows.
+    """Print the chunks of FILE as tables.
 
-    A cell ends after 100 characters.
+    FILE is a recording of any format, or a store. Cells are cut after 100 characters.
     """
     with reported(debug=debug):
         from rich.console import Console

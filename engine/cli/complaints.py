@@ -46,7 +46,7 @@ def reported(*, debug: bool) -> Iterator[None]:
 def _interrupted(interrupt: BaseException) -> click.exceptions.Exit:
     """Say so, and give the exit code; ``interrupt`` may say what was done."""
     word, code = ("terminated", TERMINATED) if isinstance(interrupt, Terminated) else ("interrupted", INTERRUPTED)
-    complain(f"{word}; {str(interrupt) or 'nothing was written for what was at hand'}")
+    complain(f"{word}; {str(interrupt) or 'nothing was written for the input in progress'}")
     return click.exceptions.Exit(code)
 
 
@@ -81,11 +81,11 @@ def paragraph(error: Exception) -> str:
         where = f"{error.filename}: " if error.filename is not None else ""
         return f"{where}{error.strerror[0].lower()}{error.strerror[1:]}."
     if isinstance(error, MemoryError):
-        return "There is not enough memory for this. Try fewer cores, such as --master 'local[1]'."
+        return "There is not enough memory. Try fewer cores, such as --master 'local[1]'."
     first_line = next(iter(str(error).splitlines()), "")
     return (
-        f"Something failed that should not: {type(error).__name__}: {first_line} "
-        "This is a defect of chunkmill; --debug shows where it happened."
+        f"Unexpected error: {type(error).__name__}: {first_line} "
+        "This is a bug in chunkmill; --debug shows where it happened."
     )
 
 

@@ -48,7 +48,8 @@ def convert_all(
         reports, failures, done = convert_many(jobs, reading_location(output), options, arguments)
     if done and not options.quiet:
         click.echo(
-            f"{done} of {len(jobs)} inputs were converted by an earlier run that was cut, or had failures", err=True
+            f"{done} of {len(jobs)} inputs were converted by an earlier run that was interrupted or had failures",
+            err=True,
         )
     if reports:
         seconds = time.perf_counter() - started
@@ -67,8 +68,8 @@ def convert_all(
         show(error, debug=options.debug, path=job.source)
     if failures and len(jobs) > 1:
         complain(
-            f"{len(failures)} of {len(jobs)} inputs failed, and nothing was written for them; the same command tries "
-            "those again, and leaves the others as they are"
+            f"{len(failures)} of {len(jobs)} inputs failed, and nothing was written for them; run the same "
+            "command again to retry only those"
         )
     if failures:
         raise click.exceptions.Exit(min(exit_code(error) for _, error in failures))
@@ -77,13 +78,13 @@ def convert_all(
 def _check(jobs: Sequence[Job], options: ConvertOptions) -> None:
     if len(jobs) > 1 and options.recording_id is not None:
         raise UsageError(
-            f"--recording-id names one recording, and there are {len(jobs)} inputs",
+            f"--recording-id names one recording, but there are {len(jobs)} inputs",
             hint="Leave it out: each recording is then named after its file.",
         )
     if options.shards and (len(jobs) > 1 or options.verify):
         raise UsageError(
-            "--shards is for one input, and without --verify",
-            hint="Convert each by itself, and run `chunkmill verify` on the folder.",
+            "--shards takes a single input and cannot be combined with --verify",
+            hint="Convert each input separately, and run `chunkmill verify` on the folder.",
         )
     check_formats(jobs, options)
 
@@ -98,7 +99,7 @@ def check_formats(jobs: Sequence[Job], options: ConvertOptions) -> None:
                 raise UsageError(
                     f"{flags} {purpose}, and this is none",
                     path=str(job.source),
-                    hint="Convert the others by themselves; --content chooses entities of any format.",
+                    hint="Convert the others separately; --content selects entities of any format.",
                 )
 
 

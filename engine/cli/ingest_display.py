@@ -246,8 +246,8 @@ def _acted_on(
     """The files that were chosen, after ``act`` was called with their paths."""
     if bool(paths) == everything:
         raise UsageError(
-            "files are chosen by their paths or by --all" if everything else "no file is chosen",
-            hint="Leave one of them out." if everything else "Name paths, or --all for all that are in quarantine.",
+            "paths and --all exclude each other" if everything else "no file is given",
+            hint="Use one of them." if everything else "Give paths, or --all for all files in quarantine.",
         )
     files = quarantine.rows()
     chosen = files if everything else _named(files, paths)

@@ -51,7 +51,7 @@ def run_ingest(
 ) -> None:
     """Run an ingestion until it has ended, or a signal says so."""
     if once and every is not None:
-        raise UsageError("--once looks for files once, and --every again and again: give one of them")
+        raise UsageError("--once and --every exclude each other")
     if into is None and rrds is None:
         raise UsageError("an ingestion needs a destination", hint="Name a store with --into, or a folder with --rrds.")
     into = _store_of(into, dataset)

@@ -180,7 +180,7 @@ def _print_columns_of(report: FileReport) -> None:
 
 
 def _print_recordings(report: FileReport) -> None:
-    """One row a recording, where there are many."""
+    """One row per recording, where there are many."""
     rows = []
     for store in report.stores:
         if store.kind == "recording":

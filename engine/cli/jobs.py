@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import click
 
-from ...readers import STORE, Format, all_suffixes, dataset_format, format_of_name, is_rrd, rrd_suffix, stem_of
+from ...readers import Format, is_rrd, rrd_suffix, stem_of
 from .. import execution, inputs
 from ..errors import ReadError, SourceMissingError, UsageError
 from ..limits import is_text
-from ..locations import Location, files_below, fixed_part, reading_location
-from ..objects import ObjectUrl, find_objects, is_one_object
+from ..locations import Location, reading_location
+from ..objects import ObjectUrl
 from ..units import duration, size
 from .complaints import complain
 from .options import ConvertOptions, profile_of
 
 if TYPE_CHECKING:
     from ..execution import ProgressListener
-    from ..inputs import Stores
+    from ..inputs import FoundInput, Stores
     from ..reports import RunReport
     from ..rrd import StoreEntry
     from ..stream import LazyChunkStream
@@ -84,10 +83,10 @@ def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[Job]:
     _check_output(output)
     target = reading_location(output)
     if _is_folder(output):
-        raise UsageError("this is a folder, and one RRD is written", path=output, hint="Name a file with -o.")
+        raise UsageError("this is a folder, but the output is a single RRD", path=output, hint="Name a file with -o.")
     found = {(_resolved(i.path), i.episode): i for argument in arguments for i in find_inputs(argument)}
     if any(source == _resolved(target) for source, _ in found):
-        raise UsageError("this file is an input and would be written over", path=output, hint="Choose another output.")
+        raise UsageError("this file is an input and would be overwritten", path=output, hint="Choose another output.")
     return [Job(item.path, target, name, episode=item.episode) for item in found.values()]
 
 
@@ -97,9 +96,9 @@ def jobs_of(inputs: list[Input], output: str, *, many: bool) -> list[Job]:
     into_folder = _is_folder(output) or (many and not is_rrd(destination.name))
     if len(inputs) > 1 and not into_folder:
         raise UsageError(
-            f"{len(inputs)} inputs cannot become one file",
+            f"{len(inputs)} inputs cannot be written to one file",
             path=output,
-            hint="Name a folder with -o: each input gets an RRD of its own in it.",
+            hint="Give a folder with -o: each input becomes an RRD in it.",
         )
     jobs = []
     for item in inputs:
@@ -113,16 +112,11 @@ def find_inputs(argument: str) -> Iterator[Input]:
     """The recordings that one argument stands for, in the order of their paths."""
     path = reading_location(argument)
     if not is_text(argument):
-        raise UsageError(f"the name {argument!r} is not UTF-8", hint="Rename it: paths are text here.")
-    if isinstance(path, ObjectUrl):
-        yield from _in_store(path)
-    elif path.is_dir():
-        yield from _in_folder(path)
-    elif glob.has_magic(argument) and not os.path.lexists(path):
-        yield from _matching(str(path))
-    else:
-        # Whether the file is there is for its reader to say: a missing one does not stop the others.
-        yield Input(path, Path(stem_of(path.name)))
+        raise UsageError(f"the name {argument!r} is not UTF-8", hint="Rename it: paths have to be UTF-8.")
+    found = [one for at in inputs.search_inputs(path, tell=_tell) for one in _inputs(at)]
+    if not found:
+        raise SourceMissingError("the folder contains no recording", path=argument)
+    yield from found
 
 
 def local_bytes(sources: Iterable[Location]) -> int | None:
@@ -156,49 +150,12 @@ def output_folder(folder: Location) -> Iterator[None]:
                 empty.rmdir()
 
 
-def _in_store(url: ObjectUrl) -> Iterator[Input]:
-    if not glob.has_magic(url.key):
-        if format_of_name(url.name) is not None or is_one_object(url):
-            yield Input(url, PurePosixPath(stem_of(url.name)))
-            return
-        dataset = dataset_format(url)
-        if dataset is not None:
-            yield from _some(list(_episodes(dataset, url, PurePosixPath())), url)
-            return
-    stores = _Stores()
-    for found in find_objects(url, all_suffixes()):
-        if stores.has(found.url):
-            yield from stores.inputs(found.url, found.below)
-        else:
-            yield Input(found.url, found.below.with_name(stem_of(found.below.name)))
-
-
-def _in_folder(folder: Path) -> Iterator[Input]:
-    if dataset_format(folder.absolute().parent) is STORE:
-        raise UsageError(
-            "this folder is of a store of recordings, and holds what is dead, too",
-            path=str(folder),
-            hint="Name the store itself.",
-        )
-    found: list[Input] = []
-    for path in files_below(folder, all_suffixes(), is_input=lambda path: dataset_format(path) is not None, tell=_tell):
-        dataset = dataset_format(path)
-        if dataset is not None:
-            found += _episodes(dataset, path, path.relative_to(folder))
-        elif _is_recording(path):
-            found.append(Input(path, _named(path.relative_to(folder))))
-    yield from _some(found, folder)
-
-
-def _some(found: list[Input], folder: Location) -> list[Input]:
-    """The inputs that were found in a folder. Raises ``SourceMissingError`` where that is nothing."""
-    if not found:
-        raise SourceMissingError(
-            "the folder holds no recording",
-            path=str(folder),
-            hint=f"Looked for {', '.join(all_suffixes())} files.",
-        )
-    return found
+def _inputs(found: FoundInput) -> Iterator[Input]:
+    """The recordings of an input: of a dataset or a store each of its own."""
+    if found.dataset is None:
+        yield Input(found.path, found.below.parent / stem_of(found.below.name))
+    else:
+        yield from _episodes(found.dataset, found.path, found.below)
 
 
 def _episodes(row: Format, dataset: Location, inner: PurePath) -> Iterator[Input]:
@@ -210,82 +167,18 @@ def _episodes(row: Format, dataset: Location, inner: PurePath) -> Iterator[Input
         yield Input(dataset, inner if inner.parts else PurePath(_resolved(dataset).name))
 
 
-class _Stores:
-    """The stores of recordings whose shards a search came upon: each is an input in their place, once."""
-
-    def __init__(self) -> None:
-        self._known: dict[Location, bool] = {}
-        self._given: set[Location] = set()
-
-    def has(self, file: Location) -> bool:
-        """Whether a file is the shard of a store."""
-        if file.parent.name != "shards":
-            return False
-        store = file.parent.parent
-        if store not in self._known:
-            self._known[store] = dataset_format(store) is STORE
-        return self._known[store]
-
-    def inputs(self, shard: Location, below: PurePath) -> Iterator[Input]:
-        """The recordings of a shard's store, unless they were given already; ``below`` is its path in the search."""
-        store = shard.parent.parent
-        if store not in self._given:
-            self._given.add(store)
-            yield from _episodes(STORE, store, PurePath(*below.parts[:-2]))
-
-
-def _matching(pattern: str) -> Iterator[Input]:
-    fixed = fixed_part(pattern)
-    found: list[Input] = []
-    stores, whole = _Stores(), None
-    for path in map(Path, sorted(glob.glob(pattern, recursive=True))):  # noqa: PTH207 (takes absolute patterns too)
-        inner = path.relative_to(fixed)
-        if whole is not None and path.is_relative_to(whole):
-            continue
-        dataset = dataset_format(path) if path.is_dir() else None
-        if dataset is not None:
-            whole = path
-            found += _episodes(dataset, path, inner)
-        elif stores.has(path):
-            found += stores.inputs(path, inner)
-        elif _is_recording(path):
-            found.append(Input(path, _named(inner)))
-    if not found:
-        raise SourceMissingError(
-            f"no recording ({', '.join(all_suffixes())}) matches this pattern", path=pattern, hint="Check the pattern."
-        )
-    yield from found
-
-
-def _is_recording(path: Path) -> bool:
-    """Whether this is one by its name, and a file; what is one by its name alone is told."""
-    if format_of_name(path.name) is None or path.name.startswith(".") or path.is_dir():
-        return False
-    if not path.is_file():
-        is_link = path.is_symlink()
-        _tell(path, "is a link to a file that does not exist" if is_link else "is not a file, and is passed over")
-    elif not is_text(str(path)):
-        complain(f"{str(path)!r} has a name that is not UTF-8, and is passed over; rename it", kind="warning")
-    else:
-        return True
-    return False
-
-
-def _tell(path: Path | str, text: str) -> None:
+def _tell(path: str, text: str) -> None:
     complain(f"{path} {text}", kind="warning")
 
 
 def _check_output(output: str) -> None:
     if output == "-":
         raise UsageError(
-            "an RRD is not written to standard output", hint="Name a file; one that is called '-' is './-'."
+            "this command does not write to standard output",
+            hint="Give a file name; for a file called '-', write './-'.",
         )
     if not is_text(output):
-        raise UsageError(f"the name {output!r} is not UTF-8", hint="Choose another: paths are text here.")
-
-
-def _named(path: Path) -> Path:
-    return path.with_name(stem_of(path.name))
+        raise UsageError(f"the name {output!r} is not UTF-8", hint="Choose another: paths have to be UTF-8.")
 
 
 def _is_folder(output: str) -> bool:
@@ -309,13 +202,13 @@ def _refuse_clashes(jobs: list[Job]) -> None:
         target = _resolved(job.destination)
         if target in sources:
             raise UsageError(
-                "this file is an input and would be written over",
+                "this file is an input and would be overwritten",
                 path=str(job.destination),
                 hint="Choose another output.",
             )
         if target in taken:
             raise UsageError(
-                f"both {taken[target]} and {job.source} would become this file",
+                f"both {taken[target]} and {job.source} would be written to this file",
                 path=str(job.destination),
                 hint="Convert them into different folders.",
             )
@@ -389,7 +282,9 @@ def _write_shards(job: Job, stores: Stores, options: ConvertOptions, progress: P
     """Write the one recording of an input as a folder of shards. Raises ``UsageError`` where there are several."""
     recordings = [(store, stream) for store, stream in stores if store.kind == "recording"]
     if len(recordings) != 1:
-        raise UsageError(f"--shards is for one recording, and the input holds {len(recordings)}", path=str(job.source))
+        raise UsageError(
+            f"--shards takes one recording, but the input contains {len(recordings)}", path=str(job.source)
+        )
     store, stream = recordings[0]
     return stream.write_rrd(
         str(job.destination),
@@ -405,7 +300,7 @@ def _write_shards(job: Job, stores: Stores, options: ConvertOptions, progress: P
 def tell_result(job: Job, result: RunReport, options: ConvertOptions) -> None:
     """Print the line on a finished input, and a warning where nothing was in it."""
     if not result.chunks:
-        complain(f"{job.source}: nothing was left to write; {job.destination} is an empty recording", kind="warning")
+        complain(f"{job.source}: no chunks were left to write; {job.destination} is an empty recording", kind="warning")
     if not options.quiet:
         click.echo(summary(job.source, job.destination, result), err=True)
 

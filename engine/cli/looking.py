@@ -31,26 +31,30 @@ if TYPE_CHECKING:
     from ..recordings import RecordingEntry
     from ..store import RecordingStore
 
-_VERSION = click.option("--version", type=click.IntRange(1), metavar="N", help="Which version. Default: the newest.")
+_VERSION = click.option("--version", type=click.IntRange(1), metavar="N", help="Version to read. Default: the newest.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
 
 _ALL = click.option(
-    "--all", "everything", is_flag=True, help="Tell of channels, components, and what is static or of the recording."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Also show channels, components, static data, and data about the recording.",
 )
 
 
 @click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="FILE...")
 @_ALL
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables; of several files, one a line.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON instead of tables; for several files, one object per line."
+)
 @DEBUG
 def inspect(inputs: tuple[str, ...], everything: bool, as_json: bool, debug: bool) -> None:
-    """Show what FILE holds.
+    """Show what FILE contains: topics or entities with rows, rates, gaps and bytes, and timelines.
 
-    That is topics or entities with their rows, rates, gaps and bytes, and timelines. FILE is a recording or a store; of
-    a folder or a pattern, which may hold many, each gets a line, or all of this with --all. As far as files have
-    summaries, those alone are read. '-' is standard input.
+    FILE is a recording, a store, a folder or a pattern. Several recordings are listed one per line, or in full with
+    --all. Where a file has a summary or footer, only that is read. '-' is standard input.
     """
     with reported(debug=debug), from_standard_input(inputs) as arguments:
         leave_out_what_nothing_needs()
@@ -82,12 +86,12 @@ def inspect(inputs: tuple[str, ...], everything: bool, as_json: bool, debug: boo
 @click.command()
 @click.argument("store", callback=check_place)
 @_VERSION
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each recording, one a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per recording.")
 @DEBUG
 def ls(store: str, version: int | None, as_json: bool, debug: bool) -> None:
-    """List the recordings of STORE, as they came.
+    """List the recordings of STORE, in the order of arrival.
 
-    STORE is what stands after --into (or --rrds) of `chunkmill ingest`, or what `collect(into=…)` made.
+    STORE is the destination of `chunkmill ingest` (--into or --rrds), or of `collect(into=…)`.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -108,11 +112,10 @@ def ls(store: str, version: int | None, as_json: bool, debug: bool) -> None:
 @_JSON
 @DEBUG
 def show(store: str, recording: str | None, version: int | None, debug: bool, **shown: bool) -> None:
-    """Show what one RECORDING of STORE holds.
+    """Show the entities and timelines of one RECORDING of STORE.
 
-    That is its entities and timelines. RECORDING may be left out where there is but one.
-
-    RECORDING is an id or the name of the file that it came from, as `chunkmill ls` lists them. Chunks are not read.
+    RECORDING is an id, or the name of the source file, as listed by `chunkmill ls`; it may be omitted if there is only
+    one. Chunks are not read.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -124,12 +127,14 @@ def show(store: str, recording: str | None, version: int | None, debug: bool, **
 @click.command()
 @click.argument("store", callback=check_place)
 @click.argument("recordings", nargs=-1, metavar="[RECORDING]...")
-@click.option("-o", "--output", required=True, metavar="OUT", help="A file for one recording, or a folder for many.")
+@click.option(
+    "-o", "--output", required=True, metavar="OUT", help="An RRD file for one recording, a folder for several."
+)
 @_VERSION
 @CONTENT
 @EXECUTOR
 @SPARK
-@click.option("--stats", is_flag=True, help="Print where the time went, and what was read and written.")
+@click.option("--stats", is_flag=True, help="Print where the time went, and how much was read and written.")
 @DEBUG
 @QUIET
 def export(
@@ -137,9 +142,9 @@ def export(
 ) -> None:
     """Write recordings of STORE to RRD files.
 
-    RECORDING is an id, the name of the file that it came from, or a pattern such as 'drive-*'; without it, all are
-    written. Chunks go over as they are; blueprints go with the recordings of their file. Each RRD is called after that
-    file, else after its recording.
+    RECORDING is an id, the name of the source file, or a pattern such as 'drive-*'. Without it, all recordings are
+    written. Chunks are copied unchanged; the blueprints of a file are written with its recordings. Each RRD is named
+    after the source file, or else after the recording.
     """
     with reported(debug=debug):
         given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
@@ -189,15 +194,15 @@ def _recording_report(store: str, recording: str | None, version: int | None) ->
         ids = {entry.recording_id for entry in opened}
         if len(ids) != 1:
             raise UsageError(
-                f"the store holds {len(ids)} recordings, and none is named",
+                f"the store holds {len(ids)} recordings, and none was given",
                 path=store,
-                hint=f"Name one: `chunkmill ls {shlex.quote(store)}` lists them.",
+                hint=f"Give one: `chunkmill ls {shlex.quote(store)}` lists them.",
             )
         (recording,) = ids
     else:
         found = _known(store, [recording], opened)
         if len(found) > 1:
-            raise UsageError(f"{recording!r} means {len(found)} recordings", path=store, hint="Name one by its id.")
+            raise UsageError(f"{recording!r} means {len(found)} recordings", path=store, hint="Give the id of one.")
         recording = found[0]
     return STORE.inspect(opened.path, {"recording": recording, "version": opened.version.number})
 

@@ -27,7 +27,7 @@ from .options import (
 
 @click.command(cls=ReadingCommand)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("-o", "--output", required=True, metavar="OUT", help="The RRD; '-' for standard output.")
+@click.option("-o", "--output", required=True, metavar="OUT", help="The RRD to write; '-' for standard output.")
 @CONTENT
 @TIMES
 @LAYOUT
@@ -36,18 +36,19 @@ from .options import (
     "--recording-id",
     metavar="ID",
     callback=check_id,
-    help="Make all one recording. Default: those of one id are one; files without an id become one, named as OUT.",
+    help="Merge everything into one recording of this id. Default: recordings with the same id are merged; files "
+    "without ids become one recording named after OUT.",
 )
 @EXECUTOR
 @SPARK
-@click.option("--stats", is_flag=True, help="Print where the time went, and what was read and written.")
+@click.option("--stats", is_flag=True, help="Print where the time went, and how much was read and written.")
 @DEBUG
 @QUIET
 def merge(inputs: tuple[str, ...], output: str, debug: bool, start: Any, end: Any, **given: Any) -> None:
-    """Merge recordings of any format, and stores, into one RRD.
+    """Merge recordings and stores, of any formats, into one RRD.
 
-    INPUT is what it is for `chunkmill convert`. Recordings of one id and application become one recording, such as the
-    parts of a recording that was split; chunks of an RRD are copied as they are.
+    INPUT is as for `chunkmill convert`. Recordings with the same id and application id become one recording, such as
+    the parts of a split recording. Chunks of RRDs are copied unchanged.
     """
     with reported(debug=debug):
         given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])

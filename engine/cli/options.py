@@ -53,14 +53,14 @@ def chosen_executor(executor: str | None, master: str | None, conf: Mapping[str,
     """
     wants_spark = master is not None or bool(conf)
     if executor == "inline" and wants_spark:
-        raise UsageError("--master and --conf are for Spark, and --executor inline runs without it")
+        raise UsageError("--master and --conf need Spark, but --executor inline runs without it")
     return executor or ("spark" if wants_spark else None)
 
 
 def check_id(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     """Refuse an id of nothing, which would be taken for none."""
     if value is not None and not value.strip():
-        raise click.BadParameter("an id cannot be empty; leave the option out for the default")
+        raise click.BadParameter("an id cannot be empty; omit the option to use the default")
     return value
 
 
@@ -78,7 +78,7 @@ def parse_time(_context: click.Context, _option: click.Parameter, value: str | N
             return name or LOG_TIME, tick
         except UsageError:
             raise click.BadParameter(
-                f"{text!r} is neither a number (of ns, or of a sequence), nor a time such as 2026-01-23T10:43:30"
+                f"{text!r} is neither a number (nanoseconds, or of a sequence) nor a time such as 2026-01-23T10:43:30"
             ) from None
     return name or LOG_TIME, int(text)
 
@@ -91,9 +91,9 @@ def bounds_of(start: tuple[str, int] | None, end: tuple[str, int] | None) -> Tim
     if not timelines:
         return None
     if len(timelines) > 1:
-        raise UsageError(f"--start and --end are of two timelines, {' and '.join(sorted(timelines))}")
+        raise UsageError(f"--start and --end are on two timelines, {' and '.join(sorted(timelines))}")
     if start is not None and end is not None and start[1] >= end[1]:
-        raise UsageError("--end is not behind --start, so nothing lies between them")
+        raise UsageError("--end has to be later than --start")
     return TimeBounds(timelines.pop(), *(None if given is None else given[1] for given in (start, end)))
 
 
@@ -117,7 +117,7 @@ def check_place(_context: click.Context, _option: click.Parameter, value: str | 
 def check_report(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     """Refuse a name that says neither JSON nor HTML before anything is read."""
     if value is not None and not value.endswith((".json", ".html")):
-        raise click.BadParameter(f"{value!r} ends neither with .json nor with .html")
+        raise click.BadParameter(f"{value!r} does not end with .json or .html")
     return value
 
 
@@ -155,25 +155,27 @@ def together(*options: Decorator) -> Decorator:
 
 
 CONTENT = click.option(
-    "--content", multiple=True, metavar="EXPR", help="Entities to keep, such as '/imu/**'; may be repeated."
+    "--content", multiple=True, metavar="EXPR", help="Entities to keep, such as '/imu/**'; repeatable."
 )
 APPLICATION_ID = click.option(
     "--application-id",
     metavar="ID",
     callback=check_id,
-    help="Default: the RRD's own; 'chunkmill' for other formats.",
+    help="Application id to write. Default: the RRD's own; 'chunkmill' for other formats.",
 )
 EXECUTORS = click.Choice(["spark", "inline", "auto"])
 EXECUTOR = click.option(
     "--executor",
     type=EXECUTORS,
-    help="Where it runs: on Spark (the default), in this process, or here where that is quicker.",
+    help="Run on Spark (the default), in this process, or wherever it is quicker.",
 )
 SPARK = together(
     click.option("--master", metavar="URL", help="Spark master, such as 'local[4]'. Default: local[*]."),
-    click.option("--conf", multiple=True, metavar="KEY=VALUE", callback=parse_conf, help="A setting for Spark."),
+    click.option(
+        "--conf", multiple=True, metavar="KEY=VALUE", callback=parse_conf, help="A Spark setting; repeatable."
+    ),
 )
-DEBUG = click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+DEBUG = click.option("--debug", is_flag=True, help="Show full tracebacks.")
 QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
 PROFILES = click.Choice(["object-store", "live", "none"])
 
@@ -185,20 +187,24 @@ TIMES = together(
         "--start",
         metavar="[TIMELINE=]TIME",
         callback=parse_time,
-        help="Keep rows from this time on: ns, a number, or 2026-01-23T10:43:30. Default timeline: log_time.",
+        help="Keep rows from this time on: nanoseconds, a sequence number, or 2026-01-23T10:43:30. Default timeline: "
+        "log_time.",
     ),
     click.option(
-        "--end", metavar="[TIMELINE=]TIME", callback=parse_time, help="Keep rows before this time, and what is static."
+        "--end",
+        metavar="[TIMELINE=]TIME",
+        callback=parse_time,
+        help="Keep rows before this time. Static data is always kept.",
     ),
 )
 LAYOUT = click.option(
-    "--optimize", type=PROFILES, default="none", show_default=True, help="How chunks are laid out in the output."
+    "--optimize", type=PROFILES, default="none", show_default=True, help="Chunk layout of the output."
 )
 RECORDING_ID = click.option(
     "--recording-id",
     metavar="ID",
     callback=check_id,
-    help="Default: the RRD's own; the file's name for other formats.",
+    help="Recording id to write. Default: the RRD's own; the file's name for other formats.",
 )
 
 _OPTION_BEFORE: Final = "content"

@@ -27,17 +27,17 @@ def from_standard_input(arguments: Sequence[str]) -> Iterator[list[str]]:
     if DASH not in arguments:
         yield list(arguments)
         return
-    hint = "Write it as `… | chunkmill … -`; a file that is called '-' is './-'."
+    hint = "Pipe a recording in: `… | chunkmill … -`; for a file called '-', write './-'."
     if arguments.count(DASH) > 1:
-        raise UsageError("standard input is one recording, and '-' is named twice", hint=hint)
+        raise UsageError("'-' is given twice, but standard input is a single recording", hint=hint)
     if sys.stdin.isatty():
-        raise UsageError("standard input is a terminal, and '-' stands for a recording that is piped here", hint=hint)
+        raise UsageError("'-' reads a recording from standard input, but that is a terminal", hint=hint)
     with _folder() as folder:
         path = folder / "stdin"
         with writing(str(path)), path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         if not path.stat().st_size:
-            raise UsageError("standard input holds nothing", hint=hint)
+            raise UsageError("standard input is empty", hint=hint)
         yield [str(path) if argument == DASH else argument for argument in arguments]
 
 
@@ -53,7 +53,8 @@ def to_standard_output(output: str) -> Iterator[str]:
         return
     if sys.stdout.isatty():
         raise UsageError(
-            "an RRD is not written to a terminal", hint="Pipe it, or name a file; one that is called '-' is './-'."
+            "an RRD cannot be written to a terminal",
+            hint="Redirect it, or give a file name; for a file called '-', write './-'.",
         )
     with _folder() as folder:
         path = folder / "stdout.rrd"

@@ -68,12 +68,12 @@ class Watch:
         suffixes = all_suffixes() if request.row is None else request.row.suffixes
         if len(request.paths) != 1 or not suffixes:
             raise UsageError(
-                "a stream is of one landing folder, in which files arrive",
+                "a stream reads exactly one landing folder",
                 hint='spark.readStream.format("chunkmill").load("landing/")',
             )
         max_files = options.get("maxfilespertrigger", str(MAX_FILES))
         if not max_files.isdecimal() or max_files == "0":
-            raise UsageError(f"option 'maxFilesPerTrigger': {max_files!r} is no number of files")
+            raise UsageError(f"option 'maxFilesPerTrigger': {max_files!r} is not a number of files")
         max_bytes = options.get("maxbytespertrigger")
         return cls(
             str(located(request.paths[0])),
@@ -154,9 +154,9 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._watch.log is not None and self._of(self._name).log.merged:
             raise UsageError(
-                "this landing log is that of a query with a checkpoint, and has forgotten its first entries",
+                "this landing log belongs to a query with a checkpoint, and no longer has its first entries",
                 path=self._watch.log,
-                hint="Start with that checkpoint (checkpointLocation); or name another folder as the option 'log'.",
+                hint="Start with that checkpoint (checkpointLocation), or give another folder as the option 'log'.",
             )
         return {"log": self._name, "entry": 0}
 

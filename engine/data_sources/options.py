@@ -92,12 +92,12 @@ class Request:
 def _values(row: Format | None, options: Mapping[str, str]) -> tuple[FrameRequest, bool, str | None]:
     """The choices of a data source that gives values: its frame, whether times are in ns, whose schema it has."""
     if "topic" in options and "contents" in options:
-        raise UsageError("options 'topic' and 'contents' both say which entities are wanted", hint="Give one of them.")
+        raise UsageError("options 'topic' and 'contents' exclude each other", hint="Give one of them.")
     topics = [name if name.startswith("/") else f"/{name}" for name in _listed(options.get("topic", ""))]
     contents = topics or [options.get("contents", "/**")]
     times = options.get("times", "timestamp")
     if times not in ("timestamp", "nanoseconds"):
-        raise UsageError(f"option 'times': 'timestamp' or 'nanoseconds' was expected, got {times!r}")
+        raise UsageError(f"option 'times': expected 'timestamp' or 'nanoseconds', got {times!r}")
     start, end = (_moment(options.get(name)) for name in ("start", "end"))
     index = options.get("index")
     if index is None and (start is not None or end is not None):
@@ -129,7 +129,7 @@ def flag(name: str, options: Mapping[str, str]) -> bool:
     """The value of an option that is ``true`` or ``false``, which it is when not given. Raises ``UsageError``."""
     text = options.get(name.lower(), "false").strip().lower()
     if text not in ("true", "false"):
-        raise UsageError(f"option {name!r}: 'true' or 'false' was expected, got {text!r}")
+        raise UsageError(f"option {name!r}: expected 'true' or 'false', got {text!r}")
     return text == "true"
 
 

@@ -8,9 +8,8 @@ are pointed at where they lie, those of other formats have no such place and nee
 from __future__ import annotations
 
 import functools
-import glob
-import os
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,13 +30,12 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from ...readers import FORMATS, Format, RecordingFile, all_suffixes, detect_format, stem_of
+from ...readers import Format, RecordingFile, detect_format, stem_of
 from ..chunk import Chunk, minting
-from ..errors import SourceMissingError
+from ..errors import ReadWarning, SourceMissingError
 from ..execution import Place, Work, batches_of, frame_row, noting_task, payload_rows
-from ..inputs import APPLICATION_ID
-from ..locations import Location, files_below, located, reading_location
-from ..objects import find_objects, is_one_object
+from ..inputs import APPLICATION_ID, search_inputs
+from ..locations import Location, located, reading_location
 from ..rrd import EncodedPayload, FramedPayload, StoreEntry, VerifiedPayload
 from ..stream import ContentFilter, LazyChunkStream, single_tasks
 from .options import Request, Wanted
@@ -228,41 +226,15 @@ def input_files(paths: Iterable[str], row: Format | None) -> list[str]:
     ``?``, ``[]`` and ``**``. Without a ``row``, for inputs of any format. Raises ``SourceMissingError`` where a path
     gives nothing.
     """
-    return list(dict.fromkeys(file for path in paths for file in _named(path, row)))
+    found = (one.path for path in paths for one in search_inputs(reading_location(path), row, _skipped))
+    return list(dict.fromkeys(map(_existing, found)))
 
 
-def _named(path: str, row: Format | None) -> Iterator[str]:
-    location = reading_location(path)
-    if isinstance(location, Path):
-        yield from (str(file.absolute()) for file in _files(str(location), row))
-    elif _is_dataset(row, location) or is_one_object(location):
-        yield str(location)
-    else:
-        yield from (str(found.url) for found in find_objects(location, _suffixes(row)))
+def _existing(place: Location) -> str:
+    if isinstance(place, Path) and not place.exists():
+        raise SourceMissingError("there is no such file", path=str(place), hint="Check the spelling of the path.")
+    return str(place.absolute() if isinstance(place, Path) else place)
 
 
-def _suffixes(row: Format | None) -> tuple[str, ...]:
-    return all_suffixes() if row is None else row.suffixes
-
-
-def _is_dataset(row: Format | None, folder: Location) -> bool:
-    return any(one.is_dataset(folder) for one in (FORMATS.values() if row is None else (row,)))
-
-
-def _files(path: str, row: Format | None) -> Iterator[Path]:
-    suffixes, is_dataset = _suffixes(row), functools.partial(_is_dataset, row)
-    if Path(path).is_dir():
-        files = list(files_below(Path(path), suffixes, is_input=is_dataset))
-    elif glob.has_magic(path) and not os.path.lexists(path):
-        matching = sorted(map(Path, glob.glob(path, recursive=True)))  # noqa: PTH207 (takes absolute patterns too)
-        files = [p for p in matching if is_dataset(p) or (p.is_file() and p.name.lower().endswith(suffixes))]
-    else:
-        files = [Path(path)] if Path(path).exists() else []
-    if not files:
-        wanted = f"{', '.join(suffixes)} files" if suffixes else f"folders with {row and row.marker}"
-        raise SourceMissingError(
-            "there is no such file, or no recording in this folder or of this pattern",
-            path=path,
-            hint=f"Folders and patterns are searched for {wanted}.",
-        )
-    yield from files
+def _skipped(path: str, why: str) -> None:
+    warnings.warn(f"{path} {why}", ReadWarning, stacklevel=2)

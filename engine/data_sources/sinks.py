@@ -94,9 +94,9 @@ class Target:
         recording = self.recording_id or recording_id
         if recording is None:
             raise UsageError(
-                "a row of the DataFrame names no recording",
+                "a row of the DataFrame has no recording id",
                 path=str(self.destination),
-                hint="Give the option 'recording_id', or keep the column of that name of the data sources.",
+                hint="Set the option 'recording_id', or keep the data source's column of that name.",
             )
         return StoreEntry("recording", self.application_id or application_id or APPLICATION_ID, recording)
 
@@ -330,5 +330,5 @@ class StoreWriterOfRows(ChunkWriter):
                 raise SameRecordingError(
                     f"recording {one.store.recording_id!r} is in the store already, from {there.source or 'elsewhere'}",
                     path=str(self._target.destination),
-                    hint="It takes that one's place with the option replaceSameId='true'.",
+                    hint="It replaces that one with the option replaceSameId='true'.",
                 )

@@ -75,7 +75,7 @@ class _Sink(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> ChunkWriter:  # noqa: N802 (Spark's name)
         """The writer of a batch of a stream. Raises as :meth:`writer` does."""
         if overwrite:
-            raise UsageError(f"{self.name()} takes the output mode 'append' alone")
+            raise UsageError(f"{self.name()} supports only the output mode 'append'")
         return self._writer(schema, overwrite, streams=True)
 
     def _writer(self, schema: StructType, overwrite: bool, *, streams: bool) -> ChunkWriter:

@@ -1,4 +1,4 @@
-"""Value rows: one row a message, with its fields, times and recording as columns of Spark.
+"""Value rows: one row per message, with its fields, times and recording as columns of Spark.
 
 What is decoded is what a :class:`FrameRequest` leaves, as for :meth:`LazyChunkStream.to_arrow`: the columns, entities
 and times that options and filters ask for. Names of columns are by all recordings that are read at once.
@@ -100,7 +100,7 @@ def value_tasks(schema: StructType, paths: Sequence[str], request: Request) -> l
             raise UsageError(
                 f"column {one.name!r} is {form} in these recordings, and {arrow.field(one.name).type} in the schema",
                 path=paths[0],
-                hint="Read the two kinds of recordings apart, or give a schema with the columns that they share.",
+                hint="Read the two kinds of recordings separately, or give a schema with the columns that they share.",
             )
     frame = replace(frame, columns=tuple(known.arrow.names))
     found: list[ValueTask] = []

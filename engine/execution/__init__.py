@@ -1,6 +1,6 @@
 """Runs of pipelines on either executor: stages of tasks, sinks and the parts they bring together, results in scratch.
 
-The names below are loaded when they are first used: who wants the name of an executor needs no writer.
+The names below are loaded when they are first used, so that looking up an executor does not load the writers.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ def check_columns(columns: Iterable[str]) -> None:
     names = set(columns)
     if "payload" not in names and not names >= set(PLACE_COLUMNS):
         raise UsageError(
-            "this is no DataFrame of chunks: it has neither a column 'payload' nor 'path', 'offset' and 'size'",
+            "this is not a DataFrame of chunks: it has neither a column 'payload' nor 'path', 'offset' and 'size'",
             hint="LazyChunkStream.to_spark() and the data sources chunkmill.* make such frames.",
         )
 
@@ -333,5 +333,5 @@ def _chunk(value: pa.BinaryScalar, where: str) -> Chunk:
         raise
     except (ValueError, RuntimeError, KeyError) as error:
         raise ReadError(
-            f"the payload is no chunk: {error}", path=where, hint="to_spark(payload=True) makes such a column."
+            f"the payload is not a chunk: {error}", path=where, hint="to_spark(payload=True) makes such a column."
         ) from error

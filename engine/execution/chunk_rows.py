@@ -57,7 +57,7 @@ class PartChunk:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A row that is no chunk: its ``kind`` is one of the others of this module, or ``quarantine``."""
+    """A row that is not a chunk: its ``kind`` is one of the others of this module, or ``quarantine``."""
 
     kind: str
     task: int

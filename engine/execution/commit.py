@@ -90,9 +90,9 @@ class Extent:
         assert out.handle is not None
         if not self.chunks.copy(out.handle, out.position, store, destination=destination):
             raise ReadError(
-                "messages do not lie where they lay when the run began",
+                "messages are not where they were when the run began",
                 path=self.chunks.path,
-                hint="Another program writes to the file; run again when that is done.",
+                hint="Another program is writing to the file; run again when it has finished.",
             )
         out.wrote(self.size)
         writer.adopt(store, chunks, 0)

@@ -137,7 +137,7 @@ def payload_rows(chunk: Chunk, place: Place | None) -> Iterator[dict[str, Any]]:
         raise UsageError(
             f"{chunk.entity_path}: one row of {size:,} bytes does not fit into a DataFrame's payload column, which"
             f" takes less than {PAYLOAD_LIMIT:,}",
-            hint="Use a frame without payload: its rows point at the chunks.",
+            hint="Use a frame without payload: its rows refer to the stored chunks.",
         )
     half = chunk.num_rows // 2
     for start, length in ((0, half), (half, chunk.num_rows - half)):
@@ -152,8 +152,8 @@ def chunk_of_row(row: Mapping[str, Any]) -> Chunk:
     path, offset, size = (row[name] for name in PLACE_COLUMNS)
     if path is None or offset is None or size is None or offset < 0 or size < 0:
         raise UsageError(
-            f"a row of the DataFrame names no place of a chunk (path {path!r}, offset {offset}, size {size})",
-            hint="Rows of a source that stores no chunks, such as MCAP, need payload=True to be taken back.",
+            f"a row of the DataFrame does not say where its chunk is (path {path!r}, offset {offset}, size {size})",
+            hint="Rows of a source that stores no chunks, such as MCAP, need payload=True to become chunks again.",
         )
     header = _header(row)
     chunk_id = header.chunk_id if header is not None else None
@@ -179,8 +179,8 @@ def _header(row: Mapping[str, Any]) -> ChunkHeader | None:
 
 def _changed(row: Mapping[str, Any]) -> UsageError:
     return UsageError(
-        f"the columns that describe chunk {row['chunk_id']} are not as they were made",
-        hint="Change chunks with the stream's methods; or drop the column 'types', and chunks are read to know them.",
+        f"the columns that describe chunk {row['chunk_id']} were changed",
+        hint="Change chunks with the stream's methods; without the column 'types' the chunks are read instead.",
     )
 
 

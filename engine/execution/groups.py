@@ -80,7 +80,7 @@ class GroupedStage:
         try:
             raise_failure(ran.notes)
         except SystemExit as error:
-            raise PipelineError(f"a function of the pipeline ended it with sys.exit: {error}") from error
+            raise PipelineError(f"a function of the pipeline called sys.exit: {error}") from error
         check_closed(ran)
         settle(self._staging, ran.notes)
 

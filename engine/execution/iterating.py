@@ -353,7 +353,7 @@ class _Jobs(Generic[S]):
         """Wait a little for a task of the first job; raises where it will never tell any more."""
         if has_ended:
             raise self._jobs[0].error or SessionError(
-                "a task ended without telling what it made", hint="Run it again.", transient=True
+                "a task ended without reporting what it wrote", hint="Run it again.", transient=True
             )
         self._pause = min(2 * self._pause, _LONGEST_WAIT)
         self._waited = True

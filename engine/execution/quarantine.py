@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
         ("chunk", pa.large_binary()),
     ]
 )
-"""One row a chunk; ``chunk`` is it as an Arrow IPC stream, for :meth:`Chunk.from_record_batch`."""
+"""One row per chunk; ``chunk`` is it as an Arrow IPC stream, for :meth:`Chunk.from_record_batch`."""
 
 Row = tuple[str, dict[str, Any]]
 """The path of a table, and a row of it."""
@@ -111,5 +111,5 @@ def append_rows(rows: Sequence[Row]) -> None:
             raise WriteError(
                 f"the quarantine table cannot be written: {error}",
                 path=path,
-                hint="Nothing was committed; name another table, or mend this one.",
+                hint="Nothing was committed; choose another table, or repair this one.",
             ) from error

@@ -113,7 +113,7 @@ def _failure(note: Note) -> Exception:
     error = failure_from_dict(note.data)
     if isinstance(error, Exception):
         return error
-    return PipelineError(f"a function of the pipeline ended it with sys.exit: {error}")
+    return PipelineError(f"a function of the pipeline called sys.exit: {error}")
 
 
 def _task(task: Task, note: Note, start: RunStart) -> TaskReport:

@@ -101,7 +101,7 @@ def check_destination(destination: Location, work: Work, *, parents: bool = True
         raise WriteError(
             "cannot be written: No such file or directory (os error 2)",
             path=str(destination),
-            hint=f"Make the folder {destination.parent} first.",
+            hint=f"Create the folder {destination.parent} first.",
         )
     if destination.exists():
         for source in work.source_paths():

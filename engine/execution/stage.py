@@ -62,7 +62,7 @@ def progress_shown(progress: Progress, label: str = "chunkmill") -> Iterator[Pro
     elif hasattr(progress, "advanced"):
         yield progress
     else:
-        raise TypeError(f"progress: True, False, None or a ProgressListener was expected, got {progress!r}")
+        raise TypeError(f"progress: expected True, False, None or a ProgressListener, got {progress!r}")
 
 
 T = TypeVar("T")

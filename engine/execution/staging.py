@@ -135,7 +135,7 @@ class Staging:
         """Raise a transient ``WriteError`` where the folder is gone: others have taken its run for dead."""
         if not self.folder.exists(_OWNER):
             raise WriteError(
-                "the staging folder was removed while it was used",
+                "the staging folder was removed while it was in use",
                 path=self.location,
                 hint="Nothing of this run is visible; run it again.",
                 transient=True,
@@ -281,7 +281,7 @@ def is_gone(process: Mapping[str, Any]) -> bool:
     """
     pid = int(process["pid"])
     if not 0 < pid < 1 << 31:
-        raise ValueError(f"{pid} is no number of a process")
+        raise ValueError(f"{pid} is not a process number")
     if process["host"] != socket.gethostname() or process.get("namespace", pid_namespace()) != pid_namespace():
         return False
     try:

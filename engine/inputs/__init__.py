@@ -1,4 +1,4 @@
-"""Inputs of every format: the streams that one becomes.
+"""Inputs of every format: where they are, and the streams that one becomes.
 
 The names below are loaded when they are first used: a command line that only shows its help needs none of them.
 """
@@ -11,20 +11,22 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .comparison import Comparison, Difference, compare
-    from .stores import APPLICATION_ID, SourceOptions, Stores, stores_of, verify
+    from .stores import APPLICATION_ID, FoundInput, SourceOptions, Stores, search_inputs, stores_of, verify
 
 _HOMES = {
     ".comparison": "Comparison Difference compare",
-    ".stores": "APPLICATION_ID SourceOptions Stores stores_of verify",
+    ".stores": "APPLICATION_ID FoundInput SourceOptions Stores search_inputs stores_of verify",
 }
 
 __all__ = [
     "APPLICATION_ID",
     "Comparison",
     "Difference",
+    "FoundInput",
     "SourceOptions",
     "Stores",
     "compare",
+    "search_inputs",
     "stores_of",
     "verify",
 ]

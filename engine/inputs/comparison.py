@@ -37,7 +37,7 @@ _Timelines: TypeAlias = "tuple[tuple[str, TimelineKind], ...]"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing in which two inputs differ: ``text`` says how, with what the first one holds before the other.
+    """One difference between two inputs; ``text`` describes it, the value of the first input before the second's.
 
     ``component`` None: the entity as a whole; ``entity_path`` None: a recording as a whole. ``timeline`` and ``time``
     (in ns, or a number of a sequence) say at which row.
@@ -61,7 +61,7 @@ class Difference:
 class Comparison:
     """The result of comparing two inputs: ``rows`` and ``components`` that both have, and the ``differences``.
 
-    Of each component the first differences are told, and how many there are besides.
+    For each component the first differences are listed, and the number of the others.
     """
 
     rows: int
@@ -84,11 +84,11 @@ def compare(
     most: int = 10,
     options: Mapping[str, Any] | None = None,
 ) -> Comparison:
-    """Compare what two recordings, or stores of recordings, hold; each may be of any format.
+    """Compare the content of two recordings or stores, each of any format.
 
     Rows are compared in the order of their times, and those of one time in the order in which they were recorded; of a
-    static component the last value counts. Numbers are equal when they are the same, NaN included. A few megabytes are
-    read at a time, in this process. One recording is compared with the one other, several by their ids.
+    static component the last value counts. NaN equals NaN. A few megabytes are
+    read at a time, in this process. Single recordings are compared with each other, several are matched by their ids.
 
     Parameters
     ----------
@@ -97,13 +97,13 @@ def compare(
     content
         Only these entities, such as ``"/imu/**"``.
     ignore_timelines
-        Names of timelines that are not compared: whether they are there, and their times.
+        Names of timelines to leave out of the comparison.
     tolerance
-        The most by which two floating-point numbers may be apart that are held for the same.
+        The largest difference at which two floating-point numbers still count as equal.
     chunks
-        Compare the order and the cut of chunks, too.
+        Also compare the order and boundaries of chunks.
     most
-        How many differences of a component are told one by one.
+        How many differences of each component to list.
     options
         Options of formats by their names, as readers have them; each input takes its own.
 

@@ -1,18 +1,22 @@
-"""One input of any format: the streams that it becomes, and all of it verified."""
+"""Inputs of any format: those that a path means, the streams that one becomes, and all of it verified."""
 
 from __future__ import annotations
 
+import glob
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ...readers import STORE, Format, detect_format
+from ...readers import FORMATS, STORE, Format, all_suffixes, detect_format, format_of_name
 from ..chunk import Chunk, TimeBounds, timeline_called
 from ..errors import ReadError, SourceMissingError, UsageError
-from ..locations import Location, reading_location
+from ..limits import is_text
+from ..locations import Location, files_below, fixed_part, reading_location
+from ..objects import ObjectUrl, find_objects, is_one_object
 from ..rrd import StoreEntry
 
 if TYPE_CHECKING:
@@ -46,6 +50,155 @@ class SourceOptions:
     executor: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class FoundInput:
+    """A file or, with its format as ``dataset``, a folder that is one input.
+
+    ``below`` is its path in the folder that was searched, or its name.
+    """
+
+    path: Location
+    below: PurePath
+    dataset: Format | None = None
+
+
+Tell = Callable[[str, str], None]
+"""Is told of each path that is skipped, and why."""
+
+
+def search_inputs(
+    location: Location, row: Format | None = None, tell: Tell = lambda _path, _why: None
+) -> Iterator[FoundInput]:
+    """The inputs that a path means: a file, or those in a folder, of a pattern or below a prefix, sorted by path.
+
+    Folders are searched with their subfolders for inputs of the format ``row``, by default of any; hidden names are
+    left out, and a shard of a store of recordings stands for its store. Whether a file that is named is there is for
+    its reader to say. Raises ``SourceMissingError`` where a folder, pattern or prefix gives nothing, ``UsageError`` for
+    a folder within a store.
+    """
+    yield from _Search(tuple(FORMATS.values()) if row is None else (row,), tell).inputs(location)
+
+
+class _Search:
+    """A search for inputs of some formats."""
+
+    def __init__(self, rows: tuple[Format, ...], tell: Tell) -> None:
+        self._rows = rows
+        self._tell = tell
+        self._suffixes = rows[0].suffixes if len(rows) == 1 else all_suffixes()
+        self._stores: dict[Location, bool] = {}
+        self._given: set[Location] = set()
+
+    def inputs(self, location: Location) -> Iterator[FoundInput]:
+        """The inputs that a path means."""
+        if isinstance(location, ObjectUrl):
+            yield from self._in_store(location)
+        elif location.is_dir():
+            yield from self._in_folder(location)
+        elif glob.has_magic(str(location)) and not os.path.lexists(location):
+            yield from self._matching(str(location))
+        else:
+            yield FoundInput(location, PurePath(location.name))
+
+    def _in_store(self, url: ObjectUrl) -> Iterator[FoundInput]:
+        if not glob.has_magic(url.key):
+            if format_of_name(url.name) in self._rows or is_one_object(url):
+                yield FoundInput(url, PurePosixPath(url.name))
+                return
+            dataset = self._dataset(url)
+            if dataset is not None:
+                yield FoundInput(url, PurePosixPath(), dataset)
+                return
+        for found in find_objects(url, self._suffixes):
+            yield from self._file_or_store(found.url, found.below)
+
+    def _in_folder(self, folder: Path) -> Iterator[FoundInput]:
+        if self._is_store(folder.absolute().parent):
+            raise UsageError(
+                "this folder is part of a store of recordings, and may contain replaced ones",
+                path=str(folder),
+                hint="Give the store itself.",
+            )
+        datasets: dict[Path, Format] = {}
+
+        def is_input(path: Path) -> bool:
+            dataset = self._dataset(path)
+            if dataset is not None:
+                datasets[path] = dataset
+            return dataset is not None
+
+        nothing = True
+        for path in files_below(folder, self._suffixes, is_input=is_input, tell=self._tell):
+            if path in datasets or self._is_recording(path):
+                nothing = False
+                yield FoundInput(path, path.relative_to(folder), datasets.get(path))
+        if nothing:
+            raise SourceMissingError(
+                "the folder contains no recording", path=str(folder), hint=f"Looked for {self._wanted()}."
+            )
+
+    def _matching(self, pattern: str) -> Iterator[FoundInput]:
+        fixed, whole, nothing = fixed_part(pattern), None, True
+        for path in map(Path, sorted(glob.glob(pattern, recursive=True))):  # noqa: PTH207 (takes absolute patterns too)
+            if whole is not None and path.is_relative_to(whole):
+                continue
+            inner = path.relative_to(fixed)
+            dataset = self._dataset(path) if path.is_dir() else None
+            if dataset is not None:
+                whole = path
+                found = iter([FoundInput(path, inner, dataset)])
+            elif self._is_recording(path):
+                found = self._file_or_store(path, inner)
+            else:
+                continue
+            nothing = False
+            yield from found
+        if nothing:
+            raise SourceMissingError(
+                "no recording matches this pattern", path=pattern, hint=f"Looked for {self._wanted()}."
+            )
+
+    def _file_or_store(self, file: Location, below: PurePath) -> Iterator[FoundInput]:
+        """The file or, where that is a shard, its store: once."""
+        store = file.parent.parent
+        if file.parent.name != "shards" or not self._is_store(store):
+            yield FoundInput(file, below)
+        elif store not in self._given:
+            self._given.add(store)
+            yield FoundInput(store, PurePath(*below.parts[:-2]), STORE)
+
+    def _dataset(self, folder: Location) -> Format | None:
+        return next((row for row in self._rows if row.is_dataset(folder)), None)
+
+    def _is_store(self, folder: Location) -> bool:
+        """Whether this is a store of recordings, where such are looked for."""
+        if STORE not in self._rows:
+            return False
+        if folder not in self._stores:
+            self._stores[folder] = STORE.is_dataset(folder)
+        return self._stores[folder]
+
+    def _is_recording(self, path: Path) -> bool:
+        """Whether this is one by its name, and a file; tells of what is one by its name alone."""
+        if not path.name.lower().endswith(self._suffixes) or path.name.startswith(".") or path.is_dir():
+            return False
+        if not path.is_file():
+            is_link = path.is_symlink()
+            self._tell(
+                str(path), "is a link to a file that does not exist" if is_link else "is not a file, and is skipped"
+            )
+        elif not is_text(str(path)):
+            self._tell(repr(str(path)), "has a name that is not UTF-8, and is skipped; rename it")
+        else:
+            return True
+        return False
+
+    def _wanted(self) -> str:
+        if self._suffixes:
+            return f"{', '.join(self._suffixes)} files"
+        return f"folders with {self._rows[0].marker}"
+
+
 def stores_of(source: Location, name: str, options: SourceOptions, episode: int | str | None = None) -> Stores:
     """The stores that one input becomes; ``name`` is the id of a recording whose file has none.
 
@@ -58,7 +211,7 @@ def stores_of(source: Location, name: str, options: SourceOptions, episode: int 
     named = [store for store, _ in found if store is not None and store.kind == "recording"]
     if len(named) > 1 and options.recording_id is not None:
         raise UsageError(
-            f"--recording-id names one recording, and the file holds {len(named)}",
+            f"--recording-id names one recording, but the file contains {len(named)}",
             path=str(source),
             hint="Leave it out: each recording then keeps its own.",
         )
@@ -68,10 +221,10 @@ def stores_of(source: Location, name: str, options: SourceOptions, episode: int 
 
 
 def verify(path: str | os.PathLike[str]) -> Verification:
-    """Read and decode all of a recording of any format, or of a store, and compare all that it says of itself.
+    """Read and decode a recording of any format, or a store, completely, and verify it.
 
-    Every checksum and digest is compared, every chunk is decoded, and footers, manifests and indexes are compared with
-    what is there. Reads a few megabytes at a time, in this process. Raises ``SourceMissingError`` where there is
+    Every checksum and digest is verified, every chunk is decoded, and footers, manifests and indexes are compared with
+    the data. Reads a few megabytes at a time, in this process. Raises ``SourceMissingError`` where there is
     nothing under that path, ``UnsupportedError`` for a file of another format.
 
     Parameters

@@ -391,7 +391,7 @@ def find_objects(url: ObjectUrl, suffixes: tuple[str, ...], hidden: tuple[str, .
     found = list(filter(is_meant, (_located(one.url, root) for one in below)))
     if not found:
         raise SourceMissingError(
-            "there is no such object, or no recording below this prefix or of this pattern",
+            "there is no such object, or no recording below this prefix or for this pattern",
             path=str(url),
             hint=f"Prefixes and patterns are searched for {', '.join(suffixes)} files.",
         )

@@ -55,14 +55,14 @@ class ObjectUrl:
             )
         if EXTRAS.get(scheme) == "azure" and "?" in key:
             raise UsageError(
-                f"the URL {scheme}://{bucket}/{key.partition('?')[0]} goes on with a query",
+                f"the URL {scheme}://{bucket}/{key.partition('?')[0]} has a query string",
                 hint="Leave it out; a SAS token is taken from the environment (AZURE_STORAGE_SAS_TOKEN).",
             )
         if scheme not in EXTRAS:
             known = ", ".join(f"{s}://" for s in EXTRAS)
             raise UsageError(
                 f"{text} is not a location that can be read or written here",
-                hint=f"Known are local paths, file://, {known}.",
+                hint=f"Supported are local paths, file://, {known}.",
             )
         key = key.strip("/")
         if not bucket or any(part in ("", ".", "..") for part in key.split("/") if key):

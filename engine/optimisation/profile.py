@@ -14,7 +14,7 @@ _OBJECT_STORE = (2 * 1024 * 1024, 65_536, 8192)
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizationProfile:
-    """The choices of ``collect(optimize=…)`` on laying out chunks.
+    """The chunk layout that ``collect(optimize=…)`` produces.
 
     Two presets: ``LIVE``, small chunks for a viewer, and ``OBJECT_STORE``, large ones for queries over a network.
     Values are checked when the profile is used.

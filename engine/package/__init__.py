@@ -1,4 +1,4 @@
-"""chunkmill: recordings of robots as streams of chunks, on Apache Spark.
+"""chunkmill: robot recordings as streams of chunks, on Apache Spark.
 
 The file of the package itself: every public name of :mod:`chunkmill.engine`, the readers, lenses and selectors, each
 loaded when it is first used, so that importing is quick.

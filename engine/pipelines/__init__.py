@@ -1,4 +1,4 @@
-"""Pipelines as files: a Python function that takes the stream of a recording and gives the stream to write."""
+"""Pipelines as files: a Python function that takes the stream of a recording and returns the stream to write."""
 
 from .pipeline import Pipeline, load_file, load_pipeline
 

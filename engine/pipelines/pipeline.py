@@ -34,7 +34,7 @@ _NOT_ITS_OWN = (ReadError, WriteError, SessionError, MemoryError)
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A function that takes the stream of a recording and gives the stream to write; see :func:`load_pipeline`.
+    """A function that takes the stream of a recording and returns the stream to write; see :func:`load_pipeline`.
 
     ``name`` is the function's, ``location`` the file that defines it (None where that is not known), ``function`` the
     function itself.
@@ -77,10 +77,10 @@ class Pipeline:
             ) from None
 
     def apply(self, stream: LazyChunkStream) -> LazyChunkStream:
-        """The stream that the function makes of ``stream``, which is used up. Runs on the driver; reads nothing.
+        """Apply the function to ``stream``, which is consumed. Runs on the driver; reads nothing.
 
-        Raises ``PipelineError``, with the line of the user's own code, where the function raises, or gives something
-        else than a stream that is ready to run.
+        Raises ``PipelineError``, with the line of the user's own code, if the function raises, or returns anything
+        but a stream that is ready to run.
         """
         try:
             given: Any = self.function(stream)
@@ -93,13 +93,13 @@ class Pipeline:
                 f"{self.name} returned {'nothing' if given is None else f'a {type(given).__name__!r} object'}, "
                 "and a LazyChunkStream was expected",
                 path=self._path,
-                hint="End the function with a return of the stream that it made.",
+                hint="Return the stream at the end of the function.",
             )
         try:
             sink_of(given)
         except ValueError:
             raise PipelineError(
-                f"{self.name} returned a stream that another operation had used up already",
+                f"{self.name} returned a stream that another operation has already consumed",
                 path=self._path,
                 hint="filter, map and the others give a new stream: return the last one "
                 "(`stream = stream.filter(...)`).",
@@ -241,7 +241,7 @@ def load_pipeline(
     if not isinstance(location, (str, os.PathLike)):
         if not callable(location):
             raise UsageError(
-                f"a pipeline is a file or a function, and this is a {type(location).__name__!r} object",
+                f"a pipeline is a file or a function, not a {type(location).__name__!r} object",
             )
         return Pipeline.of(location)
     path, name = _path_and_name(location)
@@ -265,7 +265,7 @@ def _path_and_name(location: str | os.PathLike[str]) -> tuple[Path, str]:
     if not path.exists():
         raise UsageError("there is no such file", path=str(path), hint="Check the spelling of the path.")
     if not path.is_file():
-        raise UsageError("this is no file", path=str(path), hint="Name the Python file that defines the pipeline.")
+        raise UsageError("this is not a file", path=str(path), hint="Name the Python file that defines the pipeline.")
     return path, name
 
 
@@ -275,7 +275,7 @@ def _function(module: ModuleType, path: Path, name: str) -> Callable[[LazyChunkS
         function: Callable[[LazyChunkStream], LazyChunkStream] = found
         return function
     if found is not None:
-        raise UsageError(f"{name!r} is no function, but a {type(found).__name__!r} object", path=str(path))
+        raise UsageError(f"{name!r} is not a function but a {type(found).__name__!r} object", path=str(path))
     others = [
         n
         for n, value in vars(module).items()
@@ -391,5 +391,5 @@ def _look_at_imports(path: Path) -> None:
                     f"line {node.lineno}: there is a module {name!r} beside the file, and another of that name is "
                     f"loaded already ({getattr(loaded, '__file__', None) or 'built in'})",
                     path=str(path),
-                    hint="Give the one beside the file a name of its own.",
+                    hint="Rename the one beside the file.",
                 )

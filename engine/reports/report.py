@@ -88,8 +88,8 @@ class RunReport:
     ``started`` is the Unix time at which the run began, ``seconds`` its length. ``phases`` has the seconds of ``plan``
     (sources opened and divided) and ``commit`` on the driver, and those of the tasks' phases, added up over tasks that
     ran side by side; ``start`` is the time from the plan to the first task: with a cold Spark, the start of its
-    session. ``sizes_in`` are the chunks that came from the sources: their bytes in memory or, of those that came
-    undecoded, as they lay; ``sizes_out`` those that were written, before compression.
+    session. ``sizes_in`` are the sizes of the chunks from the sources: bytes in memory or, if they were not
+    decoded, as stored; ``sizes_out`` are those of the chunks that were written, before compression.
     """
 
     splits: int
@@ -112,7 +112,7 @@ class RunReport:
 
     @property
     def skew(self) -> float:
-        """The longest task's time over the median one's: 1 where all take as long, 0 without tasks."""
+        """The time of the longest task divided by that of the median task: 1 if all are equal, 0 without tasks."""
         seconds = [task.seconds for task in self.tasks]
         middle = statistics.median(seconds) if seconds else 0.0
         return max(seconds) / middle if middle > 0 else 0.0
@@ -193,6 +193,6 @@ class RunReport:
         return sum(task.seconds for task in self.tasks)
 
     def shares(self) -> list[tuple[str, float]]:
-        """The phases with their seconds, in the order of a run; ``other`` is what of the tasks is none of them."""
+        """The phases with their seconds, in the order of a run; ``other`` is the rest of the tasks' time."""
         order = ("plan", "start", *PHASES, "other", "commit")
         return [(name, self.phases[name]) for name in order if name in self.phases]

@@ -63,7 +63,7 @@ def copy_range(source: PositionalFile, offset: int, size: int, target: int) -> N
                     "the file shrank while it was copied",
                     path=source.path,
                     offset=offset,
-                    hint="Another program writes to it; run again when that is done.",
+                    hint="Another program is writing to it; run again when it has finished.",
                 )
             ways.pop()
         offset += done
@@ -252,5 +252,5 @@ def _shrank(path: str, offset: int) -> ReadError:
         "the file shrank while it was copied",
         path=path,
         offset=offset,
-        hint="Another program writes to it; run again when that is done.",
+        hint="Another program is writing to it; run again when it has finished.",
     )

@@ -132,7 +132,7 @@ def _without_footer(file: PositionalFile, version: Version, footer: Footer) -> F
             "the manifest in the footer is damaged: it has no column 'chunk_num_rows'",
             path=file.path,
             offset=footer.start,
-            hint="The footer is damaged, or its writer is; read the file with recover=True to go without it.",
+            hint="The footer is damaged or was written incorrectly; read the file with recover=True to do without it.",
         )
     warnings.warn(
         f"{file.path}: its footer is a draft of Rerun {version}, which nobody reads; the file is read without it",

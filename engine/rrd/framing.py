@@ -115,7 +115,7 @@ def parse_stream_header(data: bytes, *, path: str) -> Version:
             f"not an RRD: it begins with {_readable(data[:4])} instead of {MAGIC.decode()!r}",
             path=path,
             offset=0,
-            hint="Give a recording (.rrd) or blueprint (.rbl) written by Rerun 0.23 or newer.",
+            hint="Open a recording (.rrd) or blueprint (.rbl) written by Rerun 0.23 or newer.",
         )
     _check_options(data, version, path)
     if version == (0, 0, 0, 0):
@@ -160,7 +160,7 @@ def parse_message_header(data: bytes, *, path: str, offset: int, end: int) -> tu
     """Kind and length of the message whose header lies at ``offset``; the message must end by ``end``."""
     if data[:4] == MAGIC:
         raise UnsupportedError(
-            "a second stream begins here; a file must hold one",
+            "a second stream begins here; a file must contain only one",
             path=path,
             offset=offset,
             hint="The file was joined with `cat`; join the originals with `rerun rrd merge`.",
@@ -262,14 +262,14 @@ def _check_rest(file: PositionalFile, end: Message, position: int) -> None:
         rest = file.read(position, min(4, file.size - position), what="the end of the file")
     if rest[:4] == MAGIC:
         raise UnsupportedError(
-            "a second stream begins here; a file must hold one",
+            "a second stream begins here; a file must contain only one",
             path=file.path,
             offset=position,
             hint="The file was joined with `cat`; join the originals with `rerun rrd merge`.",
         )
     if rest:
         warnings.warn(
-            f"{file.path}: {file.size - position:,} bytes after the end of the recording are passed over",
+            f"{file.path}: {file.size - position:,} bytes after the end of the recording are ignored",
             ReadWarning,
             stacklevel=3,
         )

@@ -33,7 +33,7 @@ from .payloads import digests_from_bytes
 from .table_columns import Integers, Mask, distinct, integers, lists_of, sequence_codes, type_column, valid
 
 _WHAT: Final = "the manifest in the footer"
-_HINT: Final = "The footer is damaged, or its writer is; read the file with recover=True to go without it."
+_HINT: Final = "The footer is damaged or was written incorrectly; read the file with recover=True to do without it."
 _PATH, _ID, _STATIC, _ROWS, _OFFSET, _SIZE, _UNCOMPRESSED = FIXED
 _FIXED_TYPES: Final = (
     pa.string(), pa.binary(16), pa.bool_(), pa.uint64(), pa.uint64(), pa.uint64(), pa.uint64()

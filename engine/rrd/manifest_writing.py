@@ -63,7 +63,7 @@ class TimelineRegister:
         if known is not None:
             raise WriteError(
                 f"the timeline {name!r} is a {known.value} in one chunk and a {kind.value} in "
-                "another; one recording can't hold both",
+                "another; one recording can't have both",
                 path=self._path,
                 hint="Rename one of them, or write them into two recordings.",
             )

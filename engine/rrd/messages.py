@@ -88,7 +88,7 @@ def require(message: Any, *fields: str, path: str, offset: int | None) -> None:
                 f"missing required field {message.DESCRIPTOR.full_name}.{field}",
                 path=path,
                 offset=offset,
-                hint="The file is damaged, or its writer is.",
+                hint="The file is damaged, or the program that wrote it is faulty.",
             )
 
 
@@ -169,7 +169,7 @@ def from_message(message: Any, legacy_ids: dict[StoreKey, str], *, path: str, of
         f"the {kind} {recording_id!r} has no application id, neither in its store id nor in its store info",
         path=path,
         offset=offset,
-        hint="The file is damaged, or its writer is.",
+        hint="The file is damaged, or the program that wrote it is faulty.",
     )
 
 

@@ -131,7 +131,7 @@ class FramedPayload:
                 f"a chunk has the encoding {message.encoding}; Arrow IPC (1) is the only one there is",
                 path=self.path,
                 offset=self.offset,
-                hint="The file is damaged, or its writer is.",
+                hint="The file is damaged, or the program that wrote it is faulty.",
             )
         compression = check_compression(message.compression, path=self.path, offset=self.offset)
         size = message.uncompressed_size if compression == Compression.LZ4 else found.payload_size

@@ -89,7 +89,7 @@ class PositionalFile:
         raise ReadError(
             "was replaced since it was opened",
             path=self.path,
-            hint="Its size, modification time or inode is another; open it anew, and leave files as they are while "
+            hint="Its size, modification time or inode has changed; open it again, and do not change files while "
             "their chunks are in use.",
         )
 
@@ -138,7 +138,7 @@ class PositionalFile:
                     f"the file shrank while {what} was read",
                     path=self.path,
                     offset=offset + done,
-                    hint="Another program writes to it; read it when that is done.",
+                    hint="Another program is writing to it; read it when that has finished.",
                 )
             parts.append(part)
             done += len(part)

@@ -94,10 +94,10 @@ def decoded_chunk(path: str, found: Message, version: str | None = None, held: H
         data = data_from_batch(batch)
     except ValueError as error:
         raise ReadError(
-            f"a record batch is no chunk: {error}",
+            f"a record batch is not a chunk: {error}",
             path=path,
             offset=found.offset,
-            hint="The file is damaged, or its writer is.",
+            hint="The file is damaged, or the program that wrote it is faulty.",
         ) from error
     return Chunk(data, None, payload) if _is_kept(batch.schema.metadata) else Chunk.from_data(data)
 

@@ -228,7 +228,7 @@ class _Verifying:
         except ReadError:
             raise
         except ValueError as error:
-            raise self._error(place.offset, f"a record batch is no chunk: {error}") from error
+            raise self._error(place.offset, f"a record batch is not a chunk: {error}") from error
         owner = owner_of(head, self._legacy, path=self.path, offset=place.offset)
         self._expect_announced(owner, place.offset)
         header = Chunk.from_data(data).header

@@ -96,7 +96,7 @@ def check_environment() -> None:
     home = os.environ.get("SPARK_HOME")
     if home and not (Path(home) / "bin" / "spark-submit").exists():
         raise SessionStartError(
-            "SPARK_HOME names this folder, and there is no Spark in it",
+            "SPARK_HOME names this folder, which does not contain Spark",
             path=home,
             hint="Leave it unset to use the Spark of the installed pyspark, or name a folder with bin/spark-submit.",
         )
@@ -180,11 +180,11 @@ def await_answer(place: str, answers: Callable[[float], bool]) -> None:
         waited = time.monotonic() - began
         if waited >= ANSWER_SECONDS:
             raise SessionStartError(
-                f"nobody has answered at {place} for {ANSWER_SECONDS:.0f} s",
+                f"there was no answer from {place} for {ANSWER_SECONDS:.0f} s",
                 hint="Check the address, and that Spark runs there.",
             )
         if waited >= _WORD_SECONDS and not told:
-            logger.warning("nobody answers at %s yet; waiting up to %.0f s", place, ANSWER_SECONDS)
+            logger.warning("no answer from %s yet; waiting up to %.0f s", place, ANSWER_SECONDS)
             told = True
 
 

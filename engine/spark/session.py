@@ -65,9 +65,9 @@ _own: _Own | None = None
 def session_for_user(master: str | None = None, conf: Mapping[str, str] | None = None) -> tuple[SparkSession, bool]:
     """Return the session that a user works with, and whether it is one of ours that is given for the first time.
 
-    A session that the user has made is returned as it is, whatever its master, a Spark Connect one too. Otherwise
-    the one made here before is returned, and when there is none, one is made. When ``master`` or ``conf`` ask for
-    something else than what runs, ours is stopped and made again; the user's is kept, with a warning.
+    A session that the user created is returned as it is, whatever its master, Spark Connect included. Otherwise the
+    session that chunkmill created is returned, or a new one. If ``master`` or ``conf`` ask for other settings,
+    chunkmill's session is restarted; the user's is kept, with a warning.
 
     Raises ``SessionStartError`` where there is no usable Java, or Spark does not start.
     """

@@ -143,7 +143,7 @@ def _jvm_size(key: str, conf: Mapping[str, str]) -> str:
     """Spark's size notation (``512m``, ``2g``, ``2gb``; a bare number is MiB) in the JVM's."""
     found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", conf[key].lower())
     if found is None:
-        raise SessionStartError(f"{key}={conf[key]} is no size", hint="Write it like 512m or 2g.")
+        raise SessionStartError(f"{key}={conf[key]} is not a size", hint="Write it like 512m or 2g.")
     return f"{found.group(1)}{found.group(2) or 'm'}"
 
 

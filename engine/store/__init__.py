@@ -1,6 +1,6 @@
 """Stores of chunks: of one recording, collected or known by its manifest, and of many, kept with versions.
 
-The names below are loaded when they are first used: who reads an RRD needs no store that writes.
+The names below are loaded when they are first used, so that reading an RRD does not load the stores that write.
 """
 
 from typing import TYPE_CHECKING

@@ -31,10 +31,10 @@ _COLLECTED = Origin("", 0, 0, "", kept=False)
 
 
 class ChunkStore(StoredChunks):
-    """The chunks of a recording, by ascending chunk id. It does not change.
+    """The chunks of a recording, by ascending chunk id. Immutable.
 
-    Made by :meth:`from_chunks`, :meth:`LazyChunkStream.collect` or :meth:`open`. Chunks that were collected lie on disk
-    and are read when they are touched, so a store may be larger than memory; each is verified by its digest then.
+    Made by :meth:`from_chunks`, :meth:`LazyChunkStream.collect` or :meth:`open`. Collected chunks are on disk
+    and are read when they are used, so a store may be larger than memory; each is then verified by its digest.
 
     Order: ascending chunk id, for iteration, ``stream`` and ``write_rrd``.
     """
@@ -48,7 +48,7 @@ class ChunkStore(StoredChunks):
 
         Chunks without rows or components, and chunks given twice, are left out; static chunks that newer ones
         overwrite whole are dropped. Raises ``ReadError`` when a chunk's row ids do not ascend, ``AttributeError`` for
-        what is no chunk.
+        anything but a chunk.
         """
         return ChunkStore(optimised(map(as_chunk, chunks), _AS_THEY_ARE))
 

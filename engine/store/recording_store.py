@@ -29,7 +29,7 @@ from .stored import LazyStore
 class RecordingStore:
     """The recordings of a store, as of the version that was the newest when it was opened, or of another.
 
-    What a writer commits meanwhile is not seen: ``open`` it again. Made by :class:`~chunkmill.engine.ingest.Ingest`
+    Later commits of a writer are not visible: ``open`` it again. Made by :class:`~chunkmill.engine.ingest.Ingest`
     and ``chunkmill ingest``, and with one recording by :meth:`LazyChunkStream.collect`.
 
     ::
@@ -99,11 +99,11 @@ class RecordingStore:
         return self._entries().of_recording(recording_id)
 
     def recording(self, recording: str | RecordingEntry, *, layers: Collection[str] | None = None) -> LazyStore:
-        """The chunks of a recording, of all its layers, or of one entry's; none is read before it is touched.
+        """The chunks of a recording, of all its layers, or of one entry's; each is read when it is used.
 
         ``layers`` are the names of those that are wanted. Layers come one after the other, in the order of their
         arrival. Raises ``SourceMissingError`` where there is no such recording, ``ReadError`` where its manifest is
-        damaged; and when they are touched, for chunks of a file in place that was replaced since it was registered.
+        damaged; and when they are used, for chunks of a file in place that was replaced since it was registered.
         """
         entries = [recording] if isinstance(recording, RecordingEntry) else self.layers(recording)
         wanted = [entry for entry in entries if layers is None or entry.layer in layers]
@@ -114,10 +114,10 @@ class RecordingStore:
         return LazyStore(chunks, name=f"{self._folder.path}#{wanted[0].recording_id}")
 
     def vacuum(self, *, keep: int = 1, older_than_seconds: float = 0.0) -> int:
-        """Remove what only old versions need, and what crashed runs left; gives the bytes freed.
+        """Remove old versions, and files left by crashed runs; return the bytes freed.
 
         The newest ``keep`` versions stay, and those younger than ``older_than_seconds``. Where there is something to
-        remove, a version is published first that has the same recordings; it is not counted. This object goes on
+        remove, a version is published first that has the same recordings; it is not counted. This object keeps
         showing the version that it opened, as far as its files are there.
 
         Raises
@@ -137,7 +137,7 @@ class RecordingStore:
         conf: Mapping[str, str] | None = None,
         progress: Progress = None,
     ) -> CompactionReport:
-        """Write the files of the store anew, fewer and without what is dead: a new version with the same recordings.
+        """Join small files and drop replaced data: a new version with the same recordings.
 
         Shards below ``min_shard`` bytes are joined, and those that are mostly dead are left behind; chunks are copied
         as they are. With ``optimize`` recordings whose chunks are smaller than it wants are laid out anew, where
@@ -149,7 +149,7 @@ class RecordingStore:
         ------
         WriteError
             Another process writes to the store, or it cannot be written. Nothing has changed then; after a
-            ``CommitUnknownError`` nobody knows whether the new version is there.
+            ``CommitUnknownError`` it is not known whether the new version is there.
         """
         with Lease.take(self._folder.path, "compact") as lease:
             writer = StoreWriter(self._folder, lease)

@@ -182,7 +182,7 @@ class StoredChunks:
         return Schema.from_headers(chain((c.header for c in self._chunks), self._silent))
 
     def summary(self) -> str:
-        """One line a chunk, sorted by entity: ``{entity} rows=… static=… timelines=[…] cols=[…]``.
+        """One line per chunk, sorted by entity: ``{entity} rows=… static=… timelines=[…] cols=[…]``.
 
         Where headers come from an RRD's footer, components of which it says nothing, because all their rows are null,
         are left out.

@@ -1,4 +1,4 @@
-"""Frames: what a stream's chunks say as a table of values, a row a message, for Arrow, pandas, polars and Spark.
+"""Frames: what a stream's chunks say as a table of values, one row per message, for Arrow, pandas, polars and Spark.
 
 ``engine/chunk/values.py`` has the rows, and their names. Here is what of a stream becomes rows: a :class:`FrameRequest`
 is an operator in front of them, so that whatever executor runs the pipeline, only what was asked for comes back; and
@@ -48,6 +48,18 @@ Moment = int | str | datetime | timedelta | np.datetime64 | np.timedelta64
 """A time on a timeline: nanoseconds or a sequence number; or a date and time (text: ISO 8601; without a zone: UTC)."""
 
 
+class RowChoices(TypedDict, total=False):
+    """The keywords of :meth:`Frames.to_arrow` that say what the rows are."""
+
+    index: str | None
+    columns: Iterable[str] | None
+    start: Moment | None
+    end: Moment | None
+    flatten: bool
+    static: bool
+    lists: bool | None
+
+
 @dataclass(frozen=True, slots=True)
 class FrameRequest:
     """The choices of a frame, checked: as an operator it leaves of a chunk only what becomes rows of that frame.
@@ -66,33 +78,17 @@ class FrameRequest:
     lists: bool | None = None
 
     @classmethod
-    def of(
-        cls,
-        contents: Content | None = None,
-        *,
-        index: str | None = None,
-        columns: Iterable[str] | None = None,
-        start: Moment | None = None,
-        end: Moment | None = None,
-        flatten: bool = False,
-        static: bool = False,
-        lists: bool | None = None,
-    ) -> FrameRequest:
+    def of(cls, contents: Content | None = None, **choices: Unpack[RowChoices]) -> FrameRequest:
         """The request of a method's arguments; see :meth:`Frames.to_arrow`. Raises ``TypeError``, ``UsageError``."""
+        index, columns = choices.get("index"), choices.get("columns")
+        start, end = choices.get("start"), choices.get("end")
         check_argument("index", index, str, type(None))
-        names = (columns,) if isinstance(columns, str) else columns
         if index is None and (start is not None or end is not None):
-            raise UsageError("start and end are times on a timeline", hint='Name it: index="log_time".')
-        return cls(
-            None if contents is None else content_filter(contents),
-            index,
-            None if names is None else tuple(names),
-            tick_of("start", start),
-            tick_of("end", end),
-            bool(flatten),
-            bool(static),
-            lists,
-        )
+            raise UsageError("start and end need a timeline", hint='Give it: index="log_time".')
+        checked: dict[str, Any] = {**choices, "start": tick_of("start", start), "end": tick_of("end", end)}
+        if columns is not None:
+            checked["columns"] = (columns,) if isinstance(columns, str) else tuple(columns)
+        return cls(None if contents is None else content_filter(contents), **checked)
 
     @property
     def names_entities(self) -> bool:
@@ -231,18 +227,6 @@ class SourceWithColumns(Protocol):
         ...
 
 
-class RowChoices(TypedDict, total=False):
-    """The keywords of :meth:`Frames.to_arrow` that say what the rows are."""
-
-    index: str | None
-    columns: Iterable[str] | None
-    start: Moment | None
-    end: Moment | None
-    flatten: bool
-    static: bool
-    lists: bool | None
-
-
 class FrameChoices(RowChoices, total=False):
     """The keywords of :meth:`Frames.to_arrow`, which all that make frames take."""
 
@@ -273,7 +257,7 @@ class Frames(ABC):
         master: str | None = None,
         progress: Progress = None,
     ) -> pa.Table:
-        """Run the pipeline, and give its values as an Arrow table: one row a message (a row of a chunk).
+        """Run the pipeline, and give its values as an Arrow table: one row per message (a row of a chunk).
 
         Columns are the times, then the fields of messages (``linear_acceleration``) and other components
         (``scalars``), under the shortest names that mean one thing; see ``docs/dataframes.md``. What a row does not

@@ -65,16 +65,16 @@ _CONSUMED = "This stream has already been consumed by a pipeline operation (e.g.
 
 
 class LazyChunkStream(Frames):
-    """Chunks that are read, transformed and written when a terminal runs; until then nothing happens.
+    """A lazy pipeline over chunks: they are read, transformed and written when a terminal runs, not before.
 
     Builders (``filter``, ``drop``, ``split``, ``merge``, ``map``, ``flat_map``) consume the streams they are called
     on: afterwards only the new stream may be used, and the old one raises ``ValueError``. Terminals (``to_chunks``,
-    iteration, ``write_rrd``) do not consume: each runs the pipeline afresh.
+    iteration, ``write_rrd``) do not consume: each runs the pipeline again.
 
     Order: the chunks of one source keep their order; a merge gives the first input's chunks, then the second's, and so
     on; branches of one split that meet again stay in the order of their source. Two runs over the same bytes give the
     same chunks in the same order, under every executor. Ids of the chunks and rows that a run makes ascend in that
-    order, and but for the beginning of the run two runs, or two tries of a task, make the same.
+    order; but for the start time in them, they are the same in every run and every attempt of a task.
 
     >>> from chunkmill.engine.chunk import ComponentColumn
     >>> chunks = [Chunk.from_columns(p, [], [ComponentColumn("volume", [1.0])]) for p in ("/a", "/b/c")]
@@ -98,7 +98,7 @@ class LazyChunkStream(Frames):
 
     @staticmethod
     def from_iter(chunks: Iterable[Chunk]) -> LazyChunkStream:
-        """A stream over chunks that are here already. Each terminal iterates anew; a spent generator: ``UsageError``.
+        """A stream over existing chunks. Each terminal iterates over them again; a consumed generator: ``UsageError``.
 
         Under Spark the chunks are first written to the scratch folder, from where tasks read them.
         """
@@ -108,18 +108,17 @@ class LazyChunkStream(Frames):
     def from_spark(frame: DataFrame) -> LazyChunkStream:
         """A stream over the chunks of a DataFrame: one of :meth:`to_spark`, or of a data source ``chunkmill.*``.
 
-        With a column ``payload`` a stage of tasks writes the chunks to scratch parts, and no other column but
-        ``task`` and ``position``, the order, is looked at. Without one, rows point at their chunks (``path``,
-        ``offset``, ``size``), which are read from there when they are touched; where the columns that describe them
-        are there too, filters on entity, timeline and static-ness read nothing. Each terminal runs the DataFrame anew.
+        With a column ``payload``, a stage of tasks writes the chunks to scratch parts; of the other columns only
+        ``task`` and ``position``, the order, are used. Without it, rows refer to stored chunks (``path``, ``offset``,
+        ``size``), which are read when they are used; if the columns that describe the chunks are there too, filters
+        on entity, timeline and ``is_static`` read nothing. Each terminal runs the DataFrame again.
 
         Raises
         ------
         UsageError
-            The DataFrame has neither of these columns; or, in a terminal, a row points nowhere, or what describes its
-            chunk was changed.
+            The DataFrame lacks these columns; or, in a terminal, a row refers to no chunk, or describes another one.
         ReadError
-            In a terminal: a payload is no chunk, or no chunk lies where a row points.
+            In a terminal: a payload is not a chunk, or there is no chunk where a row says.
         """
         return LazyChunkStream(SourceNode(FrameSource(frame)))
 
@@ -127,14 +126,14 @@ class LazyChunkStream(Frames):
     def from_stream(frame: DataFrame) -> LazyChunkStream:
         """A stream over the chunks of a streaming DataFrame, such as one of ``readStream.format("chunkmill")``.
 
-        It is run by ``to_spark(payload=True)`` alone, which gives a streaming DataFrame, too: everything between the
-        two is one ``mapInArrow`` stage. The rows are those of :meth:`from_spark`, and what comes of them keeps their
-        ``path`` and recording. Order: that of the rows within a partition. A DataFrame that is no stream will do.
+        Its only terminal is ``to_spark(payload=True)``, which returns a streaming DataFrame; everything between the
+        two is one ``mapInArrow`` stage. The rows are those of :meth:`from_spark`; chunks made from a row keep its
+        ``path`` and recording. Order: that of the rows within a partition. A DataFrame that does not stream works too.
 
         Raises
         ------
         UsageError
-            The DataFrame has no chunks; or, in a terminal, it is another than that, or other streams were merged in.
+            The DataFrame has no chunks; or another terminal was called, or other streams were merged in.
         """
         check_frame(frame)
         return LazyChunkStream(SourceNode(RowsSource(frame)))
@@ -176,7 +175,7 @@ class LazyChunkStream(Frames):
         is_static: bool | None = None,
         components: Components | None = None,
     ) -> tuple[LazyChunkStream, LazyChunkStream]:
-        """``(filter, drop)`` of the same selection over one run of what lies upstream, when both are merged again."""
+        """``(filter, drop)`` of the same selection; if both are merged again, the source is read once."""
         selected, rest = branches(Selection.of(content, has_timeline, is_static, components), self._take())
         return LazyChunkStream(selected), LazyChunkStream(rest)
 
@@ -185,7 +184,7 @@ class LazyChunkStream(Frames):
         return self._then(Map(fn))
 
     def flat_map(self, fn: Callable[[Chunk], Iterable[Chunk]]) -> LazyChunkStream:
-        """Call ``fn`` on each chunk and pass on all chunks it gives, in order."""
+        """Call ``fn`` on each chunk and pass on all chunks it returns, in order."""
         return self._then(FlatMap(fn))
 
     def lenses(
@@ -217,7 +216,7 @@ class LazyChunkStream(Frames):
         """All chunks of any number of streams. No source is read twice."""
         for i, stream in enumerate(streams):
             if not isinstance(stream, LazyChunkStream):
-                raise AttributeError(f"a LazyChunkStream was expected, got a '{type(stream).__name__}' object")
+                raise AttributeError(f"expected a LazyChunkStream, got a '{type(stream).__name__}' object")
             stream._live_node()  # noqa: SLF001 (same class)
             if any(stream is earlier for earlier in streams[:i]):
                 raise ValueError(_CONSUMED)
@@ -232,9 +231,9 @@ class LazyChunkStream(Frames):
         master: str | None = None,
         progress: Progress = None,
     ) -> list[Chunk]:
-        """Run the pipeline and give its chunks. On Spark, those of 1 KiB or more stay in scratch until touched.
+        """Run the pipeline and return its chunks. On Spark, those of 1 KiB or more stay in scratch until they are used.
 
-        What is only selected from a list or tuple given to :meth:`from_iter` are the very objects in it.
+        Chunks that are only selected from a list or tuple given to :meth:`from_iter` are the same objects.
         """
         chosen = executor_of(executor, self._live_node())
         if chosen == "inline" or stays_here(self._live_node()):
@@ -263,10 +262,10 @@ class LazyChunkStream(Frames):
     ) -> RunReport:
         """Run the pipeline into one RRD file with a footer, or with ``shards`` into a folder of them.
 
-        Guarantee: the file appears under its name whole or not at all; what stood there before stays until then.
+        Guarantee: the file appears complete or not at all; an existing file of that name stays until then.
         Chunks that no operator touched are copied without being decoded. A folder must not exist yet, or be empty; it
         appears with all its shards (``shard-00000.rrd`` …), each of at most ``shard_bytes`` (a larger chunk gets one
-        of its own) and each a whole RRD of the same recording, so that nothing has to be stitched.
+        of its own) and each a complete RRD of the same recording, so that nothing has to be joined.
 
         Raises
         ------
@@ -310,9 +309,9 @@ class LazyChunkStream(Frames):
         master: str | None = None,
         progress: Progress = None,
     ) -> ChunkStore:
-        """Run the pipeline into a :class:`ChunkStore`, which is not bound to memory: its chunks lie on disk.
+        """Run the pipeline into a :class:`ChunkStore`, whose chunks are on disk: it may be larger than memory.
 
-        By default in the scratch folder, for as long as the store is used; with ``into`` in a folder that is kept, as a
+        By default it is in the scratch folder as long as it is used; with ``into`` in a folder that is kept, as a
         new version of a :class:`RecordingStore` with this recording alone, in shards of about ``shard_bytes`` bytes.
 
         ``optimize`` is an :class:`OptimizationProfile`; without one, chunks are only split and merged as a viewer
@@ -337,45 +336,45 @@ class LazyChunkStream(Frames):
         """The stream as a Spark DataFrame, made by one ``mapInArrow`` stage: its chunks, a row each, or its values.
 
         With ``contents``, or ``index``, ``columns`` and the like, rows are values: those of :meth:`to_arrow`, in no
-        order, in the types of Spark. Each action runs the pipeline; where its source does not tell the columns, it is
-        run here, too, to know them. Else rows are chunks, with columns ``task, position`` (their order), ``chunk_id,
+        order, in the types of Spark. Each action runs the pipeline; if its source does not know the columns, it is
+        run once here to find them. Otherwise rows are chunks, with columns ``task, position`` (the order), ``chunk_id,
         entity_path, is_static, num_rows, timelines, components, types`` (what a header says), ``path, offset, size,
-        uncompressed_size, digest`` (where the chunk lies); :data:`~chunkmill.engine.execution.COLUMNS` has their types.
+        uncompressed_size, digest`` (where it is stored); :data:`~chunkmill.engine.execution.COLUMNS` has their types.
 
-        Without ``payload`` rows point into parts. The first action on the frame runs the pipeline and writes them;
-        further actions, and frames derived from this one, see the same rows. They lie in the scratch folder until
-        the Spark session is gone, at the latest until this Python ends; or in the new folder ``into``, which stays,
-        with a digest of each chunk that is verified on read: then the rows may be saved and used later.
+        Without ``payload``, rows refer to parts. The first action on the frame runs the pipeline and writes them;
+        further actions, and frames derived from this one, see the same rows. They are in the scratch folder until
+        the Spark session ends, at the latest until this Python ends; or in the new folder ``into``, which stays, with
+        a digest of each chunk that is verified on reading: then the rows may be saved and used later.
 
         With ``payload`` each row carries its chunk as an Arrow IPC stream, below 64 MiB: larger chunks come in
         several rows, as chunks of fewer rows. Nothing is stored; each action runs the pipeline again, which gives the
         same chunks under the same ids.
 
-        Sources are divided into splits here and now. Errors of tasks come as Spark's ``PythonException``, with the
+        Sources are divided into splits immediately. Errors of tasks come as Spark's ``PythonException``, with the
         project's error and its code in the text. ``spark`` is the session to use, by default :func:`get_session`.
 
         Raises ``WriteError`` where ``into`` is not empty, ``UsageError`` for ``into`` with ``payload``.
         """
         if contents is not None or choices:
             if payload or into is not None:
-                raise UsageError("rows of values carry no chunks", hint="Leave out `payload` and `into`.")
+                raise UsageError("rows of values contain no chunks", hint="Leave out `payload` and `into`.")
             request = FrameRequest.of(contents, **choices)
             work, known = framed(self, request)._plan("spark"), value_schema(self, request)  # noqa: SLF001 (same class)
             session = spark or extension("get_session")()
             return cast("DataFrame", extension("value_frame")(work, known, request.bounds, session))
         if payload and into is not None:
-            raise UsageError("a frame with payload writes no parts", hint="Leave out `into` or `payload`.")
+            raise UsageError("a frame with payload writes no files", hint="Leave out `into` or `payload`.")
         streamed = rows_in(self._live_node())
         if streamed is not None:
             if not payload:
-                raise UsageError("rows of from_stream carry their chunks", hint="Ask for that: to_spark(payload=True).")
+                raise UsageError("rows of from_stream contain chunks", hint="Ask for that: to_spark(payload=True).")
             return transformed_frame(streamed, compile_plan(self._live_node(), RowsSource.travelling).over)
         plan = self._plan("spark")
         session = spark or extension("get_session")()
         return chunk_frame(plan, session, payload=payload, into=None if into is None else local_path(into))
 
     def explain(self, *, executor: str | None = None) -> str:
-        """The plan as text: sources, splits, the fused stage, and what passes through undecoded. Takes no chunk."""
+        """The plan as text: sources, splits, the fused stage, and what passes through undecoded. Reads no chunk."""
         executor_name(executor)
         node = self._live_node()
         return explain_plan(node, compile_plan(node, None if rows_in(node) is None else RowsSource.travelling))

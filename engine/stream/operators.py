@@ -186,7 +186,7 @@ def as_chunk(value: object) -> Chunk:
     """``value`` if it is a chunk; else the error that Rerun raises for it, in plainer words."""
     if not isinstance(value, Chunk):
         raise AttributeError(
-            f"a Chunk was expected, but the function or iterator gave a '{type(value).__name__}' object"
+            f"expected a Chunk, but the function or iterator returned a '{type(value).__name__}' object"
         )
     return value
 

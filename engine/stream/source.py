@@ -150,8 +150,8 @@ class IteratedSource:
         chunks = iter(self._chunks)
         if chunks is self._taken:
             raise UsageError(
-                f"the {type(chunks).__name__} given to from_iter was iterated by an earlier run",
-                hint="Give from_iter a list, or another iterable that starts anew each time.",
+                f"the {type(chunks).__name__} given to from_iter was already consumed by an earlier run",
+                hint="Give from_iter a list, or another iterable that can be iterated again.",
             )
         self._taken = chunks
         for chunk in given(chunks):
@@ -262,7 +262,7 @@ class RowsSource:
         if self.frame is None:
             return ()
         raise UsageError(
-            "the chunks of from_stream come as Spark runs its stage, and cannot be asked for here",
+            "the chunks of from_stream exist only while Spark runs its query, and are not available here",
             hint="End the pipeline with to_spark(payload=True), and write that: writeStream.format('chunkmill.store').",
         )
 
@@ -277,5 +277,5 @@ class RowsSource:
             return RowsSource(None)
         raise UsageError(
             f"from_stream cannot be merged with {source.describe()}",
-            hint="A streaming DataFrame is transformed partition by partition, and other sources have none.",
+            hint="A streaming DataFrame is transformed partition by partition, and other sources have no partitions.",
         )

@@ -1,4 +1,4 @@
-"""Chunks in a live Rerun viewer. Needs rerun-sdk, the extra ``viewer``; all else of chunkmill does without."""
+"""Chunks in a live Rerun viewer. Needs rerun-sdk, the extra ``viewer``; the rest of chunkmill does not."""
 
 from .client import ViewerClient, send_chunks
 

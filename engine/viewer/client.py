@@ -67,7 +67,7 @@ def send_chunks(
 ) -> None:
     """Send chunks into a recording stream of rerun-sdk, and return when each is in its queue.
 
-    A stream is run for it, a lazy store loaded, one chunk in memory at a time. Ids of chunks and rows stay; the
+    A stream is run for it, a lazy store is loaded, one chunk at a time. Ids of chunks and rows are kept; the
     application and recording ids are those of ``recording``.
 
     Guarantee: chunks are queued in their order. Where something fails, those before it were sent. A chunk of rows and
@@ -85,7 +85,7 @@ def send_chunks(
     ImportError
         rerun-sdk is not installed: ``pip install "chunkmill[viewer]"``.
     TypeError
-        Something is no chunk, or ``recording`` no recording stream.
+        Something is not a chunk, or ``recording`` is not a recording stream.
     UsageError
         There is no active recording; nothing would arrive anywhere.
     ReadError
@@ -97,7 +97,7 @@ def send_chunks(
         if recording is None:
             raise UsageError("there is no active recording", hint="Call rr.init(…), or pass recording=….")
     if not isinstance(recording, rerun.RecordingStream):
-        raise TypeError(f"argument 'recording': a rerun.RecordingStream was expected, got {_name(recording)}")
+        raise TypeError(f"argument 'recording': expected a rerun.RecordingStream, got {_name(recording)}")
     send = getattr(rerun, "send_chunks", None) or rerun.experimental.send_chunks
     make = chunk_api("send_chunks").Chunk.from_record_batch
     send((theirs for chunk in _each(chunks) for theirs in _converted(chunk, make)), recording=recording)
@@ -143,8 +143,8 @@ class ViewerClient:
     - One that is attached (``detach_process=False``) also ends with a ``with`` block, and when the client is garbage.
     - One that is detached goes on until then.
 
-    Experimental, as the API of rerun-sdk is on which it stands. What the installed version's client has more (opening
-    and closing recordings, screenshots, blueprints, the time cursor) is passed on to it by the same names.
+    Experimental, like the API of rerun-sdk that it uses. Other methods of the installed version's client (opening
+    and closing recordings, blueprints, the time cursor) are available under the same names.
 
     Raises
     ------
@@ -198,8 +198,8 @@ class ViewerClient:
         Parameters
         ----------
         headless
-            Without a window, for screenshots. A graphics stack is needed all the same, a software one (Mesa's
-            lavapipe) will do.
+            Without a window, for screenshots. It still needs a graphics driver; a software one (Mesa's lavapipe)
+            is enough.
         port
             The port on which it listens.
         memory_limit, server_memory_limit
@@ -219,7 +219,7 @@ class ViewerClient:
             The program was not found, or ended before it answered.
         """
         if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
-            raise UsageError(f"argument 'port': a number from 1 to 65535 was expected, got {port!r}")
+            raise UsageError(f"argument 'port': expected a number from 1 to 65535, got {port!r}")
         detached = not headless if detach_process is None else detach_process
         client = _viewer_client().spawn(
             headless=headless,
@@ -253,7 +253,7 @@ class ViewerClient:
         ``table`` is a record batch, a list of them, a ``pyarrow.Table``, or a DataFrame of DataFusion.
         """
         if not isinstance(name, str):
-            raise TypeError(f"argument 'name': a str was expected, got {type(name).__name__!r}")
+            raise TypeError(f"argument 'name': expected a str, got {type(name).__name__!r}")
         if isinstance(table, pa.Table):
             table = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
         self._client.send_table(name, table)
@@ -271,11 +271,13 @@ class ViewerClient:
         With ``wait`` returns when it has ended. ``timeout`` are the seconds that it gets for that, before it is killed
         (by rerun-sdk 0.41 and newer), and again after that.
 
-        Raises ``RuntimeError`` where it goes on.
+        Raises ``RuntimeError`` if it is still running then.
         """
         if not self._owns_viewer:
             warnings.warn(
-                "there is no viewer to end: this client did not start one, or has ended it", UserWarning, stacklevel=2
+                "there is no viewer to stop: this client did not start one, or has already stopped it",
+                UserWarning,
+                stacklevel=2,
             )
             return
         if hasattr(self._client, "quit"):
@@ -337,12 +339,12 @@ def _wait_for_silence(url: str, timeout: float) -> None:
             if probe.connect_ex((parts.hostname, parts.port)):
                 return
         time.sleep(0.02)
-    raise RuntimeError(f"the viewer at {url} still listens, {timeout:g} s after it was told to end")
+    raise RuntimeError(f"the viewer at {url} is still running {timeout:g} s after it was asked to stop")
 
 
 def _check_url(url: str) -> None:
     if not isinstance(url, str):
-        raise TypeError(f"argument 'url': a str was expected, got {type(url).__name__!r}")
+        raise TypeError(f"argument 'url': expected a str, got {type(url).__name__!r}")
     parts = urlsplit(url)
     if parts.scheme not in _SCHEMES or parts.path != "/proxy" or not parts.hostname:
         raise UsageError(f"{url!r} is not the URL of a viewer", hint=f"It looks like {DEFAULT_URL}.")

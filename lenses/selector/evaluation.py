@@ -91,7 +91,7 @@ class ListRows:
         return self.source.null_count == 0 and self.one_each
 
     def regrouped(self, found: GroupedValues) -> pa.ListArray:
-        """``found``, made of the elements, as one list a row."""
+        """``found``, made of the elements, as one list per row."""
         if found.valid is None:
             valid: Validity | pa.Buffer | None = arrays.bitmap_of(self.source)
         else:
@@ -172,7 +172,7 @@ class SelectorResults:
         self._columns: dict[int, pa.ListArray | None] = {}
 
     def column(self, slot: int) -> pa.ListArray | None:
-        """The selector's list array, one list a row of the input; None where it gives nothing.
+        """The selector's list array, one list per row of the input; None where it gives nothing.
 
         Raises :class:`~chunkmill.engine.errors.SelectorError`.
         """

@@ -125,7 +125,7 @@ class Selector:
         three orders of magnitude more than a columnar selector: JSON out, another process, JSON back.
 
         The program is stopped, and :class:`~chunkmill.engine.errors.SelectorError` raised, when 1,024 elements take
-        longer than ``timeout`` seconds. Raises ``ValueError`` where ``program`` is no jq program.
+        longer than ``timeout`` seconds. Raises ``ValueError`` if ``program`` is not a jq program.
 
         >>> Selector(".xs").pipe(Selector.jq("add / length")).execute(pa.array([{"xs": [1, 2]}])).to_pylist()
         [1.5]
@@ -171,7 +171,7 @@ class Selector:
     def execute_per_row(self, source: pa.Array) -> pa.Array | None:
         """The selected values of each row of a ``list`` array, as a list array of the same number of rows.
 
-        The selector sees the elements of the lists. Raises ``TypeError`` where ``source`` is no 32-bit list array.
+        The selector sees the elements of the lists. Raises ``TypeError`` if ``source`` is not a 32-bit list array.
         """
         rows = _array(source)
         if not pa.types.is_list(rows.type):
@@ -182,7 +182,7 @@ class Selector:
         """This selector, then another one or a callable.
 
         A callable is given one flat array for all rows and returns an array of the same length, or None for nothing.
-        Values that it cannot take it may refuse with a :class:`~chunkmill.engine.errors.SelectorError` of its own.
+        It may reject values with a :class:`~chunkmill.engine.errors.SelectorError`.
         """
         if isinstance(func, Selector):
             return Selector.of(self._pipeline.then(func.pipeline))
@@ -236,7 +236,7 @@ def pipeline_of(selector: Selector | str) -> SelectorPipeline:
     if isinstance(selector, str):
         return parse(selector)
     if not isinstance(selector, Selector):
-        raise TypeError(f"a Selector or a query string was expected, got a '{type(selector).__name__}' object")
+        raise TypeError(f"expected a Selector or a query string, got a '{type(selector).__name__}' object")
     return selector.pipeline
 
 
@@ -257,7 +257,9 @@ def datatype_of(given: pa.DataType | str, argument: str) -> pa.DataType:
     try:
         return pa.type_for_alias(given)
     except ValueError:
-        raise ValueError(f"{given!r} is no Arrow type; give a pyarrow.DataType or a name such as 'float64'") from None
+        raise ValueError(
+            f"{given!r} is not an Arrow type; give a pyarrow.DataType or a name such as 'float64'"
+        ) from None
 
 
 def scalars(selectors: tuple[Selector | str, ...], unit: float | str | None, to_unit: str | None) -> Selector:

@@ -24,8 +24,7 @@ class LeRobotDataset:
     Features become entities, their dots part the path: ``observation.state`` is ``/observation/state``. Vectors and
     numbers are ``Scalars`` with the feature's names, images ``EncodedImage``, texts ``TextDocument``; the task is text
     at ``/task``. Timelines are ``frame_index`` and ``index`` (sequences) and ``timestamp`` (duration since the start
-    of the episode). Videos are not read: where they lie is static data at the entity of each, and a ``ReadWarning``
-    says so.
+    of the episode). Videos are not read: the path of each is static data at its entity, and a ``ReadWarning`` says so.
 
     Raises
     ------
@@ -88,9 +87,9 @@ def _features_table(features: Sequence[Feature]) -> str:
 
 
 class LeRobotReader:
-    """A LeRobot dataset by the calls of Rerun's reader: an episode's number, and how its stream is to look.
+    """A LeRobot dataset with the API of Rerun's reader, which reads episodes by their numbers.
 
-    What comes of the features, and what is raised, is as for :class:`LeRobotDataset`.
+    Entities, components and errors are those of :class:`LeRobotDataset`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -138,7 +137,7 @@ class LeRobotReader:
         """A lazy stream of one episode's chunks; each call reads it anew.
 
         ``entity_path_prefix`` stands before every entity path, not before ``/__properties``; ``timeline`` is another
-        name for ``frame_index``. With ``video_mode="skip"`` nothing is said of videos, which are not read.
+        name for ``frame_index``. With ``video_mode="skip"`` there is no warning about videos, which are not read.
 
         Raises ``UsageError`` (a ``ValueError``) for an episode or a mode that does not exist.
         """

@@ -92,7 +92,7 @@ def read_metadata(root: Path) -> DatasetInfo:
     robot = info.get("robot_type")
     fps = info.get("fps")
     if not isinstance(fps, int | float) or not 0 < fps < 1e9:
-        raise ReadError(f"'fps' is {fps!r}, which is no number of frames a second", path=str(path), hint=_HINT)
+        raise ReadError(f"'fps' is {fps!r}, which is not a number of frames per second", path=str(path), hint=_HINT)
     ordered = tuple(sorted(episodes, key=lambda e: e.index))
     return DatasetInfo(version, str(robot) if robot else None, float(fps), features, tasks, ordered)
 
@@ -170,7 +170,7 @@ def _filled(template: str, place: Mapping[str, int], path: Path) -> str:
     def number(found: re.Match[str]) -> str:
         name, width = found.groups()
         if name not in place:
-            raise ReadError(f"the path {template!r} names {name!r}, which nobody knows", path=str(path), hint=_HINT)
+            raise ReadError(f"the path {template!r} names {name!r}, which is not known", path=str(path), hint=_HINT)
         return str(place[name]).zfill(int(width or 0))
 
     filled = _PLACEHOLDER.sub(number, template)
@@ -182,7 +182,7 @@ def _filled(template: str, place: Mapping[str, int], path: Path) -> str:
 
 def _feature(name: str, given: Any, path: Path) -> Feature:
     if not isinstance(given, dict):
-        raise ReadError(f"feature {name!r} is no mapping", path=str(path), hint=_HINT)
+        raise ReadError(f"feature {name!r} is not a mapping", path=str(path), hint=_HINT)
     shape = given.get("shape") or [1]
     if not isinstance(shape, list) or not all(isinstance(n, int) and n >= 0 for n in shape):
         raise ReadError(f"the shape of feature {name!r} is {shape!r}", path=str(path), hint=_HINT)
@@ -216,9 +216,9 @@ def _json(text: str, path: Path) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ReadError(f"is no JSON: {error}", path=str(path), hint=_HINT) from None
+        raise ReadError(f"is not JSON: {error}", path=str(path), hint=_HINT) from None
     if not isinstance(found, dict):
-        raise ReadError("is no JSON object", path=str(path), hint=_HINT)
+        raise ReadError("is not a JSON object", path=str(path), hint=_HINT)
     return found
 
 
@@ -236,7 +236,7 @@ def _mapping(info: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]
 def _number(given: Mapping[str, Any], key: str, path: Path) -> int:
     value = given.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
-        raise ReadError(f"{key!r} is {value!r}, which is no number", path=str(path), hint=_HINT)
+        raise ReadError(f"{key!r} is {value!r}, which is not a number", path=str(path), hint=_HINT)
     return value
 
 

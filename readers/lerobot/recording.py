@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class LeRobotRecording(RecordingFile):
     """A LeRobot dataset, and one of its episodes: by default the first."""
 
-    episode: int | None = option(None, "Which episode of a LeRobot dataset to read.", parse=int)
+    episode: int | None = option(None, "Number of the episode of a LeRobot dataset to read.", parse=int)
 
     def stream(self) -> LazyChunkStream:
         """The chunks of the episode; with a warning where none was chosen, and there are more."""

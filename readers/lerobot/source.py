@@ -24,7 +24,7 @@ _IMAGE: Final = ComponentDescriptor("EncodedImage:blob", "rerun.archetypes.Encod
 
 
 class _FeatureColumn(NamedTuple):
-    """A feature as a component column of one list a row, and the names of its numbers, where they have some."""
+    """A feature as a component column of one list per row, and the names of its numbers, where they have some."""
 
     descriptor: ComponentDescriptor
     values: pa.ListArray
@@ -134,8 +134,8 @@ class EpisodeSource:
         missing = [v.feature for v in self.episode.videos]
         if missing:
             warnings.warn(
-                f"{self.root}: the videos of {', '.join(missing)} are not read; where they lie is said at the"
-                " entity of each",
+                f"{self.root}: the videos of {', '.join(missing)} are not read; the entity of each says"
+                " where its file is",
                 ReadWarning,
                 stacklevel=2,
             )
@@ -211,11 +211,11 @@ class EpisodeSource:
                 continue
             values = columns[name]
             if values.null_count:
-                raise ReadError(f"{name!r} is null in a frame", path=path, hint="A frame without a time has no place.")
+                raise ReadError(f"{name!r} is null in a frame", path=path, hint="Every frame needs a time.")
             if name == "timestamp":
                 seconds = np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False))
                 if not (np.abs(seconds) < 9e9).all():
-                    raise ReadError("a timestamp is no number of seconds", path=path, hint="The file is damaged.")
+                    raise ReadError("a timestamp is not a number of seconds", path=path, hint="The file is damaged.")
                 ticks = np.rint(seconds * 1e9).astype(np.int64)
                 lines[name] = pa.array(ticks).view(pa.duration("ns"))
             else:
@@ -224,7 +224,7 @@ class EpisodeSource:
             raise ReadError(
                 "the file has neither 'frame_index' nor 'timestamp'",
                 path=path,
-                hint="It is no file of a LeRobot dataset.",
+                hint="It is not a file of a LeRobot dataset.",
             )
         return lines
 

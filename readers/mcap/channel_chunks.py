@@ -296,15 +296,15 @@ class ChannelOutput:
         """Say, once, how many messages could not be decoded, if any."""
         if self._bad:
             warnings.warn(
-                f"{path}: topic {self._channel.topic}: {self._bad} messages could not be decoded and come out as"
+                f"{path}: topic {self._channel.topic}: {self._bad} messages could not be decoded and become"
                 f" {'null' if self._options.values else 'raw bytes'}; the first: {self._first_reason}",
                 ReadWarning,
                 stacklevel=2,
             )
         if self._mapping is not None and self._mapping.unmapped:
             warnings.warn(
-                f"{path}: topic {self._channel.topic}: {self._mapping.unmapped} messages could not be shown as what"
-                f" their type means and come out as they were decoded; the first: {self._mapping.reason}",
+                f"{path}: topic {self._channel.topic}: {self._mapping.unmapped} messages do not fit the mapping"
+                f" of their type and stay structs; the first: {self._mapping.reason}",
                 ReadWarning,
                 stacklevel=2,
             )

@@ -295,7 +295,7 @@ def _warn_of_encoding(channel: Channel, schema: McapSchema | None, path: str) ->
 
 
 def _warn(text: str) -> None:
-    warnings.warn(f"{text}; its messages come out as raw bytes", ReadWarning, stacklevel=3)
+    warnings.warn(f"{text}; its messages are kept as raw bytes", ReadWarning, stacklevel=3)
 
 
 @lru_cache(maxsize=256)

@@ -52,7 +52,7 @@ def _unwrapped(file: IO[bytes], wrapping: str, *, path: str, size: int) -> IO[by
                     f"it is compressed as a whole and expands to more than {most:,} bytes",
                     path=path,
                     offset=0,
-                    hint="The file is damaged or was made to harm; decompress it yourself if you trust it.",
+                    hint="The file is damaged or malicious; decompress it yourself if you trust it.",
                 )
             with writing(path):
                 out.write(part)

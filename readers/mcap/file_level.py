@@ -264,8 +264,7 @@ class Counts(FileDecoder):
             yield _statistics_chunk(facts.statistics)
             return
         warnings.warn(
-            f"{file.path}: the summary has no Statistics record; the decoders stats and recording_info have nothing to"
-            " tell",
+            f"{file.path}: the summary has no Statistics record; the decoders stats and recording_info have no output",
             ReadWarning,
             stacklevel=2,
         )

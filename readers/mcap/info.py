@@ -148,7 +148,7 @@ def _length(nanoseconds: int) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class McapInfo:
-    """The content of a file, as :meth:`McapSource.info` tells it.
+    """The content of an MCAP, as :meth:`McapReader.info` describes it.
 
     Times are ns as the writer wrote them, None when there is no message or the summary does not say. ``bytes`` is the
     size of the file, ``uncompressed_bytes`` that of the records in its chunks, ``compressed_bytes`` what these take as

@@ -354,7 +354,7 @@ class McapReader(FrameReader):
     ----------
     path
         The file, or the URL of an object (``s3://``, ``gs://``, ``abfs://``). It must exist; it is opened when the
-        stream is pulled.
+        stream runs.
     timeline_type
         Whether times are wall-clock ``"timestamp"`` or ``"duration"``, both in ns; ``"timestamp_ns"`` and
         ``"duration_ns"`` mean the same.
@@ -364,19 +364,19 @@ class McapReader(FrameReader):
         Identifiers of the decoders to use, of :meth:`available_decoders`; all of them by default. ``ros2_reflection``
         gives messages of ROS 2 (CDR with ``ros2msg``, ``ros2idl`` or ``omgidl``) and ROS 1 as structs, ``protobuf``
         those of protobuf, FlatBuffers, and JSON and CBOR with or without a JSON Schema; ``raw`` takes the channels that
-        no other decoder claims. A message, or a whole channel, that its decoder cannot read comes out raw, with a
-        ``ReadWarning``.
+        no other decoder claims. A message, or a whole channel, that its decoder cannot read is kept as raw bytes,
+        with a ``ReadWarning``.
     include_topic_regex
         Only topics in which one of these RE2 patterns is found are read. Not anchored.
     exclude_topic_regex
         Topics in which one of these is found are skipped; applied after the includes.
     start_time_ns, end_time_ns
         Only messages whose log time, in ns as the writer wrote it, is at or after the start and before the end are
-        read. Chunks of the file that do not overlap are not decompressed. What is told of the file as a whole
+        read. Chunks of the file that do not overlap are not decompressed. Data about the file as a whole
         (statistics, schemas, metadata, attachments, robots) stays the same.
     recover
-        Read what can be read of a cut or damaged file, in one split. What was lost is said in a ``ReadWarning`` when
-        the stream ends, and by :meth:`recovery_report`.
+        Read what can be read of a cut or damaged file, in one split. A ``ReadWarning`` at the end of
+        the stream, and :meth:`recovery_report`, say what was lost.
 
     Raises
     ------
@@ -484,11 +484,11 @@ class McapReader(FrameReader):
         """
         info = self.source().info()
         if info.start_time is None or info.end_time is None:
-            raise UsageError("the file has no message, and so no times", path=str(self._path))
+            raise UsageError("the file has no messages, so it has no times", path=str(self._path))
         return info.start_time, info.end_time
 
     def recovery_report(self) -> McapRecoveryReport:
-        """Tell what can be recovered of a damaged file, and what is lost. Reads all of it, and decodes nothing."""
+        """Report what can be recovered of a damaged file, and what is lost. Reads all of it, and decodes nothing."""
         return self.source().recovery_report()
 
     def info(self, *, timing: bool = False) -> McapInfo:

@@ -28,7 +28,7 @@ _INDEX_HINT = (
 
 
 def _regex(text: str) -> str:
-    """Refuse what is no regular expression before anything is read."""
+    """Refuse what is not a regular expression before anything is read."""
     try:
         re.compile(text)
     except re.error as error:
@@ -48,7 +48,7 @@ def _whole(text: str, low: int, high: int) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no number of nanoseconds") from None
+        raise ValueError(f"{text!r} is not a number of nanoseconds") from None
     if not low <= number < high:
         raise ValueError(f"{text!r} is not from {low} to {high - 1} ns")
     return number
@@ -61,20 +61,20 @@ class McapRecording(RecordingFile):
     frame_index = "log_time"
 
     include_topic_regex: tuple[str, ...] = option(
-        (), "Topics of an MCAP to read.", flag="--topics", metavar="REGEX", parse=_regex, refused=_CHOOSES_TOPICS
+        (), "MCAP: topics to read; repeatable.", flag="--topics", metavar="REGEX", parse=_regex, refused=_CHOOSES_TOPICS
     )
     exclude_topic_regex: tuple[str, ...] = option(
         (),
-        "Topics of an MCAP to leave out.",
+        "MCAP: topics to leave out; repeatable.",
         flag="--exclude-topics",
         metavar="REGEX",
         parse=_regex,
         refused=_CHOOSES_TOPICS,
     )
-    topics: tuple[str, ...] = option((), "Names of the topics of an MCAP to read.")
+    topics: tuple[str, ...] = option((), "MCAP: names of the topics to read.")
     start_time_ns: int | None = option(
         None,
-        "Read an MCAP's messages from this log time on, in ns.",
+        "MCAP: first log time to read, in nanoseconds.",
         flag="--start-time-ns",
         metavar="NS",
         parse=_log_time,
@@ -82,24 +82,24 @@ class McapRecording(RecordingFile):
     )
     end_time_ns: int | None = option(
         None,
-        "Read an MCAP's messages before this log time, in ns.",
+        "MCAP: read messages before this log time, in nanoseconds.",
         flag="--end-time-ns",
         metavar="NS",
         parse=_log_time,
         refused=_CHOOSES_TIMES,
     )
     decoders: tuple[str, ...] = option(
-        (), "Decoder of an MCAP to use; may be repeated. Default: all.", flag="--decoder", metavar="NAME"
+        (), "MCAP: a decoder to use; repeatable. Default: all.", flag="--decoder", metavar="NAME"
     )
     timeline_type: str = option(
         "timestamp",
-        "Whether times of an MCAP are wall-clock or durations.",
+        "MCAP: whether times are wall-clock times or durations.",
         flag="--timeline-type",
         choices=("timestamp", "duration"),
     )
     timestamp_offset_ns: int | None = option(
         None,
-        "Added to every timestamp of an MCAP, in ns.",
+        "MCAP: offset added to every timestamp, in nanoseconds.",
         flag="--timestamp-offset-ns",
         metavar="NS",
         parse=_nanoseconds,

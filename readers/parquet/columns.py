@@ -21,7 +21,7 @@ _NUMBER = r"^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|infinity|nan
 
 
 class Expression(Protocol):
-    """Values from columns: one a row."""
+    """Values from columns: one per row."""
 
     @property
     def columns(self) -> tuple[int, ...]:

@@ -255,10 +255,10 @@ def _check_type(name: str, element: dict[int, Any], at: int) -> None:
     """Compare a logical type with the older code, scale and precision that are written beside it."""
     logical = element.get(_LOGICAL, {})
     if not isinstance(logical, dict):
-        raise ThriftError(f"{name!r} has a logical type that is no struct", at)
+        raise ThriftError(f"{name!r} has a logical type that is not a struct", at)
     for kind, given in logical.items():
         if not isinstance(given, dict):
-            raise ThriftError(f"{name!r} has a logical type {kind} that is no struct", at)
+            raise ThriftError(f"{name!r} has a logical type {kind} that is not a struct", at)
         code = _number(element, _CONVERTED)
         if code is not None and kind != _UNKNOWN and code != _code(kind, given):
             raise ThriftError(f"{name!r} has the logical type {kind} and the converted type {code}", at)

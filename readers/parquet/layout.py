@@ -119,7 +119,7 @@ def _refused(columns: Sequence[_Named], target: str) -> bool:
             what = "scalar" if target == "Scalars" else "archetype"
             warnings.warn(
                 f"Unsupported column type for {what} mapping: {column.refused}; the columns that the rule for {target}"
-                f" would join come out as they are (column {column.name!r})",
+                f" would join are kept unchanged (column {column.name!r})",
                 ReadWarning,
                 stacklevel=2,
             )
@@ -330,7 +330,7 @@ def _outputs(group: _Group, schema: pa.Schema, prefix: str) -> Iterator[tuple[Ch
 
 
 def _flat(entries: Sequence[_Entry], schema: pa.Schema, base: str) -> Iterator[tuple[ChunkOutput, list[SeriesNames]]]:
-    """One chunk an entity; a component that an entity has already makes another chunk there."""
+    """One chunk per entity; a component that an entity has already makes another chunk there."""
     chunks: list[tuple[str, dict[ComponentDescriptor, Expression]]] = []
     series: list[SeriesNames] = []
     for entry in entries:

@@ -16,10 +16,10 @@ TARGETS: Final = ("Translation3D", "RotationQuat", "RotationAxisAngle", "Scale3D
 
 @dataclass(frozen=True)
 class ColumnRule:
-    """Columns whose names differ in their ends only become one component. Made by the factory methods.
+    """Join columns whose names differ only in their suffixes into one component. Made by the factory methods.
 
-    ``suffixes`` are the ends of the names, in the order of the component's numbers; what stands before them (the
-    sub-prefix) has to be the same for all. The component is named after the sub-prefix and ``field_name_override``.
+    ``suffixes`` are in the order of the component's numbers; the rest of the names (the sub-prefix) has to be the
+    same for all. The component is named after the sub-prefix and ``field_name_override``.
 
     >>> ColumnRule.translation3d(["_x", "_y", "_z"]).target
     'Translation3D'
@@ -144,7 +144,7 @@ class IndexColumn:
             return entry
         if isinstance(entry, str) or not isinstance(entry, Sequence) or len(entry) not in (2, 3):
             raise UsageError(
-                f"index_columns: an IndexColumn, (name, type) or (name, type, unit) was expected, got {entry!r}"
+                f"index_columns: expected an IndexColumn, (name, type) or (name, type, unit), got {entry!r}"
             )
         return cls(*entry)  # type: ignore[arg-type]
 

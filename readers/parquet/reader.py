@@ -123,9 +123,9 @@ class ParquetReader(FrameReader):
     ----------
     path
         The file, folder or pattern, or the URL of one in an object store. It must exist; it is opened when the stream
-        is pulled.
+        runs.
     entity_path_prefix
-        Stands before every entity path; not before ``/__properties``.
+        Prefix of every entity path, except for ``/__properties``.
     column_grouping
         ``"prefix"``: columns that share what stands before the first ``delimiter`` go to one entity.
         ``"individual"``: each column has its own. ``"explicit_prefixes"``: columns go by the longest of ``prefixes``

@@ -38,37 +38,40 @@ class ParquetRecording(RecordingFile):
 
     index_columns: tuple[Any, ...] = option(
         (),
-        "Column of a Parquet file that is a timeline, such as 'stamp:timestamp:us'; may be repeated.",
+        "Parquet: a column that is a timeline, such as 'stamp:timestamp:us'; repeatable.",
         flag="--index-column",
         metavar="NAME:TYPE[:UNIT]",
         parse=_index_column,
     )
     static_columns: tuple[str, ...] = option(
         (),
-        "Column of a Parquet file that is the same in every row; may be repeated.",
+        "Parquet: a column with the same value in every row; repeatable.",
         flag="--static-column",
         metavar="NAME",
     )
     entity_path_prefix: str | None = option(
-        None, "Stands before the entities of a Parquet file.", flag="--entity-path-prefix", metavar="PATH"
+        None, "Parquet: prefix of all entity paths.", flag="--entity-path-prefix", metavar="PATH"
     )
     column_grouping: str = option(
         "prefix",
-        "Which columns of a Parquet file share an entity. Default: those with one prefix.",
+        "Parquet: which columns share an entity. Default: those with the same prefix.",
         flag="--column-grouping",
         choices=("prefix", "individual", "explicit_prefixes"),
     )
     delimiter: str = option(
-        "_", "Ends the prefix of a Parquet file's columns. Default: '_'.", flag="--delimiter", metavar="CHAR"
+        "_",
+        "Parquet: the character that ends the prefix of a column name. Default: '_'.",
+        flag="--delimiter",
+        metavar="CHAR",
     )
     prefixes: tuple[str, ...] = option(
         (),
-        "Prefix of columns of a Parquet file, for --column-grouping explicit_prefixes; may be repeated.",
+        "Parquet: a prefix for --column-grouping explicit_prefixes; repeatable.",
         flag="--prefix",
         metavar="TEXT",
     )
     use_structs: bool = option(
-        True, "Make each column of a Parquet file a component, and no structs.", flag="--flat", switch=False
+        True, "Parquet: make each column a component, without structs.", flag="--flat", switch=False
     )
     column_rules: tuple[Any, ...] = option((), "Rules that make one component of several columns.", parse=None)
 

@@ -89,7 +89,7 @@ def test_scalars_of_several_fields() -> None:
         (lambda lens: lens.to_packed_component("C"), ValueError, "requires at least one field"),
         (lambda lens: lens.to_packed_component("C", "x"), ValueError, "Cannot auto-cast output component 'C'"),
         (lambda lens: lens.to_scalars(), ValueError, "requires at least one"),
-        (lambda lens: lens.to_component("C", ".", cast_to="nope"), ValueError, "'nope' is no Arrow type"),
+        (lambda lens: lens.to_component("C", ".", cast_to="nope"), ValueError, "'nope' is not an Arrow type"),
         (lambda lens: lens.to_component("C", ".", cast_to=5), TypeError, "argument 'cast_to'"),
         (lambda lens: lens.to_translation("x", "y", 5), TypeError, "argument 'field'"),
     ],

@@ -88,7 +88,7 @@ def test_a_profile_is_a_keyword() -> None:
 
 
 def test_from_chunks_takes_chunks() -> None:
-    with pytest.raises(AttributeError, match=r"a Chunk was expected, but .* a 'int' object"):
+    with pytest.raises(AttributeError, match=r"expected a Chunk, but .* a 'int' object"):
         ChunkStore.from_chunks([1])  # type: ignore[list-item]
 
 

@@ -111,7 +111,7 @@ def test_what_is_no_selector_is_refused(selector: Any) -> None:
         lambda: MutateLens("M:m", selector),
         lambda: Chunk.from_columns("/a", [], []).apply_selector("a", selector),
     ):
-        with pytest.raises(TypeError, match="a Selector or a query string was expected, got a '"):
+        with pytest.raises(TypeError, match="expected a Selector or a query string, got a '"):
             build()
 
 

@@ -220,7 +220,7 @@ def test_words_are_checked(arguments: dict, message: str) -> None:
 
 @pytest.mark.parametrize("lenses", ["x", ["x"], [derive(), 5], [Selector(".")]])
 def test_what_is_no_lens_is_refused(lenses: Any) -> None:
-    with pytest.raises(TypeError, match=r"a DeriveLens or MutateLens was expected, got a '(str|int|Selector)' object"):
+    with pytest.raises(TypeError, match=r"expected a DeriveLens or MutateLens, got a '(str|int|Selector)' object"):
         LensSet(lenses)
 
 

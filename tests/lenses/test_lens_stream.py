@@ -59,7 +59,7 @@ def test_a_stream_goes_on_where_lenses_cannot_be_built() -> None:
         source.lenses(DeriveLens("M:m"), output_mode="x")
     with pytest.raises(TypeError, match="argument 'output_mode': 'int' object is not an instance of 'str'"):
         source.lenses(DOUBLED, output_mode=5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a DeriveLens or MutateLens was expected, got a 'str' object"):
+    with pytest.raises(TypeError, match="expected a DeriveLens or MutateLens, got a 'str' object"):
         source.lenses("x")  # type: ignore[arg-type]
     assert source.lenses(DOUBLED, content="/a").to_chunks(executor="inline")
 

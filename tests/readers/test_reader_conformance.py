@@ -327,7 +327,7 @@ def test_a_range_of_log_times_is_for_every_front(data: Path, tmp_path: Path) -> 
     query.start(once=True).await_termination()
     assert cells(RrdReader(tmp_path / "rrds" / "demo.rrd").stream().to_chunks(executor="inline")) == wanted
     bad = run("convert", source, "-o", tmp_path / "b.rrd", "--start-time-ns", "noon")
-    assert bad.exit_code == 2 and "no number of nanoseconds" in bad.stderr
+    assert bad.exit_code == 2 and "not a number of nanoseconds" in bad.stderr
     make_parquet(tmp_path / "x.parquet", data)
     other = run("convert", tmp_path / "x.parquet", "-o", tmp_path / "b.rrd", "--executor", "inline", *times)
     assert other.exit_code == 2 and "--start-time-ns and --end-time-ns choose log times" in other.stderr
@@ -337,7 +337,7 @@ def test_rows_that_take_what_another_has_are_refused() -> None:
     for row, text in (
         (Format("mcap", "another", FileSource), "there is a format 'mcap' already"),
         (Format("x", "an x", FileSource, (".rrd",)), "'.rrd' is the suffix of another format"),
-        (Format("x", "an x", FileSource, (".X",)), "'.X' is the suffix of another format, or is none"),
+        (Format("x", "an x", FileSource, (".X",)), "'.X' is the suffix of another format, or not a suffix"),
         (Format("x", "an x", Conflicting, (".x",)), "'topics' is another one than that of 'mcap'"),
     ):
         with pytest.raises(UsageError, match=re.escape(text)):

@@ -1,4 +1,4 @@
-"""Summaries of stores: one line a chunk."""
+"""Summaries of stores: one line per chunk."""
 
 from __future__ import annotations
 

@@ -27,20 +27,20 @@ def convert(*arguments: object) -> Result:
         ),
         (
             ["--content", "/nissan/gps/*"],
-            ["--content '/nissan/gps/*': '*' is no wildcard", "did you mean '/nissan/gps/**'?"],
+            ["--content '/nissan/gps/*': '*' is not a wildcard here", "did you mean '/nissan/gps/**'?"],
         ),
         (["--topics", "/nissan/*"], ["is a regular expression", "write '/nissan/.*'"]),
         (["--exclude-topics", "/nissan/gps/*"], ["--exclude-topics '/nissan/gps/*' is a regular expression"]),
         (
             ["--static-column", "site"],
-            ["--static-column does not apply: none of the inputs is of a format that has it"],
+            ["--static-column does not apply: no input has a format with this option"],
         ),
     ],
 )
 def test_what_is_of_no_effect_is_warned_of(options: list[str], said: list[str], data: Path, tmp_path: Path) -> None:
     done = convert(data / "demo.mcap", "-o", tmp_path / "a.rrd", *options)
     assert done.exit_code == 0, done.stderr
-    lines = [line for line in done.stderr.splitlines() if "nothing was left to write" not in line]
+    lines = [line for line in done.stderr.splitlines() if "no chunks were left to write" not in line]
     assert len(lines) == 1 and lines[0].startswith("chunkmill: warning: ")
     assert all(part in lines[0] for part in said), lines
 
@@ -63,7 +63,7 @@ def test_of_many_inputs_one_is_enough(data: Path, tmp_path: Path) -> None:
     files = [data / "demo.mcap", data / "mcap" / "rosbag2__talker.mcap"]
     done = convert(*files, "-o", tmp_path / "out", "--content", "/rosout", "--content", IMU, "--content", "/none")
     assert done.exit_code == 0
-    (line,) = [line for line in done.stderr.splitlines() if "nothing was left" not in line]
+    (line,) = [line for line in done.stderr.splitlines() if "no chunks were left" not in line]
     assert line.startswith("chunkmill: warning: nothing was written for --content '/none'; there is /nissan/gps/duro/")
     assert line.endswith(" and 2 more")
 

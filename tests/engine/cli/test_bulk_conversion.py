@@ -200,7 +200,7 @@ def test_a_dataset_that_cannot_be_read_stops_nothing_else(source: Path, tmp_path
     result = run("convert", source, "-o", tmp_path / "out")
     assert result.exit_code == 1
     assert len(written(tmp_path / "out")) == 10
-    assert "info.json: is no JSON" in result.stderr
+    assert "info.json: is not JSON" in result.stderr
     assert "1 of 11 inputs failed" in result.stderr
 
 
@@ -229,4 +229,4 @@ def test_an_interrupt_of_many_tells_what_was_finished(
     cut_after(3, monkeypatch)
     result = run("convert", source, "-o", tmp_path / "out")
     assert result.exit_code == 130
-    assert "interrupted; 3 of 10 inputs were converted; the same command goes on with the others" in result.stderr
+    assert "interrupted; 3 of 10 inputs were converted; run the same command again for the others" in result.stderr

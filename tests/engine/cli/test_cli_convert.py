@@ -75,7 +75,7 @@ def test_an_empty_result_is_warned_of(data: Path, tmp_path: Path) -> None:
     result = run("convert", data / "mcap" / "rosbag2__talker.mcap", "-o", tmp_path / "a.rrd", "--content", "/nothing")
     assert result.exit_code == 0
     assert "warning:" in result.stderr
-    assert "nothing was left to write" in result.stderr
+    assert "no chunks were left to write" in result.stderr
 
 
 def test_quiet_says_nothing(data: Path, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_pipe_is_told_as_one(data: Path, tmp_path: Path) -> None:
         os.close(read)
         os.close(write)
     assert result.exit_code == 1
-    assert f"/dev/fd/{read}: this is a pipe or a device, and recordings are read by position." in result.stderr
+    assert f"/dev/fd/{read}: this is a pipe or a device, and recordings need random access." in result.stderr
 
 
 @pytest.mark.parametrize("name", ["x" * 251 + ".rrd", "é" * 125 + ".rrd"])

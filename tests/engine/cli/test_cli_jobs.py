@@ -79,7 +79,7 @@ def test_a_missing_file_is_for_its_reader_to_report() -> None:
 
 
 def test_many_inputs_do_not_become_one_file() -> None:
-    with pytest.raises(UsageError, match="4 inputs cannot become one file"):
+    with pytest.raises(UsageError, match="4 inputs cannot be written to one file"):
         plan_jobs(["logs"], "all.rrd")
 
 
@@ -90,13 +90,13 @@ def test_two_inputs_never_become_one_output() -> None:
 
 @pytest.mark.parametrize("output", ["logs/top.RRD", "logs/../logs/top.RRD"])
 def test_an_input_is_never_an_output(output: str) -> None:
-    with pytest.raises(UsageError, match="would be written over"):
+    with pytest.raises(UsageError, match="would be overwritten"):
         plan_jobs(["logs/top.RRD"], output)
 
 
 def test_an_input_is_never_an_output_through_a_link() -> None:
     Path("link.rrd").symlink_to(Path("logs/top.RRD").absolute())
-    with pytest.raises(UsageError, match="would be written over"):
+    with pytest.raises(UsageError, match="would be overwritten"):
         plan_jobs(["logs/top.RRD"], "link.rrd")
 
 
@@ -108,7 +108,7 @@ def test_a_pattern_without_a_match_fails(argument: str) -> None:
 
 def test_a_folder_without_recordings_fails() -> None:
     Path("empty").mkdir()
-    with pytest.raises(SourceMissingError, match="holds no recording"):
+    with pytest.raises(SourceMissingError, match="contains no recording"):
         plan_jobs(["empty"], "out")
 
 
@@ -156,9 +156,9 @@ def test_what_is_passed_over_is_told(capsys: pytest.CaptureFixture[str], monkeyp
     told = capsys.readouterr().err
     assert "logs/linked is a link to a folder, which is not followed" in told
     assert "logs/gone.mcap is a link to a file that does not exist" in told
-    assert "logs/pipe.mcap is not a file, and is passed over" in told
-    assert "logs/day1 cannot be listed, and is passed over: Permission denied" in told
-    assert "has a name that is not UTF-8, and is passed over" in told
+    assert "logs/pipe.mcap is not a file, and is skipped" in told
+    assert "logs/day1 cannot be listed, and is skipped: Permission denied" in told
+    assert "has a name that is not UTF-8, and is skipped" in told
     assert told.count("warning") == 5
 
 
@@ -166,7 +166,7 @@ def test_names_that_are_no_text_and_standard_output_are_bad_usage() -> None:
     for argument, output, message in (
         (os.fsdecode(b"\xff.mcap"), "out", "is not UTF-8"),
         ("logs/top.RRD", os.fsdecode(b"\xff.rrd"), "is not UTF-8"),
-        ("logs/top.RRD", "-", "not written to standard output"),
+        ("logs/top.RRD", "-", "not write to standard output"),
     ):
         with pytest.raises(UsageError, match=message):
             plan_jobs([argument], output)

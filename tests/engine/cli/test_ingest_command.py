@@ -96,9 +96,9 @@ def test_rrds_and_the_archive(landing: Path, tmp_path: Path) -> None:
     ("options", "said"),
     [
         ([], "needs a destination"),
-        (["--into", "lake", "--once", "--every", "1s"], "give one of them"),
-        (["--into", "lake", "--every", "often"], "no duration"),
-        (["--into", "lake", "--max-bytes", "lots"], "no size"),
+        (["--into", "lake", "--once", "--every", "1s"], "exclude each other"),
+        (["--into", "lake", "--every", "often"], "not a duration"),
+        (["--into", "lake", "--max-bytes", "lots"], "not a size"),
         (["--into", "lake", "--master", "local[1]"], "--executor inline runs without it"),
         (["--into", "lake", "--source-done", "archive"], "no folder to archive into"),
         (["--into", "lake", "--pipeline", "none.py"], "none.py"),

@@ -104,8 +104,8 @@ def test_dropped_files_are_forgotten(store: Path, monkeypatch: pytest.MonkeyPatc
     ("chosen", "said"),
     [
         (["/landing/a.mcap", "/landing/x.mcap"], "/landing/x.mcap is not in quarantine"),
-        ([], "no file is chosen"),
-        (["/landing/a.mcap", "--all"], "by their paths or by --all"),
+        ([], "no file is given"),
+        (["/landing/a.mcap", "--all"], "paths and --all exclude each other"),
     ],
 )
 def test_a_wrong_choice_is_refused_and_nothing_done(store: Path, command: str, chosen: list[str], said: str) -> None:

@@ -113,7 +113,7 @@ def test_a_named_log_is_not_begun_anew_when_it_has_forgotten_its_beginning(
         offset = reader.latestOffset(offset, None)
     reader._of("").log.compact(3, None)
     reader.commit(offset)
-    with pytest.raises(UsageError, match="has forgotten its first entries"):
+    with pytest.raises(UsageError, match="no longer has its first entries"):
         begun(landing, log=str(tmp_path / "log")).initialOffset()
 
 
@@ -167,8 +167,8 @@ def test_what_is_damaged_fails_or_is_left_out(landing: Path, data: Path, caplog:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"settle": "soon"}, "is no duration"),
-        ({"maxFilesPerTrigger": "0"}, "is no number of files"),
+        ({"settle": "soon"}, "is not a duration"),
+        ({"maxFilesPerTrigger": "0"}, "is not a number of files"),
         ({"maxBytesPerTrigger": "many"}, "many"),
         ({"ignoreCorruptFiles": "yes"}, "'true' or 'false'"),
         ({"cleanSource": "delete"}, "no option 'cleansource'"),

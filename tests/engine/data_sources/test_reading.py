@@ -60,7 +60,7 @@ def test_rows_of_an_mcap_say_what_is_in_it(spark: SparkSession, data: Path) -> N
     assert sorted((r.entity_path, r.num_rows) for r in rows) == sorted((c.entity_path, c.num_rows) for c in chunks)
     assert {r.path for r in rows} == {str(source)}
     assert all(r.uncompressed_size > 0 for r in rows)
-    with pytest.raises(UsageError, match="names no place"):
+    with pytest.raises(UsageError, match="does not say where its chunk is"):
         LazyChunkStream.from_spark(read(spark, "mcap", source)).to_chunks(executor="inline")
 
 
@@ -88,7 +88,7 @@ def test_folders_patterns_and_lists(spark: SparkSession, rrd: Path, tmp_path: Pa
     assert frame.rdd.getNumPartitions() == 2
     assert sorted({(r.task, r.path) for r in frame.collect()}) == list(enumerate(both))
     for path in ("missing.rrd", "*.mcap"):
-        with pytest.raises(SourceMissingError, match="no such file"):
+        with pytest.raises(SourceMissingError, match=r"no such file|matches this pattern"):
             input_files([str(tmp_path / path)], FORMATS["rrd"])
     with pytest.raises(UsageError, match="not a location that can be read"):
         input_files(["ftp://host/x.rrd"], FORMATS["rrd"])

@@ -132,7 +132,7 @@ def test_what_is_given_up_leaves_nothing(rows: list[pa.RecordBatch], tmp_path: P
 
 def test_rows_that_are_not_fit_say_why(rows: list[pa.RecordBatch], tmp_path: Path) -> None:
     nameless = [b.drop_columns(["recording_id"]) for b in rows]
-    with pytest.raises(UsageError, match="names no recording"):
+    with pytest.raises(UsageError, match="has no recording id"):
         save(writer(RrdWriterOfRows, tmp_path / "a.rrd"), nameless)
     at = rows[0].schema.get_field_index("payload")
     torn = [b.set_column(at, "payload", pa.array([b"junk"] * b.num_rows, pa.binary())) for b in rows]

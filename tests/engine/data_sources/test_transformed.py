@@ -34,7 +34,7 @@ def test_a_pipeline_runs_where_the_rows_are(spark: Any, data: Path) -> None:
 def test_it_ends_in_a_dataframe_alone(spark: Any, data: Path) -> None:
     frame = spark.read.format("chunkmill").option("payload", "true").load(str(data / MCAP))
     stream = LazyChunkStream.from_stream(frame)
-    with pytest.raises(UsageError, match="come as Spark runs its stage"):
+    with pytest.raises(UsageError, match="exist only while Spark runs its query"):
         stream.to_chunks(executor="inline")
     with pytest.raises(UsageError, match="carry their chunks"):
         stream.to_spark()
@@ -42,7 +42,7 @@ def test_it_ends_in_a_dataframe_alone(spark: Any, data: Path) -> None:
         LazyChunkStream.merge(stream, McapReader(data / MCAP).stream()).to_spark(payload=True)
     with pytest.raises(UsageError, match="cannot be merged with"):
         LazyChunkStream.merge(LazyChunkStream.from_stream(frame), McapReader(data / MCAP).stream()).explain()
-    with pytest.raises(UsageError, match="no DataFrame of chunks"):
+    with pytest.raises(UsageError, match="not a DataFrame of chunks"):
         LazyChunkStream.from_stream(spark.range(1))
 
 

@@ -100,7 +100,7 @@ def test_several_recordings_have_one_schema(data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"topic": "/imu", "contents": "/imu"}, "both say which entities"),
+        ({"topic": "/imu", "contents": "/imu"}, "exclude each other"),
         ({"topic": "/imu", "times": "utc"}, "'timestamp' or 'nanoseconds'"),
         ({"topic": "/imu", "payload": "true"}, "no option 'payload'"),
         ({"index": "log_time"}, "no option 'index'"),

@@ -153,7 +153,7 @@ class TestStarting:
             ({"into": "{lake}", "source_done": "archive", "archive": "{landing}/old"}, "lies in the landing folder"),
             ({"into": "{lake}", "archive": "{lake}-old"}, "need no archive"),
             ({"into": "{lake}", "rrds": "{lake}/shards"}, "lies in the store"),
-            ({"into": "{lake}", "settle": "soon"}, "no duration"),
+            ({"into": "{lake}", "settle": "soon"}, "not a duration"),
             ({"into": "{lake}", "max_files_per_trigger": 0}, "at least 1"),
             ({"into": "{lake}", "pipeline": "{lake}/none.py"}, "none.py"),
         ],

@@ -66,7 +66,7 @@ def test_a_program_is_shown_nothing_unless_it_asks() -> None:
 
 
 def test_what_is_no_listener_is_refused() -> None:
-    with pytest.raises(TypeError, match="progress: True, False, None or a ProgressListener was expected, got 'bar'"):
+    with pytest.raises(TypeError, match="progress: expected True, False, None or a ProgressListener, got 'bar'"):
         LazyChunkStream.from_iter(chunks()).to_chunks(executor="inline", progress="bar")
 
 

@@ -192,7 +192,7 @@ def test_what_is_not_there_is_named(data: Path) -> None:
         values.to_arrow(IMU, columns=["orientatoin"])
     with pytest.raises(UsageError, match="nothing on /imu that has rows"):
         values.to_arrow("/imu")
-    with pytest.raises(UsageError, match="times on a timeline"):
+    with pytest.raises(UsageError, match="need a timeline"):
         values.to_arrow(IMU, start=1)
 
 
@@ -245,5 +245,5 @@ def test_values_of_any_pipeline_are_rows_of_spark(spark: SparkSession) -> None:
     frame = doubled.to_spark(contents="/**", index="frame", start=2)
     rows = sorted((row.frame, row.entity_path, row.v, row.w) for row in frame.collect())
     assert rows == [(2, "/a", 2, None), (2, "/b", 5, "x"), (3, "/a", 3, None)]
-    with pytest.raises(UsageError, match="carry no chunks"):
+    with pytest.raises(UsageError, match="contain no chunks"):
         doubled.to_spark(payload=True, contents="/a")

@@ -219,7 +219,9 @@ def test_what_can_be_iterated_once_is_refused_the_second_time(
     stream = LazyChunkStream.from_iter(make())
     stream.explain(executor=executor)
     assert len(stream.to_chunks(executor=executor)) == 4
-    with pytest.raises(UsageError, match=r"given to from_iter was iterated by an earlier run\. Give from_iter a list"):
+    with pytest.raises(
+        UsageError, match=r"given to from_iter was already consumed by an earlier run\. Give from_iter a list"
+    ):
         stream.write_rrd(tmp_path / "a.rrd", application_id="a", recording_id="r", executor=executor)
     assert not (tmp_path / "a.rrd").exists()
 

@@ -88,7 +88,7 @@ def test_what_is_no_chunk_is_refused(saved: Saved) -> None:
         send_chunks(5, recording=saved.stream)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="expects Chunk objects in the iterable, got 'str'"):
         send_chunks([chunk("/first"), "second"], recording=saved.stream)  # type: ignore[list-item]
-    with pytest.raises(TypeError, match=r"a rerun.RecordingStream was expected, got 'str'"):
+    with pytest.raises(TypeError, match=r"expected a rerun.RecordingStream, got 'str'"):
         send_chunks(chunk("/a"), recording="r")
     assert [c.entity_path for c in saved.chunks()] == ["/first"]
 

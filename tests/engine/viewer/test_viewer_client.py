@@ -77,7 +77,7 @@ def test_a_connected_client_sends(saving: tuple[str, Path, Callable[[], None]]) 
             client.send_table("numbers", table)
         with pytest.raises(TypeError, match="argument 'name'"):
             client.send_table(5, batch)  # type: ignore[arg-type]
-        with pytest.warns(UserWarning, match="no viewer to end"):
+        with pytest.warns(UserWarning, match="no viewer to stop"):
             client.close()
     recording = rr.RecordingStream("app", recording_id="live", send_properties=False)
     recording.connect_grpc(url)
@@ -135,7 +135,7 @@ def test_an_attached_viewer_ends_with_the_block(stand_in: str) -> None:
         client.send_table("t", pa.record_batch({"a": [1]}))
         assert listens(port)
     assert not listens(port)
-    with pytest.warns(UserWarning, match="has ended it"):
+    with pytest.warns(UserWarning, match="already stopped it"):
         client.close()
 
 
@@ -202,5 +202,5 @@ def test_quitting_is_closing(stand_in: str) -> None:
     client = ViewerClient.spawn(port=port, executable_path=stand_in)
     client.quit(timeout=10.0)
     assert not listens(port)
-    with pytest.warns(UserWarning, match="has ended it"):
+    with pytest.warns(UserWarning, match="already stopped it"):
         client.quit()

@@ -210,7 +210,7 @@ def test_a_dataset_is_warned_of_its_videos_once(tmp_path: Path) -> None:
         ({"data_path": "{other:03d}"}, ReadError, "names 'other'"),
         ({"fps": 0}, ReadError, "'fps' is 0"),
         ({"features": None}, ReadError, "'features' is missing"),
-        ({"features": {"x": 3}}, ReadError, "no mapping"),
+        ({"features": {"x": 3}}, ReadError, "not a mapping"),
         ({"features": {"x": {"shape": "big"}}}, ReadError, "the shape of feature 'x'"),
     ],
 )
@@ -233,7 +233,7 @@ def test_what_is_missing_or_wrong_is_said(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match="episode 0 has 2 frames, and meta says 3"):
         LeRobotDataset(root).episode(0).stream().to_chunks(executor="inline")
     (root / "meta/episodes.jsonl").write_text("{nonsense")
-    with pytest.raises(ReadError, match="is no JSON"):
+    with pytest.raises(ReadError, match="is not JSON"):
         LeRobotDataset(root).episodes()
 
 

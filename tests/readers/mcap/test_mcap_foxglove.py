@@ -123,7 +123,7 @@ def test_messages_that_cannot_be_mapped_stay_as_decoded_and_are_counted(tmp_path
     left = next(c for c in chunks if c.num_rows == 20)
     assert [v["data"][0] % 10 for (v,) in left.data.components[0].values.to_pylist()] == [3] * 20
     (text,) = said
-    assert text.startswith(f"{path}: topic /v: 20 messages could not be shown as what their type means and come out as")
+    assert text.startswith(f"{path}: topic /v: 20 messages do not fit the mapping of their type and stay structs")
     assert text.endswith("; the first: its format is none of h264, h265, av1, vp8, vp9")
 
 
@@ -139,7 +139,7 @@ def test_messages_that_a_lens_fails_on_cost_the_others_little(tmp_path: Path, ba
     assert sum(c.num_rows for c in chunks) == 100
     assert len({i for c in chunks for i in c.data.row_ids.to_pylist()}) == 100
     assert len(said) == 1
-    assert f"{len(kept)} messages could not be shown" in said[0]
+    assert f"{len(kept)} messages do not fit the mapping" in said[0]
     assert said[0].endswith("a time lies beyond what 64 bits of nanoseconds hold")
 
 
@@ -150,7 +150,7 @@ def test_messages_of_another_schema_of_that_name_stay_as_decoded(tmp_path: Path,
     chunks, said = warned(lambda: McapReader(path, decoders=BOTH).stream().to_chunks(executor="inline"))
     assert [(names, len(times["message_log_time"])) for names, times in shown(chunks)] == [([STRUCT], 50)]
     assert len(said) == 1
-    assert "50 messages could not be shown as what their type means" in said[0]
+    assert "50 messages do not fit the mapping of their type" in said[0]
 
 
 def test_fields_that_do_not_matter_may_be_missing(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_messages_that_a_meaning_fails_on_are_at_their_own_times_too(tmp_path: P
 def test_a_definition_with_other_fields_leaves_structs_and_one_warning(definition: str, tmp_path: Path) -> None:
     data = b"\0\1\0\0" + bytes(40)
     path = recording(tmp_path, [data] * 3, definition)
-    with pytest.warns(ReadWarning, match=r"topic /t: 3 messages could not be shown as what their type means") as caught:
+    with pytest.warns(ReadWarning, match=r"topic /t: 3 messages do not fit the mapping of their type") as caught:
         found = chunks_of(path, decoders=BOTH)
     assert len(caught) == 1
     assert [len(values) for values in cells(found).values()] == [3]
@@ -238,7 +238,7 @@ def test_a_cloud_that_ends_the_reference_leaves_the_others(name: str) -> None:
 
 def test_changing_encodings_on_one_topic_are_all_kept() -> None:
     path = DATA / "generated" / "ros2_image_mixed.mcap"
-    with pytest.warns(ReadWarning, match="1 messages could not be shown .* its encoding is none that Rerun has"):
+    with pytest.warns(ReadWarning, match="1 messages do not fit the mapping .* its encoding is none that Rerun has"):
         found = cells(chunks_of(path, decoders=BOTH))
     assert [len(found[c]) for c in ("Image:buffer", "DepthImage:buffer", "sensor_msgs.msg.Image:message")] == [4, 1, 1]
 
