@@ -375,8 +375,7 @@ class McapReader(FrameReader):
         read. Chunks of the file that do not overlap are not decompressed. Data about the file as a whole
         (statistics, schemas, metadata, attachments, robots) stays the same.
     recover
-        Read what can be read of a cut or damaged file, in one split. A ``ReadWarning`` at the end of
-        the stream, and :meth:`recovery_report`, say what was lost.
+        Read what is left of a damaged file in one split. A ``ReadWarning``, and :meth:`recovery_report`, tell the loss.
 
     Raises
     ------
