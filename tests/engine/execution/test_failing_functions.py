@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ChunkmillError, PipelineError, ReadError, SessionError, UsageError
-from chunkmill.engine.execution.groups import Recording, write_recordings
+from chunkmill.engine.execution.groups import PlannedRecording, write_recordings
 from chunkmill.engine.execution.stage import RunOptions
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.stream import LazyChunkStream
@@ -124,7 +124,7 @@ def test_a_function_that_ends_the_program_fails_its_recording_alone(executor: st
 
     good, bad = LazyChunkStream.from_iter(chunks()), LazyChunkStream.from_iter(chunks()).map(leaves)
     store = StoreEntry("recording", "app", "rec")
-    recordings = [Recording(tmp_path / f"{i}.rrd", [(store, s._plan(None))]) for i, s in enumerate((bad, good))]
+    recordings = [PlannedRecording(tmp_path / f"{i}.rrd", [(store, s._plan(None))]) for i, s in enumerate((bad, good))]
     outcomes = list(write_recordings(recordings, tmp_path, RunOptions()))
     assert isinstance(outcomes[0].error, PipelineError) and "this drive has no lidar" in str(outcomes[0].error)
     assert outcomes[1].report is not None and (tmp_path / "1.rrd").exists()

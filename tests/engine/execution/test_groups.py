@@ -13,7 +13,7 @@ from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, SessionError, WriteError
 from chunkmill.engine.execution import groups
 from chunkmill.engine.execution import work as work_module
-from chunkmill.engine.execution.groups import Recording, RecordingOutcome, write_recordings
+from chunkmill.engine.execution.groups import PlannedRecording, RecordingOutcome, write_recordings
 from chunkmill.engine.execution.stage import RunOptions
 from chunkmill.engine.execution.work import JoinedWork
 from chunkmill.engine.rrd import StoreEntry
@@ -38,7 +38,7 @@ def failing(chunk: Chunk) -> Chunk:
     raise ReadError(f"no good: {chunk.entity_path}", path="x.mcap", offset=3)
 
 
-def planned(folder: Path, name: str, chunks: LazyChunkStream) -> Recording:
+def planned(folder: Path, name: str, chunks: LazyChunkStream) -> PlannedRecording:
     return plan_recording(folder / f"{name}.rrd", [(STORE, chunks)], executor="inline")
 
 
@@ -104,7 +104,7 @@ def test_recordings_are_divided_into_stages(
     monkeypatch.setattr(groups, "stages_at_once", lambda _: times)
     seen: list[list[str]] = []
 
-    def recordings() -> Iterator[Recording]:
+    def recordings() -> Iterator[PlannedRecording]:
         for i in range(8):
             yield planned(tmp_path, f"r{i}", stream(f"r{i}"))
             seen.append(sorted(p.name for p in tmp_path.iterdir() if p.suffix == ".rrd"))

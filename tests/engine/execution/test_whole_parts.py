@@ -11,7 +11,7 @@ from chunkmill.engine.errors import WriteError
 from chunkmill.engine.execution import rrd_sink
 from chunkmill.engine.execution.chunk_rows import RowWriter
 from chunkmill.engine.execution.commit import RrdCommit
-from chunkmill.engine.execution.groups import Recording, write_recordings
+from chunkmill.engine.execution.groups import PlannedRecording, write_recordings
 from chunkmill.engine.execution.stage import RunOptions
 from chunkmill.engine.rrd import ChunkTable, RrdFile, StoreEntry
 from chunkmill.engine.stream import LazyChunkStream
@@ -42,7 +42,7 @@ def signal(entity: str, rows: int = 3, timeline: TimeColumn | None = None) -> Ch
     return Chunk.from_columns(entity, [timeline or TimeColumn("tick", sequence=range(rows))], [column])
 
 
-def recordings(folder: Path, streams: dict[str, LazyChunkStream]) -> list[Recording]:
+def recordings(folder: Path, streams: dict[str, LazyChunkStream]) -> list[PlannedRecording]:
     return [plan_recording(folder / f"{n}.rrd", [(STORE, s)], executor="inline") for n, s in streams.items()]
 
 
