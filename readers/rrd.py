@@ -67,9 +67,10 @@ class RrdReader(FrameReader):
         """The chunks of one store: by default the first recording, with a warning when there are more."""
         if self._recover:
             return LazyChunkStream.from_source(RecoveringSource(str(located(self.path)), self._chosen(store)))
-        file = RrdFile(str(located(self.path)))
+        file = RrdFile(self.path)
         chosen = self._chosen(store, file.stores())
         file.close()
+        file.path = str(located(self.path))  # tasks run in other folders
         return LazyChunkStream.from_source(RrdSource(file.path, chosen, opened=file))
 
     def recovery_report(self, *, store: StoreEntry | None = None) -> RecoveryReport:

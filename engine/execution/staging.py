@@ -182,18 +182,16 @@ def _make(folder: Folder, owner: Mapping[str, Any], *, exist_ok: bool = False) -
         try:
             LocalFolder(new).put(_OWNER, data, durable=False)
             new.rename(target)
-        except FileNotFoundError:  # others have cleared it away
-            if attempt + 1 == _ATTEMPTS:
-                raise
-            continue
-        except OSError:  # a full disk has room for a folder where it has none for what is in it
-            if exist_ok and folder.exists(_OWNER):
+        except BaseException as error:
+            LocalFolder(new).remove()
+            if isinstance(error, FileNotFoundError) and attempt + 1 < _ATTEMPTS:
+                continue  # others have cleared it away
+            # a full disk has room for a folder where it has none for what is in it
+            if isinstance(error, OSError) and exist_ok and folder.exists(_OWNER):
                 return
             raise
         else:
             return
-        finally:
-            LocalFolder(new).remove()
 
 
 def abandoned_runs(location: Location) -> list[Folder]:

@@ -111,7 +111,7 @@ def test_arguments_are_checked() -> None:
         Selector.jq(5)
     with pytest.raises(ValueError, match="positive number of seconds"):
         Selector.jq(".", timeout=0)
-    with pytest.raises(ValueError, match="no Arrow type"):
+    with pytest.raises(ValueError, match="is not an Arrow type"):
         Selector.jq(".", type="real")
 
 

@@ -178,7 +178,7 @@ def test_arguments_are_checked() -> None:
     for wrong in (pa.chunked_array([[1]]), [1], None):
         with pytest.raises(TypeError, match=r"^argument 'source': Expected instance of pyarrow.lib.Array, got "):
             Selector(".").execute(wrong)
-    with pytest.raises(ValueError, match="no Arrow type"):
+    with pytest.raises(ValueError, match="is not an Arrow type"):
         Selector(".").cast("float31")
 
 

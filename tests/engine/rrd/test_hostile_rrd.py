@@ -304,7 +304,7 @@ def test_arrow_compression_inside_is_read(tmp_path: Path, codec: str) -> None:
 
 
 def test_a_batch_that_is_no_chunk(tmp_path: Path) -> None:
-    refused(save(tmp_path, with_arrow_msg(uncompressed(ipc(pa.record_batch({"a": [1]}))))), "no chunk")
+    refused(save(tmp_path, with_arrow_msg(uncompressed(ipc(pa.record_batch({"a": [1]}))))), "not a chunk")
 
 
 def test_payload_uncompressed_in_a_compressed_file(tmp_path: Path) -> None:
