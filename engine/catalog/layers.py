@@ -1,4 +1,4 @@
-"""SegmentLayers in files: what a task finds out of one file that is to be registered where it lies."""
+"""Layers in files: what a task finds out of one file that is to be registered where it lies."""
 
 from __future__ import annotations
 

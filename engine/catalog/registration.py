@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import pyarrow as pa
+
 from ..errors import AlreadyExistsError, ChunkmillError, SchemaConflictError, UsageError
 from ..execution import RunOptions, Stage, Task, executor_name, warn_of
 from ..recordings import (
@@ -110,10 +112,9 @@ class _Registration:
         body = LookBody(requests, self._options.kind, self._options.verify)
         ran = Stage(body, tasks).run(replace(self._options.run, executor=self._executor))
         warn_of(ran.notes, set())
-        failed = {i for i, told in enumerate(ran.outcomes()) if isinstance(told, Exception)}
-        for i, told in enumerate(ran.outcomes()):
-            if isinstance(told, Exception):
-                self._outcomes.tell(some[i], (), told)
+        failed = {i: told for i, told in enumerate(ran.outcomes()) if isinstance(told, Exception)}
+        for i, error in failed.items():
+            self._outcomes.tell(some[i], (), error)
         return [
             (some[note.task], FoundLayer.of(note))
             for note in ran.notes
@@ -251,12 +252,11 @@ class _Rule:
         self,
         schemas: SchemaFiles,
         entries: Sequence[RecordingEntry],
-        columns: Sequence[object],
+        columns: Sequence[pa.Schema],
         options: RegistrationOptions,
     ) -> None:
         self._schemas = schemas
         self._entries = entries
-        self._columns = columns
         self._options = options
         self._digests = [schemas.put(schema) for schema in columns]
         self.refused: dict[int, ChunkmillError] = {}

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..errors import ChunkmillError, RegistrationError
+from ..errors import RegistrationError
 from .requests import FileRequest
 
 
@@ -134,8 +134,3 @@ class RegistrationHandle:
 
 def _until(timeout_secs: float | None) -> float | None:
     return None if timeout_secs is None else time.monotonic() + timeout_secs
-
-
-def failure_text(error: BaseException) -> str:
-    """An error in one line, as results tell it."""
-    return str(error) if isinstance(error, ChunkmillError) else f"{type(error).__name__}: {error}"
