@@ -425,9 +425,10 @@ def _replace(folder: Folder, name: str, data: bytes) -> None:
     if not isinstance(folder, LocalFolder):
         folder.put(name, data)
         return
-    new = folder.new(name)
+    draft = folder.location / f"{name}.open"
     try:
-        new.file.write(data)
-        new.finish()
-    finally:
-        new.discard()
+        draft.write_bytes(data)
+        draft.rename(folder.location / name)
+    except BaseException:  # a signal as well, which may come at any point of this
+        draft.unlink(missing_ok=True)
+        raise
