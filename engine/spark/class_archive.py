@@ -7,7 +7,8 @@ missed it has ended: a training session records the names of the classes that a 
 JVM writes them out beside the final name, and a rename publishes the whole file or nothing.
 
 The folder is ``CHUNKMILL_CACHE``, else ``$XDG_CACHE_HOME/chunkmill``, else ``~/.cache/chunkmill``. An archive takes
-some 170 MB; archives that nobody has used for a month are removed when a new one is made.
+some 170 MB; when one is made, those that nobody has used for a month are removed, and all but the six used last: each
+virtual environment has its own.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from .session_conf import worker_path
 
 _DUMP_SECONDS = 600.0
 _UNUSED_SECONDS = 30 * 24 * 3600.0
+_KEPT = 6
 _RETRY_SECONDS = 24 * 3600.0
 _DUMP_HEAP = "-Xmx256m"
 _TRAINING = "chunkmill.engine.spark.session"
@@ -199,7 +201,12 @@ def _alone(lock: Path) -> Iterator[bool]:
 
 
 def _remove_unused(folder: Path) -> None:
+    used: list[tuple[float, Path]] = []
     for archive in folder.glob("spark-java*.jsa"):
         with contextlib.suppress(OSError):
-            if time.time() - archive.stat().st_mtime > _UNUSED_SECONDS:
+            used.append((archive.stat().st_mtime, archive))
+    used.sort(reverse=True)
+    for place, (seconds, archive) in enumerate(used):
+        if place >= _KEPT or time.time() - seconds > _UNUSED_SECONDS:
+            with contextlib.suppress(OSError):
                 archive.unlink()

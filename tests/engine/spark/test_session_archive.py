@@ -106,6 +106,17 @@ def test_archives_that_nobody_uses_are_removed(tmp_path, cache):
     assert foreign.exists()
 
 
+def test_as_many_stay_as_were_used_last(tmp_path, cache):
+    cache.mkdir()
+    for age in range(9):
+        file = cache / f"spark-java17-{age}.jsa"
+        file.touch()
+        os.utime(file, (time.time() - 60 - age, time.time() - 60 - age))
+    archive = make_archive(tmp_path, WRITES)
+    assert archive.build(train)
+    assert sorted(cache.glob("*.jsa")) == sorted([archive.path, *(cache / f"spark-java17-{n}.jsa" for n in range(5))])
+
+
 def test_one_that_is_no_good_is_thrown_away(tmp_path):
     archive = make_archive(tmp_path, WRITES)
     archive.build(train)
