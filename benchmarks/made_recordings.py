@@ -1,11 +1,15 @@
-"""Recordings made for the benchmarks: ROS 2 messages in CDR, in an MCAP of a chosen size."""
+"""Recordings made for the benchmarks: ROS 2 messages in CDR, in an MCAP of a chosen size; small RRDs."""
 
 from __future__ import annotations
 
+import io
 import struct
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+from chunkmill.engine.chunk import Chunk, ComponentDescriptor
+from chunkmill.engine.rrd import RrdWriter, StoreEntry
 from mcap.writer import CompressionType, Writer
 
 HEADER = (
@@ -138,3 +142,46 @@ def write_mixture(path: Path, megabytes: float, drive: int = 0) -> None:
                     writer.add_message(channels[topic], t, bytes(message), t, tick)
             tick += 1
         writer.finish()
+
+
+def write_drive(path: Path, number: int) -> Path:
+    """An RRD of 38 kB: four joints and a pose in 200 rows each, and three properties; ``number`` makes it its own."""
+    random = np.random.default_rng(number)
+    ticks = np.arange(200)
+    times = {
+        "log_tick": pa.array(ticks),
+        "log_time": pa.array(ticks * 10_000_000 + 1_700_000_000_000_000_000 + number, pa.timestamp("ns")),
+    }
+    ends = pa.array(np.arange(len(ticks) + 1, dtype=np.int32))
+    chunks = [
+        Chunk.build(
+            f"/arm/joint_{joint}",
+            times,
+            [
+                (
+                    ComponentDescriptor("Scalars:scalars"),
+                    pa.ListArray.from_arrays(ends, pa.array(random.normal(0, 1, len(ticks)))),
+                )
+            ],
+        )
+        for joint in range(4)
+    ]
+    poses = pa.FixedSizeListArray.from_arrays(pa.array(random.normal(0, 1, 3 * len(ticks)).astype(np.float32)), 3)
+    pose = (ComponentDescriptor("Transform3D:translation"), pa.ListArray.from_arrays(ends, poses))
+    chunks.append(Chunk.build("/base", times, [pose]))
+    about: list[tuple[str, object]] = [
+        ("robot", f"robot-{number % 40}"),
+        ("number", number),
+        ("kilometres", number / 7),
+    ]
+    properties = [(ComponentDescriptor(name), pa.array([[value]])) for name, value in about]
+    chunks.append(Chunk.build("/__properties", {}, properties))
+    store = StoreEntry("recording", "fleet", f"drive-{number:06d}")
+    buffer = io.BytesIO()
+    with RrdWriter(buffer, path=str(path)) as writer:
+        writer.begin_store(store)
+        for chunk in chunks:
+            writer.append(store, chunk)
+        writer.finish()
+    path.write_bytes(buffer.getvalue())
+    return path
