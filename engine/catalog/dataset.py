@@ -374,8 +374,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
 
 def _live(folder: RecordingsFolder) -> LiveEntries:
     """The entries of the newest version of a store; none where there is no store."""
-    newest = folder.newest()
-    return LiveEntries() if newest is None else folder.live(newest)
+    return folder.newest_live()[1]
 
 
 def _url_of(folder: RecordingsFolder, layer: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from ..execution import RunOptions, Stage, Task, executor_name, warn_of
 from ..recordings import (
     Commit,
     LiveEntries,
+    NewFiles,
     RecordingEntry,
     RecordingsFolder,
     RecordingsVersion,
@@ -127,22 +128,24 @@ class _Registration:
         if not found:
             return
         commit = Commit("register")
-        writer.catch_up()
-        with writer.files() as files:
+        schemas = [layer.summary.schema for _, layer in found]
+
+        def publish(files: NewFiles) -> _Rule:
             entries = []
             for at, layer in found:
                 data = manifest_bytes(layer.table)
                 name, offset = files.add_manifest(data)
                 entries.append(self._entry(self._requests[at], layer, name, offset, data))
             files.finish()
-            rule = _Rule(
-                SchemaFiles(self._folder), entries, [layer.summary.schema for _, layer in found], self._options
-            )
+            rule = _Rule(SchemaFiles(self._folder), entries, schemas, self._options)
             try:
                 writer.publish(entries, commit, rule=rule)
             except _NothingLeftError:
                 files.discard()
-        self._tell(found, rule)
+            return rule
+
+        writer.catch_up()
+        self._tell(found, writer.with_files(publish))
 
     def _each_once(self, found: Sequence[tuple[int, FoundLayer]]) -> list[tuple[int, FoundLayer]]:
         """Leave out, and say so, files with a layer of a segment that another file of the request has, too."""

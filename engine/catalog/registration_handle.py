@@ -47,7 +47,8 @@ class Outcomes:
         self._of: list[list[SegmentRegistrationResult] | None] = [None] * len(requests)
         self._order: list[SegmentRegistrationResult] = []
         self._left = len(requests)
-        self._error: BaseException | None = None
+        self.is_transient = True
+        """Whether all errors are such that trying again may help."""
 
     def tell(self, at: int, segments: Sequence[str], error: BaseException | str | None = None) -> None:
         """Say what became of the file ``at``: a result for each segment in it, or one for an error."""
@@ -56,6 +57,7 @@ class Outcomes:
                 return
             uri = self.requests[at].uri
             text = None if error is None else str(error)
+            self.is_transient &= error is None or bool(getattr(error, "transient", False))
             found = [SegmentRegistrationResult(uri, s, text) for s in segments] or [
                 SegmentRegistrationResult(uri, None, text)
             ]
@@ -114,14 +116,16 @@ class RegistrationHandle:
         Raises
         ------
         ValueError
-            Some failed; the message names each. The others are registered.
+            Some failed; the message names each. The others are registered. It is a ``RegistrationError``, which is
+            ``transient`` where trying again may help with each.
         TimeoutError
             Not all are done within ``timeout_secs`` seconds. The registration goes on.
         """
         results = self._outcomes.all(_until(timeout_secs))
         failed = [result.error for result in results if result.error is not None]
         if failed:
-            raise RegistrationError("\n".join(("Registration failed.", "", "The following segments failed:", *failed)))
+            text = "\n".join(("Registration failed.", "", "The following segments failed:", *failed))
+            raise RegistrationError(text, transient=self._outcomes.is_transient)
         return RegistrationResult([result.segment_id for result in results if result.segment_id is not None])
 
     def cancel(self) -> None:

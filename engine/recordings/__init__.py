@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .folder import RecordingsFolder, manifest_bytes
     from .lease import Holder, Lease, lease_holder
     from .live import LiveEntries
+    from .new_files import NewFiles
     from .schemas import SchemaFiles, join_schemas, join_types
     from .summaries import LayerSummary, properties_of, ranges_of, summary_in, summary_of
     from .vacuum import vacuum_store
@@ -28,6 +29,7 @@ _HOMES = {
     ".folder": "RecordingsFolder manifest_bytes",
     ".lease": "Holder Lease lease_holder",
     ".live": "LiveEntries",
+    ".new_files": "NewFiles",
     ".schemas": "SchemaFiles join_schemas join_types",
     ".summaries": "LayerSummary properties_of ranges_of summary_in summary_of",
     ".vacuum": "vacuum_store",
@@ -48,6 +50,7 @@ __all__ = [
     "Lease",
     "LiveEntries",
     "MIN_SHARD",
+    "NewFiles",
     "Origin",
     "RecordingEntry",
     "RecordingsFolder",

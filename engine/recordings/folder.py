@@ -163,6 +163,19 @@ class RecordingsFolder:
         """The recordings of a version. Raises ``ReadError``."""
         return LiveEntries.of_rows(batch for ref in version.tables for batch in self.rows(ref))
 
+    def newest_live(self) -> tuple[RecordingsVersion | None, LiveEntries]:
+        """The newest version, if there is any, and its recordings. Raises ``ReadError``."""
+        while True:
+            version = self.newest()
+            if version is None:
+                return None, LiveEntries()
+            try:
+                return version, self.live(version)
+            except ReadError:
+                if self.files.newest() == version.number:
+                    raise
+                # Otherwise its tables were removed meanwhile, as there is a newer one.
+
     def named(self, tables: Iterable[TableRef]) -> tuple[set[str], set[str]]:
         """The manifests and the shards that tables name. Raises ``ReadError``."""
         manifests: set[str] = set()

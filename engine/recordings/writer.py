@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +30,8 @@ from .schemas import SchemaFiles
 from .summaries import properties_of, ranges_of, summary_in
 from .vacuum import vacuum_folder
 from .versions import RecordingsVersion, TableRef
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +109,8 @@ class StoreWriter:
 
     def refresh(self) -> None:
         """Look at the newest version anew."""
-        while True:
-            version = self.folder.newest()
-            try:
-                self.live = self.folder.live(version) if version else LiveEntries()
-            except ReadError:
-                if version is None or self.folder.files.newest() == version.number:
-                    raise
-                continue  # it was removed meanwhile, as there are newer ones
-            self.version = version
-            self._is_behind = False
-            return
+        self.version, self.live = self.folder.newest_live()
+        self._is_behind = False
 
     def catch_up(self) -> None:
         """Look at the newest version anew, where there is one or a commit has failed.
@@ -165,20 +158,14 @@ class StoreWriter:
         self.catch_up()
         self.complete()
         properties = [_properties(one, staging) for one in arrived]
-        for attempt in range(_SWEPT_ATTEMPTS):
-            try:
-                with self.files(staging) as files:
-                    new = self._bring_in(arrived, properties, commit, files)
-                    change = partial(self._with_arrived, new, moved, gone, alone, rule)
-                    version = self._publish(change, commit)
-            except SweptError:
-                if attempt + 1 == _SWEPT_ATTEMPTS:
-                    raise
-                self.catch_up()
-                continue
+
+        def bring_in(files: NewFiles) -> RecordingsVersion:
+            new = self._bring_in(arrived, properties, commit, files)
+            version = self._publish(partial(self._with_arrived, new, moved, gone, alone, rule), commit)
             assert version is not None
             return version
-        raise AssertionError("the last attempt raises")  # pragma: no cover
+
+        return self.with_files(bring_in, staging)
 
     def complete(self) -> None:
         """Publish a version in which entries of format 3 say their schema, ranges and properties, if there are any.
@@ -203,6 +190,21 @@ class StoreWriter:
             warnings.warn(f"the columns of {entry.recording_id} are not known: {error}", ReadWarning, stacklevel=2)
             return entry
         return replace(entry, schema=schemas.put(schema), ranges=ranges, properties=properties)
+
+    def with_files(self, write: Callable[[NewFiles], _Result], staging: Staging | None = None) -> _Result:
+        """Give the result of ``write``, which writes the :meth:`files` of a commit, and publishes it.
+
+        It is asked again, with others, where a vacuum came just when the first were announced.
+        """
+        for attempt in range(_SWEPT_ATTEMPTS):
+            try:
+                with self.files(staging) as files:
+                    return write(files)
+            except SweptError:
+                if attempt + 1 == _SWEPT_ATTEMPTS:
+                    raise
+                self.catch_up()
+        raise AssertionError("the last attempt raises")  # pragma: no cover
 
     @contextlib.contextmanager
     def files(self, staging: Staging | None = None) -> Iterator[NewFiles]:
@@ -282,19 +284,23 @@ class StoreWriter:
     def _publish(self, change: _Change, commit: Commit) -> RecordingsVersion | None:
         if self._is_behind:
             raise WriteError("a commit failed, and the store was not looked at since", path=str(self.folder.path))
-        with contextlib.nullcontext(self._files) if self._files else self.files() as files:
-            for attempt in range(_ATTEMPTS):
-                self._may_be_visible = False
-                files.check(self.version)
-                changed = change()
-                if changed is None:
-                    return None
-                if self._attempt(files, *changed, commit):
-                    return self.version
-                reach("version.rebase")
-                time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2**attempt)))  # noqa: S311 (no secret)
-                self.refresh()
-            raise self.folder.files.taken(self.number)
+        if self._files is None:
+            return self.with_files(lambda files: self._publish_with(files, change, commit))
+        return self._publish_with(self._files, change, commit)
+
+    def _publish_with(self, files: NewFiles, change: _Change, commit: Commit) -> RecordingsVersion | None:
+        for attempt in range(_ATTEMPTS):
+            self._may_be_visible = False
+            files.check(self.version)
+            changed = change()
+            if changed is None:
+                return None
+            if self._attempt(files, *changed, commit):
+                return self.version
+            reach("version.rebase")
+            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.001 * 2**attempt)))  # noqa: S311 (no secret)
+            self.refresh()
+        raise self.folder.files.taken(self.number)
 
     def _attempt(self, files: NewFiles, entries: Sequence[RecordingEntry], anew: bool, commit: Commit) -> bool:
         """Try to publish a version on top of the one that is known; False where its number is taken."""

@@ -14,7 +14,8 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -78,6 +79,41 @@ def waited(pid: int, patience: float = PATIENCE) -> int:
     os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     return 71
+
+
+@contextmanager
+def s3_bucket(root: Path) -> Iterator[str]:
+    """A bucket of a server of S3's protocol in a fork, as an URL; the environment names the server meanwhile."""
+    told, stop = root / "s3.json", root / "s3.stop"
+
+    def serve() -> int:
+        from held_requests import Server
+
+        server = Server()
+        server.client.create_bucket(Bucket="robots")
+        (root / "s3.draft").write_text(json.dumps(server.environment))
+        (root / "s3.draft").rename(told)
+        while not stop.exists():
+            time.sleep(0.1)
+        server.stop()
+        return 0
+
+    pid = forked(serve, root / "s3.log")
+    until = time.monotonic() + PATIENCE
+    while not told.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    environment: dict[str, str] = json.loads(told.read_text())
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        yield "s3://robots"
+    finally:
+        stop.touch()
+        waited(pid)
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def driven(drive: Drive, environment: Mapping[str, str]) -> int:
