@@ -123,8 +123,9 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
     def arrow_schema(self) -> pa.Schema:
         """The columns of all segments as Arrow fields with Rerun's metadata."""
         folder = self._folder()
-        digests = {digest for digest in self._layers(folder).rows["schema"].unique().to_pylist() if digest}
-        joined = SchemaFiles(folder).union(digests)
+        schemas = SchemaFiles(folder)
+        digests = {digest for digest in self._layers(folder, schemas).rows["schema"].unique().to_pylist() if digest}
+        joined = schemas.union(digests)
         return joined.with_metadata({"sorbet:version": SORBET_VERSION})
 
     def segment_table(
@@ -184,13 +185,18 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         layer_name: str | Sequence[str] = BASE_LAYER,
         on_duplicate: OnDuplicateSegmentLayer | str = OnDuplicateSegmentLayer.REPLACE,
         verify: bool = False,
+        copy: bool = False,
         executor: str | None = None,
     ) -> RegistrationHandle:
-        """Register recordings where they lie: each becomes a layer of the segment that has its recording id.
+        """Register recordings: each becomes a layer of the segment that has its recording id.
 
-        An RRD's footer says where its chunks are; the file stays where it is, and must not change. One without a footer
-        is read whole, with a warning. A file with several recordings becomes a layer of several segments. It goes on in
-        a thread; wait for the handle to be sure.
+        An RRD stays where it lies, and must not change: its footer says where its chunks are. One without a footer is
+        read whole, with a warning. Files of other formats (MCAP, Parquet, a LeRobot dataset, of which each episode is a
+        segment) are copied: their chunks, as their readers give them, become those of the dataset's store. A file with
+        several recordings becomes a layer of several segments. A recording without an id has its file's name.
+
+        It goes on in a thread; wait for the handle to be sure. Guarantee: each file succeeds or fails by itself, as a
+        whole, and a result is told when it is visible.
 
         Parameters
         ----------
@@ -202,10 +208,13 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
             What happens to a layer that the segment has already: ``replace`` (its place is taken), ``skip`` or
             ``error``.
         verify
-            Read all chunks, and keep a digest of each, with which they are compared whenever they are read.
+            Read all chunks of RRDs that stay where they lie, and keep a digest of each, with which they are compared
+            whenever they are read. Those that are copied have one anyway.
+        copy
+            Copy RRDs, too: the dataset does not need the files any more then.
         executor
-            Who looks at the files: Spark's workers (``spark``), or this process (``inline``). Footers of up to 256
-            files are read in this process where nothing is said.
+            Who looks at the files and copies them: Spark's workers (``spark``), or this process (``inline``). Footers
+            of up to 256 files are read in this process where nothing is said.
 
         Raises
         ------
@@ -218,33 +227,30 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
             one layer of one segment.
         """
         requests = requests_of(recording_uri, layer_name)
-        return self._register(requests, on_duplicate, verify, executor)
+        choice = OnDuplicateSegmentLayer.of(on_duplicate)
+        return self._register(requests, RegistrationOptions(choice, self._kind(), verify, copy, RunOptions(executor)))
 
     def register_prefix(
         self, recordings_prefix: str | os.PathLike[str], layer_name: str | None = None
     ) -> RegistrationHandle:
-        """Register all files ``*.rrd`` below a folder or prefix, as :meth:`register` does.
+        """Register all recordings below a folder or prefix, as :meth:`register` does: RRDs are not copied, others are.
+
+        A folder that is one input, as a LeRobot dataset, counts as one. Hidden names of other formats are left out, and
+        a recording without an id gets the names of the folders before its own: ``monday/drive.mcap`` is
+        ``monday-drive``.
 
         Raises
         ------
         ValueError
             It is not there, it is a file, or there are none in it.
         """
-        return self._register(
-            requests_below(recordings_prefix, layer_name), OnDuplicateSegmentLayer.REPLACE, False, None
-        )
+        options = RegistrationOptions(kind=self._kind())
+        return self._register(requests_below(recordings_prefix, layer_name), options)
 
-    def _register(
-        self,
-        requests: Sequence[FileRequest],
-        on_duplicate: OnDuplicateSegmentLayer | str,
-        verify: bool,
-        executor: str | None,
-    ) -> RegistrationHandle:
-        kind, folder, choice = self._kind(), self._folder(), OnDuplicateSegmentLayer.of(on_duplicate)
-        if choice is OnDuplicateSegmentLayer.ERROR:
-            check_new(requests, _live(folder), kind)
-        options = RegistrationOptions(choice, kind, verify, RunOptions(executor))
+    def _register(self, requests: Sequence[FileRequest], options: RegistrationOptions) -> RegistrationHandle:
+        folder = self._folder()
+        if options.on_duplicate is OnDuplicateSegmentLayer.ERROR:
+            check_new(requests, _live(folder), options.kind)
         return start_registration(folder, requests, options)
 
     def unregister(
@@ -363,9 +369,10 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         """The kind of the recordings that are its segments."""
         return "blueprint" if self.kind is EntryKind.BLUEPRINT_DATASET else "recording"
 
-    def _layers(self, folder: RecordingsFolder) -> SegmentLayers:
-        """The layers of all segments, as of now."""
-        return SegmentLayers.of(summarised(folder, _live(folder)).table, self._kind())
+    def _layers(self, folder: RecordingsFolder, schemas: SchemaFiles | None = None) -> SegmentLayers:
+        """The layers of all segments, as of now, and ``schemas`` know theirs."""
+        live = summarised(folder, _live(folder), schemas or SchemaFiles(folder))
+        return SegmentLayers.of(live.table, self._kind())
 
     def _folder(self) -> RecordingsFolder:
         """The files of the dataset's store. Raises ``NotFoundError`` once it was deleted."""

@@ -1,24 +1,28 @@
-"""Layers in files: what a task finds out of one file that is to be registered where it lies."""
+"""Layers in files that are to be registered: found where they lie, by tasks, or brought in through their readers."""
 
 from __future__ import annotations
 
 import base64
+import stat
 import time
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ...readers import STORE, detect_format
 from ..chunk import Schema
-from ..errors import ReadError, ReadWarning
-from ..execution import Note, TaskRun
+from ..errors import ReadError, ReadWarning, SourceMissingError, WriteError
+from ..execution import Group, Note, Outputs, RunOptions, Staging, TaskRun, is_of_all, run_groups
+from ..inputs import SourceOptions, Stores, stores_of
 from ..objects import ObjectUrl, bucket_of
 from ..optimisation import ChunkReferences
-from ..recordings import IndexRange, LayerSummary, summary_of
-from ..rrd import ChunkTable, RrdFile, StoreEntry, VerifiedPayload, message_digest, open_positional
+from ..recordings import Arrived, IndexRange, InPlace, LayerSummary, Origin, summary_of
+from ..rrd import ChunkTable, RrdFile, StoreEntry, VerifiedPayload, open_positional
+from ..stream import plan_outputs
 from .requests import FileRequest
 
 
@@ -32,13 +36,29 @@ class FileIdentity:
 
     @classmethod
     def at(cls, request: FileRequest) -> FileIdentity:
-        """The identity of what is there now. Raises ``SourceMissingError``."""
+        """The identity of what is there now; of a folder its format says it. Raises ``SourceMissingError``."""
         location = request.location
         if isinstance(location, ObjectUrl):
             found = bucket_of(location).head(location.key)
             return cls(found.size, found.modified_ns, found.version)
         status = location.stat()
+        if stat.S_ISDIR(status.st_mode):
+            return cls(*detect_format(location).open(location).stamp())
         return cls(status.st_size, status.st_mtime_ns)
+
+    def check(self, request: FileRequest) -> None:
+        """Raise a transient ``ReadError`` where another is there now."""
+        if FileIdentity.at(request) != self:
+            raise ReadError(
+                "was changed while it was registered",
+                path=request.place,
+                hint="Register it again when it is written.",
+                transient=True,
+            )
+
+    def origin(self, request: FileRequest) -> Origin:
+        """The file as the source of recordings."""
+        return Origin(request.place, self.size, self.modified_ns, "", kept=False, etag=self.etag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +69,11 @@ class FoundLayer:
     table: ChunkTable
     identity: FileIdentity
     summary: LayerSummary
+
+    def arrived(self, request: FileRequest) -> Arrived:
+        """It as it is to be committed."""
+        source, in_place = self.identity.origin(request), InPlace(self.table, self.summary)
+        return Arrived(self.store, source, layer=request.layer, in_place=in_place)
 
     def note(self) -> dict[str, Any]:
         """The facts that a task tells of it, beside the table, as JSON data."""
@@ -97,10 +122,7 @@ def look_at(request: FileRequest, kind: str, *, verify: bool = False) -> Iterato
     """
     identity = FileIdentity.at(request)
     file = RrdFile(request.place)
-    stores = [store for store in file.stores() if (store.kind == "blueprint") == (kind == "blueprint")]
-    if not stores:
-        raise ReadError(f"the file holds no {kind}", path=request.place)
-    for store in stores:
+    for store in _of_kind(file.stores(), kind, request):
         table = file.listing(store)
         if table is None:
             table = _scanned(file, store)
@@ -108,13 +130,15 @@ def look_at(request: FileRequest, kind: str, *, verify: bool = False) -> Iterato
             table = _verified(file, table)
         columns = Schema.from_headers(chain(table.headers(), file.silent_columns(store)))
         yield FoundLayer(store, table, identity, summary_of(ChunkReferences(table, None, store), columns))
-    if FileIdentity.at(request) != identity:
-        raise ReadError(
-            "was changed while it was registered",
-            path=request.place,
-            hint="Register it again when it is written.",
-            transient=True,
-        )
+    identity.check(request)
+
+
+def _of_kind(stores: Sequence[StoreEntry], kind: str, request: FileRequest) -> list[StoreEntry]:
+    """The stores that count. Raises ``ReadError`` where there is none."""
+    found = [store for store in stores if (store.kind == "blueprint") == (kind == "blueprint")]
+    if not found:
+        raise ReadError(f"the file holds no {kind}", path=request.place)
+    return found
 
 
 def _scanned(file: RrdFile, store: StoreEntry) -> ChunkTable:
@@ -132,11 +156,79 @@ def _scanned(file: RrdFile, store: StoreEntry) -> ChunkTable:
 
 def _verified(file: RrdFile, table: ChunkTable) -> ChunkTable:
     """The same chunks, each read and decoded, with their digests. Raises ``ReadError``."""
-    digests = []
+    known: dict[str, Any] = {"version": file.content_version, "held": file.held}
     with open_positional(file.path, file.content_version, file.held) as opened:
-        for entry in table.entries():
-            data = opened.read(entry.offset, entry.size, what="a chunk")
-            digests.append(message_digest(data))
-            VerifiedPayload.of(file.path, entry, version=file.content_version, held=file.held).load()
+        digests = [VerifiedPayload.of(file.path, entry, **known).digest_in(opened) for entry in table.entries()]
     column = pa.array(digests, pa.binary(16))
     return ChunkTable(table.batch.set_column(table.batch.schema.get_field_index("digest"), "digest", column))
+
+
+# --- copies
+
+
+class _Planned(NamedTuple):
+    request: FileRequest
+    identity: FileIdentity
+    outputs: Outputs
+
+
+def copy_in(
+    requests: Sequence[FileRequest], kind: str, staging: Staging, destination: str, run: RunOptions
+) -> list[list[Arrived] | Exception]:
+    """The recordings of files of any format, read through their readers into parts of the staging folder.
+
+    Each file has its recordings, or the error for which it has none. Chunks stay as the reader gives them. Raises
+    what stops all of them, as a full disk does.
+    """
+    planned = [_planned(request, kind, run) for request in requests]
+    fine = [one.outputs for one in planned if isinstance(one, _Planned)]
+    groups = iter(run_groups(fine, staging, destination, run, digests=True))
+    found = [_copied(one, next(groups)) if isinstance(one, _Planned) else one for one in planned]
+    if any(isinstance(one, Exception) for one in found):
+        staging.check()
+    return found
+
+
+def _planned(request: FileRequest, kind: str, run: RunOptions) -> _Planned | Exception:
+    """A file that is opened, and its recordings, ready to be run."""
+    try:
+        identity = FileIdentity.at(request)
+        stores = _streams(request, SourceOptions(executor=run.executor))
+        wanted = set(_of_kind([store for store, _ in stores], kind, request))
+        return _Planned(
+            request, identity, plan_outputs([one for one in stores if one[0] in wanted], executor=run.executor)
+        )
+    except WriteError:
+        raise
+    except Exception as error:  # noqa: BLE001 (the file's own)
+        return error
+
+
+def _streams(request: FileRequest, options: SourceOptions) -> Stores:
+    """The recordings of a file; of a folder of episodes each is one, whose id is the folder's name and its own."""
+    location = request.location
+    row = detect_format(location)
+    episodes = () if row is STORE else row.open(location).episodes()
+    if not episodes:
+        return stores_of(location, request.name, options)
+    return [
+        one
+        for episode in episodes
+        for one in stores_of(location, f"{request.name}-{episode.name}", options, episode.number)
+    ]
+
+
+def _copied(planned: _Planned, group: Group | Exception) -> list[Arrived] | Exception:
+    if isinstance(group, Exception):
+        if is_of_all(group):
+            raise group
+        return group
+    request, identity, _ = planned
+    try:
+        identity.check(request)
+    except (SourceMissingError, ReadError, OSError) as error:
+        return error
+    for text in group.warnings:
+        warnings.warn(text, ReadWarning, stacklevel=2)
+    source = identity.origin(request)
+    return [Arrived(store, source, chunks, layer=request.layer) for store, chunks in group.chunks]

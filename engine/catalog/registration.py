@@ -1,35 +1,33 @@
-"""Registration: files are looked at by tasks, and what is found is committed in groups, each as one version."""
+"""Registration: files are looked at, or copied, by tasks, and what is found is committed in groups, each a version."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Final
 
-import pyarrow as pa
-
 from ..errors import AlreadyExistsError, ChunkmillError, SchemaConflictError, UsageError
-from ..execution import RunOptions, Stage, Task, executor_name, warn_of
+from ..execution import STAGE_BYTES, RunOptions, Stage, Staging, Task, executor_name, warn_of
 from ..recordings import (
+    Arrived,
     Commit,
+    Key,
     LiveEntries,
-    NewFiles,
+    NewLayer,
     RecordingEntry,
     RecordingsFolder,
     RecordingsVersion,
     SchemaFiles,
+    SchemaUnion,
     StoreWriter,
-    join_schemas,
-    manifest_bytes,
     removal_of,
-    summary_of,
+    with_summary,
 )
-from ..rrd import digest_of
-from .layers import FoundLayer, LookBody
+from .layers import FileIdentity, FoundLayer, LookBody, copy_in
 from .registration_handle import Outcomes, RegistrationHandle
 from .requests import FileRequest, OnDuplicateSegmentLayer
 
@@ -43,11 +41,15 @@ _INLINE_FILES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class RegistrationOptions:
-    """The choices of a registration; ``kind`` is that of the recordings that count."""
+    """The choices of a registration; ``kind`` is that of the recordings that count.
+
+    ``copy``: RRDs are copied, as files of other formats always are.
+    """
 
     on_duplicate: OnDuplicateSegmentLayer = OnDuplicateSegmentLayer.REPLACE
     kind: str = "recording"
     verify: bool = False
+    copy: bool = False
     run: RunOptions = field(default_factory=RunOptions)
 
 
@@ -59,6 +61,10 @@ def start_registration(
     registration = _Registration(folder, requests, options, outcomes)
     threading.Thread(target=registration.run, name="chunkmill-register").start()
     return RegistrationHandle(outcomes)
+
+
+_Found = tuple[int, Arrived]
+"""The number of a file, and a layer in it."""
 
 
 class _Registration:
@@ -74,132 +80,121 @@ class _Registration:
         self._options = options
         self._outcomes = outcomes
         self._seen: set[tuple[str, str, str]] = set()
+        self._copied: list[bool] = []
 
     def run(self) -> None:
         """Register all files; whatever happens, something is said of each."""
         try:
             writer = StoreWriter(self._folder)
-            for group in self._groups():
-                self._commit(writer, group)
+            self._copied = [self._options.copy or not request.is_rrd for request in self._requests]
+            with contextlib.closing(self._groups()) as groups:
+                for found, staging in groups:
+                    self._commit(writer, found, staging)
             self._outcomes.tell_rest("cancelled")
         except BaseException as error:  # noqa: BLE001 (told to who waits, as the thread has nobody else to tell)
             self._outcomes.tell_rest(error)
 
-    def _groups(self) -> Iterator[list[tuple[int, FoundLayer]]]:
-        """The layers found in files, by groups that are to be committed together."""
+    def _groups(self) -> Generator[tuple[list[_Found], Staging | None]]:
+        """The layers found in files, by groups that are to be committed together.
+
+        The chunks of those that are copied lie in a staging folder until the next group is asked for.
+        """
         at, count = 0, len(self._requests)
         while at < count and not self._outcomes.cancelled.is_set():
-            found: list[tuple[int, FoundLayer]] = []
-            began, first = time.monotonic(), at
-            while at < count and at - first < GROUP_FILES and time.monotonic() - began < GROUP_SECONDS:
-                some = range(at, min(at + self._at_once(), count, first + GROUP_FILES))
-                found += self._look(some)
-                at = some.stop
-            yield found
+            with contextlib.ExitStack() as stack:
+                found: list[_Found] = []
+                staging: Staging | None = None
+                began, end = time.monotonic(), min(at + GROUP_FILES, count)
+                while at < end and time.monotonic() - began < GROUP_SECONDS:
+                    some = self._next(at, end)
+                    if not self._copied[at]:
+                        found += self._look(some)
+                    else:
+                        staging = staging or stack.enter_context(Staging.beside(self._folder.path / "register"))
+                        found += self._copy(some, staging)
+                    at = some.stop
+                yield found, staging
 
-    def _at_once(self) -> int:
-        return _INLINE_FILES if self._executor == "inline" else GROUP_FILES
+    def _next(self, at: int, end: int) -> range:
+        """The files from ``at`` on that are looked at, or copied, together."""
+        copied = self._copied[at]
+        if self._executor(copied) == "inline":
+            end = min(end, at + (1 if copied else _INLINE_FILES))
+        stop = size = 0
+        for stop in range(at, end):
+            if self._copied[stop] != copied or size >= STAGE_BYTES:
+                return range(at, stop)
+            if copied:
+                with contextlib.suppress(ChunkmillError, OSError):  # told as its outcome
+                    size += FileIdentity.at(self._requests[stop]).size
+        return range(at, end)
 
-    @property
-    def _executor(self) -> str:
+    def _executor(self, copied: bool) -> str:
         """Who looks: footers are read in this process, whoever runs pipelines, where starting Spark takes longer."""
-        if self._options.run.executor is None and not self._options.verify and len(self._requests) <= GROUP_FILES:
-            return "inline"
-        return executor_name(self._options.run.executor)
+        is_quick = not copied and not self._options.verify and len(self._requests) <= GROUP_FILES
+        return (
+            "inline" if self._options.run.executor is None and is_quick else executor_name(self._options.run.executor)
+        )
 
-    def _look(self, some: range) -> list[tuple[int, FoundLayer]]:
+    def _look(self, some: range) -> list[_Found]:
+        """The layers in files that stay where they are."""
         requests = tuple(self._requests[at] for at in some)
         tasks = [Task(i, request.place, 0) for i, request in enumerate(requests)]
         body = LookBody(requests, self._options.kind, self._options.verify)
-        ran = Stage(body, tasks).run(replace(self._options.run, executor=self._executor))
+        ran = Stage(body, tasks).run(replace(self._options.run, executor=self._executor(copied=False)))
         warn_of(ran.notes, set())
         failed = {i: told for i, told in enumerate(ran.outcomes()) if isinstance(told, Exception)}
         for i, error in failed.items():
             self._outcomes.tell(some[i], (), error)
         return [
-            (some[note.task], FoundLayer.of(note))
+            (some[note.task], FoundLayer.of(note).arrived(requests[note.task]))
             for note in ran.notes
             if note.kind == "layer" and note.task not in failed
         ]
 
-    def _commit(self, writer: StoreWriter, found: Sequence[tuple[int, FoundLayer]]) -> None:
+    def _copy(self, some: range, staging: Staging) -> list[_Found]:
+        """The layers in files whose chunks are brought into the staging folder."""
+        run = replace(self._options.run, executor=self._executor(copied=True))
+        requests = [self._requests[at] for at in some]
+        found: list[_Found] = []
+        for at, layers in zip(
+            some, copy_in(requests, self._options.kind, staging, str(self._folder.path), run), strict=True
+        ):
+            if isinstance(layers, Exception):
+                self._outcomes.tell(at, (), layers)
+            else:
+                found += ((at, layer) for layer in layers)
+        return found
+
+    def _commit(self, writer: StoreWriter, found: Sequence[_Found], staging: Staging | None) -> None:
         """Publish a group as one version, and say what became of each file."""
         found = self._each_once(found)
         if not found:
             return
-        commit = Commit("register")
-        schemas = [layer.summary.schema for _, layer in found]
+        rule = _Rule(SchemaFiles(self._folder), self._options.on_duplicate)
+        with contextlib.suppress(_NothingLeftError):
+            writer.commit(staging, [layer for _, layer in found], Commit("register"), rule=rule)
+        self._tell(found, rule)
 
-        def publish(files: NewFiles) -> _Rule:
-            entries = []
-            for at, layer in found:
-                data = manifest_bytes(layer.table)
-                name, offset = files.add_manifest(data)
-                entries.append(self._entry(self._requests[at], layer, name, offset, data))
-            files.finish()
-            rule = _Rule(SchemaFiles(self._folder), entries, schemas, self._options)
-            try:
-                writer.publish(entries, commit, rule=rule)
-            except _NothingLeftError:
-                files.discard()
-            return rule
-
-        writer.catch_up()
-        self._tell(found, writer.with_files(publish))
-
-    def _each_once(self, found: Sequence[tuple[int, FoundLayer]]) -> list[tuple[int, FoundLayer]]:
+    def _each_once(self, found: Sequence[_Found]) -> list[_Found]:
         """Leave out, and say so, files with a layer of a segment that another file of the request has, too."""
         twice = set()
         for at, layer in found:
-            request = self._requests[at]
-            key = (layer.store.kind, layer.store.recording_id, request.layer)
+            key = (layer.store.kind, layer.store.recording_id, layer.layer)
             if key in self._seen:
                 twice.add(at)
                 text = f"another file of the request has segment '{key[1]}', layer '{key[2]}', too"
-                self._outcomes.tell(at, (), UsageError(text, path=request.place))
+                self._outcomes.tell(at, (), UsageError(text, path=self._requests[at].place))
             self._seen.add(key)
         return [(at, layer) for at, layer in found if at not in twice]
 
-    def _entry(
-        self, request: FileRequest, layer: FoundLayer, manifest: str, offset: int, data: bytes
-    ) -> RecordingEntry:
-        table, identity = layer.table, layer.identity
-        return RecordingEntry(
-            recording_id=layer.store.recording_id,
-            application_id=layer.store.application_id,
-            kind=layer.store.kind,
-            segment_version=1,
-            source=request.place,
-            source_size=identity.size,
-            source_modified_ns=identity.modified_ns,
-            source_digest="",
-            source_kept=False,
-            rrd=None,
-            manifest=manifest,
-            manifest_offset=offset,
-            manifest_size=len(data),
-            manifest_digest=digest_of(data).hex(),
-            shards=(),
-            chunks=len(table),
-            rows=int(table.num_rows.sum()),
-            bytes=table.message_bytes,
-            query_id="",
-            batch=0,
-            added=time.time(),
-            layer=request.layer,
-            in_place=True,
-            source_etag=identity.etag,
-            ranges=layer.summary.ranges,
-            properties=layer.summary.properties,
-        )
-
-    def _tell(self, found: Sequence[tuple[int, FoundLayer]], rule: _Rule) -> None:
+    def _tell(self, found: Sequence[_Found], rule: _Rule) -> None:
         files: dict[int, list[str]] = {}
         errors: dict[int, ChunkmillError] = {}
-        for number, (at, layer) in enumerate(found):
+        for at, layer in found:
             files.setdefault(at, []).append(layer.store.recording_id)
-            if number in rule.refused:
-                errors.setdefault(at, rule.refused[number])
+            if layer.key in rule.refused:
+                errors.setdefault(at, rule.refused[layer.key])
         for at, segments in files.items():
             if at in errors:
                 self._outcomes.tell(at, (), errors[at])
@@ -226,18 +221,14 @@ def unregister(folder: RecordingsFolder, kind: str, segments: Sequence[str], lay
         writer.publish([], Commit("unregister"), rule=gone)
 
 
-def summarised(folder: RecordingsFolder, live: LiveEntries) -> LiveEntries:
-    """The same entries, with the summary of those that were written without one, by an earlier release."""
+def summarised(folder: RecordingsFolder, live: LiveEntries, schemas: SchemaFiles) -> LiveEntries:
+    """The same entries, with the summary of those that were written without one, by an earlier release.
+
+    ``schemas`` know theirs then; nothing is written.
+    """
     if not live.columns("schema")["schema"].null_count:
         return live
-    schemas = SchemaFiles(folder)
-    return LiveEntries(entry if entry.schema else _with_summary(folder, schemas, entry) for entry in live)
-
-
-def _with_summary(folder: RecordingsFolder, schemas: SchemaFiles, entry: RecordingEntry) -> RecordingEntry:
-    summary = summary_of(folder.references(entry))
-    digest = schemas.put(summary.schema)
-    return replace(entry, schema=digest, ranges=summary.ranges, properties=summary.properties)
+    return LiveEntries(with_summary(folder, entry, schemas.remember) for entry in live)
 
 
 class _NothingLeftError(Exception):
@@ -248,57 +239,45 @@ class _Rule:
     """The part of a group that may be published on a base.
 
     That is no layer that is there and is to stay, and none with a type that conflicts. A file with several recordings
-    is taken whole or not at all.
+    is taken whole or not at all. ``refused`` are the others, as of the base that was asked about last.
     """
 
-    def __init__(
-        self,
-        schemas: SchemaFiles,
-        entries: Sequence[RecordingEntry],
-        columns: Sequence[pa.Schema],
-        options: RegistrationOptions,
-    ) -> None:
+    def __init__(self, schemas: SchemaFiles, on_duplicate: OnDuplicateSegmentLayer) -> None:
         self._schemas = schemas
-        self._entries = entries
-        self._options = options
-        self._digests = [schemas.put(schema) for schema in columns]
-        self.refused: dict[int, ChunkmillError] = {}
+        self._on_duplicate = on_duplicate
+        self.refused: dict[Key, ChunkmillError] = {}
 
     def __call__(
         self, live: LiveEntries, version: RecordingsVersion | None, entries: Sequence[RecordingEntry]
     ) -> Sequence[RecordingEntry]:
         """The entries that may be added."""
-        del version, entries
+        del version
         self.refused = {}
-        there = Counter(d for d in live.columns("schema")["schema"].to_pylist() if d)
-        accepted = []
-        for number, entry in enumerate(self._entries):
-            old = live.get(entry.key)
-            if old is not None and self._options.on_duplicate is OnDuplicateSegmentLayer.SKIP:
-                continue
-            digest = self._digests[number]
+        union = SchemaUnion(self._schemas, live.columns("schema")["schema"].to_pylist())
+        accepted: list[RecordingEntry] = []
+        for _, some in groupby(entries, key=lambda entry: (entry.source, entry.layer)):
+            of_file = list(some)
             try:
-                if old is not None and self._options.on_duplicate is OnDuplicateSegmentLayer.ERROR:
-                    raise AlreadyExistsError(f"Layer '{entry.layer}' already exists", path=entry.source)
-                others = there if old is None or old.schema is None else there - Counter([old.schema])
-                if digest not in others:
-                    join_schemas([*map(self._schemas.get, sorted(others)), self._schemas.get(digest)])
-            except SchemaConflictError as error:
-                self.refused[number] = SchemaConflictError(
-                    f"schema incompatibility on segment '{entry.recording_id}', layer '{entry.layer}': {error.message}",
-                    path=entry.source,
-                    hint=error.hint,
-                )
+                new, gone = self._new(of_file, live)
+                layers = [NewLayer(e.recording_id, e.layer, e.source, e.schema) for e in new if e.schema is not None]
+                union = union.with_layers(layers, gone)
+            except (AlreadyExistsError, SchemaConflictError) as error:
+                self.refused |= dict.fromkeys((entry.key for entry in of_file), error)
                 continue
-            except AlreadyExistsError as error:
-                self.refused[number] = error
-                continue
-            there = others + Counter([digest])
-            accepted.append(
-                replace(entry, schema=digest, segment_version=1 if old is None else old.segment_version + 1)
-            )
-        failed = {self._entries[number].source for number in self.refused}
-        whole = [entry for entry in accepted if entry.source not in failed]
-        if not whole:
+            accepted += new
+        if not accepted:
             raise _NothingLeftError
-        return whole
+        return accepted
+
+    def _new(
+        self, of_file: Sequence[RecordingEntry], live: LiveEntries
+    ) -> tuple[list[RecordingEntry], list[str | None]]:
+        """Those of a file that are to be added, and the schemas of those whose place they take."""
+        there = [live.get(entry.key) for entry in of_file]
+        if self._on_duplicate is OnDuplicateSegmentLayer.ERROR:
+            for entry, old in zip(of_file, there, strict=True):
+                if old is not None:
+                    raise AlreadyExistsError(f"Layer '{entry.layer}' already exists", path=entry.source)
+        if self._on_duplicate is OnDuplicateSegmentLayer.SKIP:
+            return [entry for entry, old in zip(of_file, there, strict=True) if old is None], []
+        return list(of_file), [old.schema for old in there if old is not None]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
-from ...readers import dataset_format
+from ...readers import FORMATS, all_suffixes, dataset_format, detect_format, format_of_name, is_rrd, stem_of
 from ..errors import AlreadyExistsError, ChunkmillError, NotFoundError, UsageError
 from ..locations import Location, exists, files_below, located
 from ..objects import ObjectUrl, find_objects, is_url
@@ -21,7 +21,7 @@ from ..rrd import StoreEntry, announced_first
 R = TypeVar("R")
 
 _AT_ONCE: Final = 16
-_RRD: Final = (".rrd",)
+_RRD: Final = ".rrd"
 
 
 class OnDuplicateSegmentLayer(StrEnum):
@@ -47,11 +47,15 @@ class OnDuplicateSegmentLayer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileRequest:
-    """One file, or one folder that is an input, to be registered: its URI as given, its place, and the layer."""
+    """One file, or one folder that is an input, to be registered: its URI as given, its place, and the layer.
+
+    ``name`` is the id of a recording whose file has none.
+    """
 
     uri: str
     place: str
     layer: str
+    name: str
 
     @property
     def location(self) -> Location:
@@ -60,8 +64,14 @@ class FileRequest:
 
     @property
     def is_rrd(self) -> bool:
-        """Whether it is an RRD, by its name."""
-        return self.place.lower().endswith((".rrd", ".rbl"))
+        """Whether it is an RRD, by its name, or where that promises no format by its first bytes."""
+        location = self.location
+        if format_of_name(location.name) is not None:
+            return is_rrd(location.name)
+        try:
+            return detect_format(location) is FORMATS["rrd"]
+        except ChunkmillError:
+            return True  # an RRD is what a file is said not to be
 
 
 def requests_of(
@@ -78,14 +88,20 @@ def requests_of(
     names = [layers] * len(texts) if isinstance(layers, str) else list(layers)
     if len(names) != len(texts):
         raise UsageError("`layer_name` must be the same length as `recording_uri`")
-    requests = [FileRequest(text, _place(text), name or BASE_LAYER) for text, name in zip(texts, names, strict=True)]
+    places = [_place(text) for text in texts]
+    requests = [
+        FileRequest(text, place, name or BASE_LAYER, stem_of(PurePosixPath(place).name))
+        for text, place, name in zip(texts, places, names, strict=True)
+    ]
     _each(_check_there, requests)
     _check_twice(requests)
     return requests
 
 
 def requests_below(prefix: str | os.PathLike[str], layer: str | None) -> list[FileRequest]:
-    """The requests for all files ``*.rrd`` below a folder or prefix, by their paths.
+    """The requests for all recordings below a folder or prefix, by their paths: ``*.rrd``, and those of other formats.
+
+    Hidden ones of other formats are left out, and of a folder that is one input what is in it.
 
     Raises ``UsageError`` where there is no such folder, it is a file, or there is none in it.
     """
@@ -94,7 +110,10 @@ def requests_below(prefix: str | os.PathLike[str], layer: str | None) -> list[Fi
     places = _objects_below(location) if isinstance(location, ObjectUrl) else _files_below(location)
     if not places:
         raise UsageError(f"no rrd files found in {text}")
-    requests = [FileRequest(uri, place, layer or BASE_LAYER) for uri, place in places]
+    requests = [
+        FileRequest(uri, place, layer or BASE_LAYER, "-".join(below.with_name(stem_of(below.name)).parts))
+        for uri, place, below in places
+    ]
     _check_twice(requests)
     return requests
 
@@ -119,7 +138,7 @@ def _place(uri: str) -> str:
 def _check_there(request: FileRequest) -> None:
     location = request.location
     if isinstance(location, ObjectUrl):
-        if not exists(location):
+        if not exists(location) and dataset_format(location) is None:
             raise NotFoundError(f"RRD file not found, could not load URI: {request.uri}")
     elif not location.exists():
         raise NotFoundError(f'RRD file not found, file does not exists: "{location}"')
@@ -160,7 +179,7 @@ def _check_twice(requests: Sequence[FileRequest]) -> None:
 
 def _announced(request: FileRequest) -> list[StoreEntry]:
     """The stores that an RRD announces before its first chunk; of what can't be read none."""
-    if not request.is_rrd:
+    if not is_rrd(request.place):
         return []
     try:
         return announced_first(request.place)
@@ -176,17 +195,48 @@ def _each(function: Callable[[FileRequest], R], requests: Sequence[FileRequest])
         return list(pool.map(function, requests))
 
 
-def _files_below(folder: Path) -> list[tuple[str, str]]:
+def _files_below(folder: Path) -> list[tuple[str, str, PurePath]]:
     if folder.is_file():
         raise UsageError(f'expected prefix / directory but got an object ("{folder}")')
     if not folder.is_dir():
         raise UsageError(f'Directory not found: "{folder}"')
-    paths = [path for path in files_below(folder, _RRD, hidden=()) if path.name.endswith(_RRD)]
-    return [(path.as_uri(), str(path)) for path in sorted(paths)]
+
+    def is_input(path: Path) -> bool:
+        return dataset_format(path) is not None
+
+    paths = sorted(files_below(folder, all_suffixes(), hidden=(), is_input=is_input))
+    found = [
+        (path.as_uri(), str(path), PurePath(folder.name) if path == folder else path.relative_to(folder))
+        for path in paths
+    ]
+    return [one for one in found if _is_meant(one[2])]
 
 
-def _objects_below(prefix: ObjectUrl) -> list[tuple[str, str]]:
-    found = sorted(str(one.url) for one in find_objects(prefix, _RRD, hidden=()))
-    if found == [str(prefix)]:
+def _objects_below(prefix: ObjectUrl) -> list[tuple[str, str, PurePath]]:
+    markers = [row.marker for row in FORMATS.values() if row.marker is not None]
+    suffixes = {*all_suffixes(), *(PurePosixPath(marker).suffix for marker in markers)}
+    found = find_objects(prefix, tuple(suffixes), hidden=())
+    if [str(one.url) for one in found] == [str(prefix)]:
         raise UsageError(f'expected prefix / directory but got an object ("{prefix}")')
-    return [(url, url) for url in found if url.endswith(_RRD)]
+    datasets = {
+        one.below.parents[len(PurePosixPath(marker).parts) - 1]
+        for one in found
+        for marker in markers
+        if one.below.match(marker)
+    }
+    inputs: dict[PurePosixPath, ObjectUrl] = {}
+    for one in found:
+        dataset = next((folder for folder in reversed(one.below.parents) if folder in datasets), None)
+        if dataset is not None:
+            inputs[dataset] = prefix / str(dataset) if dataset.parts else prefix
+        elif format_of_name(one.url.name) is not None:
+            inputs[one.below] = one.url
+    named = [(str(url), below if below.parts else PurePosixPath(prefix.name)) for below, url in inputs.items()]
+    return sorted((url, url, below) for url, below in named if _is_meant(below))
+
+
+def _is_meant(below: PurePath) -> bool:
+    """Whether this is to be registered: any RRD, and of other formats what is not hidden."""
+    if is_rrd(below.name):
+        return below.name.endswith(_RRD)
+    return not any(part.startswith(".") for part in below.parts)

@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from .executors import EXECUTORS, executor_for, executor_name, is_auto
     from .folders import Folder, LocalFolder, replace_file, sync_folder
     from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, batches_of, ddl_of, frame_row, noting_task, payload_rows
-    from .groups import STAGE_TASKS, Group, Outputs, PlannedRecording, run_groups, write_recordings
+    from .groups import (
+        STAGE_BYTES,
+        STAGE_TASKS,
+        Group,
+        Outputs,
+        PlannedRecording,
+        is_of_all,
+        run_groups,
+        write_recordings,
+    )
     from .iterating import iterated_chunks
     from .progress_bar import ProgressBar
     from .quarantine import QuarantineTable
@@ -49,7 +58,7 @@ _HOMES = {
     ".commit": "RrdCommit RunPlaces all_extents",
     ".folders": "Folder LocalFolder replace_file sync_folder",
     ".frame_rows": "COLUMNS Place WITHOUT_PAYLOAD batches_of ddl_of frame_row noting_task payload_rows",
-    ".groups": "Group Outputs PlannedRecording STAGE_TASKS run_groups write_recordings",
+    ".groups": "Group Outputs PlannedRecording STAGE_BYTES STAGE_TASKS is_of_all run_groups write_recordings",
     ".iterating": "iterated_chunks",
     ".quarantine": "QuarantineTable",
     ".progress_bar": "ProgressBar",
@@ -97,6 +106,7 @@ __all__ = [
     "RunStart",
     "SCHEMA",
     "SHARD_BYTES",
+    "STAGE_BYTES",
     "STAGE_TASKS",
     "ScratchFolder",
     "ScratchPart",
@@ -129,6 +139,7 @@ __all__ = [
     "inline_chunks",
     "is_auto",
     "is_gone",
+    "is_of_all",
     "iterated_chunks",
     "lazy_chunk",
     "neighbours",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ..errors import PipelineError, SessionError, SessionStartError, writing
+from ..errors import PipelineError, SessionError, SessionStartError, WriteError, writing
 from ..locations import Location, located
 from ..reports import RunReport
 from ..rrd import StoreEntry
@@ -100,6 +100,13 @@ class Group:
 
     chunks: tuple[tuple[StoreEntry, list[PartChunk]], ...]
     warnings: tuple[str, ...] = ()
+
+
+def is_of_all(error: Exception) -> bool:
+    """Whether a failure is one of the machine, and not of one recording: nothing more can be done then."""
+    if isinstance(error, SessionError):
+        return not error.transient  # a worker that was killed again and again was killed by its recording
+    return isinstance(error, WriteError)
 
 
 def run_groups(

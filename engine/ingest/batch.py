@@ -17,8 +17,19 @@ from pathlib import PurePath, PurePosixPath
 from typing import Final
 
 from ...readers import rrd_suffix, stem_of
-from ..errors import ChunkmillError, ReadWarning, SameRecordingError, SessionError, WriteError, writing
-from ..execution import Folder, Group, Outputs, PartChunk, RrdCommit, RunOptions, Staging, all_extents, run_groups
+from ..errors import ChunkmillError, ReadWarning, SameRecordingError, WriteError, writing
+from ..execution import (
+    Folder,
+    Group,
+    Outputs,
+    PartChunk,
+    RrdCommit,
+    RunOptions,
+    Staging,
+    all_extents,
+    is_of_all,
+    run_groups,
+)
 from ..faults import reach
 from ..inputs import SourceOptions, stores_of
 from ..locations import Location, exists, located
@@ -280,7 +291,7 @@ class BatchRunner:
             for one, group in zip(todo, groups, strict=True):
                 if isinstance(group, Group):
                     one.group = group
-                elif _is_ours(group):
+                elif is_of_all(group):
                     raise group
                 elif pause is not None and getattr(group, "transient", False):
                     again.append(one)
@@ -389,13 +400,6 @@ def told(error: Exception) -> dict[str, object]:
     if isinstance(error, ChunkmillError):
         return error.to_dict()
     return ChunkmillError(f"{type(error).__name__}: {error}").to_dict()
-
-
-def _is_ours(error: Exception) -> bool:
-    """Whether a failure is one of the machine, not of a file: nothing more can be done then."""
-    if isinstance(error, SessionError):
-        return not error.transient  # a worker that was killed again and again was killed by its file
-    return isinstance(error, WriteError)
 
 
 def _refusal(one: _File, key: Key, other: str) -> ChunkmillError:

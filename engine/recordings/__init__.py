@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from .folder import RecordingsFolder, manifest_bytes
     from .lease import Holder, Lease, lease_holder
     from .live import LiveEntries
-    from .new_files import NewFiles
-    from .schemas import SchemaFiles, join_schemas, join_types
-    from .summaries import LayerSummary, properties_of, ranges_of, summary_in, summary_of
+    from .schemas import NewLayer, SchemaFiles, SchemaUnion, join_schemas, join_types
+    from .summaries import LayerSummary, properties_of, summary_of, with_summary
     from .vacuum import vacuum_store
     from .verification import verify_store
     from .versions import RecordingsVersion, VersionFiles, name_of, unreadable
-    from .writer import Arrived, Commit, Origin, Rule, StoreWriter
+    from .writer import Arrived, Commit, InPlace, Origin, Rule, StoreWriter
 
 _HOMES = {
     ".compaction": "CompactionReport MIN_SHARD compact_store",
@@ -29,13 +28,12 @@ _HOMES = {
     ".folder": "RecordingsFolder manifest_bytes",
     ".lease": "Holder Lease lease_holder",
     ".live": "LiveEntries",
-    ".new_files": "NewFiles",
-    ".schemas": "SchemaFiles join_schemas join_types",
-    ".summaries": "LayerSummary properties_of ranges_of summary_in summary_of",
+    ".schemas": "NewLayer SchemaFiles SchemaUnion join_schemas join_types",
+    ".summaries": "LayerSummary properties_of summary_of with_summary",
     ".vacuum": "vacuum_store",
     ".verification": "verify_store",
     ".versions": "RecordingsVersion VersionFiles name_of unreadable",
-    ".writer": "Arrived Commit Origin Rule StoreWriter",
+    ".writer": "Arrived Commit InPlace Origin Rule StoreWriter",
 }
 
 __all__ = [
@@ -44,19 +42,21 @@ __all__ = [
     "Commit",
     "CompactionReport",
     "Holder",
+    "InPlace",
     "IndexRange",
     "Key",
     "LayerSummary",
     "Lease",
     "LiveEntries",
     "MIN_SHARD",
-    "NewFiles",
+    "NewLayer",
     "Origin",
     "RecordingEntry",
     "RecordingsFolder",
     "RecordingsVersion",
     "Rule",
     "SchemaFiles",
+    "SchemaUnion",
     "StoreWriter",
     "VersionFiles",
     "compact_store",
@@ -67,13 +67,12 @@ __all__ = [
     "manifest_bytes",
     "name_of",
     "properties_of",
-    "ranges_of",
     "removal_of",
-    "summary_in",
     "summary_of",
     "unreadable",
     "vacuum_store",
     "verify_store",
+    "with_summary",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

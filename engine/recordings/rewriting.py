@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from ..errors import ReadError, ReadWarning, SessionError, WriteError
-from ..execution import STAGE_TASKS, Group, PartChunk, RunOptions, Staging, run_groups
+from ..errors import ReadError, ReadWarning
+from ..execution import STAGE_TASKS, Group, PartChunk, RunOptions, Staging, is_of_all, run_groups
 from ..optimisation import EntityWork, OptimizationProfile, Settings
 from ..rrd import (
     NEVER_CHANGES,
@@ -161,7 +161,7 @@ class Relayout:
         groups = run_groups(outputs, staging, str(self._folder.path), self._run, digests=True)
         for entry, group in zip(entries, groups, strict=True):
             if not isinstance(group, Group):
-                if isinstance(group, WriteError) or (isinstance(group, SessionError) and not group.transient):
+                if is_of_all(group):
                     raise group
                 rewriting.leave(entry, group)
                 continue

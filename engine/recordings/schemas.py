@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -46,14 +47,19 @@ class SchemaFiles:
 
         Of one that was kept before, it is not asked again whether it is there. Raises ``WriteError``.
         """
-        data = bytes(schema.serialize())
-        digest = hashlib.sha256(data).hexdigest()
+        digest = self.remember(schema)
         name = digest + SUFFIX
         if digest not in self._kept:
             with writing(self._folder.place(name)):
-                if not self._folder.exists(name) and self._folder.create(name, data):
+                if not self._folder.exists(name) and self._folder.create(name, bytes(schema.serialize())):
                     reach("schema.write", self._folder.place(name))
             self._kept.add(digest)
+        return digest
+
+    def remember(self, schema: pa.Schema) -> str:
+        """The digest of a schema, which :meth:`get` knows from now on, here alone: nothing is written."""
+        digest = hashlib.sha256(schema.serialize()).hexdigest()
+        self._known.setdefault(digest, schema)
         return digest
 
     def get(self, digest: str) -> pa.Schema:
@@ -87,6 +93,50 @@ class SchemaFiles:
             raise ReadError("a schema that the store names is not there", path=place, hint=RESTORE) from error
         except _ERRORS as error:
             raise ReadError(f"a schema cannot be read: {error}", path=place, hint=RESTORE) from error
+
+
+class NewLayer(NamedTuple):
+    """A layer that is to come into a dataset, with the digest of its schema; ``source`` is the file that it is of."""
+
+    recording_id: str
+    layer: str
+    source: str
+    schema: str
+
+
+class SchemaUnion:
+    """The union of the schemas of a dataset's layers, as layers come and go; of which one has a digest for each."""
+
+    def __init__(self, schemas: SchemaFiles, digests: Iterable[str | None]) -> None:
+        self._schemas = schemas
+        self._counts = Counter(digest for digest in digests if digest)
+        self._joined: pa.Schema | None = None
+
+    def with_layers(self, layers: Iterable[NewLayer], gone: Iterable[str | None] = ()) -> SchemaUnion:
+        """The union once layers have come, in the place of those with the schemas that are ``gone``.
+
+        Raises ``SchemaConflictError``, which names the layer, where the types of a column do not fit.
+        """
+        found = SchemaUnion(self._schemas, ())
+        found._counts = self._counts - Counter(digest for digest in gone if digest)
+        found._joined = self._joined if len(found._counts) == len(self._counts) else None
+        for one in layers:
+            try:
+                found._add(one.schema)
+            except SchemaConflictError as error:
+                raise SchemaConflictError(
+                    f"schema incompatibility on segment '{one.recording_id}', layer '{one.layer}': {error.message}",
+                    path=one.source,
+                    hint=error.hint,
+                ) from error
+        return found
+
+    def _add(self, digest: str) -> None:
+        if digest not in self._counts:
+            if self._joined is None:
+                self._joined = self._schemas.union(self._counts)
+            self._joined = join_schemas([self._joined, self._schemas.get(digest)])
+        self._counts[digest] += 1
 
 
 # --- joining

@@ -5,7 +5,8 @@ Made of the chunk table; only chunks under ``/__properties`` are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,7 +17,6 @@ from ..optimisation import ChunkReferences
 from ..rrd import ChunkTable
 from .entries import IndexRange, RecordingEntry
 from .folder import RecordingsFolder
-from .schemas import SchemaFiles
 
 NO_PROPERTIES: Final = b""
 """The properties of a layer that has none."""
@@ -41,11 +41,16 @@ def summary_of(chunks: ChunkReferences, columns: Schema | None = None) -> LayerS
     return LayerSummary(columns.to_arrow(), ranges_of(timelines_of(table)), properties)
 
 
-def summary_in(folder: RecordingsFolder, entry: RecordingEntry) -> LayerSummary:
-    """The summary of a layer of a store; of an entry of format 3 it is computed. Raises ``ReadError``."""
-    if entry.schema is None or entry.ranges is None or entry.properties is None:
-        return summary_of(folder.references(entry))
-    return LayerSummary(SchemaFiles(folder).get(entry.schema), entry.ranges, entry.properties)
+def with_summary(folder: RecordingsFolder, entry: RecordingEntry, keep: Callable[[pa.Schema], str]) -> RecordingEntry:
+    """The entry with its schema, ranges and properties; of one of format 3 they are computed.
+
+    ``keep`` is given its schema, and gives its digest. One whose chunks are not kept in the store stays as it is.
+    Raises ``ReadError``.
+    """
+    if entry.schema is not None or not entry.manifest:
+        return entry
+    schema, ranges, properties = summary_of(folder.references(entry))
+    return replace(entry, schema=keep(schema), ranges=ranges, properties=properties)
 
 
 def ranges_of(timelines: Iterable[TimelineHeader]) -> tuple[IndexRange, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,14 +20,14 @@ from ..chunk import Chunk, Schema, is_property
 from ..errors import ChunkmillError, CommitUnknownError, ReadError, ReadWarning, UsageError, WriteError, writing
 from ..execution import SHARD_BYTES, PartChunk, Staging
 from ..faults import reach
-from ..rrd import NEVER_CHANGES, StoreEntry, VerifiedPayload, digest_of, keeping_open
-from .entries import Key, RecordingEntry, moved_to, removal_of, rows_of, still, table_of
+from ..rrd import NEVER_CHANGES, ChunkTable, StoreEntry, VerifiedPayload, digest_of, keeping_open
+from .entries import BASE_LAYER, Key, RecordingEntry, key_of, moved_to, removal_of, rows_of, still, table_of
 from .folder import RecordingsFolder, manifest_bytes, table_of_parts
 from .lease import Lease
 from .live import LiveEntries
 from .new_files import NewFiles, SweptError, put_durably
 from .schemas import SchemaFiles
-from .summaries import properties_of, ranges_of, summary_in
+from .summaries import LayerSummary, properties_of, ranges_of, with_summary
 from .vacuum import vacuum_folder
 from .versions import RecordingsVersion, TableRef
 
@@ -36,13 +36,21 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The file that recordings come from. ``kept``: it stays where it is."""
+    """The file that recordings come from. ``kept``: another content under its name takes their place."""
 
     path: str
     size: int
     modified_ns: int
     digest: str
     kept: bool = True
+    etag: str | None = None
+
+
+class InPlace(NamedTuple):
+    """The chunks of a recording that stay in its file, by their places there, and their summary."""
+
+    table: ChunkTable
+    summary: LayerSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +58,21 @@ class Arrived:
     """A recording that is to be committed: its chunks in parts of the staging folder, with digests, in their order.
 
     ``keep_chunks``: whether the store takes them, or only notes the recording, whose chunks are in the RRD ``rrd``.
+    With ``in_place`` there are no parts: the store names the file.
     """
 
     store: StoreEntry
     source: Origin
-    chunks: Sequence[PartChunk]
+    chunks: Sequence[PartChunk] = ()
     rrd: str | None = None
     keep_chunks: bool = True
+    layer: str = BASE_LAYER
+    in_place: InPlace | None = None
+
+    @property
+    def key(self) -> Key:
+        """The key that it is going to be known by."""
+        return key_of(self.store, self.layer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +153,7 @@ class StoreWriter:
 
     def commit(
         self,
-        staging: Staging,
+        staging: Staging | None,
         arrived: Sequence[Arrived],
         commit: Commit,
         *,
@@ -148,6 +164,7 @@ class StoreWriter:
     ) -> RecordingsVersion:
         """Bring recordings from their parts into the store, and publish the version that has them.
 
+        ``staging`` holds the parts; those in place need none.
         ``moved`` are entries of recordings that are there already, with another source; those that are ``gone`` are
         not in it any more; ``alone``: nor is anything else that was there. ``rule`` is asked on each base.
 
@@ -157,10 +174,10 @@ class StoreWriter:
         """
         self.catch_up()
         self.complete()
-        properties = [_properties(one, staging) for one in arrived]
+        summaries = [_summary(one, staging) for one in arrived]
 
         def bring_in(files: NewFiles) -> RecordingsVersion:
-            new = self._bring_in(arrived, properties, commit, files)
+            new = self._bring_in(arrived, summaries, commit, files)
             version = self._publish(partial(self._with_arrived, new, moved, gone, alone, rule), commit)
             assert version is not None
             return version
@@ -182,14 +199,11 @@ class StoreWriter:
         self.rewrite([self._completed(entry, schemas) for entry in self.live], Commit("upgrade"))
 
     def _completed(self, entry: RecordingEntry, schemas: SchemaFiles) -> RecordingEntry:
-        if entry.schema is not None or not entry.manifest:
-            return entry
         try:
-            schema, ranges, properties = summary_in(self.folder, entry)
+            return with_summary(self.folder, entry, schemas.put)
         except ReadError as error:
             warnings.warn(f"the columns of {entry.recording_id} are not known: {error}", ReadWarning, stacklevel=2)
             return entry
-        return replace(entry, schema=schemas.put(schema), ranges=ranges, properties=properties)
 
     def with_files(self, write: Callable[[NewFiles], _Result], staging: Staging | None = None) -> _Result:
         """Give the result of ``write``, which writes the :meth:`files` of a commit, and publishes it.
@@ -353,54 +367,49 @@ class StoreWriter:
                 self.folder.tables.delete([self._new_table])
 
     def _bring_in(
-        self, arrived: Sequence[Arrived], properties: Sequence[bytes], commit: Commit, files: NewFiles
+        self, arrived: Sequence[Arrived], summaries: Sequence[LayerSummary], commit: Commit, files: NewFiles
     ) -> list[RecordingEntry]:
-        places = {id(a): files.shards.add(a.store, a.chunks) for a in arrived if a.keep_chunks}
+        shards = {id(a): files.shards.add(a.store, a.chunks) for a in arrived if a.keep_chunks and a.in_place is None}
         schemas = SchemaFiles(self.folder)
         entries = []
-        for one, values in zip(arrived, properties, strict=True):
-            chunks = places.get(id(one), list(one.chunks))
-            data = manifest_bytes(table_of_parts(chunks)) if one.keep_chunks else b""
+        for one, summary in zip(arrived, summaries, strict=True):
+            table = table_of_parts(shards.get(id(one), one.chunks)) if one.in_place is None else one.in_place.table
+            data = manifest_bytes(table) if one.keep_chunks else b""
             name, offset = files.add_manifest(data) if data else ("", 0)
-            entry = self._entry(one, chunks, commit, name, offset, data)
-            schema = schemas.put(Schema.from_headers(c.entry.header for c in chunks).to_arrow())
-            entry = replace(
-                entry,
-                schema=schema,
-                ranges=ranges_of(t for c in chunks for t in c.entry.header.timelines),
-                properties=values,
+            source = one.source
+            entries.append(
+                RecordingEntry(
+                    recording_id=one.store.recording_id,
+                    application_id=one.store.application_id,
+                    kind=one.store.kind,
+                    segment_version=1,
+                    source=source.path,
+                    source_size=source.size,
+                    source_modified_ns=source.modified_ns,
+                    source_digest=source.digest,
+                    source_kept=source.kept,
+                    rrd=one.rrd,
+                    manifest=name,
+                    manifest_offset=offset,
+                    manifest_size=len(data),
+                    manifest_digest=digest_of(data).hex() if data else "",
+                    shards=tuple(table.part_codes[1]) if data and one.in_place is None else (),
+                    chunks=len(table),
+                    rows=int(table.num_rows.sum()),
+                    bytes=table.message_bytes,
+                    query_id=commit.query_id,
+                    batch=commit.batch,
+                    added=time.time(),
+                    layer=one.layer,
+                    in_place=one.in_place is not None,
+                    source_etag=source.etag,
+                    schema=schemas.put(summary.schema),
+                    ranges=summary.ranges,
+                    properties=summary.properties,
+                )
             )
-            entries.append(entry)
         files.finish()
         return entries
-
-    def _entry(
-        self, one: Arrived, chunks: Sequence[PartChunk], commit: Commit, name: str, offset: int, manifest: bytes
-    ) -> RecordingEntry:
-        source = one.source
-        return RecordingEntry(
-            recording_id=one.store.recording_id,
-            application_id=one.store.application_id,
-            kind=one.store.kind,
-            segment_version=1,
-            source=source.path,
-            source_size=source.size,
-            source_modified_ns=source.modified_ns,
-            source_digest=source.digest,
-            source_kept=source.kept,
-            rrd=one.rrd,
-            manifest=name,
-            manifest_offset=offset,
-            manifest_size=len(manifest),
-            manifest_digest=digest_of(manifest).hex() if manifest else "",
-            shards=tuple(dict.fromkeys(c.part for c in chunks)) if manifest else (),
-            chunks=len(chunks),
-            rows=sum(c.entry.header.num_rows for c in chunks),
-            bytes=sum(c.entry.size for c in chunks),
-            query_id=commit.query_id,
-            batch=commit.batch,
-            added=time.time(),
-        )
 
     def _counted(self, entry: RecordingEntry, moved: Collection[Key]) -> RecordingEntry:
         """An entry with its segment version, which is one above those whose place it takes."""
@@ -471,11 +480,17 @@ class StoreWriter:
         return (*tables, TableRef(name, digest_of(data).hex(), count))
 
 
-def _properties(one: Arrived, staging: Staging) -> bytes:
-    """The properties of a recording, whose chunks lie in parts."""
+def _summary(one: Arrived, staging: Staging | None) -> LayerSummary:
+    """The summary of a recording that arrived; of one whose chunks lie in parts, by their headers."""
+    if one.in_place is not None:
+        return one.in_place.summary
+    headers = [c.entry.header for c in one.chunks]
     found = [c for c in one.chunks if c.entry.header.is_static and is_property(c.entry.header.entity_path)]
+    assert staging is not None or not found, "chunks in parts need a staging folder"
     with keeping_open():
-        return properties_of(_in_part(c, one.store, staging) for c in found)
+        properties = properties_of(_in_part(c, one.store, staging) for c in found if staging is not None)
+    schema = Schema.from_headers(headers).to_arrow()
+    return LayerSummary(schema, ranges_of(t for header in headers for t in header.timelines), properties)
 
 
 def _in_part(chunk: PartChunk, store: StoreEntry, staging: Staging) -> Chunk:

@@ -264,6 +264,15 @@ class VerifiedPayload(FramedPayload):
         encoded = self._checked(found, file)
         return replace(encoded, digest=self.digest) if self.digest and _is_as_written(found, encoded) else encoded
 
+    def digest_in(self, file: PositionalFile) -> bytes:
+        """The digest of the message, which is read and decoded, once. Raises ``ReadError``."""
+        data = file.read(self.offset, self.size, what="a chunk")
+        digest = message_digest(data)
+        if self.digest and digest != self.digest:
+            raise damaged_chunk(self.path, self.offset)
+        self._check_id(_schema_id(self._encoded(locate(file, self.offset, self.size, data=data)).load_from(file)))
+        return digest
+
     def _locate(self, file: PositionalFile, *, whole: bool = False) -> LocatedMessage:
         data = b""
         if self.digest:

@@ -21,7 +21,8 @@ from chunkmill.engine.catalog import (
 )
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import ReadError
-from chunkmill.engine.rrd import MESSAGE_HEADER_SIZE, STREAM_FOOTER_SIZE, parse_stream_footer
+from chunkmill.engine.rrd import MESSAGE_HEADER_SIZE, STREAM_FOOTER_SIZE, StoreEntry, parse_stream_footer
+from chunkmill.engine.stream import write_stores
 
 Write = Callable[..., Path]
 
@@ -138,6 +139,25 @@ def test_each_file_succeeds_or_fails_by_itself(dataset: DatasetEntry, write: Wri
     found = {result.uri: result for result in handle.iter_results()}
     assert found[str(good)].is_success and found[str(junk)].is_error and found[str(other)].segment_id is None
     assert dataset.segment_ids() == ["good"]
+
+
+def test_of_a_file_that_is_refused_no_type_stays(dataset: DatasetEntry, write: Write, tmp_path: Path) -> None:
+    """Its first recording has a type that nobody else has, its second conflicts; a later file has that column."""
+    dataset.register(str(write("one", "one"))).wait()
+    integers = pa.list_(pa.int64())
+    both = tmp_path / "both.rrd"
+    streams = [
+        (StoreEntry("recording", "tests", name), LazyChunkStream.from_iter([made(range(3), **options)]))
+        for name, options in (
+            ("x", {"components": "d", "datatype": integers, "value": (1,)}),
+            ("y", {"datatype": integers, "value": (1,)}),
+        )
+    ]
+    write_stores(both, streams, executor="inline")
+    later = write("later", "later", components="d")
+    results = {r.uri: r for r in dataset.register([str(both), str(later)]).iter_results(60)}
+    assert "segment 'y'" in (results[str(both)].error or "") and results[str(later)].is_success
+    assert dataset.segment_ids() == ["one", "later"]
 
 
 def test_an_index_of_another_kind_conflicts(dataset: DatasetEntry, write: Write) -> None:

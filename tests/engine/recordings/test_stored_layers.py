@@ -20,7 +20,7 @@ from chunkmill.engine.recordings import (
     RecordingsFolder,
     SchemaFiles,
     StoreWriter,
-    summary_in,
+    summary_of,
     verify_store,
 )
 from chunkmill.engine.recordings.entries import SCHEMA, entries_in, parse_table, rows_of, table_of
@@ -223,7 +223,7 @@ class TestOldStores:
         assert {name: len(chunks) for name, chunks in contents(store).items()} == {"b": 2, "a": 2, "c": 3}
         assert len(store.versions()) == 3 and len(store.blueprints()) == 1
         assert not verify_store(RecordingsFolder(old)).faults
-        summary = summary_in(RecordingsFolder(old), store.entry("c"))
+        summary = summary_of(RecordingsFolder(old).references(store.entry("c")))
         assert summary.ranges == (IndexRange("tick", "sequence", 0, 8),)
         assert summary.schema.names[1:] == ["tick", "/signal/0:value", "/signal/1:value"]
 
