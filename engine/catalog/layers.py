@@ -16,10 +16,10 @@ import pyarrow as pa
 from ...readers import STORE, detect_format
 from ..chunk import Schema
 from ..errors import ReadError, ReadWarning, SourceMissingError, WriteError
-from ..execution import Group, Note, Outputs, RunOptions, Staging, TaskRun, is_of_all, run_groups
+from ..execution import Group, Note, Outputs, RunOptions, Staging, TaskRun, is_of_all
 from ..inputs import SourceOptions, Stores, stores_of
 from ..objects import ObjectUrl, bucket_of
-from ..optimisation import ChunkReferences
+from ..optimisation import ChunkReferences, run_laid_out
 from ..recordings import Arrived, IndexRange, InPlace, LayerSummary, Origin, summary_of
 from ..rrd import ChunkTable, RrdFile, StoreEntry, VerifiedPayload, open_positional
 from ..stream import plan_outputs
@@ -182,7 +182,7 @@ def copy_in(
     """
     planned = [_planned(request, kind, run) for request in requests]
     fine = [one.outputs for one in planned if isinstance(one, _Planned)]
-    groups = iter(run_groups(fine, staging, destination, run, digests=True))
+    groups = iter(run_laid_out(fine, None, staging, destination, run))
     found = [_copied(one, next(groups)) if isinstance(one, _Planned) else one for one in planned]
     if any(isinstance(one, Exception) for one in found):
         staging.check()

@@ -12,7 +12,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from pathlib import PurePath, PurePosixPath
 from typing import Final
 
@@ -22,18 +21,16 @@ from ..execution import (
     Folder,
     Group,
     Outputs,
-    PartChunk,
     RrdCommit,
     RunOptions,
     Staging,
     all_extents,
     is_of_all,
-    run_groups,
 )
 from ..faults import reach
 from ..inputs import SourceOptions, stores_of
 from ..locations import Location, exists, located
-from ..optimisation import ChunkReferences, EntityWork, OptimizationProfile, WholeWork, is_small
+from ..optimisation import OptimizationProfile, run_laid_out
 from ..recordings import (
     Arrived,
     Commit,
@@ -46,7 +43,7 @@ from ..recordings import (
     StoreWriter,
     key_of,
 )
-from ..rrd import NEVER_CHANGES, ChunkTable, RrdFile, StoreEntry
+from ..rrd import RrdFile, StoreEntry
 from ..stream import plan_outputs
 from .disposal import Disposal
 from .files import (
@@ -305,7 +302,7 @@ class BatchRunner:
     def _into_parts(self, todo: Sequence[_File], staging: Staging) -> list[Group | Exception]:
         destination = str(self._writer.folder.path)
         options = self._options
-        return _run_into_parts([f.outputs for f in todo], options.profile, staging, destination, options.run)
+        return run_laid_out([f.outputs for f in todo], options.profile, staging, destination, options.run)
 
     def _plan(self, one: _File, ids: set[Key]) -> None:
         """Open a file, and plan what becomes of it."""
@@ -409,46 +406,6 @@ def _refusal(one: _File, key: Key, other: str) -> ChunkmillError:
         hint="Nothing was taken from this file. Give one of them another id; or ingest with --replace-same-id, and "
         "try this file again with `chunkmill quarantine retry`.",
     )
-
-
-def _run_into_parts(
-    recordings: Sequence[Outputs],
-    profile: OptimizationProfile | None,
-    staging: Staging,
-    destination: str,
-    options: RunOptions,
-) -> list[Group | Exception]:
-    """Run recordings into parts with digests; gives for each what it became, or the error for which it became nothing.
-
-    Without a profile chunks stay as the pipeline gave them.
-    """
-    if profile is None:
-        return run_groups(recordings, staging, destination, options, digests=True)
-    small: list[int] = []
-    large: list[int] = []
-    for i, outputs in enumerate(recordings):
-        (small if all(is_small(work) for _, work in outputs) else large).append(i)
-    found: dict[int, Group | Exception] = {}
-    whole = [[(store, WholeWork(work, profile)) for store, work in recordings[i]] for i in small]
-    found.update(zip(small, run_groups(whole, staging, destination, options, digests=True), strict=True))
-    first = run_groups([recordings[i] for i in large], staging, destination, options, digests=False)
-    found.update(zip(large, first, strict=True))
-    fine = {i: group for i, group in zip(large, first, strict=True) if isinstance(group, Group)}
-    second = [_entities(group, profile, staging) for group in fine.values()]
-    for i, laid_out in zip(fine, run_groups(second, staging, destination, options, digests=True), strict=True):
-        warnings = fine[i].warnings
-        found[i] = Group(laid_out.chunks, (*warnings, *laid_out.warnings)) if isinstance(laid_out, Group) else laid_out
-    return [found[i] for i in range(len(recordings))]
-
-
-def _entities(group: Group, profile: OptimizationProfile, staging: Staging) -> Outputs:
-    """Work that lays out the recordings of a group, whose chunks lie in parts."""
-    return [(store, EntityWork.over(list(_in_files(chunks, staging)), profile)) for store, chunks in group.chunks]
-
-
-def _in_files(chunks: Sequence[PartChunk], staging: Staging) -> Iterator[ChunkReferences]:
-    for part, found in groupby(chunks, key=lambda chunk: chunk.part):
-        yield ChunkReferences.of(staging.folder.place(part), NEVER_CHANGES, ChunkTable.of([c.entry for c in found]))
 
 
 class RrdNames:

@@ -1,7 +1,7 @@
 """Chunks laid out as a profile asks: merged and split, columns apart by size, video by groups of pictures."""
 
 from . import video
-from .collect import ChunkReferences, EntityWork, WholeWork, collect_parts, is_small, stored_size
+from .collect import ChunkReferences, EntityWork, collect_parts, run_laid_out, stored_size
 from .passes import optimised
 from .profile import OptimizationProfile, Settings
 
@@ -10,10 +10,9 @@ __all__ = [
     "EntityWork",
     "OptimizationProfile",
     "Settings",
-    "WholeWork",
     "collect_parts",
-    "is_small",
     "optimised",
+    "run_laid_out",
     "stored_size",
     "video",
 ]

@@ -18,7 +18,21 @@ import numpy as np
 import numpy.typing as npt
 
 from ..chunk import Chunk, Minter, RunIds, minting
-from ..execution import PartChunk, Ran, RrdParts, RunOptions, RunPlaces, Staging, Task, Work, run_work, whole_run_of
+from ..execution import (
+    Group,
+    Outputs,
+    PartChunk,
+    Ran,
+    RrdParts,
+    RunOptions,
+    RunPlaces,
+    Staging,
+    Task,
+    Work,
+    run_groups,
+    run_work,
+    whole_run_of,
+)
 from ..limits import MIB, SPLIT_BYTES
 from ..rrd import NEVER_CHANGES, ChunkTable, FileRun, Run, StoreEntry, VerifiedPayload, VerifiedRun
 from .passes import Compactor, optimised
@@ -318,3 +332,43 @@ def _in_parts(ran: Ran, staging: Staging) -> Iterator[tuple[int, ChunkReferences
             task,
             ChunkReferences.of(staging.folder.place(part), NEVER_CHANGES, ChunkTable.of([c.entry for c in listed])),
         )
+
+
+def run_laid_out(
+    recordings: Sequence[Outputs],
+    profile: OptimizationProfile | None,
+    staging: Staging,
+    destination: str,
+    options: RunOptions,
+) -> list[Group | Exception]:
+    """Run recordings into parts with digests; gives for each what it became, or the error for which it became nothing.
+
+    Small ones are laid out in one stage, large ones in two. Without a profile chunks stay as the pipeline gave them.
+    """
+    if profile is None:
+        return run_groups(recordings, staging, destination, options, digests=True)
+    small: list[int] = []
+    large: list[int] = []
+    for i, outputs in enumerate(recordings):
+        (small if all(is_small(work) for _, work in outputs) else large).append(i)
+    found: dict[int, Group | Exception] = {}
+    whole = [[(store, WholeWork(work, profile)) for store, work in recordings[i]] for i in small]
+    found.update(zip(small, run_groups(whole, staging, destination, options, digests=True), strict=True))
+    first = run_groups([recordings[i] for i in large], staging, destination, options, digests=False)
+    found.update(zip(large, first, strict=True))
+    fine = {i: group for i, group in zip(large, first, strict=True) if isinstance(group, Group)}
+    second = [_entities(group, profile, staging) for group in fine.values()]
+    for i, laid_out in zip(fine, run_groups(second, staging, destination, options, digests=True), strict=True):
+        warnings = fine[i].warnings
+        found[i] = Group(laid_out.chunks, (*warnings, *laid_out.warnings)) if isinstance(laid_out, Group) else laid_out
+    return [found[i] for i in range(len(recordings))]
+
+
+def _entities(group: Group, profile: OptimizationProfile, staging: Staging) -> Outputs:
+    """Work that lays out the recordings of a group, whose chunks lie in parts."""
+    return [(store, EntityWork.over(list(_in_files(chunks, staging)), profile)) for store, chunks in group.chunks]
+
+
+def _in_files(chunks: Sequence[PartChunk], staging: Staging) -> Iterator[ChunkReferences]:
+    for part, found in groupby(chunks, key=lambda chunk: chunk.part):
+        yield ChunkReferences.of(staging.folder.place(part), NEVER_CHANGES, ChunkTable.of([c.entry for c in found]))

@@ -39,7 +39,7 @@ def ingest(landing: Path, **more: Any) -> list[list[tuple[str, Outcome]]]:
 def test_the_same_content_is_taken_from_another_file_of_the_batch_when_the_first_has_changed(
     landing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, touched = batch._run_into_parts, []
+    run, touched = batch.run_laid_out, []
 
     def touching(*arguments: Any) -> Any:
         if not touched:
@@ -47,7 +47,7 @@ def test_the_same_content_is_taken_from_another_file_of_the_batch_when_the_first
             os.utime(touched[0], (LONG_AGO + 5,) * 2)
         return run(*arguments)
 
-    monkeypatch.setattr(batch, "_run_into_parts", touching)
+    monkeypatch.setattr(batch, "run_laid_out", touching)
     first, second = ingest(landing)
     assert first == [("a.rrd", Outcome.CHANGED), ("b.rrd", Outcome.ADDED)]
     assert second == [("a.rrd", Outcome.DUPLICATE)]

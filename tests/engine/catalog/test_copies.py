@@ -174,13 +174,13 @@ def test_a_file_that_changes_meanwhile_is_an_error(
     dataset: DatasetEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = parquet_at(tmp_path / "v.parquet")
-    run_groups = layers.run_groups
+    run_laid_out = layers.run_laid_out
 
     def slowly(*arguments: Any, **options: Any) -> Any:
-        found = run_groups(*arguments, **options)
+        found = run_laid_out(*arguments, **options)
         parquet_at(path, speed=[9.0])
         return found
 
-    monkeypatch.setattr(layers, "run_groups", slowly)
+    monkeypatch.setattr(layers, "run_laid_out", slowly)
     (result,) = dataset.register(str(path), executor="inline").iter_results(60)
     assert "was changed while it was registered" in (result.error or "") and dataset.segment_ids() == []
