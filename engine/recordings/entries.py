@@ -121,11 +121,14 @@ class RecordingEntry:
         }
 
     def takes_place_of(self, other: RecordingEntry) -> bool:
-        """Whether ``other``, which came earlier, is no longer to be seen once this is there."""
+        """Whether ``other``, which came earlier, is no longer to be seen once this is there.
+
+        Of a file in place it is not known whether its content is that of before.
+        """
         if self.removed:
             return other.key == self.key
-        same_file = other.source_kept and other.source == self.source and other.source_digest != self.source_digest
-        return same_file or other.key == self.key
+        same_file = other.source_kept and not self.in_place and other.source == self.source
+        return (same_file and other.source_digest != self.source_digest) or other.key == self.key
 
     def _repr_html_(self) -> str:
         facts = [

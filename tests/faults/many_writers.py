@@ -1,6 +1,6 @@
 """Two processes that register recordings, one that ingests, one that compacts and vacuums: one store, all at once.
 
-    python tests/faults/many_writers.py [--commits 50] [--files 30] [--where FOLDER-OR-URL] [--seed 1]
+    python tests/faults/many_writers.py [--commits 50] [--files 30] [--where FOLDER|s3] [--seed 1]
 
 The two register one recording a commit, half of them under ids that the other registers, too, and remove some; the
 third ingests files in batches of one; the fourth compacts and vacuums until the others are done, and takes some of the
@@ -12,6 +12,7 @@ again never met a mix; and after a last vacuum nothing is left over. Prints ``N 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import random
@@ -43,6 +44,7 @@ from chunkmill.engine.recordings import (
 )
 from chunkmill.engine.rrd import MessageWriter, StoreEntry
 from chunkmill.engine.store import RecordingStore
+from fault_runs import s3_bucket
 from fault_world import recording
 
 REGISTERING: Final = ("left", "right")
@@ -166,7 +168,7 @@ def _read(home: str) -> int:
     try:
         values_in(store)
     except (OSError, RuntimeError):
-        if RecordingsFolder(home).files.numbers()[0] <= store.version:
+        if RecordingsFolder(home).files.numbers()[0] <= store.version.number:
             raise
         return 0
     return 1
@@ -255,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--commits", type=int, default=50)
     parser.add_argument("--files", type=int, default=30)
-    parser.add_argument("--where", help="a new folder, or an URL; by default a temporary one")
+    parser.add_argument("--where", help="a new folder, or s3; by default a temporary folder")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -266,8 +268,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (Path(work.own) / f"{work.role}.json").write_text(json.dumps(done))
         return 0
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="chunkmill-writers-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="chunkmill-writers-") as scratch, contextlib.ExitStack() as served:
         home = options.where or f"{scratch}/lake"
+        if home == "s3":
+            home = f"{served.enter_context(s3_bucket(Path(scratch)))}/lake"
         wrong = play(home, Path(scratch) / "own", options.commits, options.files, options.seed)
         if not wrong:
             kept = said_by(Path(scratch) / "own", "keep up")[0]

@@ -7,6 +7,7 @@ from pathlib import Path
 from chunkmill.engine.catalog import CatalogClient
 from chunkmill.engine.cli.commands import commands
 from click.testing import CliRunner, Result
+from small_recordings import ingest as bring_in
 from small_recordings import rrd_at
 
 
@@ -35,3 +36,13 @@ def test_a_dataset_is_one_of_a_catalog(tmp_path: Path) -> None:
     assert nowhere.exit_code == 2 and "--into" in nowhere.output
     odd = ingest(tmp_path / "landing", "--into", tmp_path / "lake", "--dataset", "a/b")
     assert odd.exit_code == 2 and "invalid character '/'" in odd.output
+
+
+def test_an_ingested_file_that_is_registered_as_another_layer_stays(tmp_path: Path) -> None:
+    dataset = CatalogClient(tmp_path / "lake").create_dataset("drives")
+    landed = rrd_at(tmp_path / "landing" / "a.rrd", "a")
+    bring_in(tmp_path / "landing", [], dataset)
+    dataset.register(str(landed), layer_name="again").wait()
+    (row,) = dataset.segment_table().to_arrow_table().to_pylist()
+    assert row["rerun_layer_names"] == ["base", "again"]
+    assert len(dataset.segment_store("a")) == 2

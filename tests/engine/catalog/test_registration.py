@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -21,6 +22,7 @@ from chunkmill.engine.catalog import (
 )
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import ReadError
+from chunkmill.engine.recordings import VersionFiles
 from chunkmill.engine.rrd import MESSAGE_HEADER_SIZE, STREAM_FOOTER_SIZE, StoreEntry, parse_stream_footer
 from chunkmill.engine.stream import write_stores
 
@@ -158,6 +160,28 @@ def test_of_a_file_that_is_refused_no_type_stays(dataset: DatasetEntry, write: W
     results = {r.uri: r for r in dataset.register([str(both), str(later)]).iter_results(60)}
     assert "segment 'y'" in (results[str(both)].error or "") and results[str(later)].is_success
     assert dataset.segment_ids() == ["one", "later"]
+
+
+def test_of_two_incompatible_ones_at_once_exactly_one_fails(
+    dataset: DatasetEntry, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have found on one version that they fit, before either publishes the next one."""
+    usual, both, waited = VersionFiles.try_commit, threading.Barrier(2), threading.local()
+
+    def together(files: VersionFiles, number: int, data: dict[str, Any]) -> bool:
+        if not getattr(waited, "once", False):
+            waited.once = True
+            both.wait(20)
+        return usual(files, number, data)
+
+    monkeypatch.setattr(VersionFiles, "try_commit", together)
+    floats = write("floats", "floats")
+    integers = write("integers", "integers", [made(range(3), datatype=pa.list_(pa.int64()), value=(1,))])
+    handles = [dataset.register(str(path)) for path in (floats, integers)]
+    results = [result for handle in handles for result in handle.iter_results()]
+    (failed,) = [result for result in results if result.is_error]
+    assert "schema incompatibility on segment" in str(failed.error)
+    assert dataset.segment_ids() == [result.segment_id for result in results if result.is_success]
 
 
 def test_an_index_of_another_kind_conflicts(dataset: DatasetEntry, write: Write) -> None:

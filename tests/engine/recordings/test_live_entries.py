@@ -58,6 +58,7 @@ changes = st.fixed_dictionaries(
         "kind": st.sampled_from(["recording", "recording", "blueprint"]),
         "layer": st.sampled_from(["base", "base", "poses"]),
         "removed": st.sampled_from([False, False, False, True]),
+        "in_place": st.sampled_from([False, False, True]),
     }
 )
 
@@ -121,7 +122,7 @@ def made(batch: int, *, id: str, source: str, digest: str, kept: bool, kind: str
         source_size=1,
         source_modified_ns=1,
         source_digest=digest,
-        source_kept=kept,
+        source_kept=kept and not more.get("in_place"),
         rrd=None,
         manifest="",
         manifest_offset=0,
