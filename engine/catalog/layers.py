@@ -20,8 +20,17 @@ from ..execution import Group, Note, Outputs, RunOptions, Staging, TaskRun, is_o
 from ..inputs import SourceOptions, Stores, stores_of
 from ..objects import ObjectUrl, bucket_of
 from ..optimisation import ChunkReferences, run_laid_out
-from ..recordings import Arrived, IndexRange, InPlace, LayerSummary, Origin, summary_of
-from ..rrd import ChunkTable, RrdFile, StoreEntry, VerifiedPayload, open_positional
+from ..recordings import Arrived, IndexRange, InPlace, LayerSummary, Origin, summaries_of, summary_of
+from ..rrd import (
+    ChunkTable,
+    Each,
+    PositionalFile,
+    RrdFile,
+    StoreEntry,
+    VerifiedPayload,
+    open_positional,
+    read_footers,
+)
 from ..stream import plan_outputs
 from .requests import FileRequest
 
@@ -139,6 +148,53 @@ def _of_kind(stores: Sequence[StoreEntry], kind: str, request: FileRequest) -> l
     if not found:
         raise ReadError(f"the file holds no {kind}", path=request.place)
     return found
+
+
+def look_together(requests: Sequence[FileRequest], kind: str, each: Each = map) -> dict[int, list[FoundLayer]]:
+    """The layers in RRDs that footers list whole, by the numbers of their requests, as :func:`look_at` gives them.
+
+    What is left out is to be looked at by itself, and may be damaged, or not there.
+    """
+    numbered = [(number, request) for number, request in enumerate(requests) if request.is_rrd]
+    opened = [found for found in each(_opened, numbered) if found is not None]
+    found: dict[int, list[FoundLayer]] = {}
+    left_out = set[int]()
+    try:
+        for group in read_footers([file for _, _, file in opened], each):
+            group = group.of_stores(lambda store: (store.kind == "blueprint") == (kind == "blueprint"))
+            for one, summary in zip(group.stores, summaries_of(group, each), strict=True):
+                number, identity, _ = opened[one.file]
+                if summary is None:
+                    left_out.add(number)
+                    continue
+                layer = FoundLayer(one.store, group.table.slice(one.start, one.stop), identity, summary)
+                found.setdefault(number, []).append(layer)
+    finally:
+        for _, _, file in opened:
+            file.close()
+    unchanged = each(lambda item: _identity_or_none(requests[item[0]]) == item[1][0].identity, found.items())
+    left_out.update(number for number, same in zip(found, unchanged, strict=True) if not same)
+    return {
+        number: sorted(layers, key=lambda layer: layer.store.sort_key)
+        for number, layers in found.items()
+        if number not in left_out
+    }
+
+
+def _opened(numbered: tuple[int, FileRequest]) -> tuple[int, FileIdentity, PositionalFile] | None:
+    number, request = numbered
+    identity = _identity_or_none(request)
+    try:
+        return None if identity is None else (number, identity, open_positional(request.place))
+    except ReadError:
+        return None
+
+
+def _identity_or_none(request: FileRequest) -> FileIdentity | None:
+    try:
+        return FileIdentity.at(request)
+    except (ReadError, OSError):
+        return None
 
 
 def _scanned(file: RrdFile, store: StoreEntry) -> ChunkTable:

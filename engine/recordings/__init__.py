@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .lease import Holder, Lease, lease_holder
     from .live import LiveEntries
     from .schemas import NewLayer, SchemaFiles, SchemaUnion, join_schemas, join_types
-    from .summaries import LayerSummary, properties_of, summary_of, with_summary
+    from .summaries import LayerSummary, properties_of, summaries_of, summary_of, with_summary
     from .vacuum import vacuum_store
     from .verification import verify_store
     from .versions import RecordingsVersion, VersionFiles, name_of, unreadable
@@ -29,7 +29,7 @@ _HOMES = {
     ".lease": "Holder Lease lease_holder",
     ".live": "LiveEntries",
     ".schemas": "NewLayer SchemaFiles SchemaUnion join_schemas join_types",
-    ".summaries": "LayerSummary properties_of summary_of with_summary",
+    ".summaries": "LayerSummary properties_of summaries_of summary_of with_summary",
     ".vacuum": "vacuum_store",
     ".verification": "verify_store",
     ".versions": "RecordingsVersion VersionFiles name_of unreadable",
@@ -68,6 +68,7 @@ __all__ = [
     "name_of",
     "properties_of",
     "removal_of",
+    "summaries_of",
     "summary_of",
     "unreadable",
     "vacuum_store",

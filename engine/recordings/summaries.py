@@ -7,16 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..chunk import Chunk, ComponentColumnDescriptor, Schema, TimelineHeader, TimelineKind, is_property
+from ..errors import ReadError
 from ..optimisation import ChunkReferences
-from ..rrd import ChunkTable
+from ..rrd import ChunkTable, Each, FooterGroup, VerifiedPayload, sequence_codes
 from .entries import IndexRange, RecordingEntry
 from .folder import RecordingsFolder
+
+Rows = npt.NDArray[np.int64]
+
+_LEAST: Final = np.iinfo(np.int64).min
+_MOST: Final = np.iinfo(np.int64).max
 
 NO_PROPERTIES: Final = b""
 """The properties of a layer that has none."""
@@ -39,6 +47,53 @@ def summary_of(chunks: ChunkReferences, columns: Schema | None = None) -> LayerS
     columns = Schema.from_headers(table.headers()) if columns is None else columns
     properties = properties_of(chunks.take(_property_rows(table)).chunks())
     return LayerSummary(columns.to_arrow(), ranges_of(timelines_of(table)), properties)
+
+
+def summaries_of(group: FooterGroup, each: Each = map) -> list[LayerSummary | None]:
+    """The summaries of the stores of a group, as :func:`summary_of` makes them of one; None where it would raise."""
+    table, count = group.table, len(group.stores)
+    owner = np.full(len(table), -1, dtype=np.int64)
+    for number, (_, _, _, start, stop) in enumerate(group.stores):
+        owner[start:stop] = number
+    timelines = _timelines_by(table, owner, count)
+    rows = _property_rows(table)
+    rows = rows[owner[rows] >= 0]
+    chunks: list[list[Chunk]] = [[] for _ in range(count)]
+    for number, entry in zip(owner[rows].tolist(), table.take(rows).entries(), strict=True):
+        _, path, store, *_ = group.stores[number]
+        payload = VerifiedPayload.of(path, entry, store=store)
+        chunks[number].append(Chunk.lazy(entry.header if entry.header.components else None, payload))
+    properties = each(_properties_or_none, chunks)
+    told = zip(_schemas_of(group), timelines, properties, strict=True)
+    return [None if has is None else LayerSummary(schema, ranges_of(lines), has) for schema, lines, has in told]
+
+
+def _properties_or_none(chunks: list[Chunk]) -> bytes | None:
+    try:
+        return properties_of(chunks)
+    except ReadError:
+        return None
+
+
+def _schemas_of(group: FooterGroup) -> list[pa.Schema]:
+    """The columns of each store: made once for those that have the same kinds of chunks, in the same order."""
+    table = group.table
+    kinds, count = table.kinds[0], len(table.kinds[1])
+    types, sets = table.type_sets
+    cells = table.components
+    emptiness = np.asarray(cells.emptiness.cast(pa.int8()).fill_null(2).to_numpy(zero_copy_only=False), dtype=np.int64)
+    kinds, _ = sequence_codes(cells.ends, emptiness, 3, kinds * len(sets) + types, count * max(len(sets), 1))
+    known: dict[bytes, pa.Schema] = {}
+    found = []
+    for _, _, _, start, stop in group.stores:
+        first = np.sort(np.unique(kinds[start:stop], return_index=True)[1]) + start
+        key = kinds[first].tobytes()
+        if key not in known:
+            some = table.take(first)
+            columns = chain(some.headers(), group.silent_columns(some.entity_components))
+            known[key] = Schema.from_headers(columns).to_arrow()
+        found.append(known[key])
+    return found
 
 
 def with_summary(folder: RecordingsFolder, entry: RecordingEntry, keep: Callable[[pa.Schema], str]) -> RecordingEntry:
@@ -72,18 +127,31 @@ def ranges_of(timelines: Iterable[TimelineHeader]) -> tuple[IndexRange, ...]:
 
 def timelines_of(table: ChunkTable) -> list[TimelineHeader]:
     """The timelines of a chunk table, in the order in which they come, each once, with the range of all chunks."""
+    return _timelines_by(table, np.zeros(len(table), dtype=np.int64), 1)[0]
+
+
+def _timelines_by(table: ChunkTable, owner: Rows, count: int) -> list[list[TimelineHeader]]:
+    """The same for each of ``count`` owners of rows; those of a negative number are nobody's."""
     cells = table.timelines
-    _, first = np.unique(cells.codes, return_index=True)
-    found = []
-    for code in cells.codes[np.sort(first)].tolist():
-        times = cells.is_known & (cells.codes == code)
-        if times.any():
-            name, kind = cells.keys[code]
-            found.append(TimelineHeader(name, kind, int(cells.start[times].min()), int(cells.end[times].max())))
-    return found
+    owner = np.repeat(owner, np.diff(cells.ends))
+    there = owner >= 0
+    cell = owner[there] * len(cells.keys) + cells.codes[there]
+    found, first, place = np.unique(cell, return_index=True, return_inverse=True)
+    known = cells.is_known[there]
+    starts, ends = np.full(len(found), _MOST), np.full(len(found), _LEAST)
+    np.minimum.at(starts, place[known], cells.start[there][known])
+    np.maximum.at(ends, place[known], cells.end[there][known])
+    has_times = np.bincount(place[known], minlength=len(found)) > 0
+    by_owner: list[list[TimelineHeader]] = [[] for _ in range(count)]
+    order = np.argsort(first)[has_times[np.argsort(first)]]
+    for key, start, end in zip(found[order].tolist(), starts[order].tolist(), ends[order].tolist(), strict=True):
+        which, code = divmod(key, len(cells.keys))
+        name, kind = cells.keys[code]
+        by_owner[which].append(TimelineHeader(name, kind, start, end))
+    return by_owner
 
 
-def _property_rows(table: ChunkTable) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _property_rows(table: ChunkTable) -> Rows:
     codes, paths = table.entity_codes
     wanted = np.array([is_property(path) for path in paths], dtype=bool)
     return np.flatnonzero(wanted[codes] & table.is_static) if len(table) else np.empty(0, np.int64)
@@ -135,5 +203,7 @@ def properties_in(data: bytes) -> pa.Table:
 
 def _latest(row_ids: pa.Array, values: pa.Array) -> int | None:
     """The row with the latest id of those that have a value."""
+    if len(values) == 1:
+        return None if values.null_count else 0
     rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)).tolist()
     return max(rows, key=lambda row: (row_ids[row].as_py(), row), default=None)

@@ -5,6 +5,7 @@ from .chunk_table import CHUNK_TABLE, COMPONENT_TYPE, TIMELINE_TYPE, ChunkEntry,
 from .compression import Compression
 from .copying import copy_range, start_writing_back
 from .file import RrdFile
+from .footer_groups import Each, FooterGroup, ListedStore, read_footers
 from .framing import MESSAGE_HEADER_SIZE, STREAM_FOOTER_SIZE, STREAM_HEADER_SIZE, parse_stream_footer
 from .manifest_writing import build_manifest
 from .messages import StoreEntry, store_field
@@ -29,7 +30,7 @@ from .positional import (
 )
 from .recovery import RecoveringFile, RecoveryReport, announced_first
 from .runs import FileRun, Listed, Run, RunRows, VerifiedRun
-from .table_columns import types_from_bytes, types_to_bytes
+from .table_columns import sequence_codes, types_from_bytes, types_to_bytes
 from .verification import Findings, Told, Verification, verify_file
 from .writer import MessageWriter, RrdWriter, WrittenChunks
 
@@ -39,12 +40,15 @@ __all__ = [
     "ChunkEntry",
     "ChunkTable",
     "Compression",
+    "Each",
     "EncodedPayload",
     "FileRun",
     "Findings",
+    "FooterGroup",
     "FramedPayload",
     "HeldFile",
     "Listed",
+    "ListedStore",
     "MESSAGE_HEADER_SIZE",
     "MessageWriter",
     "NEVER_CHANGES",
@@ -79,6 +83,8 @@ __all__ = [
     "message_digest",
     "open_positional",
     "parse_stream_footer",
+    "read_footers",
+    "sequence_codes",
     "start_writing_back",
     "store_field",
     "types_from_bytes",

@@ -206,6 +206,33 @@ def decode_batch(data: bytes | memoryview, *, path: str, offset: int | None, wha
         ) from error
 
 
+def decode_alike(streams: Sequence[bytes | memoryview]) -> list[pa.RecordBatch]:
+    """The first batches of Arrow IPC streams that all begin as the first one does, with a schema that is read once.
+
+    Each is checked as :func:`decode_batch` does. Raises one of :data:`ARROW_ERRORS` where one of them is not whole, or
+    has a batch of another kind: then each is to be decoded by itself.
+    """
+    head = head_of(streams[0])
+    opening = pa.ipc.read_message(pa.py_buffer(head))
+    if opening.type != "schema":
+        raise ValueError("it does not begin with a schema")
+    schema = pa.ipc.read_schema(opening)
+    _check_names(schema)
+    if any(map(has_dictionary, schema.types)):
+        raise ValueError("its dictionaries are messages of their own")
+    return [_batch_after(stream, len(head), schema) for stream in streams]
+
+
+def _batch_after(stream: bytes | memoryview, start: int, schema: pa.Schema) -> pa.RecordBatch:
+    message = pa.ipc.read_message(pa.py_buffer(stream).slice(start))
+    if message.type != "record batch":
+        raise ValueError("no batch follows its schema")
+    check_message(message)
+    batch = pa.ipc.read_record_batch(message, schema)
+    batch.validate(full=True)
+    return batch
+
+
 def decode_schema(data: bytes, *, path: str, offset: int | None, what: str) -> pa.Schema:
     """The schema that opens an Arrow IPC stream. Raises :class:`ReadError`."""
     try:
@@ -390,7 +417,7 @@ def decode_chunk(stream: bytes | memoryview, *, path: str, offset: int | None, w
 
     Raises :class:`ReadError` for bytes that are no such stream, ``ValueError`` for a batch that is no chunk.
     """
-    head = _head_of(stream)
+    head = head_of(stream)
     key = _key_of(head)
     shape = lasting(_KnownSchemas).get(key) if key is not None else None
     if key is not None and shape is not None:
@@ -404,7 +431,7 @@ def decode_chunk(stream: bytes | memoryview, *, path: str, offset: int | None, w
     return data
 
 
-def _head_of(stream: bytes | memoryview) -> bytes:
+def head_of(stream: bytes | memoryview) -> bytes:
     """The schema message that opens a stream; empty where the stream does not begin in the usual way."""
     if stream[:4] != _CONTINUED:
         return b""

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from typing import Any
 
-from ..chunk import Chunk, ChunkHeader, ComponentHeader
+from ..chunk import Chunk, ChunkHeader
 from ..errors import ReadWarning, UsageError
 from ..objects import is_url
 from .chunk_table import ChunkEntry, ChunkTable
 from .footer import FileIndex, read_index, unlisted_messages
 from .framing import STREAM_HEADER_SIZE, Message, MessageKind, Version, scan
+from .manifest_reading import silent_columns
 from .messages import StoreEntry
 from .payloads import VerifiedPayload
 from .positional import GROWING, HeldFile, PositionalFile, held_file, open_positional
@@ -135,12 +136,7 @@ class RrdFile:
         self._check(store)
         manifests = (self._known.manifests or {}).get(store, ())
         told = {named for manifest in manifests for named in manifest.table.entity_components}
-        return [
-            ChunkHeader(b"", entity, 0, False, (), (ComponentHeader(known.descriptor, known.datatype, (), True),))
-            for manifest in manifests
-            for (entity, _), known in manifest.union.components.items()
-            if known is not None and (entity, known.descriptor) not in told
-        ]
+        return [header for manifest in manifests for header in silent_columns(manifest.union, told)]
 
     def messages(self, start: int = STREAM_HEADER_SIZE) -> Iterator[Message]:
         """All messages from the one whose frame begins at ``start``, heads only, to the end message."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -24,9 +25,10 @@ from .framing import (
     parse_stream_footer,
     parse_stream_header,
 )
-from .manifest_reading import Manifest, OutdatedManifestError, parse_manifest
+from .manifest_reading import Manifest, OutdatedManifestError, SealedManifest, parse_manifest, seal
 from .messages import RrdFooter, StoreEntry, from_message
 from .positional import PositionalFile
+from .table_columns import Integers
 
 _FIRST_PAYLOAD = STREAM_HEADER_SIZE + MESSAGE_HEADER_SIZE
 
@@ -119,11 +121,17 @@ def read_index(file: PositionalFile) -> FileIndex:
 
 def _parse_manifests(file: PositionalFile, footer: Footer) -> dict[StoreEntry, list[Manifest]]:
     tables: dict[StoreEntry, list[Manifest]] = {}
-    for manifest in footer.manifests:
-        found = parse_manifest(manifest, path=file.path, offset=footer.start, messages_end=footer.messages_end)
-        store = from_message(manifest.store_id, {}, path=file.path, offset=footer.start)
-        tables.setdefault(store, []).append(found)
+    for store, sealed in sealed_manifests(file, footer):
+        tables.setdefault(store, []).append(parse_manifest(sealed))
     return tables
+
+
+def sealed_manifests(file: PositionalFile, footer: Footer) -> Iterator[tuple[StoreEntry, SealedManifest]]:
+    """The manifests of a footer, each with its store. Raises :class:`ReadError`."""
+    path, start = file.path, footer.start
+    for manifest in footer.manifests:
+        sealed = seal(manifest, path=path, offset=start, messages_end=footer.messages_end)
+        yield from_message(manifest.store_id, {}, path=path, offset=start), sealed
 
 
 def _without_footer(file: PositionalFile, version: Version, footer: Footer) -> FileIndex:
@@ -143,15 +151,23 @@ def _without_footer(file: PositionalFile, version: Version, footer: Footer) -> F
 
 
 def unlisted_messages(file: PositionalFile, index: FileIndex) -> list[Message]:
-    """The chunks that lie in the file but in no manifest, found by looking only where no listed chunk lies.
+    """The chunks that lie in the file but in no manifest. Raises as :func:`messages_between`."""
+    listed = [manifest for manifests in (index.manifests or {}).values() for manifest in manifests]
+    offsets = np.concatenate([np.empty(0, np.int64), *(m.offsets for m in listed)])
+    sizes = np.concatenate([np.empty(0, np.int64), *(m.sizes for m in listed)])
+    return messages_between(file, offsets, sizes, index.messages_end)
+
+
+def messages_between(file: PositionalFile, offsets: Integers, sizes: Integers, messages_end: int) -> list[Message]:
+    """The chunks that lie between those that are listed, found by looking only where no listed chunk lies.
 
     Raises :class:`ReadError` where the listed places and the messages do not fit together.
     """
     unlisted: list[Message] = []
     position = STREAM_HEADER_SIZE
-    for stop, start in _gaps(index):
+    for stop, start in _gaps(offsets, sizes, messages_end):
         while position < start:
-            message = message_at(file, position, index.messages_end)
+            message = message_at(file, position, messages_end)
             if message.kind == MessageKind.ARROW_MSG:
                 unlisted.append(message)
             position = message.offset + message.size
@@ -166,19 +182,16 @@ def unlisted_messages(file: PositionalFile, index: FileIndex) -> list[Message]:
     return unlisted
 
 
-def _gaps(index: FileIndex) -> list[tuple[int, int]]:
+def _gaps(offsets: Integers, sizes: Integers, messages_end: int) -> list[tuple[int, int]]:
     """Each place where listed messages do not lie one behind the other, in the order of the file.
 
     Given as where the next listed messages end (up to the next such place) and where they begin.
     """
-    listed = [manifest for manifests in (index.manifests or {}).values() for manifest in manifests]
-    offsets = np.concatenate([np.empty(0, np.int64), *(m.offsets for m in listed)])
-    starts = offsets - MESSAGE_HEADER_SIZE
-    stops = offsets + np.concatenate([np.empty(0, np.int64), *(m.sizes for m in listed)])
-    spans = np.unique(np.stack([starts, stops], axis=1), axis=0) if len(starts) else np.empty((0, 2), np.int64)
-    begins = np.ones(len(spans), dtype=bool)
-    begins[1:] = spans[1:, 0] != spans[:-1, 1]
+    order = np.lexsort((sizes, offsets))
+    starts, stops = offsets[order] - MESSAGE_HEADER_SIZE, (offsets + sizes)[order]
+    begins = np.append(True, starts[1:] != stops[:-1])[: len(order)]
+    begins[1:] &= (starts[1:] != starts[:-1]) | (stops[1:] != stops[:-1])
     first = np.flatnonzero(begins)
-    last = np.append(first[1:], len(spans))[: len(first)] - 1
-    runs = list(zip(spans[last, 1].tolist(), spans[first, 0].tolist(), strict=True))
-    return [*runs, (index.messages_end, index.messages_end)]
+    last = np.append(first[1:], len(order))[: len(first)] - 1
+    runs = list(zip(stops[last].tolist(), starts[first].tolist(), strict=True))
+    return [*runs, (messages_end, messages_end)]

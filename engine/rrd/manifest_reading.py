@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..chunk import ComponentDescriptor, TimelineKind, parse_entity_path
+from ..chunk import ChunkHeader, ComponentDescriptor, ComponentHeader, TimelineKind, parse_entity_path
 from ..errors import ReadError, UnsupportedError
 from . import messages
-from .arrow_ipc import decode_batch, decode_schema
+from .arrow_ipc import decode_alike, decode_batch, decode_schema, head_of
 from .chunk_table import CHUNK_TABLE, COMPONENT_TYPE, RANGE_TYPE, TIMELINE_TYPE, ChunkTable
 from .compression import check_compression, decompress
 from .framing import MESSAGE_HEADER_SIZE, STREAM_HEADER_SIZE
@@ -30,7 +30,7 @@ from .manifest_columns import (
     read_union_schema,
 )
 from .payloads import digests_from_bytes
-from .table_columns import Integers, Mask, distinct, integers, lists_of, sequence_codes, type_column, valid
+from .table_columns import Integers, Mask, Numbers, distinct, integers, lists_of, sequence_codes, type_column, valid
 
 _WHAT: Final = "the manifest in the footer"
 _HINT: Final = "The footer is damaged or was written incorrectly; read the file with recover=True to do without it."
@@ -44,33 +44,79 @@ class OutdatedManifestError(Exception):
     """A manifest of the first drafts, which did not count rows: good for nothing, and no damage."""
 
 
-def parse_manifest(manifest: Any, *, path: str, offset: int, messages_end: int) -> Manifest:
-    """The rows of a protobuf ``RrdManifest``, in its order.
+class SealedManifest(NamedTuple):
+    """A manifest as it lies in the footer at ``offset`` of the file ``path``; its messages end at ``messages_end``.
 
-    ``messages_end`` is where the file's messages end. Raises :class:`ReadError`; :class:`OutdatedManifestError` where
-    the row counts are missing.
+    ``schema`` is that of the recording, ``stream`` holds the rows: both are Arrow IPC. ``digests`` are those of chunks.
     """
+
+    path: str
+    offset: int
+    messages_end: int
+    schema: bytes
+    stream: bytes | memoryview
+    digests: bytes
+
+    @property
+    def shape(self) -> tuple[bytes, bytes]:
+        """Both schemas: manifests that have the same can be parsed together."""
+        return self.schema, head_of(self.stream)
+
+
+def seal(manifest: Any, *, path: str, offset: int, messages_end: int) -> SealedManifest:
+    """Take a protobuf ``RrdManifest`` apart, and decompress its rows. Raises :class:`ReadError`."""
     _check_message(manifest, path, offset)
-    schema = decode_schema(
-        manifest.sorbet_schema.arrow_schema, path=path, offset=offset, what="the schema in the footer"
-    )
     part = manifest.data
     compression = check_compression(part.compression, path=path, offset=offset)
     stream = decompress(part.payload, compression, part.uncompressed_size, path=path, offset=offset, what=_WHAT)
-    batch = decode_batch(stream, path=path, offset=offset, what=_WHAT)
-    if "chunk_num_rows" not in batch.schema.names:
-        raise OutdatedManifestError
+    return SealedManifest(
+        path, offset, messages_end, manifest.sorbet_schema.arrow_schema, stream, manifest.chunk_digests
+    )
+
+
+def parse_manifest(sealed: SealedManifest) -> Manifest:
+    """The rows of a manifest, in its order.
+
+    Raises :class:`ReadError`; :class:`OutdatedManifestError` where the row counts are missing.
+    """
+    path, offset = sealed.path, sealed.offset
+    schema = decode_schema(sealed.schema, path=path, offset=offset, what="the schema in the footer")
+    batch = decode_batch(sealed.stream, path=path, offset=offset, what=_WHAT)
     try:
-        union = read_union_schema(schema)
-        layout = lay_out(batch.schema, union)
-        _check_columns(batch, layout, union)
-        _check_numbers(batch, layout, messages_end)
-        _check_ranges(batch, layout)
-        for entity_path in batch.column(layout.fixed[_PATH]).unique().to_pylist():
-            parse_entity_path(entity_path)
-        return Manifest(batch, layout, union, digests_from_bytes(manifest.chunk_digests, batch.num_rows), path)
+        return _checked([sealed], [batch], schema)
     except ValueError as error:
         _fail(str(error), path, offset, error)
+
+
+def parse_alike(sealed: Sequence[SealedManifest]) -> tuple[Manifest, list[int]]:
+    """The rows of manifests of one shape, one behind the other as if they were one, and how many each has.
+
+    Raises :class:`ReadError`, :class:`OutdatedManifestError` or one of ``ARROW_ERRORS`` where one of them is damaged:
+    then each is to be parsed by itself.
+    """
+    first = sealed[0]
+    schema = decode_schema(first.schema, path=first.path, offset=first.offset, what="the schema in the footer")
+    batches = decode_alike([one.stream for one in sealed])
+    return _checked(sealed, batches, schema), [batch.num_rows for batch in batches]
+
+
+def _checked(sealed: Sequence[SealedManifest], batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> Manifest:
+    """The manifest that has these batches. Raises ``ValueError`` where they are none."""
+    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    if "chunk_num_rows" not in batch.schema.names:
+        raise OutdatedManifestError
+    counts = [one.num_rows for one in batches]
+    union = read_union_schema(schema)
+    layout = lay_out(batch.schema, union)
+    _check_columns(batch, layout, union)
+    _check_numbers(batch, layout, np.repeat([max(one.messages_end, 0) for one in sealed], counts).astype(np.uint64))
+    _check_ranges(batch, layout)
+    for entity_path in batch.column(layout.fixed[_PATH]).unique().to_pylist():
+        parse_entity_path(entity_path)
+    digests = [digests_from_bytes(one.digests, count) for one, count in zip(sealed, counts, strict=True)]
+    parts = pa.array([one.path for one in sealed], pa.string())
+    of = pa.array(np.repeat(np.arange(len(sealed)), counts))
+    return Manifest(batch, layout, union, pa.concat_arrays(digests), parts.take(of))
 
 
 def _check_message(manifest: Any, path: str, offset: int) -> None:
@@ -124,18 +170,17 @@ def _check_type(batch: pa.RecordBatch, position: int, datatype: pa.DataType) -> 
         raise LayoutError(f"the column {found.name!r} is {found.type}, not {datatype}")
 
 
-def _check_numbers(batch: pa.RecordBatch, layout: Layout, messages_end: int) -> None:
+def _check_numbers(batch: pa.RecordBatch, layout: Layout, ends: Numbers) -> None:
     """Raise :class:`LayoutError` for chunks that lie elsewhere than messages do, and counts beyond 63 bits."""
     offsets, sizes, *counts = (batch.column(layout.fixed[n]).to_numpy() for n in (_OFFSET, _SIZE, _ROWS, _UNCOMPRESSED))
     if any(bool(np.any(count >> np.uint64(63))) for count in counts):
         raise LayoutError("it counts more rows or bytes of a chunk than there can be")
-    end = np.uint64(max(messages_end, 0))
-    bad = (offsets > end) | (sizes > end) | (offsets < STREAM_HEADER_SIZE + MESSAGE_HEADER_SIZE)
-    bad |= ~bad & (offsets + sizes > end)
+    bad = (offsets > ends) | (sizes > ends) | (offsets < STREAM_HEADER_SIZE + MESSAGE_HEADER_SIZE)
+    bad |= ~bad & (offsets + sizes > ends)
     if bad.any():
         i = int(np.argmax(bad))
         raise LayoutError(
-            f"chunk {i} should lie at byte {offsets[i]}, {sizes[i]} bytes long, but messages end at {end}"
+            f"chunk {i} should lie at byte {offsets[i]}, {sizes[i]} bytes long, but messages end at {ends[i]}"
         )
 
 
@@ -144,13 +189,13 @@ def _check_numbers(batch: pa.RecordBatch, layout: Layout, messages_end: int) -> 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The chunks of one store as a footer lists them, checked; taken apart when somebody asks for them."""
+    """Chunks as footers list them, checked; taken apart when somebody asks for them. ``parts`` are their files."""
 
     batch: pa.RecordBatch
     layout: Layout
     union: UnionSchema
     digests: pa.Array
-    path: str
+    parts: pa.Array
 
     @cached_property
     def table(self) -> ChunkTable:
@@ -170,6 +215,18 @@ class Manifest:
     def fixed(self, name: str) -> pa.Array:
         """One of the columns that every manifest has."""
         return self.batch.column(self.layout.fixed[name])
+
+
+def silent_columns(union: UnionSchema, told: Container[tuple[str, ComponentDescriptor]]) -> list[ChunkHeader]:
+    """The components of entities that a footer names but are not among those ``told``, each in a header of its own.
+
+    They hold nothing but nulls, and which chunks have them only the chunks know.
+    """
+    return [
+        ChunkHeader(b"", entity, 0, False, (), (ComponentHeader(known.descriptor, known.datatype, (), True),))
+        for (entity, _), known in union.components.items()
+        if known is not None and (entity, known.descriptor) not in told
+    ]
 
 
 class _Rows:
@@ -195,7 +252,6 @@ class _Rows:
         )
 
     def table(self) -> ChunkTable:
-        rows = len(self._codes)
         fixed = self._manifest.fixed
         timelines = self._timeline_lists()
         components, types = self._component_lists()
@@ -207,7 +263,7 @@ class _Rows:
             timelines,
             components,
             types,
-            pa.array([self._manifest.path], pa.string()).take(pa.array(np.zeros(rows, dtype=np.int64))),
+            self._manifest.parts,
             *(fixed(name).view(pa.int64()) for name in (_OFFSET, _SIZE, _UNCOMPRESSED)),
             self._manifest.digests,
         ]
