@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .client import CatalogClient, VersionInfo
     from .dataset import DatasetEntry
     from .entries import Entry, EntryId, EntryKind
+    from .entry_log import is_catalog
+    from .maintenance import CatalogFault
     from .recording import Recording
     from .registration_handle import RegistrationHandle, RegistrationResult, SegmentRegistrationResult
     from .requests import OnDuplicateSegmentLayer
@@ -35,6 +37,8 @@ _HOMES = {
     ".client": "CatalogClient VersionInfo",
     ".dataset": "DatasetEntry",
     ".entries": "Entry EntryId EntryKind",
+    ".entry_log": "is_catalog",
+    ".maintenance": "CatalogFault",
     ".recording": "Recording",
     ".registration_handle": "RegistrationHandle RegistrationResult SegmentRegistrationResult",
     ".requests": "OnDuplicateSegmentLayer",
@@ -45,6 +49,7 @@ _HOMES = {
 __all__ = [
     "AlreadyExistsError",
     "CatalogClient",
+    "CatalogFault",
     "ComponentColumnDescriptor",
     "ComponentColumnSelector",
     "ContentFilter",
@@ -64,6 +69,7 @@ __all__ = [
     "Server",
     "TableEntry",
     "VersionInfo",
+    "is_catalog",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +25,7 @@ from .entries import (
     dataset_rows,
 )
 from .entry_log import CatalogVersion, EntryLog
-from .maintenance import a_week_ago, remove_deleted
+from .maintenance import CatalogFault, a_week_ago, faults_of, remove_deleted
 from .table_entry import TableEntry
 
 _SERVERS: Final = ("rerun://", "rerun+http://", "rerun+https://")
@@ -252,6 +253,19 @@ class CatalogClient(DeprecatedClientNames):
         remove_deleted(self._log)
         if failed:
             raise failed[0]
+
+    def check(self, datasets: Sequence[str] | None = None) -> list[CatalogFault]:
+        """Look for files that are not as they were: all datasets', and the catalog's own, or those of some datasets.
+
+        Those are registered files that were replaced or removed since, which no segment can be read from any more, and
+        files of the catalog and its stores that are damaged or gone. Chunks are not read; ``verify`` does that.
+
+        Raises
+        ------
+        NotFoundError
+            There is no dataset of one of the names.
+        """
+        return faults_of(self._log, datasets)
 
     def __repr__(self) -> str:
         return f"CatalogClient({self._url})"

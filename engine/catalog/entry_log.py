@@ -28,6 +28,7 @@ from ..errors import (
     CommitUnknownError,
     NotFoundError,
     ReadError,
+    SourceMissingError,
     UnreachableError,
     UsageError,
     WriteError,
@@ -124,13 +125,25 @@ class CatalogVersion:
         return cls(number, {row.id: row for row in rows}, int(data["made_ns"]), int(data["first"]), removed)
 
 
+def is_catalog(location: Location) -> bool:
+    """Whether there is a catalog; not where the place cannot be read."""
+    try:
+        return _has_files(_versions_in(Folder.at(location)))
+    except (OSError, ReadError):
+        return False
+
+
+def _versions_in(folder: Folder) -> Folder:
+    return folder.sub("catalog").sub("versions")
+
+
 class EntryLog:
     """The entries of the catalog at ``root``, and every change of them. It may be used by any number of threads."""
 
     def __init__(self, root: Location) -> None:
         self.root = root
         self.folder = Folder.at(root)
-        self._versions = self.folder.sub("catalog").sub("versions")
+        self._versions = _versions_in(self.folder)
         self._files = VersionFiles(self._versions, str(root), _HOW, _POINTS)
 
     def check_reachable(self) -> None:
@@ -156,12 +169,25 @@ class EntryLog:
             if isinstance(error, ReadError):
                 raise
             raise self._unreachable(error) from error
-        if latest is None:
-            return CatalogVersion(0, {})
+        return CatalogVersion(0, {}) if latest is None else self._parsed(*latest)
+
+    def _parsed(self, number: int, data: dict[str, Any]) -> CatalogVersion:
         try:
-            return CatalogVersion.of(*latest)
+            return CatalogVersion.of(number, data)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise unreadable(error, self._versions.place(name_of(latest[0]))) from error
+            raise unreadable(error, self._versions.place(name_of(number))) from error
+
+    def faults(self) -> list[ReadError]:
+        """The faults of the files of all versions that count."""
+        found = []
+        for number in self._files.numbers():
+            try:
+                self._parsed(number, self._files.read(number))
+            except SourceMissingError:
+                continue  # removed meanwhile
+            except ReadError as error:
+                found.append(error)
+        return found
 
     def transact(self, change: Change, clear: frozenset[EntryId] = frozenset()) -> CatalogVersion:
         """Publish what comes after the newest version, and give it; ``clear`` are deleted ones whose data is gone.

@@ -1,17 +1,67 @@
-"""Upkeep of datasets: compaction, and the removal of what nothing has needed for long enough."""
+"""Upkeep of datasets: compaction, the removal of what nothing has needed for long enough, and a look for faults."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from ..errors import UsageError
-from ..recordings import RecordingsFolder
+from ..errors import NotFoundError, ReadError, UsageError
+from ..recordings import RecordingsFolder, check_store
 from ..store import RecordingStore
+from .entries import DATASET_KINDS, EntryKind
 from .entry_log import EntryLog
 
 WEEK: Final = timedelta(days=7)
 """What is younger may still be in use: by a long query, or a writer that sleeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFault:
+    """A file of a catalog that is not as it was: of ``dataset``, or the catalog's own, where that is None.
+
+    ``segment_id`` and ``layer`` name the layer that needs it, if that is one. ``error`` says which file, and what is
+    wrong with it.
+    """
+
+    error: ReadError
+    dataset: str | None = None
+    segment_id: str | None = None
+    layer: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON data: the error with its code, message, path and hint, and what it is about."""
+        return {
+            "dataset": self.dataset,
+            "segment_id": self.segment_id,
+            "layer": self.layer,
+            **self.error.to_dict(),
+        }
+
+
+def faults_of(log: EntryLog, names: Sequence[str] | None) -> list[CatalogFault]:
+    """The faults of all datasets and of the catalog's own files, or of the datasets of some names."""
+    version = log.read()
+    rows = [row for row in version.entries.values() if row.kind in DATASET_KINDS]
+    if names is not None:
+        missing = next((name for name in names if version.named(name) not in rows), None)
+        if missing is not None:
+            raise NotFoundError(
+                f"No dataset found with name '{missing}'", hint=version.like(missing, (EntryKind.DATASET,))
+            )
+        rows = [row for row in rows if row.name in names]
+    found = [CatalogFault(error) for error in log.faults()] if names is None else []
+    for row in sorted(rows, key=lambda row: row.name):
+        folder = RecordingsFolder(log.place(row))
+        try:
+            faults = check_store(folder) if folder.files.all_numbers() else []
+        except ReadError as error:
+            faults = [(None, error)]
+        for entry, fault in faults:
+            layer = (None, None) if entry is None else (entry.recording_id, entry.layer)
+            found.append(CatalogFault(fault, row.name, *layer))
+    return found
 
 
 def a_week_ago() -> datetime:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from ..locations import located
+from .catalogs import catalog, place_at, register, unregister
 from .comparison import compare, print_chunks
 from .complaints import FAILED, reported
 from .looking import export, inspect, ls, show
@@ -17,6 +18,7 @@ from .merging import merge
 from .options import (
     APPLICATION_ID,
     CONTENT,
+    DATASET,
     DEBUG,
     EXECUTOR,
     EXECUTORS,
@@ -26,6 +28,7 @@ from .options import (
     RECORDING_ID,
     SPARK,
     TIMES,
+    CommandGroup,
     ConvertOptions,
     ReadingCommand,
     bounds_of,
@@ -38,22 +41,7 @@ from .options import (
 from .start import leave_out_what_nothing_needs, settled
 
 
-class _Group(click.Group):
-    """Commands whose list in the help has whole sentences, whatever the width of the terminal."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the name and the first sentence of each command."""
-        shown = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [(n, c.get_short_help_str(_LONGEST_SENTENCE)) for n, c in shown if c is not None and not c.hidden]
-            )
-
-
-_LONGEST_SENTENCE: Final = 1000
-
-
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="chunkmill", prog_name="chunkmill", message="%(prog)s %(version)s")
 def commands() -> None:
     """Convert robot recordings into clean, well-chunked RRD files, on Apache Spark."""
@@ -243,6 +231,7 @@ def ingest(debug: bool, **options: Any) -> None:
 
 @commands.command()
 @click.argument("store", callback=check_place)
+@DATASET
 @click.option(
     "--keep", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Number of versions to keep."
 )
@@ -250,7 +239,7 @@ def ingest(debug: bool, **options: Any) -> None:
     "--older-than", default="0s", show_default=True, metavar="TIME", help="Remove only versions older than this."
 )
 @DEBUG
-def vacuum(store: str, keep: int, older_than: str, debug: bool) -> None:
+def vacuum(store: str, dataset: str | None, keep: int, older_than: str, debug: bool) -> None:
     """Remove old versions of STORE, and files left by crashed runs.
 
     Refused while an ingestion or a compaction is writing to the store.
@@ -258,11 +247,12 @@ def vacuum(store: str, keep: int, older_than: str, debug: bool) -> None:
     with reported(debug=debug):
         from .ingestion import vacuum_store
 
-        vacuum_store(store, keep, older_than)
+        vacuum_store(store, dataset, keep, older_than)
 
 
 @commands.command()
 @click.argument("store", callback=check_place)
+@DATASET
 @click.option(
     "--optimize",
     type=PROFILES,
@@ -289,13 +279,14 @@ def compact(debug: bool, **options: Any) -> None:
 _FAILED_FILES = together(
     click.argument("store", callback=check_place),
     click.argument("paths", nargs=-1, metavar="[PATH]..."),
+    DATASET,
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file."),
     DEBUG,
 )
 _ALL_FILES = click.option("--all", "everything", is_flag=True, help="All files in quarantine.")
 
 
-@commands.group(cls=_Group)
+@commands.group(cls=CommandGroup)
 def quarantine() -> None:
     """Show, retry or drop files that failed to be ingested.
 
@@ -305,18 +296,20 @@ def quarantine() -> None:
 
 @quarantine.command("list")
 @_FAILED_FILES
-def list_files(store: str, paths: tuple[str, ...], as_json: bool, debug: bool) -> None:
+def list_files(store: str, paths: tuple[str, ...], dataset: str | None, as_json: bool, debug: bool) -> None:
     """Show the files in quarantine, or only those at PATH, with their errors."""
     with reported(debug=debug):
         from .ingest_display import list_quarantined
 
-        list_quarantined(located(store), paths, as_json=as_json)
+        list_quarantined(place_at(store, dataset), paths, as_json=as_json)
 
 
 @quarantine.command()
 @_FAILED_FILES
 @_ALL_FILES
-def retry(store: str, paths: tuple[str, ...], as_json: bool, debug: bool, everything: bool) -> None:
+def retry(
+    store: str, paths: tuple[str, ...], dataset: str | None, as_json: bool, debug: bool, everything: bool
+) -> None:
     """Let the ingestion retry files: those at PATH, or all with --all.
 
     They stay in quarantine until they succeed.
@@ -324,13 +317,13 @@ def retry(store: str, paths: tuple[str, ...], as_json: bool, debug: bool, everyt
     with reported(debug=debug):
         from .ingest_display import retry_quarantined
 
-        retry_quarantined(located(store), paths, everything=everything, as_json=as_json)
+        retry_quarantined(place_at(store, dataset), paths, everything=everything, as_json=as_json)
 
 
 @quarantine.command()
 @_FAILED_FILES
 @_ALL_FILES
-def drop(store: str, paths: tuple[str, ...], as_json: bool, debug: bool, everything: bool) -> None:
+def drop(store: str, paths: tuple[str, ...], dataset: str | None, as_json: bool, debug: bool, everything: bool) -> None:
     """Remove files from quarantine: those at PATH, or all with --all.
 
     The files themselves are not touched. They are not retried until their content changes.
@@ -338,16 +331,17 @@ def drop(store: str, paths: tuple[str, ...], as_json: bool, debug: bool, everyth
     with reported(debug=debug):
         from .ingest_display import drop_quarantined
 
-        drop_quarantined(located(store), paths, everything=everything, as_json=as_json)
+        drop_quarantined(place_at(store, dataset), paths, everything=everything, as_json=as_json)
 
 
 @commands.command()
 @click.argument("store", callback=check_place)
+@DATASET
 @click.option("--checkpoint", metavar="FOLDER", help="The checkpoint, if it is not in the store.")
 @click.option("--watch", is_flag=True, help="Repeat every two seconds, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object; with --watch, one per line.")
 @DEBUG
-def status(store: str, checkpoint: str | None, watch: bool, as_json: bool, debug: bool) -> None:
+def status(store: str, dataset: str | None, checkpoint: str | None, watch: bool, as_json: bool, debug: bool) -> None:
     """Show the state of the ingestion into STORE: batches, waiting files, writer.
 
     STORE is the destination of `chunkmill ingest`, given there as --into or --rrds. This changes nothing, and works
@@ -357,12 +351,12 @@ def status(store: str, checkpoint: str | None, watch: bool, as_json: bool, debug
         from ..ingest import StatusReader
         from .ingest_display import show_once, watch_status
 
-        reader = StatusReader(located(store), None if checkpoint is None else located(checkpoint))
+        reader = StatusReader(place_at(store, dataset), None if checkpoint is None else located(checkpoint))
         if watch:
             watch_status(reader, store, as_json=as_json)
         elif not show_once(reader.read(), store, as_json=as_json):
             raise click.exceptions.Exit(FAILED)
 
 
-for _command in (inspect, ls, show, export, compare, print_chunks, merge):
+for _command in (inspect, ls, show, export, compare, print_chunks, merge, catalog, register, unregister):
     commands.add_command(_command)

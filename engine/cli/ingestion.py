@@ -13,8 +13,7 @@ from typing import Any
 
 import click
 
-from ..errors import ReadError, UsageError
-from ..execution import Folder
+from ..errors import UsageError
 from ..ingest import FileQuarantine, Ingest, IngestListener, IngestLog, IngestQuery, home_of, logging_to
 from ..locations import located
 from ..recordings import CompactionReport
@@ -22,6 +21,7 @@ from ..spark import Terminated, note_signal
 from ..store import RecordingStore
 from ..units import bytes_of, counted, seconds_of
 from ..units import size as shown_size
+from .catalogs import home_at, place_at
 from .complaints import exit_code, paragraph, warnings_as_lines
 from .options import chosen_executor, profile_of
 from .start import choice
@@ -98,26 +98,13 @@ def run_ingest(
 
 def _store_of(into: str | None, dataset: str | None) -> str | None:
     """The store that ``--into`` names: itself, or that of a dataset of the catalog that it is then."""
-    if dataset is not None:
-        if into is None:
-            raise UsageError("--dataset names one of a catalog", hint="Name the catalog with --into.")
-        from ..catalog import CatalogClient
+    if dataset is None:
+        return into if into is None else str(place_at(into, None))
+    if into is None:
+        raise UsageError("--dataset names one of a catalog", hint="Name the catalog with --into.")
+    from ..catalog import CatalogClient
 
-        return os.fspath(CatalogClient(into).create_dataset(dataset, exist_ok=True))
-    if into is not None and any(True for _ in _names_below(into, "catalog", "versions")):
-        raise UsageError(f"{into} is a catalog", hint="Name one of its datasets with --dataset; a new one is made.")
-    return into
-
-
-def _names_below(place: str, *folders: str) -> Iterator[str]:
-    """The names of the files in a folder below a place; none where there is no such folder."""
-    folder = Folder.at(place)
-    for name in folders:
-        folder = folder.sub(name)
-    try:
-        yield from folder.names()
-    except (OSError, ReadError):
-        return  # it is for the ingestion to say what is wrong with its destination
+    return os.fspath(CatalogClient(into).create_dataset(dataset, exist_ok=True))
 
 
 def _wait(query: IngestQuery, *, as_json: bool) -> None:
@@ -170,20 +157,27 @@ def _stopped_by_signals(query: IngestQuery) -> Iterator[None]:
             signal.signal(kind, handler)
 
 
-def vacuum_store(store: str, keep: int, older_than: str) -> None:
+def vacuum_store(store: str, dataset: str | None, keep: int, older_than: str) -> None:
     """Vacuum a store."""
-    freed = RecordingStore.open(home_of(located(store))).vacuum(keep=keep, older_than_seconds=seconds_of(older_than))
+    freed = RecordingStore.open(home_at(store, dataset)).vacuum(keep=keep, older_than_seconds=seconds_of(older_than))
     click.echo(f"{shown_size(freed)} freed", file=sys.stdout)
 
 
 def compact_recordings(
-    *, store: str, optimize: str, min_shard: str, executor: str | None, master: str | None, conf: dict[str, str]
+    *,
+    store: str,
+    dataset: str | None,
+    optimize: str,
+    min_shard: str,
+    executor: str | None,
+    master: str | None,
+    conf: dict[str, str],
 ) -> None:
     """Compact a store, under its lease, and say what was done."""
     from .jobs import progress_bar
 
     executor = chosen_executor(executor, master, conf)
-    home = home_of(located(store))
+    home = home_at(store, dataset)
     with warnings_as_lines(home), progress_bar(f"compact {home}", quiet=False) as bar:
         report = RecordingStore.open(home).compact(
             optimize=profile_of(optimize),

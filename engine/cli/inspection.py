@@ -99,11 +99,10 @@ def print_files(reports: Sequence[FileReport]) -> None:
     rows = []
     for report in reports:
         recordings = [store for store in report.stores if store.kind == "recording"]
-        line = _main_timeline(recordings[0]) if len(recordings) == 1 else None
         counts = [s.rows for s in recordings] if recordings else [_facts_rows(report)]
         known = [count for count in counts if count is not None]
         told = f"{sum(known):,}" if len(known) == len(counts) else _UNKNOWN
-        start, length = ("", "") if line is None else (_tick(line, line.start), _length(line))
+        start, length = start_and_length(recordings[0].timelines if len(recordings) == 1 else ())
         rows.append((report.path, report.format, told, length, start, size(report.num_bytes)))
     headings = [
         Heading("file"),
@@ -184,8 +183,7 @@ def _print_recordings(report: FileReport) -> None:
     rows = []
     for store in report.stores:
         if store.kind == "recording":
-            line = _main_timeline(store)
-            start, length = ("", "") if line is None else (_tick(line, line.start), _length(line))
+            start, length = start_and_length(store.timelines)
             entities = f"{len(store.entities):,}"
             rows.append((store.recording_id or _UNKNOWN, _number(store.rows), length, start, entities, _size(store)))
     click.echo()
@@ -203,11 +201,12 @@ def _size(store: StoreReport | EntitySummary) -> str:
     return _UNKNOWN if store.num_bytes is None else size(store.num_bytes)
 
 
-def _main_timeline(store: StoreReport) -> TimelineReport | None:
-    """The timeline by which a recording is told of: of wall-clock times, if there is one with rows."""
-    known = [line for line in store.timelines if line.start is not None]
+def start_and_length(timelines: Sequence[TimelineReport]) -> tuple[str, str]:
+    """The start and the length of what is on timelines, by one of wall-clock times, if there is one with rows."""
+    known = [line for line in timelines if line.start is not None]
     order = [TimelineKind.TIMESTAMP, TimelineKind.DURATION, TimelineKind.SEQUENCE]
-    return min(known, key=lambda line: order.index(line.kind), default=None)
+    line = min(known, key=lambda line: order.index(line.kind), default=None)
+    return ("", "") if line is None else (_tick(line, line.start), _length(line))
 
 
 def _print_store(store: StoreReport, *, everything: bool) -> None:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...readers import Format, is_rrd, rrd_suffix, stem_of
+from ...readers import STORE, Format, is_rrd, rrd_suffix, stem_of
 from .. import execution, inputs
 from ..errors import ReadError, SourceMissingError, UsageError
+from ..inputs import FoundInput
 from ..limits import is_text
 from ..locations import Location, reading_location
 from ..objects import ObjectUrl
@@ -24,7 +25,7 @@ from .options import ConvertOptions, profile_of
 
 if TYPE_CHECKING:
     from ..execution import ProgressListener
-    from ..inputs import FoundInput, Stores
+    from ..inputs import Stores
     from ..reports import RunReport
     from ..rrd import StoreEntry
     from ..stream import LazyChunkStream
@@ -113,7 +114,7 @@ def find_inputs(argument: str) -> Iterator[Input]:
     path = reading_location(argument)
     if not is_text(argument):
         raise UsageError(f"the name {argument!r} is not UTF-8", hint="Rename it: paths have to be UTF-8.")
-    found = [one for at in inputs.search_inputs(path, tell=_tell) for one in _inputs(at)]
+    found = [one for at in _search(path) for one in _inputs(at)]
     if not found:
         raise SourceMissingError("the folder contains no recording", path=argument)
     yield from found
@@ -148,6 +149,23 @@ def output_folder(folder: Location) -> Iterator[None]:
         with suppress(OSError):
             for empty in missing:
                 empty.rmdir()
+
+
+def _search(path: Location) -> Iterator[FoundInput]:
+    """The inputs that a path means; of a catalog the stores of its datasets, wherever they lie."""
+    if isinstance(path, Path) and not path.is_dir():
+        yield from inputs.search_inputs(path, tell=_tell)
+        return
+    from ..catalog import CatalogClient, is_catalog
+
+    if not is_catalog(path):
+        yield from inputs.search_inputs(path, tell=_tell)
+        return
+    for dataset in CatalogClient(str(path)).datasets():
+        place = reading_location(dataset)
+        if STORE.is_dataset(place):
+            name = dataset.name
+            yield FoundInput(place, PurePath(f"%2E{name[1:]}" if name.startswith(".") else name), STORE)
 
 
 def _inputs(found: FoundInput) -> Iterator[Input]:

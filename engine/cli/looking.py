@@ -19,9 +19,10 @@ import click
 from ..errors import SourceMissingError, UsageError
 from ..locations import reading_location
 from ..units import counted
+from .catalogs import home_at
 from .complaints import exit_code, reported
 from .complaints import show as show_error
-from .options import CONTENT, DEBUG, EXECUTOR, QUIET, SPARK, ConvertOptions, check_place, chosen_executor
+from .options import CONTENT, DATASET, DEBUG, EXECUTOR, QUIET, SPARK, ConvertOptions, check_place, chosen_executor
 from .standard_streams import DASH, from_standard_input
 from .start import leave_out_what_nothing_needs, settled
 
@@ -85,17 +86,18 @@ def inspect(inputs: tuple[str, ...], everything: bool, as_json: bool, debug: boo
 
 @click.command()
 @click.argument("store", callback=check_place)
+@DATASET
 @_VERSION
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per recording.")
 @DEBUG
-def ls(store: str, version: int | None, as_json: bool, debug: bool) -> None:
+def ls(store: str, dataset: str | None, version: int | None, as_json: bool, debug: bool) -> None:
     """List the recordings of STORE, in the order of arrival.
 
     STORE is the destination of `chunkmill ingest` (--into or --rrds), or of `collect(into=…)`.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
-        opened = _opened(store, version)
+        opened = _opened(store, dataset, version)
         entries = [*opened.recordings(), *opened.blueprints()]
         if as_json:
             for entry in entries:
@@ -107,11 +109,14 @@ def ls(store: str, version: int | None, as_json: bool, debug: bool) -> None:
 @click.command()
 @click.argument("store", callback=check_place)
 @click.argument("recording", required=False, metavar="[RECORDING]")
+@DATASET
 @_VERSION
 @_ALL
 @_JSON
 @DEBUG
-def show(store: str, recording: str | None, version: int | None, debug: bool, **shown: bool) -> None:
+def show(
+    store: str, recording: str | None, dataset: str | None, version: int | None, debug: bool, **shown: bool
+) -> None:
     """Show the entities and timelines of one RECORDING of STORE.
 
     RECORDING is an id, or the name of the source file, as listed by `chunkmill ls`; it may be omitted if there is only
@@ -121,7 +126,7 @@ def show(store: str, recording: str | None, version: int | None, debug: bool, **
         leave_out_what_nothing_needs()
         from .inspection import show_report
 
-        show_report(_recording_report(store, recording, version), **shown)
+        show_report(_recording_report(store, recording, dataset, version), **shown)
 
 
 @click.command()
@@ -130,6 +135,7 @@ def show(store: str, recording: str | None, version: int | None, debug: bool, **
 @click.option(
     "-o", "--output", required=True, metavar="OUT", help="An RRD file for one recording, a folder for several."
 )
+@DATASET
 @_VERSION
 @CONTENT
 @EXECUTOR
@@ -138,7 +144,13 @@ def show(store: str, recording: str | None, version: int | None, debug: bool, **
 @DEBUG
 @QUIET
 def export(
-    store: str, recordings: tuple[str, ...], output: str, version: int | None, debug: bool, **given: Any
+    store: str,
+    recordings: tuple[str, ...],
+    output: str,
+    dataset: str | None,
+    version: int | None,
+    debug: bool,
+    **given: Any,
 ) -> None:
     """Write recordings of STORE to RRD files.
 
@@ -153,7 +165,7 @@ def export(
         from .conversion import convert_all
         from .jobs import Input, jobs_of
 
-        opened = _opened(store, version)
+        opened = _opened(store, dataset, version)
         chosen = _chosen(store, opened, recordings)
         inputs = [Input(opened.path, PurePath(one.name), one.number) for one in chosen]
         jobs = jobs_of(inputs, output, many=len(inputs) > 1)
@@ -177,19 +189,17 @@ def _report_of(path: Location, name: str | None) -> FileReport:
     return report if name is None else replace(report, path=name)
 
 
-def _opened(store: str, version: int | None) -> RecordingStore:
-    from ..ingest import home_of
-    from ..locations import located
+def _opened(store: str, dataset: str | None, version: int | None) -> RecordingStore:
     from ..store import RecordingStore
 
-    return RecordingStore.open(home_of(located(store)), version=version)
+    return RecordingStore.open(home_at(store, dataset), version=version)
 
 
-def _recording_report(store: str, recording: str | None, version: int | None) -> FileReport:
+def _recording_report(store: str, recording: str | None, dataset: str | None, version: int | None) -> FileReport:
     """The report on one recording. Raises ``UsageError`` where it does not say which of several."""
     from ...readers import STORE
 
-    opened = _opened(store, version)
+    opened = _opened(store, dataset, version)
     if recording is None:
         ids = {entry.recording_id for entry in opened}
         if len(ids) != 1:

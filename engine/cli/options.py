@@ -175,6 +175,7 @@ SPARK = together(
         "--conf", multiple=True, metavar="KEY=VALUE", callback=parse_conf, help="A Spark setting; repeatable."
     ),
 )
+DATASET = click.option("--dataset", metavar="NAME", help="The dataset to use, where STORE is a catalog.")
 DEBUG = click.option("--debug", is_flag=True, help="Show full tracebacks.")
 QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
 PROFILES = click.Choice(["object-store", "live", "none"])
@@ -206,6 +207,21 @@ RECORDING_ID = click.option(
     callback=check_id,
     help="Recording id to write. Default: the RRD's own; the file's name for other formats.",
 )
+
+_LONGEST_SENTENCE: Final = 1000
+
+
+class CommandGroup(click.Group):
+    """Commands whose list in the help has whole sentences, whatever the width of the terminal."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the name and the first sentence of each command."""
+        shown = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(n, c.get_short_help_str(_LONGEST_SENTENCE)) for n, c in shown if c is not None and not c.hidden]
+            )
+
 
 _OPTION_BEFORE: Final = "content"
 """The option of a command behind which those of the formats stand."""

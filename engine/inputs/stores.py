@@ -168,7 +168,10 @@ class _Search:
             yield FoundInput(store, PurePath(*below.parts[:-2]), STORE)
 
     def _dataset(self, folder: Location) -> Format | None:
-        return next((row for row in self._rows if row.is_dataset(folder)), None)
+        found = next((row for row in self._rows if row.is_dataset(folder)), None)
+        # The folder `catalog` of a catalog has versions, too, and no recordings.
+        is_store = found is not STORE or isinstance(folder, ObjectUrl) or (folder / "tables").is_dir()
+        return found if is_store else None
 
     def _is_store(self, folder: Location) -> bool:
         """Whether this is a store of recordings, where such are looked for."""

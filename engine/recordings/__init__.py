@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .schemas import NewLayer, SchemaFiles, SchemaUnion, join_schemas, join_types
     from .summaries import LayerSummary, properties_of, summaries_of, summary_of, with_summary
     from .vacuum import vacuum_store
-    from .verification import verify_store
+    from .verification import check_store, verify_store
     from .versions import RecordingsVersion, VersionFiles, name_of, unreadable
     from .writer import Arrived, Commit, InPlace, Origin, Rule, StoreWriter
 
@@ -31,7 +31,7 @@ _HOMES = {
     ".schemas": "NewLayer SchemaFiles SchemaUnion join_schemas join_types",
     ".summaries": "LayerSummary properties_of summaries_of summary_of with_summary",
     ".vacuum": "vacuum_store",
-    ".verification": "verify_store",
+    ".verification": "check_store verify_store",
     ".versions": "RecordingsVersion VersionFiles name_of unreadable",
     ".writer": "Arrived Commit InPlace Origin Rule StoreWriter",
 }
@@ -59,6 +59,7 @@ __all__ = [
     "SchemaUnion",
     "StoreWriter",
     "VersionFiles",
+    "check_store",
     "compact_store",
     "join_schemas",
     "join_types",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
+from collections.abc import Callable, Set
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 from ..errors import ReadError, SourceMissingError
 from ..rrd import NEVER_CHANGES, ChunkEntry, Findings, StoreEntry, Verification, open_positional, verify_file
 from .entries import SCHEMA, RecordingEntry
 from .folder import MANIFEST_ERRORS, RecordingsFolder
+from .live import LiveEntries
 from .schemas import SchemaFiles
 from .summaries import NO_PROPERTIES, properties_in
 from .versions import RESTORE, TableRef
@@ -18,9 +22,6 @@ class _Told(defaultdict[tuple[str, str], defaultdict[int, list[tuple[StoreEntry,
 
     def __init__(self) -> None:
         super().__init__(lambda: defaultdict(list))
-
-
-_PUT_BACK = "Put it back, or take its recordings out of the store."
 
 
 def verify_store(folder: RecordingsFolder) -> Verification:
@@ -57,9 +58,65 @@ def verify_store(folder: RecordingsFolder) -> Verification:
             with found.noting(), open_positional(shard, version):
                 found.add(verify_file(shard, told[shard, version]))
         except SourceMissingError as error:
-            what, hint = ("shard", RESTORE) if version == NEVER_CHANGES else ("file in place", _PUT_BACK)
-            found.fault(ReadError(f"a {what} that the store names is not there", path=error.path, hint=hint))
+            found.fault(_gone("shard" if version == NEVER_CHANGES else "file in place", error.path))
     return found.verification()
+
+
+def check_store(folder: RecordingsFolder) -> list[tuple[RecordingEntry | None, ReadError]]:
+    """Look whether what a store needs is there, without reading chunks: its own files, and those in place.
+
+    Versions, tables, and of the newest version schemas and manifests have the digests that are told of them, its
+    shards are there, and files in place are those that were registered. Each fault comes with the layer that it is
+    about, if that is one. Raises ``SourceMissingError`` where there is no store.
+    """
+    found = list[tuple[RecordingEntry | None, ReadError]]()
+
+    def look(read: Callable[[], object], entry: RecordingEntry | None = None) -> None:
+        try:
+            read()
+        except ReadError as error:
+            found.append((entry, error))
+
+    tables: dict[TableRef, None] = {}
+    for number in folder.files.numbers():
+        look(lambda number=number: tables.update(dict.fromkeys(folder.read_version(number).tables)))  # type: ignore[misc]
+    for table in tables:
+        look(lambda table=table: deque(folder.rows(table), 0))  # type: ignore[misc]
+    if found:
+        return found
+    newest = folder.newest()
+    live = LiveEntries() if newest is None else folder.live(newest)
+    schemas = SchemaFiles(folder)
+    for digest in live.columns("schema")["schema"].drop_null().unique().to_pylist():
+        look(lambda digest=digest: schemas.get(digest))  # type: ignore[misc]
+    there = set(folder.shards.names())
+    with ThreadPoolExecutor(_AT_ONCE, "chunkmill-check") as threads:
+        for entry, error in threads.map(lambda entry: (entry, _fault_of(folder, entry, there)), live):
+            if error is not None:
+                found.append((entry, error))
+    return found
+
+
+_AT_ONCE: Final = 16
+
+
+def _fault_of(folder: RecordingsFolder, entry: RecordingEntry, shards: Set[str]) -> ReadError | None:
+    """The fault of a layer: of its manifest, or of the files that its chunks lie in."""
+    try:
+        if not entry.manifest:
+            return None
+        folder.references(entry)
+        if entry.in_place:
+            open_positional(entry.source, entry.file_version).close()
+    except ReadError as error:
+        return error
+    gone = next((shard for shard in entry.shards if shard not in shards), None)
+    return None if gone is None else _gone("shard", folder.shards.place(gone))
+
+
+def _gone(what: str, path: str | None) -> ReadError:
+    hint = RESTORE if what == "shard" else "Put it back, or take its recordings out of the store."
+    return ReadError(f"a {what} that the store names is not there", path=path, hint=hint)
 
 
 def _in_place(folder: RecordingsFolder) -> set[tuple[str, int]]:

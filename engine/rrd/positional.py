@@ -40,7 +40,7 @@ class PositionalFile:
 
     __slots__ = ("_fd", "_status", "_version", "path", "size")
 
-    def __init__(self, path: str, descriptor: int | None = None) -> None:
+    def __init__(self, path: str, descriptor: int | None = None, version: str | None = None) -> None:
         self.path = path
         self._fd = -1
         try:
@@ -48,7 +48,9 @@ class PositionalFile:
             self._fd = os.open(path, flags) if descriptor is None else os.dup(descriptor)
         except OSError as error:
             raise SourceMissingError(
-                f"cannot be opened: {error.strerror}", path=path, hint="Check the path and its permissions."
+                f"cannot be opened: {error.strerror}{_registered_as(version)}",
+                path=path,
+                hint="Check the path and its permissions.",
             ) from error
         status = self._status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):
@@ -94,10 +96,9 @@ class PositionalFile:
         )
 
     def _changed(self, identity: str, status: os.stat_result) -> ReadError:
-        size, time = (int(n) for n in identity.removesuffix(_ANY_INODE).split("-"))
         return ReadError(
             f"was replaced since it was registered: it has {status.st_size:,} bytes, modified at "
-            f"{_date(status.st_mtime_ns)}, not {size:,} bytes, modified at {_date(time)}",
+            f"{_date(status.st_mtime_ns)}, not {_described(identity)}",
             path=self.path,
             hint="Register it again, or put the file back that was there.",
         )
@@ -171,6 +172,16 @@ def _is_of(version: str, there: str) -> bool:
     return there.startswith(version) if version.endswith(_ANY_INODE) else there == version
 
 
+def _described(identity: str) -> str:
+    size, time = (int(n) for n in identity.removesuffix(_ANY_INODE).split("-"))
+    return f"{size:,} bytes, modified at {_date(time)}"
+
+
+def _registered_as(version: str | None) -> str:
+    """The end of a sentence on a file that is gone, where it is known by its identity."""
+    return f"; it was registered with {_described(version)}" if version and version.endswith(_ANY_INODE) else ""
+
+
 def _date(time_ns: int) -> str:
     return str(np.datetime64(time_ns, "ns"))
 
@@ -229,7 +240,7 @@ def held_file(path: str, version: str | None) -> HeldFile | None:
     known = _held.get((path, version.removesuffix(GROWING))) if version else None
     if known is not None:
         return known
-    file = HeldFile(path)
+    file = HeldFile(path, version=version)
     file.check(version)
     if len(_held) >= _MOST_HELD:
         return None
@@ -241,8 +252,8 @@ class KeptFile(PositionalFile):
 
     __slots__ = ("_filled", "_next", "_start", "_window")
 
-    def __init__(self, path: str, descriptor: int | None = None) -> None:
-        super().__init__(path, descriptor)
+    def __init__(self, path: str, descriptor: int | None = None, version: str | None = None) -> None:
+        super().__init__(path, descriptor, version)
         self._window = bytearray()
         self._start = self._next = self._filled = 0
 
@@ -301,7 +312,7 @@ class OpenFiles:
         """A file of ``version``, opened or still open."""
         if self._file is None or not self._file.is_still(path, version):
             self.close()
-            self._file = KeptFile(path, None if held is None else held.fileno())
+            self._file = KeptFile(path, None if held is None else held.fileno(), version)
         self._file.check(version)
         return self._file
 
@@ -335,7 +346,7 @@ def kept_or_opened(path: str, version: str | None, held: HeldFile | None) -> Pos
     files = find(OpenFiles)
     if files is not None:
         return files.get(path, version, held)
-    file = PositionalFile(path) if held is None else held
+    file = PositionalFile(path, version=version) if held is None else held
     file.check(version)
     return file
 
@@ -390,7 +401,7 @@ def open_positional(
     text = os.fspath(path)
     if is_url(text):
         return RemotePositional(_shared(text, version))
-    file = PositionalFile(text) if held is None else held
+    file = PositionalFile(text, version=version) if held is None else held
     try:
         file.check(version)
     except ReadError:

@@ -78,9 +78,12 @@ def other(stream):
 """
 
 
+FAST = ("--settle", "0s", "-q", "--executor", "inline")
+
+
 @pytest.fixture(scope="module")
 def recordings(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """demo.mcap, the RRD of it, a table, and a store of both."""
+    """demo.mcap, the RRD of it, a table, a store of both, and a catalog with a dataset of both."""
     folder = tmp_path_factory.mktemp("recordings")
     shutil.copy(data / "demo.mcap", folder)
     shutil.copy(data / "generated" / "pq_base.parquet", folder)
@@ -89,6 +92,8 @@ def recordings(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(folder / "demo.rrd", folder / "landing")
     (folder / "landing" / "bad.mcap").write_bytes(b"\x89MCAP0\r\n" + bytes(50))
     done = run("ingest", folder / "landing", "--into", folder / "store", "--once", "--settle", "0s", "-q")
+    assert done.exit_code == 0, done.output
+    done = run("ingest", folder / "landing", "--into", folder / "lake", "--dataset", "drives", "--once", *FAST)
     assert done.exit_code == 0, done.output
     (folder / "note.txt").write_text("a note")
     (folder / "pipe.py").write_text(PIPELINE)
@@ -269,6 +274,54 @@ CALLS = {
     "vacuum -": (2, "standard input cannot be used here"),
     "ingest - --into out/store --once": (2, "standard input cannot be used here"),
     "check pipeline.py -": (2, "standard input cannot be used here"),
+    "catalog ls lake": (0, "drives"),
+    "catalog ls lake --all --json": (0, '"kind": "blueprint dataset"'),
+    "catalog ls none": (1, "there is no catalog here"),
+    "catalog ls store --debug": (1, "a store of recordings, and no catalog"),
+    "catalog ls -": (2, "standard input cannot be used here"),
+    "catalog show lake": (0, "1 segment, 1 layer"),
+    "catalog show lake drives --all": (0, "/nissan/vehicle_speed:std_msgs.msg.Float32:message"),
+    "catalog show lake drives --json": (0, '"segment_id": "demo"'),
+    "catalog show lake drive --debug": (1, "Did you mean 'drives'?"),
+    "catalog create lake other": (0, "dataset 'other' is at"),
+    "catalog create lake drives --exist-ok": (0, "dataset 'drives' is at"),
+    "catalog create new/lake kept --url store": (0, "/store"),
+    "catalog create lake drives --debug": (1, "already exists"),
+    "catalog create lake a/b": (2, "invalid character '/'"),
+    "catalog rename lake drives trips": (0, "dataset 'drives' is now 'trips'"),
+    "catalog rename lake drives drives/1": (2, "invalid character '/'"),
+    "catalog rename lake none trips --debug": (1, "No dataset found with name 'none'"),
+    "catalog rm lake drives": (0, "removed dataset 'drives'; its store stays at"),
+    "catalog rm lake drives none --debug": (1, "No dataset found with name 'none'"),
+    "catalog check lake": (0, "drives: no faults"),
+    "catalog check lake drives --json --quiet": (0, ""),
+    "catalog check lake none --debug": (1, "No dataset found with name 'none'"),
+    "register lake drives demo.rrd --layer two": (0, "demo.rrd -> demo"),
+    "register lake new --prefix landing --on-duplicate skip --verify --json": (0, '"segment_id": "demo"'),
+    "register lake drives *.rrd --on-duplicate error --executor inline": (1, "Layer 'base' already exists"),
+    "register lake drives demo.rrd landing/bad.mcap --quiet": (1, "bad.mcap: not an RRD"),
+    "register lake drives": (2, "no file is given"),
+    "register lake drives none.rrd --debug": (1, "there is no such file"),
+    "register lake a/b demo.rrd": (2, "invalid character '/'"),
+    "unregister lake drives --segment demo --layer base --force": (0, "1 layer of 1 segment removed from 'drives'"),
+    "unregister lake drives": (2, "nothing to remove was named"),
+    "unregister lake drives --layer none --debug": (1, "there is no layer 'none'"),
+    "ls lake": (2, "`chunkmill catalog ls lake` lists them"),
+    "ls lake --dataset drives": (0, "demo"),
+    "ls lake --dataset none": (1, "No dataset found with name 'none'"),
+    "show lake --dataset drives demo": (0, "recording 'demo'"),
+    "export lake --dataset drives -o out/e.rrd --executor inline": (0, "3,523 rows"),
+    "vacuum lake --dataset drives": (0, "freed"),
+    "compact lake --dataset drives": (0, "nothing to do: 1 shard"),
+    "status lake --dataset drives": (0, "1 recording"),
+    "status lake": (2, "this is a catalog, and not a store"),
+    "quarantine list lake --dataset drives": (0, "1 file in quarantine"),
+    "quarantine retry lake --dataset drives --all": (0, "1 file will be tried again"),
+    "quarantine drop lake --dataset drives --all": (0, "1 file"),
+    "ingest landing --into lake --once": (2, "this is a catalog"),
+    "verify lake": (0, "all digests match"),
+    "inspect lake": (0, "3,523 rows"),
+    "convert lake -o out/all --executor inline": (0, "out/all/drives/demo.rrd"),
 }
 
 
@@ -326,6 +379,8 @@ TABLES = (
     "show store demo --all",
     "status store",
     "quarantine list store",
+    "catalog ls lake",
+    "catalog show lake --all",
     "print demo.rrd --limit 1",
     "verify demo.rrd store",
     "convert demo.rrd -o out/a.rrd --stats",
@@ -345,7 +400,7 @@ def test_tables_fit_a_terminal(
     rows = [line for line in lines if " -> " not in line and ": version" not in line and ", version" not in line]
     assert len(rows) > 1
     wide = [row for row in rows if cell_len(row) > columns]
-    assert all(re.match(r"[\w.]+: [A-Z]{3}|\d+ (file|tasks|verified)", row) for row in wide), wide
+    assert all(re.match(r"[\w.]+: [A-Z]{3}|\d+ (file|tasks|verified)|its store is ", row) for row in wide), wide
     piped = run(*call.split(), env={"COLUMNS": str(columns), "FORCE_COLOR": None, "NO_COLOR": None})
     assert "\x1b" not in piped.output
 

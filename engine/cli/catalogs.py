@@ -1,0 +1,375 @@
+"""The commands of catalogs: ``catalog ls|show|create|rename|rm|check``, ``register`` and ``unregister``.
+
+As in ``commands``, click alone is imported. A JVM is started only where ``register --executor spark`` asks for it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import NotFoundError, ReadError, SourceMissingError, UsageError
+from ..locations import exists, located, reading_location
+from ..spark import Terminated
+from ..units import counted
+from .complaints import FAILED, complain, exit_code, reported, warnings_as_lines
+from .complaints import show as show_error
+from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place
+from .start import leave_out_what_nothing_needs
+
+if TYPE_CHECKING:
+    from ..catalog import CatalogClient, DatasetEntry, RegistrationHandle
+    from ..locations import Location
+
+_LAKE = click.argument("lake", callback=check_place)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+
+
+@click.group(cls=CommandGroup)
+def catalog() -> None:
+    """Show and change the datasets of a catalog, and check their files.
+
+    LAKE is the folder or URL of a catalog: the destination of `chunkmill ingest --into LAKE --dataset NAME`.
+    """
+
+
+@catalog.command("ls")
+@_LAKE
+@click.option("--all", "everything", is_flag=True, help="Also list hidden entries, such as datasets of blueprints.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per entry.")
+@DEBUG
+def list_entries(lake: str, everything: bool, as_json: bool, debug: bool) -> None:
+    """List the datasets of LAKE, with the segments and bytes of each."""
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        from .catalog_display import facts_of, kind_of, print_entries
+
+        entries = _opened(lake).entries(include_hidden=everything)
+        facts, codes = [], []
+        for entry in entries:
+            try:
+                facts.append(facts_of(entry))
+            except (ReadError, NotFoundError) as error:
+                show_error(error, debug=debug)
+                codes.append(exit_code(error))
+                facts.append({"name": entry.name, "id": str(entry.id), "kind": kind_of(entry)})
+        if as_json:
+            for fact in facts:
+                click.echo(json.dumps(fact, ensure_ascii=False))
+        else:
+            print_entries(lake, facts)
+        if codes:
+            raise click.exceptions.Exit(min(codes))
+
+
+@catalog.command("show")
+@_LAKE
+@click.argument("dataset", required=False, metavar="[DATASET]")
+@click.option("--all", "everything", is_flag=True, help="Also show the columns, and the files of each layer.")
+@_JSON
+@DEBUG
+def show_dataset(lake: str, dataset: str | None, everything: bool, as_json: bool, debug: bool) -> None:
+    """Show the segments and layers of one DATASET of LAKE.
+
+    DATASET may be omitted if there is only one. No recording is opened.
+    """
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        from .catalog_display import show_segments
+
+        show_segments(lake, _one_dataset(lake, dataset), everything=everything, as_json=as_json)
+
+
+@catalog.command("create")
+@_LAKE
+@click.argument("name")
+@click.option("--url", metavar="STORE", help="A store of recordings to use as the dataset, which stays where it is.")
+@click.option("--exist-ok", is_flag=True, help="Succeed if there is a dataset of this name already.")
+@DEBUG
+def create_dataset(lake: str, name: str, url: str | None, exist_ok: bool, debug: bool) -> None:
+    """Create a dataset in LAKE, empty or from a store; the catalog is created if missing."""
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        made = _client(lake).create_dataset(name, exist_ok=exist_ok, url=url)
+        click.echo(f"dataset {made.name!r} is at {made.manifest_url}")
+
+
+@catalog.command("rename")
+@_LAKE
+@click.argument("dataset")
+@click.argument("name")
+@DEBUG
+def rename_entry(lake: str, dataset: str, name: str, debug: bool) -> None:
+    """Give DATASET of LAKE another NAME."""
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        _dataset(lake, dataset).set_name(name)
+        click.echo(f"dataset {dataset!r} is now {name!r}")
+
+
+@catalog.command("rm")
+@_LAKE
+@click.argument("datasets", nargs=-1, required=True, metavar="DATASET...")
+@DEBUG
+def remove_datasets(lake: str, datasets: tuple[str, ...], debug: bool) -> None:
+    """Remove datasets from LAKE.
+
+    Recordings stay where they are; those in the catalog's own folder for at least a week, in which `chunkmill catalog
+    create --url` brings them back.
+    """
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        for entry in [_dataset(lake, name) for name in dict.fromkeys(datasets)]:
+            place = os.fspath(entry)
+            entry.delete()
+            click.echo(f"removed dataset {entry.name!r}; its store stays at {place}")
+
+
+@catalog.command("check")
+@_LAKE
+@click.argument("datasets", nargs=-1, metavar="[DATASET]...")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per fault.")
+@DEBUG
+@QUIET
+def check_catalog(lake: str, datasets: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> None:
+    """Check the files of LAKE, or of some of its datasets.
+
+    Reported are registered files that were replaced or removed since, and damaged or missing files of the catalog and
+    its stores. Chunks are not read: `chunkmill verify LAKE` does that. The exit code is 1 if there is any fault.
+    """
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        raise click.exceptions.Exit(_check(lake, datasets, as_json=as_json, debug=debug, quiet=quiet))
+
+
+@click.command()
+@_LAKE
+@click.argument("dataset")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("--prefix", "prefixes", multiple=True, metavar="URL", help="Register all RRDs below it; repeatable.")
+@click.option("--layer", metavar="NAME", help="The layer that each recording becomes. Default: base.")
+@click.option(
+    "--on-duplicate",
+    type=click.Choice(["replace", "skip", "error"]),
+    default="replace",
+    show_default=True,
+    help="What to do with a layer that is there already.",
+)
+@click.option("--verify", is_flag=True, help="Read each chunk once, and keep its digest.")
+@click.option("--executor", type=EXECUTORS, help="Where files are read. Default: footers of up to 256 files inline.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per recording.")
+@DEBUG
+@QUIET
+def register(
+    lake: str,
+    dataset: str,
+    files: tuple[str, ...],
+    prefixes: tuple[str, ...],
+    as_json: bool,
+    debug: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Register recordings with DATASET of LAKE, where they lie.
+
+    FILE is an RRD, a pattern such as 'runs/**/*.rrd', or a folder, which is searched for RRDs. The dataset is created
+    if missing. Each file succeeds or fails by itself; it has to stay where it is, unchanged.
+    """
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        uris = _uris(files, prefixes)
+        entry = _client(lake).create_dataset(dataset, exist_ok=True)
+        handle = entry.register(
+            uris,
+            layer_name=options["layer"] or "base",
+            on_duplicate=options["on_duplicate"],
+            verify=options["verify"],
+            executor=options["executor"],
+        )
+        _follow(handle, uris, dataset, as_json=as_json, quiet=quiet)
+
+
+@click.command()
+@_LAKE
+@click.argument("dataset")
+@click.option("--segment", "segments", multiple=True, metavar="ID", help="Only layers of this segment; repeatable.")
+@click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only layers of this name; repeatable.")
+@click.option("--force", is_flag=True, help="Accepted for scripts; nothing is ever pending here.")
+@DEBUG
+def unregister(
+    lake: str, dataset: str, segments: tuple[str, ...], layers: tuple[str, ...], force: bool, debug: bool
+) -> None:
+    """Remove segments or layers from DATASET of LAKE.
+
+    With --segment all layers of it, with --layer those layers of all segments, with both those of these segments.
+    Registered files are never touched.
+    """
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        if not segments and not layers:
+            raise UsageError("nothing to remove was named", hint="Name it with --segment or --layer.")
+        from .catalog_display import layers_of
+
+        entry = _dataset(lake, dataset)
+        there = layers_of(entry)
+        _check_known("segment", segments, {one.recording_id for one in there}, dataset)
+        _check_known("layer", layers, {one.layer for one in there}, dataset)
+        entry.unregister(segments_to_drop=segments, layers_to_drop=layers, force=force)
+        left = {(one.recording_id, one.layer) for one in layers_of(entry)}
+        gone = [one for one in there if (one.recording_id, one.layer) not in left]
+        ids = {one.recording_id for one in gone}
+        click.echo(f"{counted(len(gone), 'layer')} of {counted(len(ids), 'segment')} removed from {dataset!r}")
+
+
+# --- catalogs and stores that are named
+
+
+def place_at(store: str, dataset: str | None) -> Location:
+    """The place of a store: the one that was named, or that of a dataset of the catalog that was named.
+
+    Raises ``UsageError`` for a catalog without a dataset, ``NotFoundError`` for a dataset that is not there.
+    """
+    if dataset is not None:
+        return located(_dataset(store, dataset))
+    from ..catalog import is_catalog
+
+    if is_catalog(located(store)):
+        raise UsageError(
+            "this is a catalog, and not a store of recordings",
+            path=store,
+            hint=f"Name one of its datasets with --dataset; `chunkmill catalog ls {shlex.quote(store)}` lists them.",
+        )
+    return located(store)
+
+
+def home_at(store: str, dataset: str | None) -> Location:
+    """The same, where something was kept: the home of an ingestion. Raises ``SourceMissingError`` where nothing was."""
+    from ..ingest import home_of
+
+    place = place_at(store, dataset)
+    try:
+        return home_of(place)
+    except SourceMissingError:
+        if dataset is None:
+            raise
+        raise SourceMissingError(
+            f"dataset {dataset!r} is empty",
+            path=store,
+            hint="`chunkmill register` and `chunkmill ingest --into` bring recordings into it.",
+        ) from None
+
+
+def _client(lake: str) -> CatalogClient:
+    from ..catalog import CatalogClient
+
+    return CatalogClient(lake)
+
+
+def _opened(lake: str) -> CatalogClient:
+    """The catalog that is there. Raises ``SourceMissingError`` where there is none."""
+    from ..catalog import is_catalog
+
+    client = _client(lake)
+    if not is_catalog(located(lake)):
+        raise SourceMissingError(
+            "there is no catalog here",
+            path=lake,
+            hint=f"`chunkmill catalog create {shlex.quote(lake)} NAME` makes one with its first dataset.",
+        )
+    return client
+
+
+def _dataset(lake: str, name: str) -> DatasetEntry:
+    return _opened(lake).get_dataset(name)
+
+
+def _one_dataset(lake: str, name: str | None) -> DatasetEntry:
+    """The dataset of a name, or the only one. Raises ``UsageError`` where several could be meant."""
+    if name is not None:
+        return _dataset(lake, name)
+    datasets = _opened(lake).datasets()
+    if len(datasets) != 1:
+        raise UsageError(
+            f"the catalog holds {counted(len(datasets), 'dataset')}, and none was given",
+            path=lake,
+            hint=f"Give one: `chunkmill catalog ls {shlex.quote(lake)}` lists them.",
+        )
+    return datasets[0]
+
+
+def _check_known(what: str, given: Sequence[str], there: Iterable[str], dataset: str) -> None:
+    known = set(there)
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            raise NotFoundError(
+                f"there is no {what} {name!r} in dataset {dataset!r}",
+                hint=f"Did you mean {close[0]!r}?" if close else "`chunkmill catalog show` lists them.",
+            )
+
+
+def _uris(files: Sequence[str], prefixes: Sequence[str]) -> list[str]:
+    """The RRDs that arguments stand for, as URLs or absolute paths, each once. Raises ``UsageError`` for none."""
+    from ...readers import FORMATS
+    from ..inputs import search_inputs
+
+    if not files and not prefixes:
+        raise UsageError("no file is given", hint="Name RRDs, folders or patterns, or all below a URL with --prefix.")
+    found: dict[str, None] = {}
+    for given in (*files, *(prefix.rstrip("/") + "/" for prefix in prefixes)):
+        for one in search_inputs(reading_location(given), FORMATS["rrd"], _skipped):
+            if not exists(one.path):
+                raise SourceMissingError("there is no such file", path=str(one.path))
+            found[str(located(str(one.path)))] = None
+    return list(found)
+
+
+def _skipped(path: str, why: str) -> None:
+    complain(f"{path} {why}", kind="warning")
+
+
+def _follow(handle: RegistrationHandle, uris: Sequence[str], dataset: str, *, as_json: bool, quiet: bool) -> None:
+    """Tell what becomes of each file as it comes; leaves with exit code 1 where one fails."""
+    done = failed = 0
+    try:
+        with warnings_as_lines(uris[0]):
+            for result in handle.iter_results():
+                done, failed = done + result.is_success, failed + result.is_error
+                if as_json:
+                    click.echo(json.dumps(asdict(result), ensure_ascii=False))
+                elif result.error is not None:
+                    complain(result.error if result.uri in result.error else f"{result.uri}: {result.error}")
+                elif not quiet:
+                    click.echo(f"{result.uri} -> {result.segment_id}")
+    except (KeyboardInterrupt, Terminated) as interrupt:
+        handle.cancel()
+        raise type(interrupt)(f"{counted(done, 'recording')} registered so far") from None
+    if not quiet and not as_json and (failed or len(uris) > 1):
+        click.echo(f"{counted(done, 'recording')} registered with {dataset!r}, {failed:,} failed")
+    if failed:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _check(lake: str, names: Sequence[str], *, as_json: bool, debug: bool, quiet: bool) -> int:
+    """Check datasets, and print each fault, or what is without one; the exit code."""
+    client = _opened(lake)
+    faults = client.check(names or None)
+    for fault in faults if as_json else ():
+        click.echo(json.dumps(fault.to_dict(), ensure_ascii=False))
+    if not as_json:
+        # Layers of one file, or recordings of one shard, have one fault.
+        different = {(fault.dataset, str(fault.error)): fault.error for fault in faults}
+        for error in different.values():
+            show_error(error, debug=debug)
+        count = Counter(dataset for dataset, _ in different)
+        for name in () if quiet else names or client.dataset_names():
+            click.echo(f"{name}: {counted(count[name], 'fault') if count[name] else 'no faults'}")
+    return FAILED if faults else 0
