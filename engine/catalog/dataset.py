@@ -231,9 +231,16 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         return self._register(requests, RegistrationOptions(choice, self._kind(), verify, copy, RunOptions(executor)))
 
     def register_prefix(
-        self, recordings_prefix: str | os.PathLike[str], layer_name: str | None = None
+        self,
+        recordings_prefix: str | os.PathLike[str],
+        layer_name: str | None = None,
+        *,
+        on_duplicate: OnDuplicateSegmentLayer | str = OnDuplicateSegmentLayer.REPLACE,
+        verify: bool = False,
+        copy: bool = False,
+        executor: str | None = None,
     ) -> RegistrationHandle:
-        """Register all recordings below a folder or prefix, as :meth:`register` does: RRDs are not copied, others are.
+        """Register all recordings below a folder or prefix, as :meth:`register` does, whose other parameters it has.
 
         A folder that is one input, as a LeRobot dataset, counts as one. Hidden names of other formats are left out, and
         a recording without an id gets the names of the folders before its own: ``monday/drive.mcap`` is
@@ -244,8 +251,9 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         ValueError
             It is not there, it is a file, or there are none in it.
         """
-        options = RegistrationOptions(kind=self._kind())
-        return self._register(requests_below(recordings_prefix, layer_name), options)
+        requests = requests_below(recordings_prefix, layer_name)
+        choice = OnDuplicateSegmentLayer.of(on_duplicate)
+        return self._register(requests, RegistrationOptions(choice, self._kind(), verify, copy, RunOptions(executor)))
 
     def _register(self, requests: Sequence[FileRequest], options: RegistrationOptions) -> RegistrationHandle:
         folder = self._folder()

@@ -12,12 +12,13 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import NotFoundError, ReadError, SourceMissingError, UsageError
-from ..locations import exists, located, reading_location
+from ..locations import exists, located
 from ..spark import Terminated
 from ..units import counted
 from .complaints import FAILED, complain, exit_code, reported, warnings_as_lines
@@ -26,7 +27,7 @@ from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place
 from .start import leave_out_what_nothing_needs
 
 if TYPE_CHECKING:
-    from ..catalog import CatalogClient, DatasetEntry, RegistrationHandle
+    from ..catalog import CatalogClient, DatasetEntry, RegistrationHandle, SegmentRegistrationResult
     from ..locations import Location
 
 _LAKE = click.argument("lake", callback=check_place)
@@ -154,7 +155,7 @@ def check_catalog(lake: str, datasets: tuple[str, ...], as_json: bool, debug: bo
 @_LAKE
 @click.argument("dataset")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@click.option("--prefix", "prefixes", multiple=True, metavar="URL", help="Register all RRDs below it; repeatable.")
+@click.option("--prefix", "prefixes", multiple=True, metavar="URL", help="Register all that is below it; repeatable.")
 @click.option("--layer", metavar="NAME", help="The layer that each recording becomes. Default: base.")
 @click.option(
     "--on-duplicate",
@@ -164,7 +165,10 @@ def check_catalog(lake: str, datasets: tuple[str, ...], as_json: bool, debug: bo
     help="What to do with a layer that is there already.",
 )
 @click.option("--verify", is_flag=True, help="Read each chunk once, and keep its digest.")
-@click.option("--executor", type=EXECUTORS, help="Where files are read. Default: footers of up to 256 files inline.")
+@click.option("--copy", is_flag=True, help="Copy RRDs into the dataset, too.")
+@click.option(
+    "--executor", type=EXECUTORS, help="Where files are read and copied. Default: spark, or inline for few footers."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per recording.")
 @DEBUG
 @QUIET
@@ -178,23 +182,23 @@ def register(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Register recordings with DATASET of LAKE, where they lie.
+    """Register recordings with DATASET of LAKE, each as a layer of the segment that has its id.
 
-    FILE is an RRD, a pattern such as 'runs/**/*.rrd', or a folder, which is searched for RRDs. The dataset is created
-    if missing. Each file succeeds or fails by itself; it has to stay where it is, unchanged.
+    FILE is a recording of any format, a pattern such as 'runs/**/*.rrd', or a folder, which is searched. RRDs are used
+    where they lie, and have to stay there, unchanged; recordings of other formats are copied. The dataset is created if
+    missing. Each file succeeds or fails by itself.
     """
     with reported(debug=debug):
-        leave_out_what_nothing_needs()
-        uris = _uris(files, prefixes)
+        if options["executor"] == "inline":
+            leave_out_what_nothing_needs()
+        layer = options.pop("layer")
+        uris, below = _requested(files, prefixes)
         entry = _client(lake).create_dataset(dataset, exist_ok=True)
-        handle = entry.register(
-            uris,
-            layer_name=options["layer"] or "base",
-            on_duplicate=options["on_duplicate"],
-            verify=options["verify"],
-            executor=options["executor"],
+        handles = chain(
+            (entry.register(some, layer_name=layer or "base", **options) for some in [uris] if some),
+            (entry.register_prefix(prefix, layer, **options) for prefix in below),
         )
-        _follow(handle, uris, dataset, as_json=as_json, quiet=quiet)
+        _follow(handles, dataset, as_json=as_json, quiet=quiet)
 
 
 @click.command()
@@ -316,46 +320,65 @@ def _check_known(what: str, given: Sequence[str], there: Iterable[str], dataset:
             )
 
 
-def _uris(files: Sequence[str], prefixes: Sequence[str]) -> list[str]:
-    """The RRDs that arguments stand for, as URLs or absolute paths, each once. Raises ``UsageError`` for none."""
-    from ...readers import FORMATS
+def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The files that arguments name or match, and the folders and prefixes, all as URLs or absolute paths.
+
+    Raises ``UsageError`` where nothing is named, ``SourceMissingError`` for what is not there.
+    """
+    from glob import has_magic
+
+    from ...readers import dataset_format
     from ..inputs import search_inputs
+    from ..objects import ObjectUrl, is_one_object
 
     if not files and not prefixes:
-        raise UsageError("no file is given", hint="Name RRDs, folders or patterns, or all below a URL with --prefix.")
-    found: dict[str, None] = {}
-    for given in (*files, *(prefix.rstrip("/") + "/" for prefix in prefixes)):
-        for one in search_inputs(reading_location(given), FORMATS["rrd"], _skipped):
-            if not exists(one.path):
-                raise SourceMissingError("there is no such file", path=str(one.path))
-            found[str(located(str(one.path)))] = None
-    return list(found)
+        raise UsageError("no file is given", hint="Name recordings, folders or patterns, or all below it by --prefix.")
+    uris, below = dict[str, None](), dict.fromkeys(str(located(prefix)) for prefix in prefixes)
+    for given in files:
+        place = located(given)
+        if has_magic(str(place)) and not exists(place):
+            uris.update(dict.fromkeys(str(located(one.path)) for one in search_inputs(place, tell=_skipped)))
+            continue
+        is_file = is_one_object(place) if isinstance(place, ObjectUrl) else not place.is_dir()
+        if is_file and not exists(place):
+            raise SourceMissingError("there is no such file", path=given)
+        (uris if is_file or dataset_format(place) is not None else below)[str(place)] = None
+    return list(uris), list(below)
 
 
 def _skipped(path: str, why: str) -> None:
     complain(f"{path} {why}", kind="warning")
 
 
-def _follow(handle: RegistrationHandle, uris: Sequence[str], dataset: str, *, as_json: bool, quiet: bool) -> None:
+def _follow(handles: Iterable[RegistrationHandle], dataset: str, *, as_json: bool, quiet: bool) -> None:
     """Tell what becomes of each file as it comes; leaves with exit code 1 where one fails."""
     done = failed = 0
-    try:
-        with warnings_as_lines(uris[0]):
-            for result in handle.iter_results():
-                done, failed = done + result.is_success, failed + result.is_error
-                if as_json:
-                    click.echo(json.dumps(asdict(result), ensure_ascii=False))
-                elif result.error is not None:
-                    complain(result.error if result.uri in result.error else f"{result.uri}: {result.error}")
-                elif not quiet:
-                    click.echo(f"{result.uri} -> {result.segment_id}")
-    except (KeyboardInterrupt, Terminated) as interrupt:
-        handle.cancel()
-        raise type(interrupt)(f"{counted(done, 'recording')} registered so far") from None
-    if not quiet and not as_json and (failed or len(uris) > 1):
-        click.echo(f"{counted(done, 'recording')} registered with {dataset!r}, {failed:,} failed")
+    for handle in handles:
+        try:
+            with warnings_as_lines(""):
+                for result in handle.iter_results():
+                    done, failed = done + result.is_success, failed + result.is_error
+                    _tell(result, as_json=as_json, quiet=quiet)
+        except (KeyboardInterrupt, Terminated) as interrupt:
+            handle.cancel()
+            raise type(interrupt)(f"{counted(done, 'recording')} registered so far") from None
+    if not quiet and not as_json and done + failed > 1:
+        click.echo(
+            f"{counted(done, 'recording')} registered with {dataset!r}" + (f", {failed:,} failed" * bool(failed))
+        )
     if failed:
         raise click.exceptions.Exit(FAILED)
+
+
+def _tell(result: SegmentRegistrationResult, *, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(asdict(result), ensure_ascii=False))
+        return
+    place = str(located(result.uri))
+    if result.error is not None:
+        complain(result.error if place in result.error else f"{place}: {result.error}")
+    elif not quiet:
+        click.echo(f"{place} -> {result.segment_id}")
 
 
 def _check(lake: str, names: Sequence[str], *, as_json: bool, debug: bool, quiet: bool) -> int:
