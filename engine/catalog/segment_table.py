@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 
 from ..chunk import SORBET_VERSION, TimelineKind
 from ..recordings import join_schemas
+from ..rrd import END_OF_STREAM
 
 Integers = npt.NDArray[np.int64]
 
 _METADATA: Final = {"sorbet:version": SORBET_VERSION}
 _TIME: Final = pa.timestamp("ns")
-_END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def properties_of(streams: Sequence[bytes | None]) -> tuple[pa.Table, Integers]:
     tables, rows = [], []
     for head, numbers in by_schema.items():
         bodies = (streams[number] or b"" for number in numbers)
-        joined = b"".join((head, *(body[len(head) :].removesuffix(_END_OF_STREAM) for body in bodies), _END_OF_STREAM))
+        joined = b"".join((head, *(body[len(head) :].removesuffix(END_OF_STREAM) for body in bodies), END_OF_STREAM))
         tables.append(pa.ipc.open_stream(pa.py_buffer(joined)).read_all())
         rows += numbers
     if not tables:

@@ -1,6 +1,6 @@
 """The RRD container: framing, messages, manifest, reader and writer. No streams, no Spark."""
 
-from .arrow_ipc import decode_batch, encode_batch
+from .arrow_ipc import END_OF_STREAM, decode_batch, encode_batch, has_dictionary, stream_of
 from .chunk_table import CHUNK_TABLE, COMPONENT_TYPE, TIMELINE_TYPE, ChunkEntry, ChunkTable
 from .compression import Compression
 from .copying import copy_range, start_writing_back
@@ -40,6 +40,7 @@ __all__ = [
     "ChunkEntry",
     "ChunkTable",
     "Compression",
+    "END_OF_STREAM",
     "Each",
     "EncodedPayload",
     "FileRun",
@@ -79,6 +80,7 @@ __all__ = [
     "digest_of",
     "encode_batch",
     "file_identity",
+    "has_dictionary",
     "keeping_open",
     "message_digest",
     "open_positional",
@@ -87,6 +89,7 @@ __all__ = [
     "sequence_codes",
     "start_writing_back",
     "store_field",
+    "stream_of",
     "types_from_bytes",
     "types_to_bytes",
     "verify_file",

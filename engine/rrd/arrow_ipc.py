@@ -122,11 +122,16 @@ ARROW_ERRORS: Final = (
 def encode_batch(batch: pa.RecordBatch, compression: Compression = Compression.LZ4) -> tuple[pa.Buffer | bytes, int]:
     """The payload that holds ``batch``, and its uncompressed size. Raises :class:`WriteError` above 1 GiB."""
     check_size(pa.ipc.get_record_batch_size(batch) + batch.schema.serialize().size + _END_SIZE)
-    sink = pa.BufferOutputStream()
-    _write(batch, sink)
-    stream = sink.getvalue()
+    stream = stream_of(batch)
     check_size(stream.size)
     return (compress(stream) if compression == Compression.LZ4 else stream), stream.size
+
+
+def stream_of(batch: pa.RecordBatch) -> pa.Buffer:
+    """A batch as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    _write(batch, sink)
+    return sink.getvalue()
 
 
 def stream_pieces(batch: pa.RecordBatch, *, after: int = 0) -> list[pa.Buffer]:
@@ -263,7 +268,8 @@ def _check_nested_names(datatype: pa.DataType) -> None:
         _check_nested_names(field.type)
 
 
-_END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""The last bytes of an Arrow IPC stream."""
 _ID_DIGITS: Final = 32
 _MOST_SHAPES: Final = 4096
 Bytes: TypeAlias = "bytes | memoryview | pa.Buffer"
@@ -328,11 +334,11 @@ def encode_chunk(data: ChunkData, compression: Compression = Compression.LZ4) ->
         return _encode_large(batch, _message(shape, data))
     body = memoryview(batch.serialize()).cast("B")
     stop = head + len(body)
-    size = stop + len(_END)
+    size = stop + len(END_OF_STREAM)
     stream = memoryview(lasting(_Room).bytes(size))[:size]
     stream[:head] = _message(shape, data)
     stream[head:stop] = body
-    stream[stop:] = _END
+    stream[stop:] = END_OF_STREAM
     return Encoded([compress(stream)], size, Compression.LZ4)
 
 

@@ -12,6 +12,7 @@ from chunkmill.engine.catalog.layers import FoundLayer, look_at, look_together
 from chunkmill.engine.catalog.requests import FileRequest
 from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.errors import ReadError
+from chunkmill.engine.recordings.summaries import properties_in
 from chunkmill.engine.rrd import RrdWriter, StoreEntry
 from chunkmill.engine.rrd.footer import Footer, read_footer
 
@@ -23,6 +24,11 @@ def recording(name: str, kind: str = "recording") -> StoreEntry:
 def properties(**values: object) -> Chunk:
     columns = [(ComponentDescriptor(name), pa.array([[value]])) for name, value in values.items()]
     return Chunk.build("/__properties", {}, columns)
+
+
+def of_dictionary() -> Chunk:
+    values = pa.ListArray.from_arrays([0, 1], pa.array(["red"]).dictionary_encode())
+    return Chunk.build("/__properties/look", {}, [(ComponentDescriptor("colour"), values)])
 
 
 def rrd_of(path: Path, stores: dict[StoreEntry, list[Chunk]]) -> Path:
@@ -49,6 +55,7 @@ def files(tmp_path: Path) -> list[Path]:
         "told-twice": [properties(robot="old"), properties(robot="new", n=None), properties(place="here")],
         "static": [Chunk.build("/a", {}, [(ComponentDescriptor("a"), pa.array([[1.0]]))]), *drives["drive-1"]],
         "empty-column": [made(range(3), "a", value=()), made(range(3), "b")],
+        "dictionary": [properties(kind="car"), of_dictionary()],
         "none": [],
     }
     paths = [rrd_of(tmp_path / f"{name}.rrd", {recording(name): some}) for name, some in {**drives, **other}.items()]
@@ -96,9 +103,12 @@ def test_layers_are_those_of_each_file_alone(files: list[Path], kind: str) -> No
             except (ReadError, OSError):
                 continue
     assert {files[number].stem for number in alone.keys() - together.keys()} <= {"cut", "no-footer", "none"}
-    assert len(together) >= (11 if kind == "recording" else 1)
+    assert len(together) >= (12 if kind == "recording" else 1)
     for number, layers in together.items():
         assert list(map(said, layers)) == list(map(said, alone[number])), files[number]
+        if files[number].stem == "dictionary":
+            (row,) = properties_in(layers[0].summary.properties).to_pylist()
+            assert row == {"property:kind": ["car"], "property:look:colour": ["red"]}
 
 
 def test_a_file_that_changes_meanwhile_is_left_out(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
