@@ -18,11 +18,11 @@ if TYPE_CHECKING:
         Schema,
     )
     from ..errors import AlreadyExistsError, NotFoundError
+    from ..recordings import is_catalog
     from ..stream import ContentFilter
     from .client import CatalogClient, VersionInfo
     from .dataset import DatasetEntry
     from .entries import Entry, EntryId, EntryKind
-    from .entry_log import is_catalog
     from .maintenance import CatalogFault
     from .recording import Recording
     from .registration_handle import RegistrationHandle, RegistrationResult, SegmentRegistrationResult
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "..chunk": ("ComponentColumnDescriptor ComponentColumnSelector IndexColumnDescriptor IndexColumnSelector Schema"),
     "..errors": "AlreadyExistsError NotFoundError",
+    "..recordings": "is_catalog",
     "..stream": "ContentFilter",
     ".client": "CatalogClient VersionInfo",
     ".dataset": "DatasetEntry",
     ".entries": "Entry EntryId EntryKind",
-    ".entry_log": "is_catalog",
     ".maintenance": "CatalogFault",
     ".recording": "Recording",
     ".registration_handle": "RegistrationHandle RegistrationResult SegmentRegistrationResult",

@@ -37,7 +37,7 @@ from ..errors import (
 from ..execution import Folder, LocalFolder, sync_folder
 from ..faults import reach
 from ..locations import Location
-from ..recordings import VersionFiles, name_of, unreadable
+from ..recordings import VersionFiles, has_files, name_of, unreadable, versions_of_catalog
 from .entries import DATASET_KINDS, EntryId, EntryKind, EntryRow, place_of_dataset
 
 KEPT_VERSIONS: Final = 16
@@ -125,33 +125,21 @@ class CatalogVersion:
         return cls(number, {row.id: row for row in rows}, int(data["made_ns"]), int(data["first"]), removed)
 
 
-def is_catalog(location: Location) -> bool:
-    """Whether there is a catalog; not where the place cannot be read."""
-    try:
-        return _has_files(_versions_in(Folder.at(location)))
-    except (OSError, ReadError):
-        return False
-
-
-def _versions_in(folder: Folder) -> Folder:
-    return folder.sub("catalog").sub("versions")
-
-
 class EntryLog:
     """The entries of the catalog at ``root``, and every change of them. It may be used by any number of threads."""
 
     def __init__(self, root: Location) -> None:
         self.root = root
         self.folder = Folder.at(root)
-        self._versions = _versions_in(self.folder)
+        self._versions = versions_of_catalog(self.folder)
         self._files = VersionFiles(self._versions, str(root), _HOW, _POINTS)
 
     def check_reachable(self) -> None:
         """Raise ``UnreachableError`` where the place cannot be listed, or is something else than a catalog."""
         try:
-            if _has_files(self._versions):
+            if has_files(self._versions):
                 return
-            is_store = _has_files(self.folder.sub("versions"))
+            is_store = has_files(self.folder.sub("versions"))
         except (OSError, ReadError) as error:
             raise self._unreachable(error) from error
         if is_store:
@@ -307,16 +295,6 @@ class EntryLog:
             self._files.delete([number for number in self._files.all_numbers() if number < newest.first])
         except (OSError, ReadError, WriteError):
             return
-
-
-def _has_files(folder: Folder) -> bool:
-    """Whether there are files; not in a folder that is missing, which below a bucket that is missing is an error."""
-    try:
-        return next(iter(folder.names()), None) is not None
-    except ReadError:
-        raise
-    except FileNotFoundError:
-        return False
 
 
 def _after(

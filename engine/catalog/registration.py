@@ -214,7 +214,7 @@ class _Registration:
         found = self._each_once(found)
         if not found:
             return
-        rule = _Rule(SchemaFiles(self._folder), self._options.on_duplicate)
+        rule = _Rule(SchemaFiles(self._folder), self._options)
         with contextlib.suppress(_NothingLeftError):
             writer.commit(staging, [layer for _, layer in found], Commit("register"), rule=rule)
         self._tell(found, rule)
@@ -285,9 +285,10 @@ class _Rule:
     is taken whole or not at all. ``refused`` are the others, as of the base that was asked about last.
     """
 
-    def __init__(self, schemas: SchemaFiles, on_duplicate: OnDuplicateSegmentLayer) -> None:
+    def __init__(self, schemas: SchemaFiles, options: RegistrationOptions) -> None:
         self._schemas = schemas
-        self._on_duplicate = on_duplicate
+        self._kind = options.kind
+        self._on_duplicate = options.on_duplicate
         self.refused: dict[Key, ChunkmillError] = {}
 
     def __call__(
@@ -296,7 +297,7 @@ class _Rule:
         """The entries that may be added."""
         del version
         self.refused = {}
-        union = SchemaUnion(self._schemas, live.columns("schema")["schema"].to_pylist())
+        union = SchemaUnion(self._schemas, live.schemas(self._kind))
         accepted: list[RecordingEntry] = []
         for _, some in groupby(entries, key=lambda entry: (entry.source, entry.layer)):
             of_file = list(some)

@@ -21,7 +21,7 @@ from ..spark import Terminated, note_signal
 from ..store import RecordingStore
 from ..units import bytes_of, counted, seconds_of
 from ..units import size as shown_size
-from .catalogs import home_at, place_at
+from .catalogs import home_at
 from .complaints import exit_code, paragraph, warnings_as_lines
 from .options import chosen_executor, profile_of
 from .start import choice
@@ -54,7 +54,7 @@ def run_ingest(
         raise UsageError("--once and --every exclude each other")
     if into is None and rrds is None:
         raise UsageError("an ingestion needs a destination", hint="Name a store with --into, or a folder with --rrds.")
-    into = _store_of(into, dataset)
+    store = _store_of(into, dataset)
     executor, why = choice(
         chosen_executor(executor, master, conf),
         [located(landing)] if once else None,
@@ -71,10 +71,10 @@ def run_ingest(
         if why:
             logger.info("executor %s; %s", executor, why)
         if metrics_port is not None:
-            listeners.insert(0, _metrics(open_things, metrics_port, metrics_host, into or rrds or ""))
+            listeners.insert(0, _metrics(open_things, metrics_port, metrics_host, os.fspath(store or rrds or "")))
         ingest = Ingest(
             landing,
-            into=into,
+            into=store,
             rrds=rrds,
             max_bytes_per_trigger=bytes_of(max_bytes),
             optimize=profile_of(optimize),
@@ -96,15 +96,15 @@ def run_ingest(
             _tell_of_quarantine(FileQuarantine(ingest.home), str(ingest.home))
 
 
-def _store_of(into: str | None, dataset: str | None) -> str | None:
-    """The store that ``--into`` names: itself, or that of a dataset of the catalog that it is then."""
+def _store_of(into: str | None, dataset: str | None) -> str | os.PathLike[str] | None:
+    """The store that ``--into`` names, or the dataset of the catalog that it is then."""
     if dataset is None:
-        return into if into is None else str(place_at(into, None))
+        return into
     if into is None:
         raise UsageError("--dataset names one of a catalog", hint="Name the catalog with --into.")
     from ..catalog import CatalogClient
 
-    return os.fspath(CatalogClient(into).create_dataset(dataset, exist_ok=True))
+    return CatalogClient(into).create_dataset(dataset, exist_ok=True)
 
 
 def _wait(query: IngestQuery, *, as_json: bool) -> None:

@@ -6,6 +6,7 @@ Small recordings are laid out in one stage, large ones in two. Where RRDs are wa
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 import uuid
 import warnings
@@ -16,7 +17,14 @@ from pathlib import PurePath, PurePosixPath
 from typing import Final
 
 from ...readers import rrd_suffix, stem_of
-from ..errors import ChunkmillError, ReadWarning, SameRecordingError, WriteError, writing
+from ..errors import (
+    ChunkmillError,
+    ReadWarning,
+    SameRecordingError,
+    SchemaConflictError,
+    WriteError,
+    writing,
+)
 from ..execution import (
     Folder,
     Group,
@@ -49,6 +57,7 @@ from .disposal import Disposal
 from .files import (
     BatchResult,
     Claims,
+    DatasetRules,
     Displacement,
     FileResult,
     LandedFile,
@@ -71,6 +80,7 @@ class BatchOptions:
 
     ``rrds``: the folder of RRDs, if they are wanted; ``keep_chunks``: whether the store takes the chunks;
     ``replace_same_id``: whether a recording takes the place of another file's with the same id, or is refused.
+    ``dataset``: what stands for the store in a catalog, where columns have one type each, as long as it is there.
     """
 
     source: Location
@@ -80,6 +90,7 @@ class BatchOptions:
     keep_chunks: bool
     rrds: Location | None
     replace_same_id: bool = False
+    dataset: os.PathLike[str] | None = None
 
 
 @dataclass
@@ -132,6 +143,8 @@ class BatchRunner:
         self._quarantine = quarantine
         self._disposal = disposal
         self._landing = landing
+        self._dataset = DatasetRules(options.dataset, writer.folder)
+        self._dataset.check()
 
     def run(self, number: int, files: Sequence[LandedFile]) -> BatchResult:
         """Bring the files of batch ``number`` into the store; a batch that is there already is left as it is.
@@ -148,6 +161,7 @@ class BatchRunner:
         if self._writer.is_done(self._query_id, number):
             self.finish(files)
             return BatchResult(self._query_id, number, self._writer.number, seconds=0.0, replayed=True)
+        self._dataset.check()
         reach("batch.begin")
         home = self._writer.folder.path
         found = [_File(file) for file in files]
@@ -158,10 +172,12 @@ class BatchRunner:
             self._run(found, staging)
             reach("batch.run")
             self._look_again(found)
+            self._check_schemas(found)
             while self._has_heirs(found):
                 displaced = self._displaced(found)
                 self._run(found, staging)
                 self._look_again(found)
+                self._check_schemas(found)
             arrived = self._arrived(found, staging)
             failed = [f.result for f in found if f.result is not None and f.result.outcome is Outcome.QUARANTINED]
             self._writer.check()
@@ -176,7 +192,7 @@ class BatchRunner:
             commit = Commit("ingest", self._query_id, number, dict(counts), size, began)
             moved = tuple(displaced.moved.values())
             claims = Claims({f.file.path: f.digest for f in found}, arrived, displaced)
-            rule = self._rule(number, claims, claims.answers(before))
+            rule = self._rule(number, claims, before, displaced)
             self._writer.commit(staging, arrived, commit, moved=moved, gone=gone, rule=rule)
             reach("batch.commit")
             self._let_go(through)
@@ -185,14 +201,18 @@ class BatchRunner:
             self._query_id, number, self._writer.number, tuple(results), seconds=time.perf_counter() - began
         )
 
-    def _rule(self, number: int, claims: Claims, seen: object) -> Rule:
-        """On each base the store has to be as it was ``seen``, as far as this batch asked; else it runs again."""
+    def _rule(self, number: int, claims: Claims, before: LiveEntries, displaced: Displacement) -> Rule:
+        """On each base the store has to be as it was ``before``, as far as this batch asked; else it runs again."""
+        seen, schemas = claims.answers(before), self._dataset.schemas(before)
 
         def rule(
             live: LiveEntries, version: RecordingsVersion | None, entries: Sequence[RecordingEntry]
         ) -> Sequence[RecordingEntry]:
             done = version.batches.get(self._query_id, 0) if version else 0
             if done >= number or claims.answers(live) != seen:
+                raise _OvertakenError
+            self._dataset.check()
+            if self._dataset.schemas(live) != schemas and not self._dataset.takes(entries, displaced, live):
                 raise _OvertakenError
             return entries
 
@@ -257,6 +277,17 @@ class BatchRunner:
         for one in found:
             if one.is_open or (one.result is not None and one.result.outcome is Outcome.QUARANTINED):
                 self._check_unchanged(one)
+
+    def _check_schemas(self, found: Sequence[_File]) -> None:
+        """End files with a column of another type than recordings of the dataset have, or files of the batch before."""
+        union = self._dataset.union(self._writer.live)
+        for one in found:
+            if union is None or not one.is_open or one.group is None:
+                continue
+            try:
+                union = self._dataset.joined(union, one.file, one.group, one.replaces, self._writer.live)
+            except SchemaConflictError as error:
+                one.end(Outcome.QUARANTINED, error)
 
     def _has_heirs(self, found: Sequence[_File]) -> bool:
         """Open what is a duplicate of a file that has not come through; whether there is any."""

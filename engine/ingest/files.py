@@ -1,11 +1,12 @@
 """Landed files: each as it was seen, the digest of its content, and the outcome of a batch for it.
 
-Also which recordings a batch displaces, as their names hold other contents now.
+Also which recordings a batch displaces, as their names hold other contents now, and what a dataset asks of all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+import os
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -14,12 +15,24 @@ from typing import Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 import xxhash
 
-from ..errors import ChunkmillError, ReadError, SourceMissingError
-from ..execution import RunOptions, Stage, Task, TaskRun, executor_name
+from ..chunk import Schema
+from ..errors import ChunkmillError, NotFoundError, ReadError, SchemaConflictError, SourceMissingError
+from ..execution import Group, RunOptions, Stage, Task, TaskRun, executor_name
 from ..limits import MIB
 from ..locations import located
 from ..objects import ObjectUrl, bucket_of
-from ..recordings import Arrived, Key, LiveEntries, RecordingEntry, key_of
+from ..recordings import (
+    BASE_LAYER,
+    Arrived,
+    Key,
+    LiveEntries,
+    NewLayer,
+    RecordingEntry,
+    RecordingsFolder,
+    SchemaFiles,
+    SchemaUnion,
+    key_of,
+)
 from ..rrd import open_positional
 
 
@@ -281,3 +294,77 @@ class Claims:
             *([entry] if (entry := live.of_rrd(rrd)) is not None else [] for rrd in self._rrds),
         ]
         return [sorted((e.key, e.source, e.source_digest, e.source_kept) for e in answer) for answer in answers]
+
+
+class DatasetRules:
+    """The rules that a dataset of a catalog adds: it may have been deleted, and its columns have one type each.
+
+    ``dataset`` is what stands for the store in its catalog; without one there are no rules.
+    """
+
+    def __init__(self, dataset: os.PathLike[str] | None, folder: RecordingsFolder) -> None:
+        self._dataset = dataset
+        self._folder = folder
+        self._schemas = SchemaFiles(folder)
+
+    def check(self) -> None:
+        """Raise ``NotFoundError`` where the dataset was deleted."""
+        if self._dataset is None:
+            return
+        try:
+            os.fspath(self._dataset)
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"the dataset that this ingestion brings recordings into was deleted ({error.message})",
+                path=str(self._folder.path),
+                hint="What landed since stays where it is: ingest it into another dataset.",
+            ) from error
+
+    def schemas(self, live: LiveEntries) -> frozenset[str | None]:
+        """The schemas that recordings have to fit."""
+        return frozenset(() if self._dataset is None else live.schemas())
+
+    def union(self, live: LiveEntries) -> SchemaUnion | None:
+        """The columns of the recordings that are there."""
+        return None if self._dataset is None else SchemaUnion(self._schemas, live.schemas())
+
+    def joined(
+        self,
+        union: SchemaUnion,
+        file: LandedFile,
+        group: Group,
+        replaces: Sequence[RecordingEntry],
+        live: LiveEntries,
+    ) -> SchemaUnion:
+        """The columns once the recordings of a file have come, too. Raises ``SchemaConflictError``."""
+        chunks = {store: found for store, found in group.chunks if store.kind == "recording"}
+        layers = [
+            NewLayer(
+                store.recording_id,
+                BASE_LAYER,
+                file.path,
+                self._schemas.remember(Schema.from_headers(c.entry.header for c in found).to_arrow()),
+            )
+            for store, found in chunks.items()
+        ]
+        return union.with_layers(layers, self._of({entry.key for entry in replaces} | set(map(key_of, chunks)), live))
+
+    def takes(self, entries: Sequence[RecordingEntry], displaced: Displacement, live: LiveEntries) -> bool:
+        """Whether entries fit the recordings that are there, and stay."""
+        new = [NewLayer(e.recording_id, e.layer, e.source, e.schema) for e in entries if e.schema and _counts(e)]
+        try:
+            SchemaUnion(self._schemas, live.schemas()).with_layers(
+                new, self._of({entry.key for entry in entries} | displaced.gone.keys(), live)
+            )
+        except SchemaConflictError:
+            return False
+        return True
+
+    @staticmethod
+    def _of(keys: Iterable[Key], live: LiveEntries) -> list[str | None]:
+        """The schemas of those recordings of these keys that are there."""
+        return [old.schema for key in keys if (old := live.get(key)) is not None and _counts(old)]
+
+
+def _counts(entry: RecordingEntry) -> bool:
+    return entry.kind != "blueprint"

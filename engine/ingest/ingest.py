@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, Final
 
 from ...readers import all_suffixes, checked_options
@@ -16,7 +17,7 @@ from ..locations import Location, located
 from ..objects import ObjectUrl
 from ..optimisation import OptimizationProfile
 from ..pipelines import Pipeline, load_pipeline
-from ..recordings import Lease, RecordingsFolder, StoreWriter
+from ..recordings import Lease, RecordingsFolder, StoreWriter, is_catalog
 from ..stream import LazyChunkStream, PlaceholderSource
 from ..units import seconds_of
 from .batch import BatchOptions, BatchRunner
@@ -63,8 +64,9 @@ class Ingest:
     pipeline
         A Python file that defines ``pipeline(stream)`` (``FILE.py`` or ``FILE.py:NAME``), or a function.
     into
-        The store of recordings, a folder or URL, or a dataset of a catalog; it is made when there is none. See
-        :class:`RecordingStore`.
+        The store of recordings, a folder or URL; it is made when there is none. See :class:`RecordingStore`. Or a
+        dataset of a catalog, whose columns have one type each: a file with another goes into quarantine. The ingestion
+        ends with a ``NotFoundError`` once the dataset was deleted.
     rrds
         A folder that gets an RRD for each file, beside the store or instead of it.
     checkpoint
@@ -131,6 +133,7 @@ class Ingest:
         **reading: Any,
     ) -> None:
         self._places = _places(source, into, rrds, checkpoint)
+        self._dataset = None if into is None or isinstance(into, str | PurePath | ObjectUrl) else into
         for name, value in (("max_files", max_files_per_trigger), ("max_bytes", max_bytes_per_trigger)):
             if value is not None and value < 1:
                 raise UsageError(f"{name}_per_trigger must be at least 1, not {value}")
@@ -206,6 +209,7 @@ class Ingest:
                 keep_chunks=places.into is not None,
                 rrds=places.rrds,
                 replace_same_id=self._replace_same_id,
+                dataset=self._dataset,
             )
             parts = IngestParts(
                 query_id=identity.query_id,
@@ -249,6 +253,11 @@ def _places(
                 path=str(landing),
                 hint="Choose a folder beside it.",
             )
+    if store is not None and is_catalog(store):
+        raise UsageError(
+            f"{store} is a catalog",
+            hint="Name one of its datasets: with --dataset, or into=CatalogClient(…).create_dataset(…, exist_ok=True).",
+        )
     if store is not None and folder is not None and f"{folder}/".startswith(f"{store}/"):
         raise UsageError(
             "the folder of RRDs lies in the store, which has files of its own",

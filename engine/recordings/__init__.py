@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from .summaries import LayerSummary, properties_of, summaries_of, summary_of, with_summary
     from .vacuum import vacuum_store
     from .verification import check_store, verify_store
-    from .versions import RecordingsVersion, VersionFiles, name_of, unreadable
+    from .versions import (
+        RecordingsVersion,
+        VersionFiles,
+        has_files,
+        is_catalog,
+        name_of,
+        unreadable,
+        versions_of_catalog,
+    )
     from .writer import Arrived, Commit, InPlace, Origin, Rule, StoreWriter
 
 _HOMES = {
@@ -32,7 +40,7 @@ _HOMES = {
     ".summaries": "LayerSummary properties_of summaries_of summary_of with_summary",
     ".vacuum": "vacuum_store",
     ".verification": "check_store verify_store",
-    ".versions": "RecordingsVersion VersionFiles name_of unreadable",
+    ".versions": "RecordingsVersion VersionFiles has_files is_catalog name_of unreadable versions_of_catalog",
     ".writer": "Arrived Commit InPlace Origin Rule StoreWriter",
 }
 
@@ -61,6 +69,8 @@ __all__ = [
     "VersionFiles",
     "check_store",
     "compact_store",
+    "has_files",
+    "is_catalog",
     "join_schemas",
     "join_types",
     "key_of",
@@ -74,6 +84,7 @@ __all__ = [
     "unreadable",
     "vacuum_store",
     "verify_store",
+    "versions_of_catalog",
     "with_summary",
 ]
 

@@ -80,6 +80,12 @@ class LiveEntries:
         """Some columns of :attr:`table`."""
         return self.table.select(names)
 
+    def schemas(self, kind: str = "recording") -> list[str | None]:
+        """The digest of the schema of each layer of a recording, or of a blueprint."""
+        is_such = pc.equal(pc.equal(self.table["kind"], "blueprint"), kind == "blueprint")
+        found: list[str | None] = self.table["schema"].filter(is_such).to_pylist()
+        return found
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows of :attr:`table`, some at a time."""
         return iter(self.table.to_batches(max_chunksize=_ROWS))

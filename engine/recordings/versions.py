@@ -37,6 +37,7 @@ from typing import Any, Final, NamedTuple
 
 from ..errors import CommitUnknownError, ReadError, SourceMissingError, UnsupportedError, WriteError, writing
 from ..execution import Folder, LocalFolder
+from ..locations import Location
 from ..rrd import digest_of
 
 FORMAT: Final = 4
@@ -261,6 +262,29 @@ class VersionFiles:
 def unreadable(error: Exception, place: str) -> ReadError:
     """The error of a version file that cannot be understood."""
     return ReadError(f"this version cannot be read: {error}", path=place, hint=RESTORE)
+
+
+def has_files(folder: Folder) -> bool:
+    """Whether there are files; not in a folder that is missing, which below a bucket that is missing is an error."""
+    try:
+        return next(iter(folder.names()), None) is not None
+    except ReadError:
+        raise
+    except FileNotFoundError:
+        return False
+
+
+def versions_of_catalog(folder: Folder) -> Folder:
+    """The folder of the versions of a catalog in ``folder``, in which a store has none."""
+    return folder.sub("catalog").sub("versions")
+
+
+def is_catalog(location: Location) -> bool:
+    """Whether there is a catalog; not where the place cannot be read."""
+    try:
+        return has_files(versions_of_catalog(Folder.at(location)))
+    except (OSError, ReadError):
+        return False
 
 
 def name_of(number: int) -> str:
