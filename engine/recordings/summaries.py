@@ -36,6 +36,7 @@ from ..rrd import (
     sequence_codes,
     stream_of,
 )
+from ..task_context import lasting
 from .entries import IndexRange, RecordingEntry
 from .folder import RecordingsFolder
 
@@ -217,21 +218,24 @@ class _Shape(NamedTuple):
     types: tuple[pa.DataType, ...]
 
 
-_shapes: dict[tuple[tuple[str, ComponentDescriptor], ...], _Shape] = {}
-"""Those of recordings that were looked at: a robot's have one, and a stream is written in a fifth of the time."""
+class _Shapes(dict[tuple[tuple[str, ComponentDescriptor], ...], _Shape]):
+    """Those that a thread has seen: a robot's recordings have one, and a stream is written in a fifth of the time."""
+
+
 _MOST_SHAPES: Final = 256
 
 
 def _shape_of(columns: Sequence[ComponentColumnDescriptor]) -> _Shape:
     types = tuple([column.datatype for column in columns])
     key = tuple([(column.entity_path, column.descriptor) for column in columns])
-    known = _shapes.get(key)
+    shapes = lasting(_Shapes)
+    known = shapes.get(key)
     if known is None or not alike(known.types, types):
         fields = {field.name: field for field in Schema((), columns).to_arrow()}
         schema = pa.schema([fields[column.name] for column in columns])
-        if len(_shapes) >= _MOST_SHAPES:
-            _shapes.clear()
-        known = _shapes[key] = _Shape(schema, bytes(schema.serialize()), types)
+        if len(shapes) >= _MOST_SHAPES:
+            shapes.clear()
+        known = shapes[key] = _Shape(schema, bytes(schema.serialize()), types)
     return known
 
 
