@@ -12,6 +12,7 @@ from ..lazy_names import lazy_names
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ..folders import Folder, LocalFolder, replace_file, sync_folder
     from .chunk_frames import (
         CarriedChunks,
         check_columns,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from .chunk_rows import SCHEMA, Note, PartChunk, parse_rows
     from .commit import RrdCommit, RunPlaces, all_extents
     from .executors import EXECUTORS, executor_for, executor_name, is_auto
-    from .folders import Folder, LocalFolder, replace_file, sync_folder
     from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, batches_of, ddl_of, frame_row, noting_task, payload_rows
     from .groups import (
         STAGE_BYTES,
@@ -56,7 +56,7 @@ _HOMES = {
     ),
     ".chunk_rows": "Note PartChunk SCHEMA parse_rows",
     ".commit": "RrdCommit RunPlaces all_extents",
-    ".folders": "Folder LocalFolder replace_file sync_folder",
+    "..folders": "Folder LocalFolder replace_file sync_folder",
     ".frame_rows": "COLUMNS Place WITHOUT_PAYLOAD batches_of ddl_of frame_row noting_task payload_rows",
     ".groups": "Group Outputs PlannedRecording STAGE_BYTES STAGE_TASKS is_of_all run_groups write_recordings",
     ".iterating": "iterated_chunks",

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from ..errors import ReadError, WriteError, writing
 from ..faults import reach
+from ..folders import OPEN_SUFFIX, Folder, LocalFolder, NewFile, replace_file
 from ..locations import Location
 from ..objects import ObjectUrl
 from ..rrd import (
@@ -39,7 +40,6 @@ from ..rrd import (
 )
 from ..task_context import passed_through
 from .chunk_rows import Note, PartChunk
-from .folders import OPEN_SUFFIX, Folder, LocalFolder, NewFile, replace_file
 from .staging import DONE_SUFFIX, PART_SUFFIX, Staging
 from .work import Work, whole_run_of
 

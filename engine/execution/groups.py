@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ..errors import PipelineError, SessionError, SessionStartError, WriteError, writing
+from ..folders import Folder
 from ..locations import Location, located
 from ..reports import RunReport
 from ..rrd import StoreEntry
 from .chunk_rows import PartChunk
 from .commit import RrdCommit, RunPlaces
 from .executors import executor_name
-from .folders import Folder
 from .reporting import Ran, RunStart
 from .rrd_sink import RrdParts, check_destination, commit_ran, whole_name
 from .sink import finished_report, run_tasks

@@ -25,10 +25,10 @@ import pyarrow as pa
 
 from ..chunk import Chunk, minting
 from ..errors import SessionError, writing
+from ..folders import OPEN_SUFFIX, Folder, LocalFolder, NewFile
 from ..limits import SPLIT_BYTES
 from ..rrd import MessageWriter
 from .chunk_rows import Note, RowWriter, parse_rows
-from .folders import OPEN_SUFFIX, Folder, LocalFolder, NewFile
 from .scratch import STORE, ScratchFolder, lazy_chunk
 from .stage import RunOptions, TaskRun, TaskRunner, settle, warn_of
 from .staging import PART_SUFFIX, Staging

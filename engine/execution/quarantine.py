@@ -10,14 +10,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from ..chunk import Chunk
-from ..errors import ChunkmillError, WriteError
-from ..locations import local_path
+from ..errors import ChunkmillError
+from ..lance import LanceTable
+from ..locations import local_path, located
 from ..task_context import find
 
 SCHEMA = pa.schema(
@@ -34,6 +34,8 @@ SCHEMA = pa.schema(
     ]
 )
 """One row per chunk; ``chunk`` is it as an Arrow IPC stream, for :meth:`Chunk.from_record_batch`."""
+
+_REPAIR = "Choose another table, or repair this one; nothing was committed."
 
 Row = tuple[str, dict[str, Any]]
 """The path of a table, and a row of it."""
@@ -102,14 +104,5 @@ def rows_from_bytes(data: bytes) -> list[Row]:
 def append_rows(rows: Sequence[Row]) -> None:
     """Append rows to their tables, one commit for each table."""
     for path in dict.fromkeys(table for table, _ in rows):
-        import lance
-
-        table = pa.Table.from_pylist([row for at, row in rows if at == path], schema=SCHEMA)
-        try:
-            lance.write_dataset(table, path, mode="append" if Path(path).exists() else "create")
-        except (OSError, ValueError) as error:
-            raise WriteError(
-                f"the quarantine table cannot be written: {error}",
-                path=path,
-                hint="Nothing was committed; choose another table, or repair this one.",
-            ) from error
+        table = LanceTable(located(path), SCHEMA, name="the quarantine table", unread=_REPAIR, unwritten=_REPAIR)
+        table.append(pa.Table.from_pylist([row for at, row in rows if at == path], schema=SCHEMA))

@@ -15,11 +15,11 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ..errors import PipelineError, ReadError, SessionError
+from ..folders import OPEN_SUFFIX, ObjectFolder
 from ..reports import EntityReport, RunReport, SizeHistogram, TaskReport
 from ..task_context import PHASES
 from .chunk_rows import Note, PartChunk
 from .commit import Extent
-from .folders import OPEN_SUFFIX, ObjectFolder
 from .staging import DONE_SUFFIX, PART_SUFFIX, Staging
 from .transport import failure_from_dict
 from .work import Task

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from ..errors import WriteError, writing
 from ..faults import reach
+from ..folders import NewFile
 from ..locations import Location
 from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import ChunkEntry, ChunkTable, FileRun, MessageWriter, RrdWriter, Run, RunRows, StoreEntry, WrittenChunks
 from ..task_context import ENCODE, WRITE, Clock, current, phase
 from .commit import RrdCommit, RunPlaces, all_extents
-from .folders import NewFile
 from .reporting import Ran
 from .sink import Part, Parts, Sink, write_to
 from .small_chunks import SMALL_RESULT, SmallChunkWriter

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from ..errors import UsageError, WriteError, writing
 from ..faults import reach
+from ..folders import Folder, sync_folder
 from ..locations import Location
 from ..objects import ObjectUrl
 from ..reports import RunReport
 from ..rrd import MESSAGE_HEADER_SIZE, RrdWriter, StoreEntry
 from .chunk_rows import PartChunk
 from .commit import Extent
-from .folders import Folder, sync_folder
 from .reporting import Ran
 from .rrd_sink import RrdParts
 from .sink import Sink, write_to

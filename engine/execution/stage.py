@@ -23,13 +23,13 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import pyarrow as pa
 
 from ..errors import ReadError, ReadWarning, SessionError, writing
+from ..folders import OPEN_SUFFIX, Folder
 from ..reports import SizeHistogram
 from ..rrd import OpenFiles
 from ..spark import interruptible, tries_before
 from ..task_context import Clock, TaskContext
 from .chunk_rows import Note, RowWriter, parse_rows
 from .executors import executor_name
-from .folders import OPEN_SUFFIX, Folder
 from .quarantine import Quarantined, append_rows, rows_as_bytes, rows_from_bytes
 from .reporting import ProgressListener, Ran, RunStart, watching
 from .staging import DONE_SUFFIX, Staging

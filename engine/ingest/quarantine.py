@@ -7,29 +7,24 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import re
 import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import ChunkmillError, ReadError, ReadWarning, UsageError, WriteError, write_error, writing
+from ..errors import ChunkmillError, ReadWarning, UsageError, WriteError, writing
 from ..execution import Folder
+from ..lance import LanceTable
 from ..limits import as_text
 from ..locations import Location
-from ..objects import ObjectUrl, reading_object, storage_options, writing_object
 from .files import FileResult
 
 _KEY: Final = "path"
@@ -63,12 +58,11 @@ _ATTEMPTS: Final = 50
 _PAUSE: Final = 0.01
 _UPKEEP_EVERY: Final = 64
 _KEEP: Final = timedelta(minutes=5)
-_ROWS_OF_A_FRAGMENT: Final = 16_384
-_OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
-_BUILT_AT: Final = re.compile(r", \S+\.rs:\d+:\d+.*", re.DOTALL)
-
-_PANIC: Final = "PanicException"
-"""What Lance raises, as no ``Exception``, where bytes of a damaged table break an assumption of its."""
+_UNREADABLE: Final = (
+    "The recordings do not depend on it. If it is damaged, move that folder away: the next failure begins a new table, "
+    "and the files that stood in the old one are tried again when their content changes."
+)
+_UNWRITTEN: Final = "The batch was not committed; it is tried again by the next start."
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +72,6 @@ _UNREAD: Final[Versions] = frozenset({""})
 
 _LARGEST: Final = 64 << 20
 _SUFFIX: Final = ".json"
-_S3A: Final = re.compile(r"^s3a://")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INT64: Final = (-(1 << 63), (1 << 63) - 1)
@@ -295,10 +288,8 @@ class FileQuarantineTable:
     """
 
     def __init__(self, place: Location) -> None:
-        self._place = place
-        self.place = str(place)
-        self._url = place if isinstance(place, ObjectUrl) else None
-        self._versions = Folder.at(place / "_versions")
+        self._table = LanceTable(place, _SCHEMA, name="the quarantine table", unread=_UNREADABLE, unwritten=_UNWRITTEN)
+        self.place = self._table.place
         self._keys: set[str] = set()
         self._keys_of = _UNREAD
         self._swept = 0
@@ -312,11 +303,10 @@ class FileQuarantineTable:
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows; times as whole numbers, in the unit of their column since 1970."""
-        return self._rows(self._open()) if self._now() else []
+        return self._rows(self._table.open()) if self._now() else []
 
     def _rows(self, dataset: Any, keys: Collection[str] | None = None) -> list[dict[str, Any]]:
-        with self._reading():
-            table = dataset.to_table(columns=_SCHEMA.names)
+        table = self._table.rows(dataset)
         if keys is not None:
             table = table.filter(pc.is_in(table.column(_KEY), pa.array(list(keys), pa.string())))
         found: list[dict[str, Any]] = table.cast(_AS_NUMBERS).to_pylist()
@@ -330,7 +320,7 @@ class FileQuarantineTable:
         if not self._now():
             if not change({}):
                 return False
-            self._make()
+            self._table.make()
 
         def attempt(dataset: Any, known: set[str]) -> bool:
             rows = change({row[_KEY]: row for row in self._rows(dataset, known)} if known else {})
@@ -348,9 +338,7 @@ class FileQuarantineTable:
         def attempt(dataset: Any, known: set[str]) -> bool:
             removed[:] = sorted(known)
             if known:
-                gone = pa.table({_KEY: pa.array(removed, pa.string())})
-                with self._writing():
-                    dataset.merge_insert(_KEY).when_matched_delete().conflict_retries(0).execute(gone)
+                self._table.delete(dataset, _KEY, known)
                 self._keys -= known
             return bool(known)
 
@@ -381,116 +369,31 @@ class FileQuarantineTable:
 
     def _opened_at(self, versions: Versions) -> Any:
         """The table as it was when it had these versions; None without any. Raises ``WriteError`` if it moved on."""
-        dataset = self._open() if versions else None
+        dataset = self._table.open() if versions else None
         if versions != self._now():
             raise WriteError(
                 "other processes change the quarantine table all the time", path=self.place, transient=True
             )
         return dataset
 
-    def _make(self) -> None:
-        """Make the table, without rows, unless there is one.
-
-        Of two processes that let Lance make one, the second writes over the first and over its rows. So an empty table
-        is made aside, and the file of its version brought in by a write that fails where there is one already.
-        """
-        import lance
-
-        with self._writing(), TemporaryDirectory() as aside:
-            lance.write_dataset(_SCHEMA.empty_table(), aside, mode="create")
-            # The version's file comes last: it names the others.
-            for folder, files in (("_transactions", "*.txn"), ("_versions", "*.manifest")):
-                into = Folder.at(self._place / folder)
-                into.make()
-                for file in Path(aside, folder).glob(files):
-                    into.create(file.name, file.read_bytes())
-
     def _merge(self, dataset: Any, rows: pa.Table) -> None:
-        with self._writing():
-            merge = dataset.merge_insert(_KEY).when_matched_update_all().when_not_matched_insert_all()
-            merge.conflict_retries(0).execute(rows)
+        self._table.merge(dataset, _KEY, rows)
 
     def _read_keys(self) -> set[str]:
-        dataset = self._open()
-        with self._reading():
-            return set(dataset.to_table(columns=[_KEY]).column(_KEY).to_pylist())
-
-    def _open(self) -> Any:
-        import lance
-
-        with self._reading():
-            options = None if self._url is None else storage_options(self._url)
-            dataset = lance.dataset(_S3A.sub("s3://", self.place), storage_options=options)
-        if not set(_SCHEMA) <= set(dataset.schema):
-            raise self._damaged("it has other columns than a quarantine of files")
-        return dataset
+        return set(self._table.rows(self._table.open(), [_KEY]).column(_KEY).to_pylist())
 
     def _now(self) -> Versions:
         """The names of the table's versions."""
-        try:
-            return frozenset(name for name in self._versions.names() if name.endswith(".manifest"))
-        except FileNotFoundError:
-            return frozenset()
-        except OSError as error:
-            raise self._damaged(str(error)) from error
+        return self._table.versions()
 
     def _sweep(self, versions: int) -> None:
         """Now and then, join small fragments and remove old versions. What fails here is tried again later."""
         if versions - self._swept < _UPKEEP_EVERY:
             return
         try:
-            dataset = self._open()
-            dataset.optimize.compact_files(target_rows_per_fragment=_ROWS_OF_A_FRAGMENT, num_threads=1)
-            dataset.cleanup_old_versions(older_than=_KEEP)
+            self._table.tidy(_KEEP)
             versions = len(self._now())
         except (OSError, RuntimeError, ValueError) as error:
-            _log.warning("%s: old versions of the quarantine could not be removed: %s", self.place, _short(error))
+            _log.warning("%s: old versions of the quarantine could not be removed: %s", self.place, error)
         self._swept = versions
         self._keys_of = _UNREAD
-
-    def _reading(self) -> AbstractContextManager[None]:
-        return self._translated(reading_object, lambda error: self._damaged(_short(error)))
-
-    def _writing(self) -> AbstractContextManager[None]:
-        return self._translated(writing_object, self._unwritten)
-
-    @contextmanager
-    def _translated(
-        self,
-        of_store: Callable[[str], AbstractContextManager[None]],
-        failure: Callable[[BaseException], ChunkmillError],
-    ) -> Iterator[None]:
-        """Raise what Lance raises from within as our own, where it is a store's error as ``of_store`` does."""
-        try:
-            yield
-        except BaseException as error:
-            is_panic = type(error).__name__ == _PANIC  # as when there are no file handles to begin with
-            if not is_panic and not isinstance(error, (OSError, RuntimeError, ValueError)):
-                raise
-            if self._url is not None and ("Error performing" in str(error) or "Generic " in str(error)):
-                with of_store(self.place):
-                    raise OSError(str(error)) from None
-            raise failure(error) from (None if is_panic else error)
-
-    def _unwritten(self, error: BaseException) -> WriteError:
-        number = _OS_ERROR.search(str(error))
-        if number is not None:
-            return write_error(OSError(int(number[1]), os.strerror(int(number[1]))), self.place)
-        return WriteError(
-            f"the quarantine table cannot be written: {_short(error)}",
-            path=self.place,
-            hint="The batch was not committed; it is tried again by the next start.",
-        )
-
-    def _damaged(self, reason: str) -> ReadError:
-        return ReadError(
-            f"the quarantine table cannot be read: {reason}",
-            path=self.place,
-            hint="The recordings do not depend on it. If it is damaged, move that folder away: the next failure begins "
-            "a new table, and the files that stood in the old one are tried again when their content changes.",
-        )
-
-
-def _short(error: BaseException) -> str:
-    """The first line of what Lance says, without where in its source."""
-    return _BUILT_AT.sub("", next(iter(str(error).splitlines()), "") or type(error).__name__)[:500]

@@ -31,7 +31,7 @@ from unittest.mock import patch
 
 from chunkmill.engine import Ingest
 from chunkmill.engine.errors import WriteError
-from chunkmill.engine.execution.folders import LocalFolder
+from chunkmill.engine.folders import LocalFolder
 from chunkmill.engine.ingest import landing
 from chunkmill.engine.ingest.quarantine import FileQuarantine
 from chunkmill.engine.store import RecordingStore

@@ -36,7 +36,7 @@ from unittest.mock import patch
 
 from chunkmill.engine import Ingest
 from chunkmill.engine.errors import ChunkmillError
-from chunkmill.engine.execution.folders import LocalFolder
+from chunkmill.engine.folders import LocalFolder
 from chunkmill.engine.ingest.quarantine import FileQuarantine
 from chunkmill.engine.locations import located
 from chunkmill.engine.recordings import vacuum

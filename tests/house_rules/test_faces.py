@@ -14,6 +14,7 @@ FACES = (
     "engine.execution",
     "engine.ingest",
     "engine.inputs",
+    "engine.lance",
     "engine.objects",
     "engine.optimisation",
     "engine.pipelines",

@@ -18,7 +18,7 @@ from chunkmill.engine.errors import (
     UnsupportedError,
     WriteError,
 )
-from chunkmill.engine.execution.folders import LocalFolder
+from chunkmill.engine.folders import LocalFolder
 from chunkmill.engine.recordings import Commit, LiveEntries, RecordingEntry
 from chunkmill.engine.recordings.compaction import compact_store
 from chunkmill.engine.recordings.folder import RecordingsFolder

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chunkmill.engine.execution.folders import LocalFolder
 from chunkmill.engine.execution.staging import Staging
+from chunkmill.engine.folders import LocalFolder
 from chunkmill.engine.spark import interrupts
 from chunkmill.engine.spark.interrupts import (
     Terminated,

@@ -19,7 +19,7 @@ from chunkmill.engine.errors import (
     UsageError,
     WriteError,
 )
-from chunkmill.engine.execution.folders import LocalFolder
+from chunkmill.engine.folders import LocalFolder
 from chunkmill.engine.optimisation import collect
 from chunkmill.engine.recordings import Commit, StoreWriter
 from chunkmill.engine.recordings.folder import RecordingsFolder

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
-from ..errors import ReadError, WriteError
-from ..faults import reach
-from ..locations import Location, located
-from ..objects import ObjectUrl, Upload, bucket_of, clear_uploads, is_url, upload_to
+from .errors import ReadError, WriteError
+from .faults import reach
+from .locations import Location, located
+from .objects import ObjectUrl, Upload, bucket_of, clear_uploads, is_url, upload_to
 
 OPEN_SUFFIX = ".open"
 """What the name of a local file ends with while it is written."""
