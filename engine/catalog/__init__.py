@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..stream import ContentFilter
     from .client import CatalogClient, VersionInfo
     from .dataset import DatasetEntry
+    from .dataset_view import DatasetView, IndexValuesLike
     from .entries import Entry, EntryId, EntryKind
     from .maintenance import CatalogFault
     from .recording import Recording
@@ -37,6 +38,7 @@ _HOMES = {
     "..stream": "ContentFilter",
     ".client": "CatalogClient VersionInfo",
     ".dataset": "DatasetEntry",
+    ".dataset_view": "DatasetView IndexValuesLike",
     ".entries": "Entry EntryId EntryKind",
     ".maintenance": "CatalogFault",
     ".recording": "Recording",
@@ -54,11 +56,13 @@ __all__ = [
     "ComponentColumnSelector",
     "ContentFilter",
     "DatasetEntry",
+    "DatasetView",
     "Entry",
     "EntryId",
     "EntryKind",
     "IndexColumnDescriptor",
     "IndexColumnSelector",
+    "IndexValuesLike",
     "NotFoundError",
     "OnDuplicateSegmentLayer",
     "Recording",

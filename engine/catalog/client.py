@@ -12,6 +12,7 @@ from typing import Final
 
 from ..errors import AlreadyExistsError, MissingExtraError, NotFoundError, UsageError, check_argument
 from ..locations import located
+from ..query import QuerySemantics
 from ..recordings import RecordingsFolder
 from .dataset import DatasetEntry
 from .deprecated import DeprecatedClientNames, warn_renamed
@@ -62,6 +63,9 @@ class CatalogClient(DeprecatedClientNames):
         What a server would want. A folder wants none.
     addr
         The deprecated name of ``url``.
+    semantics
+        The rules of queries in which engines differ: ``contract``, or ``rerun-0.33`` to compare with that release of
+        Rerun row by row. By default those that ``CHUNKMILL_CATALOG_SEMANTICS`` names, or else ``contract``.
 
     Raises
     ------
@@ -74,7 +78,12 @@ class CatalogClient(DeprecatedClientNames):
     """
 
     def __init__(
-        self, url: str | os.PathLike[str] | None = None, *, token: str | None = None, addr: str | None = None
+        self,
+        url: str | os.PathLike[str] | None = None,
+        *,
+        token: str | None = None,
+        addr: str | None = None,
+        semantics: str | QuerySemantics | None = None,
     ) -> None:
         if addr is not None:
             warn_renamed("addr", "url")
@@ -83,6 +92,7 @@ class CatalogClient(DeprecatedClientNames):
         _check_datafusion()
         self._url = os.fspath(place or "")
         _check_address(self._url, token)
+        self._semantics = QuerySemantics.of(semantics)
         self._log = EntryLog(located(self._url.removeprefix(_EMBEDDED)))
         self._log.check_reachable()
         self._log.read()
@@ -91,6 +101,11 @@ class CatalogClient(DeprecatedClientNames):
     def url(self) -> str:
         """The address, as it was given."""
         return self._url
+
+    @property
+    def semantics(self) -> QuerySemantics:
+        """The rules of queries in which engines differ."""
+        return self._semantics
 
     def version_info(self) -> VersionInfo:
         """The version of chunkmill, which serves this catalog from within this process."""

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..chunk import SORBET_VERSION, Schema
+from ..chunk import Schema
 from ..errors import NotFoundError, UsageError, check_argument
 from ..execution import RunOptions
-from ..objects import is_url
 from ..recordings import BASE_LAYER, LiveEntries, RecordingsFolder, SchemaFiles
 from ..store import LazyStore
+from .dataset_view import DatasetView, IndexValuesLike, layers_of
 from .deprecated import DeprecatedDatasetNames
 from .entries import Entry, EntryKind, time_of
 from .maintenance import maintain
 from .recording import Recording
-from .registration import RegistrationOptions, start_registration, summarised, unregister
+from .registration import RegistrationOptions, start_registration, unregister
 from .registration_handle import RegistrationHandle
 from .requests import FileRequest, OnDuplicateSegmentLayer, check_new, requests_below, requests_of
-from .segment_table import SegmentLayers
+from .segment_table import url_of
 from .segment_url import segment_url
 from .table_entry import TableEntry, frame_of
 
@@ -122,11 +122,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
 
     def arrow_schema(self) -> pa.Schema:
         """The columns of all segments as Arrow fields with Rerun's metadata."""
-        folder = self._folder()
-        schemas = SchemaFiles(folder)
-        digests = {digest for digest in self._layers(folder, schemas).rows["schema"].unique().to_pylist() if digest}
-        joined = schemas.union(digests)
-        return joined.with_metadata({"sorbet:version": SORBET_VERSION})
+        return DatasetView(self).arrow_schema()
 
     def segment_table(
         self, join_meta: TableEntry | datafusion.DataFrame | None = None, join_key: str = "rerun_segment_id"
@@ -149,18 +145,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         ValueError
             One of them has no such column.
         """
-        folder = self._folder()
-        found = frame_of(self._layers(folder).segment_table(partial(_url_of, folder)))
-        if join_meta is None:
-            return found
-        other = join_meta.reader() if isinstance(join_meta, TableEntry) else join_meta
-        if join_key not in found.schema().names:
-            raise UsageError(f"Dataset segment table must contain join_key column '{join_key}'.")
-        if join_key not in other.schema().names:
-            raise UsageError(f"join_meta must contain join_key column '{join_key}'.")
-        key = f"{join_key}_of_meta"
-        renamed = other.with_column_renamed(join_key, key)
-        return found.join(renamed, left_on=join_key, right_on=key, how="left").drop(key)
+        return DatasetView(self).segment_table(join_meta, join_key)
 
     def manifest(self, include_diagnostic_data: bool = False) -> datafusion.DataFrame:
         """One row for each layer of each segment.
@@ -170,11 +155,72 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         ``rerun_schema_sha256``, with ``include_diagnostic_data`` ``rerun_registration_status``, and the properties.
         """
         folder = self._folder()
-        return frame_of(self._layers(folder).manifest(partial(_url_of, folder), diagnostic=include_diagnostic_data))
+        return frame_of(
+            layers_of(self, folder, SchemaFiles(folder)).manifest(
+                partial(url_of, folder), diagnostic=include_diagnostic_data
+            )
+        )
 
     def get_index_ranges(self) -> datafusion.DataFrame:
         """One row for each segment: ``<index>:end`` and ``<index>:start`` of each index, null where it has none."""
-        return frame_of(self._layers(self._folder()).index_ranges())
+        return DatasetView(self).get_index_ranges()
+
+    # --- rows
+
+    def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame) -> DatasetView:
+        """A view of some segments; see :meth:`DatasetView.filter_segments`."""
+        return DatasetView(self).filter_segments(segment_ids)
+
+    def filter_contents(self, exprs: str | Sequence[str]) -> DatasetView:
+        """A view of some entities; see :meth:`DatasetView.filter_contents`."""
+        return DatasetView(self).filter_contents(exprs)
+
+    def reader(
+        self,
+        index: str | None,
+        *,
+        include_semantically_empty_columns: bool = False,
+        include_tombstone_columns: bool = False,
+        fill_latest_at: bool = False,
+        using_index_values: IndexValuesLike | Mapping[str, IndexValuesLike] | datafusion.DataFrame | None = None,
+    ) -> datafusion.DataFrame:
+        """The rows of all segments by an index, as a DataFrame of DataFusion, which reads when its rows are wanted.
+
+        Each index value at which a segment has some value makes a row, with the columns ``rerun_segment_id``, all
+        indexes, and a list of values for each component of an entity. Of several values at one index value that with
+        the highest row id counts. Static values are in every row of their segment. Properties of recordings are left
+        out, unless a view names them. The version of the dataset is the one that is the newest at the call; each
+        segment is one partition, its rows in the order of the index. Filters on the segment, on the index, and for
+        components that are not null decide what is read.
+
+        Parameters
+        ----------
+        index
+            The index (timeline) whose values make rows. None: one row of static values for each segment.
+        include_semantically_empty_columns
+            Show also components that are null or ``[]`` in every row of the dataset.
+        include_tombstone_columns
+            Show also what clears components, ``Clear:is_recursive``.
+        fill_latest_at
+            Fill nulls with the latest value before, of the same segment. An empty list and a clear are values, too.
+        using_index_values
+            The index values to make rows of, in place of those that are there: integers or times, for all segments; or
+            a mapping, or a DataFrame with ``rerun_segment_id`` and the index, for those that it names.
+
+        Raises
+        ------
+        TypeError
+            ``using_index_values`` are no index values.
+        ValueError
+            There is no such index; or index values are given twice, or without an index.
+        """
+        return DatasetView(self).reader(
+            index,
+            include_semantically_empty_columns=include_semantically_empty_columns,
+            include_tombstone_columns=include_tombstone_columns,
+            fill_latest_at=fill_latest_at,
+            using_index_values=using_index_values,
+        )
 
     # --- registration
 
@@ -377,11 +423,6 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         """The kind of the recordings that are its segments."""
         return "blueprint" if self.kind is EntryKind.BLUEPRINT_DATASET else "recording"
 
-    def _layers(self, folder: RecordingsFolder, schemas: SchemaFiles | None = None) -> SegmentLayers:
-        """The layers of all segments, as of now, and ``schemas`` know theirs."""
-        live = summarised(folder, _live(folder), schemas or SchemaFiles(folder))
-        return SegmentLayers.of(live.table, self._kind())
-
     def _folder(self) -> RecordingsFolder:
         """The files of the dataset's store. Raises ``NotFoundError`` once it was deleted."""
         return RecordingsFolder(self._log.place(self._row()))
@@ -390,13 +431,6 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
 def _live(folder: RecordingsFolder) -> LiveEntries:
     """The entries of the newest version of a store; none where there is no store."""
     return folder.newest_live()[1]
-
-
-def _url_of(folder: RecordingsFolder, layer: dict[str, Any]) -> str:
-    """The URL of a layer: the file that was registered, or the first shard that has its chunks."""
-    shards = layer["shards"]
-    place = layer["source"] if layer["in_place"] or not shards else folder.shards.place(shards[0])
-    return place if is_url(place) else Path(place).absolute().as_uri()
 
 
 def _ids(live: LiveEntries, kind: str) -> list[str]:

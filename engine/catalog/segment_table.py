@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..chunk import SORBET_VERSION, TimelineKind
-from ..recordings import join_schemas
+from ..objects import is_url
+from ..recordings import RecordingsFolder, join_schemas
 from ..rrd import END_OF_STREAM
 
 Integers = npt.NDArray[np.int64]
@@ -51,6 +53,22 @@ class SegmentLayers:
     def segments(self) -> pa.Array:
         """The ids of the segments."""
         return self.rows["recording_id"].take(pa.array(self.starts)).combine_chunks()
+
+    def of_segments(self, ids: Collection[str]) -> SegmentLayers:
+        """The layers of some segments."""
+        wanted = pc.is_in(self.rows["recording_id"], pa.array(list(ids), pa.string()))
+        rows = self.rows.filter(wanted)
+        owner = self.owner[np.asarray(wanted, dtype=bool)]
+        starts = np.flatnonzero(np.diff(owner, prepend=-1))
+        return SegmentLayers(rows, starts, np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(rows)))))
+
+    def spans_of(self, index: str | None) -> list[tuple[int, int] | None]:
+        """The first and the last value of an index in each segment, as integers; None where it has none."""
+        found = {} if index is None else {field.name: column for field, column in self._ranges()}
+        if f"{index}:start" not in found:
+            return [None] * len(self.starts)
+        first, last = (found[f"{index}:{marker}"].cast(pa.int64()).to_pylist() for marker in ("start", "end"))
+        return [None if begin is None else (begin, end) for begin, end in zip(first, last, strict=True)]
 
     # --- tables
 
@@ -180,6 +198,13 @@ def properties_of(streams: Sequence[bytes | None]) -> tuple[pa.Table, Integers]:
     names = sorted({name for table in tables for name in table.column_names})
     schema = pa.schema([_as_property(union.field(name)) for name in names])
     return pa.concat_tables(_under(table, schema) for table in tables), np.array(rows, dtype=np.int64)
+
+
+def url_of(folder: RecordingsFolder, layer: dict[str, Any]) -> str:
+    """The URL of a layer: the file that was registered, or the first shard that has its chunks."""
+    shards = layer["shards"]
+    place = layer["source"] if layer["in_place"] or not shards else folder.shards.place(shards[0])
+    return place if is_url(place) else Path(place).absolute().as_uri()
 
 
 def _as_property(field: pa.Field) -> pa.Field:

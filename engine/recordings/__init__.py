@@ -11,7 +11,7 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .compaction import MIN_SHARD, CompactionReport, compact_store
-    from .entries import BASE_LAYER, IndexRange, Key, RecordingEntry, key_of, removal_of
+    from .entries import BASE_LAYER, IndexRange, Key, RecordingEntry, entries_in, key_of, removal_of
     from .folder import RecordingsFolder, manifest_bytes
     from .lease import Holder, Lease, lease_holder
     from .live import LiveEntries
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     ".compaction": "CompactionReport MIN_SHARD compact_store",
-    ".entries": "BASE_LAYER IndexRange Key RecordingEntry key_of removal_of",
+    ".entries": "BASE_LAYER IndexRange Key RecordingEntry entries_in key_of removal_of",
     ".folder": "RecordingsFolder manifest_bytes",
     ".lease": "Holder Lease lease_holder",
     ".live": "LiveEntries",
@@ -69,6 +69,7 @@ __all__ = [
     "VersionFiles",
     "check_store",
     "compact_store",
+    "entries_in",
     "has_files",
     "is_catalog",
     "join_schemas",

@@ -41,6 +41,7 @@ CORE = (
     "engine.stream",
     "engine.optimisation",
     "engine.recordings",
+    "engine.query",
     "engine.store",
 )
 MAY_IMPORT = {
@@ -53,6 +54,7 @@ MAY_IMPORT = {
     "engine.stream": ("engine.chunk", "engine.rrd", "engine.reports", "engine.spark", "engine.execution"),
     "engine.optimisation": ("engine.chunk", "engine.rrd", "engine.execution"),
     "engine.recordings": ("engine.chunk", "engine.rrd", "engine.execution", "engine.optimisation"),
+    "engine.query": ("engine.chunk", "engine.rrd", "engine.stream", "engine.optimisation", "engine.recordings"),
     "engine.store": CORE,
     "engine.viewer": CORE,
     "engine.pipelines": ("engine.execution", "engine.stream"),
@@ -81,6 +83,7 @@ ANNOTATED_FROM_ABOVE = (
     "engine.stream.lazy_stream",
     "engine.catalog.entries",
     "engine.catalog.deprecated",
+    "engine.catalog.dataset_view",
 )
 
 # Names in strings that point up, as of today: methods of streams that live above them, and what workers import early.

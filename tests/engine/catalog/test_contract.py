@@ -18,17 +18,18 @@ from places import REPOSITORY
 
 PAGE = REPOSITORY.parent / "shared" / "reference" / "catalog-api.txt"
 
-OTHER_PARAMETERS = {"Schema.__init__": "the page's takes an object of Rerun's bindings, ours the columns"}
+OTHER_PARAMETERS = {
+    "Schema.__init__": "the page's takes an object of Rerun's bindings, ours the columns",
+    "DatasetView.__init__": "the page's takes an object of Rerun's bindings, ours the dataset and what is filtered",
+}
 """Signatures that differ on purpose, and why."""
 
 _TO_COME_OF = {
-    "": ("IndexValuesLike VectorDistanceMetricLike VectorDistanceMetric DatasetView"),
+    "": "VectorDistanceMetricLike VectorDistanceMetric",
     "CatalogClient": "append_to_table create_table create_table_entry ctx register_table update_table write_table",
     "DatasetEntry": (
         "create_fts_index create_fts_search_index create_vector_index create_vector_search_index "
-        "delete_indexes delete_search_indexes filter_contents filter_segments "
-        "list_indexes list_search_indexes reader "
-        "search_fts search_vector"
+        "delete_indexes delete_search_indexes list_indexes list_search_indexes search_fts search_vector"
     ),
     "TableEntry": "__datafusion_table_provider__ append overwrite upsert",
 }
@@ -138,7 +139,7 @@ def test_every_name_is_there_as_the_page_has_it(name: Name) -> None:
             assert base in {c.__name__ for c in thing.__mro__}
     elif name.kind == "property":
         assert isinstance(thing, property) or inspect.ismemberdescriptor(thing)
-    elif name.full not in OTHER_PARAMETERS:
+    elif name.kind == "method" and name.full not in OTHER_PARAMETERS:
         assert differences(signature_of(name.parameters), inspect.signature(thing)) == []
         assert bool(getattr(thing, "__deprecated__", None)) == name.deprecated
     for error in name.errors:

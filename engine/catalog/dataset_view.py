@@ -1,0 +1,237 @@
+"""``DatasetView``: some segments and entities of a dataset, and the rows of queries over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from ..chunk import SORBET_VERSION, Schema, to_arrow_schema
+from ..errors import NotFoundError, UsageError, check_argument
+from ..query import SEGMENT_ID, QueriedSegment, Query
+from ..recordings import RecordingsFolder, SchemaFiles, entries_in
+from ..stream import ContentFilter
+from .deprecated import replaced_by
+from .entries import EntryKind
+from .registration import summarised
+from .segment_table import SegmentLayers, url_of
+from .table_entry import TableEntry, frame_of
+
+if TYPE_CHECKING:
+    import datafusion
+
+    from .dataset import DatasetEntry
+    from .recording import Recording
+
+IndexValuesLike = Any
+"""Index values: an Arrow or numpy array, or a sequence, of integers or times; for all segments, or in a mapping for
+each."""
+
+_METADATA: Final = {"sorbet:version": SORBET_VERSION}
+
+
+class DatasetView:
+    """Some segments and entities of a dataset: filters that apply when something is asked.
+
+    Made by :meth:`DatasetEntry.filter_segments` and :meth:`DatasetEntry.filter_contents`, and immutable::
+
+        view = dataset.filter_segments(["drive_1", "drive_2"]).filter_contents("/imu/**")
+        frame = view.reader("log_time", fill_latest_at=True)
+    """
+
+    def __init__(
+        self, dataset: DatasetEntry, segments: frozenset[str] | None = None, contents: tuple[str, ...] | None = None
+    ) -> None:
+        self._dataset = dataset
+        self._segments = segments
+        self._contents = contents
+
+    @property
+    def dataset(self) -> DatasetEntry:
+        """The dataset."""
+        return self._dataset
+
+    # --- filters
+
+    def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame) -> DatasetView:
+        """The view of these segments alone, of those that it has; ids that are not there are passed over.
+
+        ``segment_ids`` are one id, several, or a DataFrame with a column ``rerun_segment_id``, which is read at once.
+
+        Raises
+        ------
+        TypeError
+            They are something else.
+        ValueError
+            The DataFrame has no such column.
+        """
+        chosen = _ids_of(segment_ids)
+        return DatasetView(self._dataset, chosen if self._segments is None else chosen & self._segments, self._contents)
+
+    def filter_contents(self, exprs: str | Sequence[str]) -> DatasetView:
+        """The view of the entities that expressions mean, which are added to those of before; see
+        :class:`ContentFilter`.
+
+        ``/points/**`` is an entity and all below it, ``/points`` the entity alone, ``-/text/**`` leaves out. Of several
+        that match an entity the most specific decides.
+
+        Raises
+        ------
+        TypeError
+            They are no strings.
+        """
+        added = (exprs,) if isinstance(exprs, str) else tuple(exprs)
+        for expr in added:
+            check_argument("exprs", expr, str)
+        return DatasetView(self._dataset, self._segments, (*(self._contents or ()), *added))
+
+    # --- what is in it
+
+    def segment_ids(self) -> list[str]:
+        """The ids of the segments, in the order of their registration."""
+        ids = self._dataset.segment_ids()
+        return ids if self._segments is None else [id_ for id_ in ids if id_ in self._segments]
+
+    def schema(self) -> Schema:
+        """The columns of the segments and entities."""
+        return Schema.from_arrow(self.arrow_schema())
+
+    def arrow_schema(self) -> pa.Schema:
+        """The columns of the segments and entities as Arrow fields with Rerun's metadata."""
+        folder = RecordingsFolder(self._dataset)
+        schemas = SchemaFiles(folder)
+        schema = _union(schemas, self._layers(folder, schemas))
+        if self._contents is not None:
+            whole = Schema.from_arrow(schema)
+            shown = [c for c in whole.component_columns() if self._filter().matches(c.entity_path)]
+            schema = to_arrow_schema(whole.index_columns(), shown)
+        return schema.with_metadata(_METADATA)
+
+    def segment_table(
+        self, join_meta: TableEntry | datafusion.DataFrame | None = None, join_key: str = "rerun_segment_id"
+    ) -> datafusion.DataFrame:
+        """The segments as :meth:`DatasetEntry.segment_table` tells of them."""
+        folder = RecordingsFolder(self._dataset)
+        found = frame_of(self._layers(folder, SchemaFiles(folder)).segment_table(partial(url_of, folder)))
+        if join_meta is None:
+            return found
+        other = join_meta.reader() if isinstance(join_meta, TableEntry) else join_meta
+        if join_key not in found.schema().names:
+            raise UsageError(f"Dataset segment table must contain join_key column '{join_key}'.")
+        if join_key not in other.schema().names:
+            raise UsageError(f"join_meta must contain join_key column '{join_key}'.")
+        key = f"{join_key}_of_meta"
+        renamed = other.with_column_renamed(join_key, key)
+        return found.join(renamed, left_on=join_key, right_on=key, how="left").drop(key)
+
+    def get_index_ranges(self) -> datafusion.DataFrame:
+        """One row for each segment: ``<index>:end`` and ``<index>:start`` of each index, null where it has none."""
+        folder = RecordingsFolder(self._dataset)
+        return frame_of(self._layers(folder, SchemaFiles(folder)).index_ranges())
+
+    @replaced_by("segment_store")
+    def download_segment(self, segment_id: str) -> Recording:
+        """The chunks of a segment, of all entities; see :meth:`DatasetEntry.segment_store`.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such segment in the view.
+        """
+        if self._segments is not None and segment_id not in self._segments:
+            raise NotFoundError(f"there is no segment {segment_id!r} in {self!r}", hint="segment_ids() lists them.")
+        return self._dataset.download_segment(segment_id)
+
+    # --- rows
+
+    def reader(
+        self,
+        index: str | None,
+        *,
+        include_semantically_empty_columns: bool = False,
+        include_tombstone_columns: bool = False,
+        fill_latest_at: bool = False,
+        using_index_values: IndexValuesLike | Mapping[str, IndexValuesLike] | datafusion.DataFrame | None = None,
+    ) -> datafusion.DataFrame:
+        """The rows of the segments by an index, as a DataFrame of DataFusion; see :meth:`DatasetEntry.reader`.
+
+        Raises
+        ------
+        TypeError
+            ``using_index_values`` are no index values.
+        ValueError
+            There is no such index; or index values are given twice, or without an index.
+        """
+        query = Query.of(
+            index,
+            self._filter(),
+            include_semantically_empty_columns=include_semantically_empty_columns,
+            include_tombstone_columns=include_tombstone_columns,
+            fill_latest_at=fill_latest_at,
+            using_index_values=using_index_values,
+            semantics=self._dataset.catalog.semantics,
+        )
+        from .query_frame import QueryFrame
+
+        folder = RecordingsFolder(self._dataset)
+        schemas = SchemaFiles(folder)
+        everything = layers_of(self._dataset, folder, schemas)
+        layers = everything if self._segments is None else everything.of_segments(self._segments)
+        columns = query.columns(_union(schemas, everything), _union(schemas, layers))
+        spans = layers.spans_of(index)
+        entries = tuple(entries_in(layers.rows.to_batches()))
+        there: dict[frozenset[str], frozenset[tuple[str, str]]] = {}
+        found = []
+        for number, (first, stop) in enumerate(pairwise([*layers.starts.tolist(), len(entries)])):
+            mine = entries[first:stop]
+            digests = frozenset(entry.schema for entry in mine if entry.schema)
+            if digests not in there:
+                whole = Schema.from_arrow(schemas.union(digests)).component_columns()
+                there[digests] = frozenset((c.entity_path, c.component) for c in whole)
+            segment_id = mine[0].recording_id
+            found.append(QueriedSegment(str(folder.path), segment_id, mine, columns, there[digests], spans[number]))
+        return QueryFrame.of(columns, sorted(found, key=lambda segment: segment.segment_id))
+
+    # --- inside
+
+    def _filter(self) -> ContentFilter:
+        """The entities. A view that nobody gave expressions has all but properties."""
+        return ContentFilter.everything() if self._contents is None else ContentFilter(self._contents)
+
+    def _layers(self, folder: RecordingsFolder, schemas: SchemaFiles) -> SegmentLayers:
+        found = layers_of(self._dataset, folder, schemas)
+        return found if self._segments is None else found.of_segments(self._segments)
+
+    def __repr__(self) -> str:
+        segments = "all segments" if self._segments is None else f"{len(self._segments)} segments"
+        contents = "no content filter" if self._contents is None else f"content_filters={list(self._contents)}"
+        return f"DatasetView({self._dataset!r}, {segments}, {contents})"
+
+
+def layers_of(dataset: DatasetEntry, folder: RecordingsFolder, schemas: SchemaFiles) -> SegmentLayers:
+    """The layers of all segments of a dataset, as of now; ``folder`` is its store, whose ``schemas`` know theirs."""
+    _, live = folder.newest_live()
+    kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
+    return SegmentLayers.of(summarised(folder, live, schemas).table, kind)
+
+
+def _union(schemas: SchemaFiles, layers: SegmentLayers) -> pa.Schema:
+    return schemas.union(digest for digest in layers.rows["schema"].unique().to_pylist() if digest)
+
+
+def _ids_of(segment_ids: Any) -> frozenset[str]:
+    if isinstance(segment_ids, str):
+        return frozenset([segment_ids])
+    if hasattr(segment_ids, "__arrow_c_stream__"):
+        table = pa.table(segment_ids)
+        if SEGMENT_ID not in table.column_names:
+            raise UsageError(f"segment_ids: the DataFrame has no column '{SEGMENT_ID}'")
+        return frozenset(table[SEGMENT_ID].drop_null().to_pylist())
+    if not isinstance(segment_ids, (Sequence, set, frozenset)):
+        check_argument("segment_ids", segment_ids, str, Sequence)
+    for segment_id in segment_ids:
+        check_argument("segment_ids", segment_id, str)
+    return frozenset(segment_ids)

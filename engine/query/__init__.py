@@ -1,0 +1,42 @@
+"""The kernel of queries: rows of segments by an index, latest-at, and which chunks they need; without Spark.
+
+The names below are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .pruning import SegmentChunks, lacking_guarantee, satisfiable, segment_guarantee, windows_of
+    from .query import SEGMENT_ID, AnswerColumns, IndexValues, Query, QuerySemantics
+    from .rows import BATCH_BYTES, SegmentRows, Windows
+    from .segments import QueriedSegment
+
+_HOMES = {
+    ".pruning": "SegmentChunks lacking_guarantee satisfiable segment_guarantee windows_of",
+    ".query": "AnswerColumns IndexValues Query QuerySemantics SEGMENT_ID",
+    ".rows": "BATCH_BYTES SegmentRows Windows",
+    ".segments": "QueriedSegment",
+}
+
+__all__ = [
+    "AnswerColumns",
+    "BATCH_BYTES",
+    "IndexValues",
+    "QueriedSegment",
+    "Query",
+    "QuerySemantics",
+    "SEGMENT_ID",
+    "SegmentChunks",
+    "SegmentRows",
+    "Windows",
+    "lacking_guarantee",
+    "satisfiable",
+    "segment_guarantee",
+    "windows_of",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

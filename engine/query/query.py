@@ -1,0 +1,292 @@
+"""Queries: an index, columns and rules; and the columns of the answer."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..chunk import SORBET_VERSION, ComponentColumnDescriptor, IndexColumnDescriptor, Schema, to_arrow_schema
+from ..errors import UsageError
+from ..stream import ContentFilter
+
+Integers = npt.NDArray[np.int64]
+
+SEGMENT_ID: Final = "rerun_segment_id"
+"""The column that names the segment of each row."""
+
+_METADATA: Final = {"sorbet:version": SORBET_VERSION}
+
+SEMANTICS_VARIABLE: Final = "CHUNKMILL_CATALOG_SEMANTICS"
+"""The environment variable that names the rules where nothing else does."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySemantics:
+    """The rules in which engines differ. There are two sets of them, by name: ``contract`` and ``rerun-0.33``.
+
+    ``selection_narrows``: where ``select()`` takes component columns, only their entities make rows (unless filled).
+    ``clips_values``: index values that are given for all segments count in those alone whose range they are in.
+    ``static_rows_need_values``: without an index there is a row for each segment that has static values, not for each
+    that has any of the columns. ``cleared_values_return``: filling passes over clears.
+
+    >>> QuerySemantics.of("contract").clips_values, QuerySemantics.of("rerun-0.33").clips_values
+    (False, True)
+    """
+
+    name: str = "contract"
+    selection_narrows: bool = False
+    clips_values: bool = False
+    static_rows_need_values: bool = False
+    cleared_values_return: bool = False
+
+    @classmethod
+    def of(cls, name: str | QuerySemantics | None = None) -> QuerySemantics:
+        """The rules of a name; None: those that ``CHUNKMILL_CATALOG_SEMANTICS`` names, or else ``contract``.
+
+        Raises ``ValueError`` for another name.
+        """
+        if isinstance(name, QuerySemantics):
+            return name
+        chosen = name or os.environ.get(SEMANTICS_VARIABLE) or "contract"
+        if chosen not in _PRESETS:
+            where = "semantics" if name else SEMANTICS_VARIABLE
+            raise UsageError(f"{where}: expected one of {', '.join(_PRESETS)}, got {chosen!r}")
+        return _PRESETS[chosen]
+
+
+_PRESETS: Final = {
+    "contract": QuerySemantics(),
+    "rerun-0.33": QuerySemantics("rerun-0.33", True, True, True, True),
+}
+
+
+# --- index values that are given
+
+
+@dataclass(frozen=True, slots=True)
+class IndexValues:
+    """The index values that rows are wanted for: of all segments alike, or of each that is named, and no other.
+
+    They are nanoseconds or sequence numbers, ascending, each once.
+    """
+
+    of_all: Integers | None = None
+    by_segment: Mapping[str, Integers] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, values: Any, index: str) -> IndexValues:
+        """The values in what a user gives.
+
+        An array, a sequence or a range of integers or times is for all segments; a mapping by segment id, or a data
+        frame with the columns ``rerun_segment_id`` and ``index``, for those that it names. Nulls are left out.
+
+        Raises ``TypeError`` for values that no index has, ``ValueError`` where one is given twice.
+        """
+        if isinstance(values, Mapping):
+            return cls(None, {str(segment): _distinct(_integers(some)) for segment, some in values.items()})
+        table = _table_of(values)
+        if table is None:
+            return cls(_distinct(_integers(values)))
+        missing = [name for name in (SEGMENT_ID, index) if name not in table.column_names]
+        if missing:
+            raise UsageError(f"using_index_values: the data frame has no column '{missing[0]}'")
+        table = table.select([SEGMENT_ID, index]).combine_chunks()
+        codes = table[SEGMENT_ID].combine_chunks().dictionary_encode()
+        which = np.asarray(codes.indices)
+        return cls(
+            None,
+            {
+                segment: _distinct(_integers(table[index].take(pa.array(np.flatnonzero(which == number)))))
+                for number, segment in enumerate(codes.dictionary.to_pylist())
+            },
+        )
+
+    def of_segment(self, segment_id: str, within: tuple[int, int] | None = None) -> Integers:
+        """The values of a segment: those for all that are ``within`` (inclusive), or its own."""
+        if self.of_all is None:
+            return self.by_segment.get(segment_id, _NONE)
+        if within is None:
+            return self.of_all
+        first, last = np.searchsorted(self.of_all, [within[0], within[1] + 1])
+        return self.of_all[first:last]
+
+
+_NONE: Final = np.empty(0, np.int64)
+_NOT_VALUES: Final = (
+    "IndexValuesLike must be a pyarrow.Array, pyarrow.ChunkedArray, numpy.ndarray of int64, or numpy.ndarray of "
+    "datetime64."
+)
+_NOT_IN_ARROW: Final = "pyarrow.Array for IndexValuesLike must be of type int64, timestamp, or duration."
+
+
+def _table_of(values: Any) -> pa.Table | None:
+    """The table that a data frame holds; None for what is none."""
+    if isinstance(values, pa.Table):
+        return values
+    if isinstance(values, (pa.Array, pa.ChunkedArray)) or getattr(values, "ndim", 2) == 1:
+        return None
+    return pa.table(values) if hasattr(values, "__arrow_c_stream__") else None
+
+
+def _distinct(values: Integers) -> Integers:
+    found = np.unique(values)
+    if len(found) != len(values):
+        raise UsageError("Index values must be unique.")
+    return found
+
+
+def _integers(values: Any) -> Integers:
+    """Index values as integers, in nanoseconds where they are times; nulls are left out."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Array):
+        return _of_arrow(values)
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise _not_values(values)
+    found = np.asarray(values if hasattr(values, "__array__") else [value for value in values if value is not None])
+    if not found.size and found.ndim == 1:
+        return _NONE
+    if found.ndim != 1 or found.dtype.kind not in "iuM":
+        raise _not_values(values)
+    if found.dtype.kind == "M":
+        times: Integers = found[~np.isnat(found)].astype("datetime64[ns]").view(np.int64)
+        return times
+    if found.dtype == np.uint64 and bool((found > np.iinfo(np.int64).max).any()):
+        raise UsageError(f"index value {int(found.max())} is larger than any index has")
+    return found.astype(np.int64)
+
+
+def _of_arrow(values: pa.Array) -> Integers:
+    datatype = values.type
+    if pa.types.is_timestamp(datatype):
+        values = values.cast(pa.timestamp("ns", datatype.tz))
+    elif pa.types.is_duration(datatype):
+        values = values.cast(pa.duration("ns"))
+    elif datatype != pa.int64() and not (pa.types.is_null(datatype)):
+        raise TypeError(_NOT_IN_ARROW)
+    return np.asarray(values.drop_null().cast(pa.int64()), dtype=np.int64)
+
+
+def _not_values(values: Any) -> TypeError:
+    return TypeError(f"{_NOT_VALUES} Got {type(values).__name__}.")
+
+
+# --- the query
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question to segments: the rows of an index, or with None one row of static values for each segment."""
+
+    index: str | None
+    contents: ContentFilter = field(default_factory=ContentFilter.everything)
+    include_semantically_empty_columns: bool = False
+    include_tombstone_columns: bool = False
+    fill_latest_at: bool = False
+    values: IndexValues | None = None
+    semantics: QuerySemantics = field(default_factory=QuerySemantics)
+
+    @classmethod
+    def of(
+        cls,
+        index: str | None,
+        contents: ContentFilter | None = None,
+        *,
+        include_semantically_empty_columns: bool = False,
+        include_tombstone_columns: bool = False,
+        fill_latest_at: bool = False,
+        using_index_values: Any = None,
+        semantics: QuerySemantics | None = None,
+    ) -> Query:
+        """The query that the arguments of ``reader`` mean; raises as :meth:`IndexValues.of` does."""
+        if index is not None and not isinstance(index, str):
+            raise TypeError(f"index must be a str or None, got {type(index).__name__}")
+        if index is None and using_index_values is not None:
+            raise UsageError("index must be provided when using_index_values is specified")
+        return cls(
+            index,
+            ContentFilter.everything() if contents is None else contents,
+            include_semantically_empty_columns,
+            include_tombstone_columns,
+            fill_latest_at,
+            None if using_index_values is None or index is None else IndexValues.of(using_index_values, index),
+            QuerySemantics.of() if semantics is None else semantics,
+        )
+
+    def columns(self, dataset: pa.Schema, shown: pa.Schema | None = None) -> AnswerColumns:
+        """The columns of the answer.
+
+        ``dataset`` has the columns of all segments, which says what is empty; ``shown`` those of the segments that are
+        asked. Raises ``ValueError`` where no segment has the index.
+        """
+        whole, some = Schema.from_arrow(dataset), Schema.from_arrow(dataset if shown is None else shown)
+        known = {column.name: column for column in whole.index_columns()}
+        if self.index is not None and self.index not in known:
+            near = difflib.get_close_matches(self.index, known, 1)
+            hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(known)}." if known else None
+            raise UsageError(f"Index '{self.index}' does not exist in the dataset.", hint=hint)
+        indexes = {column.name: column for column in some.index_columns()}
+        if self.index is not None:
+            indexes.setdefault(self.index, known[self.index])
+        descriptors = {column.name: column for column in whole.component_columns()}
+        static = {column.name for column in some.component_columns() if column.is_static}
+        there = [descriptors[column.name] for column in some.component_columns()]
+        visible = [column for column in there if self._shows(column)]
+        if self.index is None:
+            return AnswerColumns(
+                self, tuple(indexes.values()), tuple(c for c in visible if c.name in static), tuple(visible)
+            )
+        return AnswerColumns(self, tuple(indexes.values()), tuple(visible), tuple(visible))
+
+    def _shows(self, column: ComponentColumnDescriptor) -> bool:
+        return (
+            self.contents.matches(column.entity_path)
+            and (self.include_tombstone_columns or not column.is_tombstone)
+            and (self.include_semantically_empty_columns or not column.is_semantically_empty)
+        )
+
+
+@dataclass(frozen=True)
+class AnswerColumns:
+    """The columns of an answer: the segment's id, indexes by their names, and components.
+
+    ``visible`` are the components that make rows; without an index, that are not all columns.
+    """
+
+    query: Query
+    indexes: tuple[IndexColumnDescriptor, ...]
+    components: tuple[ComponentColumnDescriptor, ...]
+    visible: tuple[ComponentColumnDescriptor, ...]
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The columns as Arrow fields, with Rerun's metadata."""
+        fields = list(to_arrow_schema(self.indexes, self.components))[1:]
+        return pa.schema([pa.field(SEGMENT_ID, pa.string(), nullable=False), *fields], _METADATA)
+
+    def component(self, name: str) -> ComponentColumnDescriptor | None:
+        """The component of a column; None for the columns of ids and indexes."""
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, ComponentColumnDescriptor]:
+        return {column.name: column for column in self.components}
+
+    def narrowed(self, names: Sequence[str] | None) -> AnswerColumns:
+        """The columns of entities of which a component is among ``names``, where selecting some narrows the rows."""
+        if names is None or not self.query.semantics.selection_narrows or self.query.fill_latest_at:
+            return self
+        wanted = set(names)
+        entities = {c.entity_path for c in self.components if c.name in wanted}
+        if not entities or len(entities) == len({c.entity_path for c in self.components}):
+            return self
+        kept = tuple(c for c in self.components if c.entity_path in entities)
+        return replace(self, components=kept, visible=tuple(c for c in self.visible if c.entity_path in entities))
