@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from dataclasses import asdict, dataclass
@@ -15,6 +16,7 @@ from ..locations import Location
 
 _FILE: Final = "ingest.json"
 _FORMAT: Final = 1
+_QUERY_ID: Final = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _LOGS: Final = ("offsets", "commits")
 
 
@@ -52,7 +54,12 @@ class Checkpoint:
             data = json.loads(self._folder.get(_FILE))
             if data.pop("format") != _FORMAT:
                 raise ValueError("its format is not known here")
-            return IngestIdentity(**data)
+            found = IngestIdentity(**data)
+            if not _QUERY_ID.fullmatch(found.query_id):  # it names a file of the store
+                raise ValueError(f"{found.query_id!r} is no id of a query")
+            if not isinstance(found.source, str) or not isinstance(found.created, int | float):
+                raise TypeError("it does not say of what and since when it is")
+            return found
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ReadError(
                 f"the checkpoint is torn: {error}",

@@ -45,16 +45,25 @@ class SchemaFiles:
     def put(self, schema: pa.Schema) -> str:
         """Keep a schema, durably, unless it is there; gives its digest, 64 hexadecimal digits of SHA-256.
 
-        Of one that was kept before, it is not asked again whether it is there. Raises ``WriteError``.
+        A file that was damaged is written anew. Of one that was kept before, it is not asked again whether it is there.
+        Raises ``WriteError``.
         """
         digest = self.remember(schema)
-        name = digest + SUFFIX
+        name, data = digest + SUFFIX, bytes(schema.serialize())
         if digest not in self._kept:
             with writing(self._folder.place(name)):
-                if not self._folder.exists(name) and self._folder.create(name, bytes(schema.serialize())):
+                if not self._is_there(name, data):
+                    if not self._folder.create(name, data):
+                        self._folder.put(name, data)
                     reach("schema.write", self._folder.place(name))
             self._kept.add(digest)
         return digest
+
+    def _is_there(self, name: str, data: bytes) -> bool:
+        try:
+            return self._folder.get(name) == data
+        except (FileNotFoundError, SourceMissingError):
+            return False
 
     def remember(self, schema: pa.Schema) -> str:
         """The digest of a schema, which :meth:`get` knows from now on, here alone: nothing is written."""

@@ -1,4 +1,7 @@
-"""A slice of ``catalog_writers.py``, and that it finds commits that overwrite those of others."""
+"""Slices of ``catalog_writers.py`` and ``dataset_points.py``, and that they find commits that are not safe.
+
+All in one process, which imports what the forks of both need.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-BOTH = """
-from catalog_writers import main
-main(["--processes", "3", "--operations", "40"])
-main(["--processes", "3", "--operations", "12", "--unsafe"])
+SCRIPT = """
+import catalog_writers, dataset_points
+catalog_writers.main(["--processes", "3", "--operations", "40"])
+catalog_writers.main(["--processes", "3", "--operations", "12", "--unsafe"])
+dataset_points.main(["--case", "version.publish:exception:2,schema.write:torn:1,version.publish:exception:2:forget"])
 """
 
 
-def test_what_processes_did_to_a_catalog_at_once_has_a_serial_order_unless_commits_overwrite_others() -> None:
-    command = [sys.executable, "-c", BOTH]
+def test_a_catalog_has_a_serial_order_and_is_whole_wherever_it_is_cut_unless_commits_are_unsafe() -> None:
     here = Path(__file__).parent
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=here)
-    safe, _, unsafe = ran.stdout.partition("1 passed, 0 failed")
+    ran = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, cwd=here)
+    safe, _, rest = ran.stdout.partition("1 passed, 0 failed")
+    unsafe, _, points = rest.partition("0 passed, 1 failed")
     assert "nothing is wrong" in safe, ran.stdout + ran.stderr
-    assert "the versions of entries are [1, 1" in unsafe and "0 passed, 1 failed" in unsafe, ran.stdout + ran.stderr
+    assert "the versions of entries are [1, 1" in unsafe, ran.stdout + ran.stderr
+    assert "FAILED version.publish:exception:2:forget" in points, ran.stdout + ran.stderr
+    assert "2 passed, 1 failed" in points, ran.stdout + ran.stderr

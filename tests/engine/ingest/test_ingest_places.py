@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,16 @@ class TestStarting:
         with pytest.raises(ReadError, match="the checkpoint is torn") as caught:
             run_once(landing, into=lake)
         assert "ingest.json" in str(caught.value)
+
+    @pytest.mark.parametrize("id_", ["../../elsewhere", "a/b", "", "..", 5, "a" * 65, "a\n"])
+    def test_an_id_that_is_none_names_no_file(self, landing: Path, lake: Path, id_: object) -> None:
+        run_once(landing, into=lake)
+        path = lake / "ingest" / "ingest.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "query_id": id_}))
+        before = sorted(lake.parent.rglob("*"))
+        with pytest.raises(ReadError, match="the checkpoint is torn"):
+            run_once(landing, into=lake)
+        assert sorted(lake.parent.rglob("*")) == before
 
     def test_a_torn_file_of_sparks_is_explained(self, landing: Path, lake: Path) -> None:
         from chunkmill.engine.ingest.checkpoint import Checkpoint
