@@ -142,6 +142,7 @@ class _WriteRows:
 
     batches: Iterable[pa.RecordBatch]
     target: Target
+    times: bool
 
     def label(self, index: int) -> str:
         return f"partition {index} of the DataFrame"
@@ -171,7 +172,7 @@ class _WriteRows:
         with writing(destination):
             file = task.folder.new(name)
         opened.callback(file.discard)  # which does nothing once it is finished
-        return _OpenPart(name, file, MessageWriter(file.file, store, path=destination, digests=True))
+        return _OpenPart(name, file, MessageWriter(file.file, store, path=destination, digests=True, times=self.times))
 
 
 class Written(NamedTuple):
@@ -205,6 +206,9 @@ def recordings_in(messages: Sequence[ChunksMessage]) -> list[Written]:
 class ChunkWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter, ABC):
     """Writes chunk rows, for ``df.write`` and ``df.writeStream`` alike; a kind of destination says how it commits."""
 
+    keeps_times = False
+    """Whether what is written keeps the times of chunks apart from them."""
+
     def __init__(self, target: Target, *, overwrite: bool) -> None:
         self._target = target
         self._overwrite = overwrite
@@ -225,7 +229,7 @@ class ChunkWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter, ABC):
 
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
-        body = _WriteRows(iterator, self._target)
+        body = _WriteRows(iterator, self._target, self.keeps_times)
         with noting_task(body.label(task)):
             folder = Staging.shared(self._beside, self._token).location
             rows = list(TaskRunner(body, folder, str(self._target.destination), watched=False).run(task))
@@ -295,6 +299,8 @@ class StoreWriterOfRows(ChunkWriter):
 
     Guarantee: readers see all of it or nothing. A batch that is run again is found in the version, and left.
     """
+
+    keeps_times = True
 
     @property
     def _beside(self) -> Location:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         transformed_frame,
     )
     from .chunk_rows import SCHEMA, Note, PartChunk, parse_rows
-    from .commit import RrdCommit, RunPlaces, all_extents
+    from .commit import RrdCommit, RunPlaces
     from .executors import EXECUTORS, executor_for, executor_name, is_auto
     from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, batches_of, ddl_of, frame_row, noting_task, payload_rows
     from .groups import (
@@ -55,7 +55,7 @@ _HOMES = {
         "CarriedChunks check_columns check_frame chunk_frame chunks_of_frame order_key rows_frame transformed_frame"
     ),
     ".chunk_rows": "Note PartChunk SCHEMA parse_rows",
-    ".commit": "RrdCommit RunPlaces all_extents",
+    ".commit": "RrdCommit RunPlaces",
     "..folders": "Folder LocalFolder replace_file sync_folder",
     ".frame_rows": "COLUMNS Place WITHOUT_PAYLOAD batches_of ddl_of frame_row noting_task payload_rows",
     ".groups": "Group Outputs PlannedRecording STAGE_BYTES STAGE_TASKS is_of_all run_groups write_recordings",
@@ -123,7 +123,6 @@ __all__ = [
     "Work",
     "abandoned_runs",
     "add_note",
-    "all_extents",
     "batches_of",
     "check_columns",
     "check_frame",

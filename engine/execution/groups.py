@@ -67,6 +67,7 @@ class GroupedStage:
             digests,
             runs=runs,
             whole=tuple(names[owner] for owner in self._owners) if names else (),
+            times=digests,
         )
 
     def run(self, options: RunOptions) -> list[Ran]:
@@ -113,6 +114,8 @@ def run_groups(
     groups: Sequence[Outputs], staging: Staging, destination: str, options: RunOptions, *, digests: bool
 ) -> list[Group | Exception]:
     """Run the outputs of several recordings into parts below ``staging``; gives what each became, or its error.
+
+    With ``digests`` parts have the times of their chunks, too, as a store wants them.
 
     A failure of Spark itself (a worker that was killed too often) is tried again with each recording alone.
     """

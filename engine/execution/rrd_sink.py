@@ -127,7 +127,7 @@ class RrdParts(Parts):
     """Parts of RRDs: messages that a commit brings together with others, or whole files.
 
     ``stores`` has one entry for each task of the work. With ``digests`` every chunk is given one, though it be read
-    for it, and a row of its own.
+    for it, and a row of its own. With ``times``, too, each part ends with the times of its chunks.
     With ``runs``, tasks that give nothing but untouched messages copy them as a whole, and one row tells of all chunks
     of a task.
     With ``small``, chunks that are hardly more than a header go into the part many in one batch, not as messages.
@@ -140,6 +140,7 @@ class RrdParts(Parts):
     runs: RunPlaces | None = None
     whole: tuple[str, ...] = ()
     small: bool = False
+    times: bool = False
 
     @property
     def adopts(self) -> bool:
@@ -196,7 +197,7 @@ class _RrdPart(Part):
             self._rrd.begin_store(store)
             self._writer = self._rrd.messages(store)
         else:
-            self._writer = MessageWriter(new.file, store, path=path, digests=parts.digests)
+            self._writer = MessageWriter(new.file, store, path=path, digests=parts.digests, times=parts.times)
         self._written = WrittenChunks(store)
         self._small = SmallChunkWriter(SMALL_RESULT) if parts.small else None
         self._described = False

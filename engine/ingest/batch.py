@@ -32,7 +32,7 @@ from ..execution import (
     RrdCommit,
     RunOptions,
     Staging,
-    all_extents,
+    extents_in_order,
     is_of_all,
 )
 from ..faults import reach
@@ -401,7 +401,7 @@ class BatchRunner:
                 replace(c, task=i, part=place(c.part)) for i, (_, found) in enumerate(group.chunks) for c in found
             ]
             stores = [store for store, _ in group.chunks]
-            RrdCommit(beside, target, stores).finish(stores, all_extents(chunks, ()))
+            RrdCommit(beside, target, stores).finish(stores, extents_in_order(chunks))
 
     def _result(self, one: _File) -> FileResult:
         if one.result is not None:

@@ -280,12 +280,21 @@ def is_small(work: Work) -> bool:
 
 
 def collect_parts(
-    work: Work, profile: OptimizationProfile | None, store: StoreEntry, staging: Staging, options: RunOptions
+    work: Work,
+    profile: OptimizationProfile | None,
+    store: StoreEntry,
+    staging: Staging,
+    options: RunOptions,
+    *,
+    times: bool = False,
 ) -> list[PartChunk]:
-    """Run ``work`` into parts in ``staging``, laid out by ``profile``, with digests, by ascending chunk id."""
+    """Run ``work`` into parts in ``staging``, laid out by ``profile``, with digests, by ascending chunk id.
+
+    With ``times`` parts have the times of their chunks.
+    """
 
     def run(some: Work) -> list[PartChunk]:
-        parts = RrdParts((store,) * len(some.tasks), staging.location, digests=True)
+        parts = RrdParts((store,) * len(some.tasks), staging.location, digests=True, times=times)
         return run_work(some, parts, staging, options).chunks
 
     if is_small(work):

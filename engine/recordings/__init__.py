@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .live import LiveEntries
     from .schemas import NewLayer, SchemaFiles, SchemaUnion, join_schemas, join_types
     from .summaries import LayerSummary, properties_of, summaries_of, summary_of, with_summary
+    from .times import made_times, times_in
     from .vacuum import vacuum_store
     from .verification import check_store, verify_store
     from .versions import (
@@ -38,6 +39,7 @@ _HOMES = {
     ".live": "LiveEntries",
     ".schemas": "NewLayer SchemaFiles SchemaUnion join_schemas join_types",
     ".summaries": "LayerSummary properties_of summaries_of summary_of with_summary",
+    ".times": "made_times times_in",
     ".vacuum": "vacuum_store",
     ".verification": "check_store verify_store",
     ".versions": "RecordingsVersion VersionFiles has_files is_catalog name_of unreadable versions_of_catalog",
@@ -76,12 +78,14 @@ __all__ = [
     "join_types",
     "key_of",
     "lease_holder",
+    "made_times",
     "manifest_bytes",
     "name_of",
     "properties_of",
     "removal_of",
     "summaries_of",
     "summary_of",
+    "times_in",
     "unreadable",
     "vacuum_store",
     "verify_store",

@@ -65,7 +65,7 @@ class Survey:
             if not entry.manifest:
                 continue
             use = self.manifests.setdefault(entry.manifest, Use(manifest_sizes.get(entry.manifest, 0)))
-            use.add(entry, entry.manifest_size, entry.chunks)
+            use.add(entry, entry.listing_size, entry.chunks)
             for shard, (size, chunks) in self._shares(entry).items():
                 use = self.shards.setdefault(shard, Use(shard_sizes.get(shard, 0)))
                 use.add(entry, size + MESSAGE_HEADER_SIZE * chunks, chunks)
@@ -111,7 +111,7 @@ class Survey:
         leaving = {id(entry) for shard in shards for entry in self.shards[shard].entries}
         rest = {name: [e for e in use.entries if id(e) not in leaving] for name, use in self.manifests.items()}
         asked = {name: use for name, use in self.manifests.items() if use.size and rest[name] and name not in skip}
-        dead = {name for name, use in asked.items() if 2 * sum(e.manifest_size for e in rest[name]) < use.size}
+        dead = {name for name, use in asked.items() if 2 * sum(e.listing_size for e in rest[name]) < use.size}
         small = [name for name, use in asked.items() if use.size < SMALL_MANIFEST and name not in dead]
         if not thorough:
             small = _worth_joining(small, asked)
@@ -341,7 +341,7 @@ class _Compaction:
         gone = old - new
         uses = self._survey.shards | self._survey.manifests
         freed = sum(uses[name].size for name in gone)
-        manifests = sum(entry.manifest_size for entry in rewriting.entries.values())
+        manifests = sum(entry.listing_size for entry in rewriting.entries.values())
         return len(new) < len(old) or 4 * freed > 5 * (files.shards.size + manifests)
 
     def _merge_tables(self, began: float) -> bool:

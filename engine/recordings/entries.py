@@ -62,6 +62,9 @@ class RecordingEntry:
     size and modification time are, or ``source_etag`` in an object store. ``schema`` is the digest of its columns (see
     :mod:`.schemas`), ``ranges`` are those of its timelines, and ``properties`` one row of an Arrow IPC stream with the
     static values under ``/__properties``, empty where there are none; the three are None where that is not known yet.
+
+    ``times_size`` bytes right behind the manifest are the times of the chunks (:class:`Times`), ``times_digest`` is
+    that of their directory; 0 and empty where they were not made yet.
     """
 
     recording_id: str
@@ -92,6 +95,8 @@ class RecordingEntry:
     schema: str | None = None
     ranges: tuple[IndexRange, ...] | None = None
     properties: IpcStream | None = None
+    times_size: int = 0
+    times_digest: str = ""
 
     @property
     def store(self) -> StoreEntry:
@@ -99,6 +104,11 @@ class RecordingEntry:
         return StoreEntry(
             "blueprint" if self.kind == "blueprint" else "recording", self.application_id, self.recording_id
         )
+
+    @property
+    def listing_size(self) -> int:
+        """The bytes of its manifest and of the times behind it."""
+        return self.manifest_size + self.times_size
 
     @property
     def file_version(self) -> str:
@@ -173,6 +183,8 @@ def removal_of(entry: RecordingEntry) -> RecordingEntry:
         schema=None,
         ranges=None,
         properties=None,
+        times_size=0,
+        times_digest="",
     )
 
 

@@ -112,8 +112,8 @@ _TORN: Final = 0.1
 class NewFiles:
     """Writes the files of a run: one commit, tried as often as it takes. ``run`` begins their names.
 
-    ``base`` is the number of a version that was the newest before the first of them is written. Shards and manifests
-    of about 32 MiB are there, durably, by :meth:`finish`.
+    ``base`` is the number of a version that was the newest before the first of them is written. Shards, and manifests
+    with times of about 32 MiB, are there, durably, by :meth:`finish`.
     """
 
     def __init__(self, folder: RecordingsFolder, staging: Staging | None, shard_bytes: int, *, base: int) -> None:
@@ -171,15 +171,15 @@ class NewFiles:
             with contextlib.suppress(OSError, WriteError):
                 self.folder.writers.delete([f"{self.run}{_SUFFIX}"])
 
-    def add_manifest(self, data: bytes) -> tuple[str, int]:
-        """Add the manifest of a recording; the file it is going to lie in, and its offset there."""
+    def add_manifest(self, data: bytes, times: Sequence[bytes] = ()) -> tuple[str, int]:
+        """Add the manifest of a recording, with its times behind it; the file it is going to lie in, and its offset."""
         if self._size >= _MANIFEST_BYTES:
             self._write_manifest()
         if not self._pieces:
             self.manifests.append(self.name(".arrows"))
         offset = self._size
-        self._pieces.append(data)
-        self._size += len(data)
+        self._pieces += [data, *times]
+        self._size += len(data) + sum(map(len, times))
         return self.manifests[-1], offset
 
     def finish(self) -> None:

@@ -29,6 +29,7 @@ from ..rrd import (
 from .entries import Key, RecordingEntry
 from .folder import MANIFEST_ERRORS, RecordingsFolder, manifest_bytes, parse_chunks, parse_manifest, table_of_parts
 from .new_files import NewFiles
+from .times import TimesBytes, kept_times, times_of_parts
 from .versions import RESTORE
 
 
@@ -55,18 +56,20 @@ class Rewriting:
         except (*MANIFEST_ERRORS, ReadError) as error:
             self.leave(entry, error)
             return
+        times = kept_times(self._folder, entry)
         if not moving:
-            self._add(entry, data)
+            self._add(entry, data, times)
             return
         moved = iter(self._files.shards.add(entry.store, moving))
-        self.bring(entry, [next(moved) if c.part in shards else c for c in chunks])
+        self.bring(entry, [next(moved) if c.part in shards else c for c in chunks], times)
 
-    def lay_out(self, entry: RecordingEntry, parts: Sequence[PartChunk]) -> None:
+    def lay_out(self, entry: RecordingEntry, parts: Sequence[PartChunk], staging: Staging) -> None:
         """Take chunks from parts of the staging folder in place of a recording's own."""
-        self.bring(entry, self._files.shards.add(entry.store, parts))
+        times = times_of_parts(parts, staging)
+        self.bring(entry, self._files.shards.add(entry.store, parts), times)
 
-    def bring(self, entry: RecordingEntry, chunks: Sequence[PartChunk]) -> None:
-        """Let a recording have these chunks, which are in place."""
+    def bring(self, entry: RecordingEntry, chunks: Sequence[PartChunk], times: TimesBytes) -> None:
+        """Let a recording have these chunks, which are in place, and their times."""
         entry = replace(
             entry,
             shards=tuple(dict.fromkeys(c.part for c in chunks)),
@@ -74,7 +77,7 @@ class Rewriting:
             rows=sum(c.entry.header.num_rows for c in chunks),
             bytes=sum(c.entry.size for c in chunks),
         )
-        self._add(entry, manifest_bytes(table_of_parts(chunks)))
+        self._add(entry, manifest_bytes(table_of_parts(chunks)), times)
 
     def leave(self, entry: RecordingEntry, error: Exception) -> None:
         """Leave a recording as it is, and say why."""
@@ -83,8 +86,9 @@ class Rewriting:
             f"{self._folder.path}: recording {entry.recording_id} is left as it is: {error}", ReadWarning, stacklevel=2
         )
 
-    def _add(self, entry: RecordingEntry, manifest: bytes) -> None:
-        name, offset = self._files.add_manifest(manifest)
+    def _add(self, entry: RecordingEntry, manifest: bytes, times: TimesBytes) -> None:
+        name, offset = self._files.add_manifest(manifest, times.pieces)
+        entry = times.noted(entry)
         self.entries[entry.key] = replace(
             entry,
             manifest=name,
@@ -167,7 +171,7 @@ class Relayout:
                 continue
             chunks = group.chunks[0][1]
             if _FEWER * len(chunks) <= entry.chunks + 1:
-                rewriting.lay_out(entry, chunks)
+                rewriting.lay_out(entry, chunks, staging)
 
     def _is_cut_small(self, entry: RecordingEntry) -> bool:
         settings = self._settings

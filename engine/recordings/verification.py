@@ -7,13 +7,25 @@ from collections.abc import Callable, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from ..chunk import ChunkData
 from ..errors import ReadError, SourceMissingError
-from ..rrd import NEVER_CHANGES, ChunkEntry, Findings, StoreEntry, Verification, open_positional, verify_file
+from ..rrd import (
+    NEVER_CHANGES,
+    ChunkEntry,
+    Findings,
+    Look,
+    StoreEntry,
+    Times,
+    Verification,
+    open_positional,
+    verify_file,
+)
 from .entries import SCHEMA, RecordingEntry
 from .folder import MANIFEST_ERRORS, RecordingsFolder
 from .live import LiveEntries
 from .schemas import SchemaFiles
 from .summaries import NO_PROPERTIES, properties_in
+from .times import times_in
 from .versions import RESTORE, TableRef
 
 
@@ -24,13 +36,33 @@ class _Told(defaultdict[tuple[str, str], defaultdict[int, list[tuple[StoreEntry,
         super().__init__(lambda: defaultdict(list))
 
 
+class _Times(defaultdict[tuple[str, str], defaultdict[int, list[tuple[Times, int]]]]):
+    """The times that are told of the same chunks: where they lie, and the number of the chunk there."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: defaultdict(list))
+
+    def look(self, shard: tuple[str, str]) -> Look | None:
+        """A look at the chunks of a file that compares them with their times."""
+        told = self.get(shard)
+        if told is None:
+            return None
+
+        def look(offset: int, data: ChunkData) -> None:
+            for times, number in told.get(offset, ()):
+                times.expect(number, data)
+
+        return look
+
+
 def verify_store(folder: RecordingsFolder) -> Verification:
     """Read all that the versions of a store name, and compare it with what they say.
 
-    Version files, tables of recordings, schemas, manifests and chunks have the digests that are told of them; each
-    recording has the rows and chunks that its entry counts; each chunk is decoded, once, and is what the manifest and
-    its shard's footer say. Files that the newest version uses in place are those that were registered. Chunks are
-    counted by shards, those included that only old versions still need. What is otherwise is a fault of the result.
+    Version files, tables of recordings, schemas, manifests, times and chunks have the digests that are told of them;
+    each recording has the rows and chunks that its entry counts; each chunk is decoded, once, and is what the manifest,
+    the times and its shard's footer say. Files that the newest version uses in place are those that were registered.
+    Chunks are counted by shards, those included that only old versions still need. What is otherwise is a fault of the
+    result.
     Raises ``SourceMissingError`` where there is no store.
     """
     found = Findings()
@@ -38,7 +70,7 @@ def verify_store(folder: RecordingsFolder) -> Verification:
     for number in folder.files.numbers():
         with found.noting():
             tables.update(dict.fromkeys(folder.read_version(number).tables))
-    told = _Told()
+    told, times = _Told(), _Times()
     manifests: set[tuple[str, int]] = set()
     schemas = SchemaFiles(folder)
     in_place = _in_place(folder)
@@ -52,11 +84,12 @@ def verify_store(folder: RecordingsFolder) -> Verification:
                 with found.noting():
                     _read_columns(schemas, folder, entry)
                 with found.noting():
-                    _read_manifest(folder, entry, told if not entry.in_place or place in in_place else _Told())
+                    is_there = not entry.in_place or place in in_place
+                    _read_manifest(folder, entry, *((told, times) if is_there else (_Told(), _Times())))
     for shard, version in sorted(told):
         try:
             with found.noting(), open_positional(shard, version):
-                found.add(verify_file(shard, told[shard, version]))
+                found.add(verify_file(shard, told[shard, version], times.look((shard, version))))
         except SourceMissingError as error:
             found.fault(_gone("shard" if version == NEVER_CHANGES else "file in place", error.path))
     return found.verification()
@@ -65,7 +98,7 @@ def verify_store(folder: RecordingsFolder) -> Verification:
 def check_store(folder: RecordingsFolder) -> list[tuple[RecordingEntry | None, ReadError]]:
     """Look whether what a store needs is there, without reading chunks: its own files, and those in place.
 
-    Versions, tables, and of the newest version schemas and manifests have the digests that are told of them, its
+    Versions, tables, and of the newest version schemas, manifests and times have the digests that are told of them, its
     shards are there, and files in place are those that were registered. Each fault comes with the layer that it is
     about, if that is one. Raises ``SourceMissingError`` where there is no store.
     """
@@ -101,11 +134,14 @@ _AT_ONCE: Final = 16
 
 
 def _fault_of(folder: RecordingsFolder, entry: RecordingEntry, shards: Set[str]) -> ReadError | None:
-    """The fault of a layer: of its manifest, or of the files that its chunks lie in."""
+    """The fault of a layer: of its manifest or times, or of the files that its chunks lie in."""
     try:
         if not entry.manifest:
             return None
         folder.references(entry)
+        times = times_in(folder, entry)
+        if times is not None:
+            times.check()
         if entry.in_place:
             open_positional(entry.source, entry.file_version).close()
     except ReadError as error:
@@ -144,14 +180,20 @@ def _read_columns(schemas: SchemaFiles, folder: RecordingsFolder, entry: Recordi
         ) from error
 
 
-def _read_manifest(folder: RecordingsFolder, entry: RecordingEntry, told: _Told) -> None:
-    """Take what a recording's manifest tells of its chunks. Raises ``ReadError``."""
+def _read_manifest(folder: RecordingsFolder, entry: RecordingEntry, told: _Told, told_times: _Times) -> None:
+    """Take what a recording's manifest and times tell of its chunks. Raises ``ReadError``."""
     chunks = folder.references(entry)
+    times = times_in(folder, entry)
+    if times is not None:
+        times.check()
     table = chunks.table
     which, shards = table.part_codes
     rows = 0
-    for at, chunk in zip(which.tolist(), table.entries(), strict=True):
-        told[shards[at], chunks.version or NEVER_CHANGES][chunk.offset].append((entry.store, chunk))
+    for number, (at, chunk) in enumerate(zip(which.tolist(), table.entries(), strict=True)):
+        shard = shards[at], chunks.version or NEVER_CHANGES
+        told[shard][chunk.offset].append((entry.store, chunk))
+        if times is not None:
+            told_times[shard][chunk.offset].append((times, number))
         rows += chunk.header.num_rows
     if rows != entry.rows:
         raise ReadError(

@@ -28,6 +28,7 @@ from .live import LiveEntries
 from .new_files import NewFiles, SweptError, put_durably
 from .schemas import SchemaFiles
 from .summaries import LayerSummary, properties_of, ranges_of, with_summary
+from .times import TimesBytes, times_of_parts
 from .vacuum import vacuum_folder
 from .versions import RecordingsVersion, TableRef
 
@@ -164,9 +165,9 @@ class StoreWriter:
     ) -> RecordingsVersion:
         """Bring recordings from their parts into the store, and publish the version that has them.
 
-        ``staging`` holds the parts; those in place need none.
-        ``moved`` are entries of recordings that are there already, with another source; those that are ``gone`` are
-        not in it any more; ``alone``: nor is anything else that was there. ``rule`` is asked on each base.
+        ``staging`` holds the parts; those in place need none. ``moved`` are entries of recordings that are there
+        already, with another source; those that are ``gone`` are not in it any more; ``alone``: nor is anything else
+        that was there. ``rule`` is asked on each base.
 
         Guarantee: readers see all of it or nothing. Raises ``WriteError`` where it was certainly not committed (what
         was written for it is removed), ``CommitUnknownError`` where that is not known (nothing is removed), and what
@@ -174,10 +175,11 @@ class StoreWriter:
         """
         self.catch_up()
         self.complete()
-        summaries = [_summary(one, staging) for one in arrived]
+        kept = [one.chunks if one.keep_chunks else () for one in arrived]
+        told = [(one, _summary(one, staging), times_of_parts(c, staging)) for one, c in zip(arrived, kept, strict=True)]
 
         def bring_in(files: NewFiles) -> RecordingsVersion:
-            new = self._bring_in(arrived, summaries, commit, files)
+            new = self._bring_in(told, commit, files)
             version = self._publish(partial(self._with_arrived, new, moved, gone, alone, rule), commit)
             assert version is not None
             return version
@@ -367,15 +369,16 @@ class StoreWriter:
                 self.folder.tables.delete([self._new_table])
 
     def _bring_in(
-        self, arrived: Sequence[Arrived], summaries: Sequence[LayerSummary], commit: Commit, files: NewFiles
+        self, arrived: Sequence[tuple[Arrived, LayerSummary, TimesBytes]], commit: Commit, files: NewFiles
     ) -> list[RecordingEntry]:
-        shards = {id(a): files.shards.add(a.store, a.chunks) for a in arrived if a.keep_chunks and a.in_place is None}
+        own = (one for one, _, _ in arrived if one.keep_chunks and one.in_place is None)
+        shards = {id(one): files.shards.add(one.store, one.chunks) for one in own}
         schemas = SchemaFiles(self.folder)
         entries = []
-        for one, summary in zip(arrived, summaries, strict=True):
+        for one, summary, times in arrived:
             table = table_of_parts(shards.get(id(one), one.chunks)) if one.in_place is None else one.in_place.table
             data = manifest_bytes(table) if one.keep_chunks else b""
-            name, offset = files.add_manifest(data) if data else ("", 0)
+            name, offset = files.add_manifest(data, times.pieces) if data else ("", 0)
             source = one.source
             entries.append(
                 RecordingEntry(
@@ -406,6 +409,8 @@ class StoreWriter:
                     schema=schemas.put(summary.schema),
                     ranges=summary.ranges,
                     properties=summary.properties,
+                    times_size=times.size,
+                    times_digest=times.digest,
                 )
             )
         files.finish()
@@ -418,11 +423,7 @@ class StoreWriter:
         return replace(entry, segment_version=max(earlier, default=0) + 1) if earlier else entry
 
     def _next(
-        self,
-        files: NewFiles,
-        entries: Sequence[RecordingEntry],
-        anew: bool,
-        commit: Commit,
+        self, files: NewFiles, entries: Sequence[RecordingEntry], anew: bool, commit: Commit
     ) -> RecordingsVersion:
         """The version after this one, with these entries, or ``anew`` of them alone; its tables are written.
 
@@ -487,12 +488,12 @@ def _summary(one: Arrived, staging: Staging | None) -> LayerSummary:
     headers = [c.entry.header for c in one.chunks]
     found = [c for c in one.chunks if c.entry.header.is_static and is_property(c.entry.header.entity_path)]
     assert staging is not None or not found, "chunks in parts need a staging folder"
+    places = [staging.folder.place(c.part) for c in found] if staging is not None else []
+    known = [
+        VerifiedPayload.of(place, c.entry, version=NEVER_CHANGES, store=one.store)
+        for place, c in zip(places, found, strict=True)
+    ]
     with keeping_open():
-        properties = properties_of(_in_part(c, one.store, staging) for c in found if staging is not None)
+        properties = properties_of(Chunk.lazy(c.entry.header, p) for c, p in zip(found, known, strict=True))
     schema = Schema.from_headers(headers).to_arrow()
     return LayerSummary(schema, ranges_of(t for header in headers for t in header.timelines), properties)
-
-
-def _in_part(chunk: PartChunk, store: StoreEntry, staging: Staging) -> Chunk:
-    place = staging.folder.place(chunk.part)
-    return Chunk.lazy(chunk.entry.header, VerifiedPayload.of(place, chunk.entry, version=NEVER_CHANGES, store=store))

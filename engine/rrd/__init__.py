@@ -31,10 +31,13 @@ from .positional import (
 from .recovery import RecoveringFile, RecoveryReport, announced_first
 from .runs import FileRun, Listed, Run, RunRows, VerifiedRun
 from .table_columns import sequence_codes, types_from_bytes, types_to_bytes
-from .verification import Findings, Told, Verification, verify_file
+from .times import ByChunk, Times, TimesDirectory, Validity
+from .times_writing import TimesWriter
+from .verification import Findings, Look, Told, Verification, verify_file
 from .writer import MessageWriter, RrdWriter, WrittenChunks
 
 __all__ = [
+    "ByChunk",
     "CHUNK_TABLE",
     "COMPONENT_TYPE",
     "ChunkEntry",
@@ -50,6 +53,7 @@ __all__ = [
     "HeldFile",
     "Listed",
     "ListedStore",
+    "Look",
     "MESSAGE_HEADER_SIZE",
     "MessageWriter",
     "NEVER_CHANGES",
@@ -66,7 +70,11 @@ __all__ = [
     "STREAM_HEADER_SIZE",
     "StoreEntry",
     "TIMELINE_TYPE",
+    "Times",
+    "TimesDirectory",
+    "TimesWriter",
     "Told",
+    "Validity",
     "Verification",
     "VerifiedPayload",
     "VerifiedRun",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import Final, Self
 
-from ..chunk import Chunk, ChunkHeader
+from ..chunk import Chunk, ChunkData, ChunkHeader
 from ..errors import ReadError, ReadWarning, SourceMissingError
 from ..limits import MIB
 from ..objects import is_url
@@ -112,15 +112,20 @@ Told = Mapping[int, Sequence[tuple[StoreEntry, ChunkEntry]]]
 """What is told of chunks, by the offsets of their messages: in which store, and what they hold."""
 
 
-def verify_file(path: str | PathLike[str], told: Told | None = None) -> Verification:
+Look = Callable[[int, ChunkData], None]
+"""A look at a decoded chunk, whose message is at this offset; raises ``ReadError`` where it is not as it should be."""
+
+
+def verify_file(path: str | PathLike[str], told: Told | None = None, look: Look | None = None) -> Verification:
     """Read and decode every chunk of an RRD, and compare all that is said of it; reads a few megabytes at a time.
 
     A chunk has the digest that the footer has for it, lies in a message that the footer's manifest of its store lists,
     and has the id, entity, rows, times and components that are told there; every store is announced; messages follow
     each other to the end message, and the footer has its checksum. ``told`` is what another file says of chunks in
-    this one. What is otherwise is a fault of the result; raises ``SourceMissingError`` where there is no file.
+    this one, and ``look`` sees those chunks. What is otherwise is a fault of the result; raises ``SourceMissingError``
+    where there is no file.
     """
-    return _Verifying(fspath(path)).run(told or {})
+    return _Verifying(fspath(path), look).run(told or {})
 
 
 @dataclass(slots=True)
@@ -135,8 +140,9 @@ class _Place:
 class _Verifying:
     """The verification of one file."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, look: Look | None = None) -> None:
         self.path = path
+        self._look = look
         self._found = Findings()
         self._held: HeldFile | None = None if is_url(path) else held_file(path, None)
         self._version: str | None = None
@@ -238,6 +244,8 @@ class _Verifying:
             if told.digest and entry.digest and told.digest != entry.digest:
                 raise self._error(place.offset, "two digests are told of this chunk, and they differ")
             self._compare(header, told.header, place.offset)
+        if self._look is not None:
+            self._look(place.offset, data)
         return header, bool(entry.digest)
 
     def _compare(self, there: ChunkHeader, told: ChunkHeader, offset: int) -> None:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import xxhash
 
 from ..chunk import mint
-from ..errors import UsageError, WriteError, writing
+from ..errors import ReadError, UsageError, WriteError, writing
 from ..objects import SMALLEST_PART
 from ..task_context import WRITE, passed_through, phase
-from .arrow_ipc import Bytes, encode_chunk
+from .arrow_ipc import Bytes, decode_chunk, encode_chunk
 from .chunk_table import ChunkEntry, ChunkTable
-from .compression import Compression
+from .compression import Compression, decompress
 from .copying import MessageCopier
 from .framing import MESSAGE_HEADER_SIZE, WRITTEN_VERSION, MessageKind, message_header, stream_footer, stream_header
 from .manifest_writing import TimelineRegister, build_manifest
@@ -34,6 +34,7 @@ from .messages import (
 from .output import Output
 from .payloads import EncodedPayload, RrdPayload
 from .positional import NEVER_CHANGES, HeldFile, PositionalFile, open_positional
+from .times_writing import TimesWriter, part_end
 
 if TYPE_CHECKING:
     from ..chunk import Chunk, ChunkHeader
@@ -249,6 +250,9 @@ class MessageWriter:
 
     Entries have the digests of their messages, made of the bytes that are handed on for writing: nothing need be read
     again afterwards. One that the kernel copies has none, as it is not read; with ``digests`` it is.
+
+    With ``times``, which needs ``digests``, :meth:`flush` ends the part with the times of its chunks
+    (:meth:`Times.in_part`); a chunk that keeps its bytes is decoded for it. Where one cannot be, the part has none.
     """
 
     def __init__(
@@ -259,12 +263,15 @@ class MessageWriter:
         path: str,
         compression: Compression = Compression.LZ4,
         digests: bool = False,
+        times: bool = False,
     ) -> None:
         self._out = file if isinstance(file, Output) else Output(file, path)
         self._store = store
         self._store_field = store_field(store.to_message())
         self._compression = compression
         self._digests = digests
+        self._has_times = times
+        self._times = TimesWriter() if times else None
         self._source: PositionalFile | None = None
         self._of: tuple[str, str | None] = "", None
         self._copier: MessageCopier | None = None
@@ -279,6 +286,8 @@ class MessageWriter:
             encoded = encode_chunk(chunk.data, self._compression)
         except WriteError as error:
             raise WriteError(f"{chunk.entity_path}: {error.message}", path=self._out.path, hint=error.hint) from error
+        if self._times is not None:
+            self._times.add(chunk.data)
         length = encoded.size
         header = chunk.header
         head, tail, offset, total = self._frame(header, encoded.compression, encoded.uncompressed_size, length)
@@ -326,6 +335,10 @@ class MessageWriter:
 
     def flush(self) -> None:
         """Hand everything to the operating system, and close what was copied from."""
+        if self._has_times:
+            self._has_times = False
+            for piece in part_end(self._times):
+                self._out.write(piece)
         self._out.flush()
         self.release()
 
@@ -344,12 +357,23 @@ class MessageWriter:
                 data = self._open(encoded).read(encoded.offset, encoded.size, what=_PAYLOAD)
             if data is not None:
                 digest = self._write((head, data, tail), digest)
+                self._note_times(encoded, data)
             else:
                 self._out.write(head)
                 self._out.copy(self._open(encoded), encoded.offset, encoded.size, what=_PAYLOAD, many=_MANY)
                 self._out.write(tail)
         passed_through(encoded.size)
         return ChunkEntry(header, offset, total, encoded.uncompressed_size, digest)
+
+    def _note_times(self, encoded: EncodedPayload, data: Bytes) -> None:
+        if self._times is None:
+            return
+        at = {"path": encoded.path, "offset": encoded.offset, "what": _PAYLOAD}
+        try:
+            stream = decompress(data, encoded.compression, encoded.uncompressed_size, **at)
+            self._times.add(decode_chunk(stream, **at))
+        except (ReadError, ValueError):
+            self._times = None  # whoever reads the chunk itself says what is wrong
 
     def _write(self, pieces: Iterable[Bytes], digest: bytes | None = None) -> bytes:
         """Write a message with its frame header and store, which are in the first piece; gives its digest."""

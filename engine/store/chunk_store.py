@@ -104,7 +104,7 @@ def _collect_into(
 
     rule(writer.live, writer.version, ())
     with Staging.beside(folder.path / "store") as staging:
-        chunks = collect_parts(work, optimize, store, staging, options)
+        chunks = collect_parts(work, optimize, store, staging, options, times=True)
         in_parts = sorted(chunks, key=lambda c: (c.task, c.position))
         commit = Commit("collect")
         version = writer.commit(staging, [Arrived(store, _COLLECTED, in_parts)], commit, alone=True, rule=rule)

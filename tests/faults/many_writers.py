@@ -74,7 +74,7 @@ def chunk_of(value: int) -> Chunk:
 def arrived(staging: Staging, recording_id: str, value: int, who: str) -> Arrived:
     """A recording that holds a number."""
     store, file, name = StoreEntry("recording", "tests", recording_id), io.BytesIO(), f"part-{value}.rrd"
-    writer = MessageWriter(file, store, path=name)
+    writer = MessageWriter(file, store, path=name, digests=True, times=True)
     entry = writer.append(chunk_of(value))
     writer.flush()
     staging.folder.put(name, file.getvalue())

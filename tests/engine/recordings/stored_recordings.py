@@ -14,10 +14,19 @@ from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.execution.chunk_rows import PartChunk
 from chunkmill.engine.execution.staging import Staging
 from chunkmill.engine.optimisation import ChunkReferences
-from chunkmill.engine.recordings import Arrived, Commit, Origin, RecordingEntry, SchemaFiles, StoreWriter, summary_of
+from chunkmill.engine.recordings import (
+    Arrived,
+    Commit,
+    Origin,
+    RecordingEntry,
+    SchemaFiles,
+    StoreWriter,
+    summary_of,
+    times_in,
+)
 from chunkmill.engine.recordings.folder import RecordingsFolder, manifest_bytes
 from chunkmill.engine.recordings.versions import RecordingsVersion
-from chunkmill.engine.rrd import RrdFile, StoreEntry, digest_of
+from chunkmill.engine.rrd import RrdFile, StoreEntry, Times, digest_of
 from chunkmill.engine.rrd.writer import MessageWriter
 from chunkmill.engine.store import RecordingStore
 from chunkmill.engine.stream import LazyChunkStream
@@ -86,11 +95,27 @@ class MadeRecordings:
 def written(staging: Staging, name: str, store: StoreEntry, chunks: Sequence[Chunk]) -> list[PartChunk]:
     """Chunks in a part, as a task leaves them."""
     file = io.BytesIO()
-    writer = MessageWriter(file, store, path=name)
+    writer = MessageWriter(file, store, path=name, digests=True, times=True)
     entries = [writer.append(chunk) for chunk in chunks]
     writer.flush()
     staging.folder.put(name, file.getvalue())
     return [PartChunk(0, at, name, entry) for at, entry in enumerate(entries)]
+
+
+def times_of(made: MadeRecordings, recording_id: str) -> Times:
+    """The times of a recording of the newest version."""
+    found = times_in(made.folder, made.open().entry(recording_id))
+    assert found is not None
+    return found
+
+
+def assert_times_of_chunks(made: MadeRecordings) -> None:
+    """Each recording has times, and they are those of its chunks."""
+    for entry in made.open():
+        times, chunks = times_of(made, entry.recording_id), made.folder.chunks(entry)
+        assert times.num_rows().tolist() == [chunk.num_rows for chunk in chunks]
+        for number, chunk in enumerate(chunks):
+            times.expect(number, chunk.data)
 
 
 def in_place(folder: RecordingsFolder, path: Path, layer: str = "base") -> RecordingEntry:

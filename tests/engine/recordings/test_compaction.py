@@ -18,7 +18,7 @@ from chunkmill.engine.reports import RunReport
 from chunkmill.engine.rrd import StoreEntry
 from chunkmill.engine.store import OptimizationProfile, RecordingStore
 from chunkmill.readers import RrdReader
-from stored_recordings import QUERY, MadeRecordings, contents, values_of
+from stored_recordings import QUERY, MadeRecordings, assert_times_of_chunks, contents, times_of, values_of
 
 INLINE = RunOptions("inline")
 
@@ -255,9 +255,20 @@ class TestFailures:
         batches(made, 3)
         entry = made.open().entry("r2")
         place = Path(made.folder.manifests.place(entry.manifest))
-        place.write_bytes(place.read_bytes()[:-8])
+        place.write_bytes(place.read_bytes()[: entry.manifest_size - 8])
         with pytest.warns(ReadWarning, match=entry.manifest):
             assert compact_store(made.writer).damaged == ("r2",)
+
+    def test_damaged_times_are_made_anew(self, made: MadeRecordings) -> None:
+        batches(made, 3)
+        entry = made.open().entry("r2")
+        place = Path(made.folder.manifests.place(entry.manifest))
+        place.write_bytes(place.read_bytes()[:-8])
+        with pytest.raises(ReadError, match="times"):
+            times_of(made, "r2")
+        with pytest.warns(ReadWarning, match=entry.manifest):
+            assert compact_store(made.writer).damaged == ()
+        assert_times_of_chunks(made)
 
     def test_another_writer_is_not_disturbed(self, made: MadeRecordings) -> None:
         batches(made, 2)

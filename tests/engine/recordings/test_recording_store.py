@@ -19,13 +19,13 @@ from chunkmill.engine.errors import (
     WriteError,
 )
 from chunkmill.engine.folders import LocalFolder
-from chunkmill.engine.recordings import Commit, LiveEntries, RecordingEntry
+from chunkmill.engine.recordings import Commit, LiveEntries, RecordingEntry, times_in, verify_store
 from chunkmill.engine.recordings.compaction import compact_store
 from chunkmill.engine.recordings.folder import RecordingsFolder
 from chunkmill.engine.recordings.versions import FORMAT, RecordingsVersion, VersionFiles
 from chunkmill.engine.rrd.payloads import digest_of
 from chunkmill.engine.store import RecordingStore
-from stored_recordings import MadeRecordings, contents
+from stored_recordings import MadeRecordings, assert_times_of_chunks, contents, times_of
 
 
 @pytest.fixture
@@ -100,7 +100,53 @@ class TestVersions:
             made.open().recording("b")
 
 
+class TestTimes:
+    def test_each_recording_has_those_of_its_chunks(self, tmp_path: Path) -> None:
+        made = MadeRecordings(tmp_path / "lake", shard_bytes=8_000)
+        made.commit(*({"id": f"r{i}", "rows": 10, "chunks": 1 + i} for i in range(4)))
+        made.commit({"id": "r1", "rows": 5}, {"id": "elsewhere", "keep_chunks": False})
+        assert made.open().entry("elsewhere").times_size == 0
+        made.commit({"id": "elsewhere"})
+        assert_times_of_chunks(made)
+        assert verify_store(made.folder).faults == ()
+        compact_store(made.writer)
+        assert_times_of_chunks(made)
+        made.open().vacuum()
+        assert verify_store(made.folder).faults == ()
+
+    def test_verify_tells_of_times_that_are_those_of_others(self, made: MadeRecordings) -> None:
+        made.commit({"id": "a"})
+        made.commit({"id": "b"})
+        one, other = made.open().entry("a"), made.open().entry("b")
+        assert one.times_size == other.times_size
+        places = [Path(made.folder.manifests.place(e.manifest)) for e in (one, other)]
+        swapped = [p.read_bytes() for p in places]
+        times = [data[-one.times_size :] for data in swapped]
+        places[0].write_bytes(swapped[0][: -one.times_size] + times[1])
+        made.writer.catch_up()
+        lying = replace(one, times_digest=other.times_digest)
+        made.writer.rewrite([lying, other], Commit("test"))
+        made.open().vacuum()
+        faults = verify_store(made.folder).faults
+        assert any(fault.path == str(places[0]) and "has others" in fault.message for fault in faults)
+
+    def test_a_store_without_times_is_read_and_compaction_makes_them(self, made: MadeRecordings) -> None:
+        made.commit({"id": "a"})
+        made.commit({"id": "b"})
+        without = [replace(entry, times_size=0, times_digest="") for entry in made.open()]
+        made.writer.rewrite(without, Commit("test"))
+        assert all(times_in(made.folder, entry) is None for entry in made.open())
+        assert set(contents(made.open())) == {"a", "b"}
+        compact_store(made.writer)
+        assert_times_of_chunks(made)
+
+
 class TestDamage:
+    def read(self, made: MadeRecordings) -> None:
+        """Read all of a recording, its times as well."""
+        contents(made.open())
+        times_of(made, "a").check()
+
     @pytest.mark.parametrize("folder", ["versions", "tables", "manifests"])
     def test_a_damaged_file_is_named(self, folder: str, made: MadeRecordings) -> None:
         made.commit({"id": "a"})
@@ -109,7 +155,7 @@ class TestDamage:
         for damaged in damages(whole):
             place.write_bytes(damaged)
             with pytest.raises(ReadError) as caught:
-                contents(made.open())
+                self.read(made)
             assert caught.value.path == str(place)
         place.unlink()
         with pytest.raises(ReadError):
