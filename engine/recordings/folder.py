@@ -5,12 +5,12 @@
     store/
       versions/00000001.json     names its tables; appears whole, in one step, and never changes
       tables/<name>.arrow        recordings that were added, an entry each
-      manifests/<name>.arrows    chunk rows (header, shard, place, digest) of the recordings of one commit
+      manifests/<name>.arrows    chunk rows (header, shard, place, digest) of the recordings of one commit, and times
       schemas/<digest>.arrow     columns of layers, see :mod:`.schemas`
       shards/<name>.rrd          RRD files; Rerun opens each by itself. Small recordings of one commit share one
 
-A version file holds a digest of itself and one of each table, a table's entries one of each manifest, a manifest one
-of each chunk; all are verified on reading. What protects the files from writers is told in
+A version file holds a digest of itself and one of each table, a table's entries one of each manifest and of the times
+behind it, a manifest one of each chunk; all are verified on reading. What protects the files from writers is told in
 :mod:`.versions`.
 """
 

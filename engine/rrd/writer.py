@@ -365,13 +365,14 @@ class MessageWriter:
         passed_through(encoded.size)
         return ChunkEntry(header, offset, total, encoded.uncompressed_size, digest)
 
-    def _note_times(self, encoded: EncodedPayload, data: Bytes) -> None:
+    def _note_times(self, encoded: EncodedPayload, data: bytes | memoryview) -> None:
         if self._times is None:
             return
-        at = {"path": encoded.path, "offset": encoded.offset, "what": _PAYLOAD}
+        path, offset = encoded.path, encoded.offset
         try:
-            stream = decompress(data, encoded.compression, encoded.uncompressed_size, **at)
-            self._times.add(decode_chunk(stream, **at))
+            size = encoded.uncompressed_size
+            stream = decompress(data, encoded.compression, size, path=path, offset=offset, what=_PAYLOAD)
+            self._times.add(decode_chunk(stream, path=path, offset=offset, what=_PAYLOAD))
         except (ReadError, ValueError):
             self._times = None  # whoever reads the chunk itself says what is wrong
 
