@@ -215,7 +215,7 @@ def _files_below(folder: Path) -> list[tuple[str, str, PurePath]]:
 
 def _objects_below(prefix: ObjectUrl) -> list[tuple[str, str, PurePath]]:
     markers = [row.marker for row in FORMATS.values() if row.marker is not None]
-    suffixes = {*all_suffixes(), *(PurePosixPath(marker).suffix for marker in markers)}
+    suffixes = sorted({*all_suffixes(), *(PurePosixPath(marker).suffix for marker in markers)})
     found = find_objects(prefix, tuple(suffixes), hidden=())
     if [str(one.url) for one in found] == [str(prefix)]:
         raise UsageError(f'expected prefix / directory but got an object ("{prefix}")')

@@ -112,23 +112,25 @@ def _print_segments(segments: Mapping[str, Sequence[RecordingEntry]], *, everyth
     rows = []
     for name, layers in segments.items():
         for some in [[one] for one in layers] if everything else [layers]:
-            files = dict.fromkeys(one.source for one in some)
+            files = ", ".join(dict.fromkeys(one.source for one in some))
+            name_of_file = some[0].source.rstrip("/").rpartition("/")[2]
             rows.append(
                 (
                     name,
+                    "" if everything else name_of_file,
                     ", ".join(one.layer for one in some),
                     f"{sum(one.rows for one in some):,}",
                     f"{sum(one.chunks for one in some):,}",
                     size(sum(one.bytes for one in some)),
                     *start_and_length(_timelines(some)),
                     utc_time(max(one.added for one in some), "seconds"),
-                    ", ".join(files) if everything else "",
+                    files if everything else "",
                     ("in place" if some[0].in_place else "in shards") if everything else "",
                 )
             )
-    headings = [Heading("segment"), Heading("layers", 1), Heading("rows", 0, is_number=True)]
-    headings += [Heading("chunks", 5, is_number=True), Heading("bytes", 2, is_number=True), Heading("start", 6)]
-    headings += [Heading("length", 3, is_number=True), Heading("added", 4), Heading("file", 7), Heading("stored", 8)]
+    headings = [Heading("segment"), Heading("source", 3), Heading("layers", 1), Heading("rows", 0, is_number=True)]
+    headings += [Heading("chunks", 6, is_number=True), Heading("bytes", 2, is_number=True), Heading("start", 7)]
+    headings += [Heading("length", 4, is_number=True), Heading("added", 5), Heading("file", 8), Heading("stored", 9)]
     print_columns(headings, rows)
 
 

@@ -116,7 +116,7 @@ def find_inputs(argument: str) -> Iterator[Input]:
         raise UsageError(f"the name {argument!r} is not UTF-8", hint="Rename it: paths have to be UTF-8.")
     found = [one for at in _search(path) for one in _inputs(at)]
     if not found:
-        raise SourceMissingError("the folder contains no recording", path=argument)
+        raise SourceMissingError("this contains no recording", path=argument)
     yield from found
 
 

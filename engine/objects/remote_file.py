@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
-from ..errors import ReadError
+from ..errors import ReadError, SourceMissingError
 from ..limits import MIB
-from .bucket import Bucket, bucket_of
+from .bucket import Bucket, ObjectInfo, bucket_of
 from .url import ObjectUrl
 
 SMALLEST_WINDOW: Final = 64 * 1024
@@ -52,7 +52,7 @@ class RemoteFile(io.RawIOBase):
         self.url = ObjectUrl.of(os.fspath(url))
         self.name = str(self.url)
         self._bucket: Bucket = bucket_of(self.url)
-        found = self._bucket.head(self.url.key)
+        found = self._found(version)
         if version and found.version != version:
             raise ReadError(
                 f"the object was changed while it was read, or since it was registered: its version is "
@@ -71,6 +71,16 @@ class RemoteFile(io.RawIOBase):
         self._expected = (0, 0)
         self._fetched_to = 0
         self._peeked: list[_Window] = []
+
+    def _found(self, version: str | None) -> ObjectInfo:
+        try:
+            return self._bucket.head(self.url.key)
+        except SourceMissingError as error:
+            if not version:
+                raise
+            raise SourceMissingError(
+                f"{error.message}; the version {version} was read, or registered", path=error.path, hint=error.hint
+            ) from error
 
     # --- by position
 
