@@ -320,7 +320,7 @@ CALLS = {
     "quarantine list lake --dataset drives": (0, "1 file in quarantine"),
     "quarantine retry lake --dataset drives --all": (0, "1 file will be tried again"),
     "quarantine drop lake --dataset drives --all": (0, "1 file"),
-    "ingest landing --into lake --once": (2, "this is a catalog"),
+    "ingest landing --into lake --once": (2, "lake is a catalog"),
     "verify lake": (0, "all digests match"),
     "inspect lake": (0, "3,523 rows"),
     "convert lake -o out/all --executor inline": (0, "out/all/drives/demo.rrd"),
