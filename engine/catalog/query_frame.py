@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from datafusion import DataFrame, SessionContext
 
-from ..errors import ChunkmillError
+from ..errors import ChunkmillError, UnsupportedError
 from ..query import AnswerColumns, QueriedSegment, lacking_guarantee, satisfiable, segment_guarantee
 
 _TABLE: Final = "segments"
@@ -115,7 +115,11 @@ class _Answer(ds.Dataset):  # type: ignore[misc]
                 guarantees.append(
                     segment_guarantee(self._columns, segment.segment_id, segment.bounds, lacking[id(segment.there)])
                 )
-            segments = [segments[number] for number in satisfiable(filter, guarantees, self._columns.arrow)]
+            try:
+                segments = [segments[number] for number in satisfiable(filter, guarantees, self._columns.arrow)]
+            except UnsupportedError as error:
+                self._failures.add(error)
+                raise
         return [_Segment(segment, self._failures) for segment in segments] or [_Segment(None, self._failures)]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..errors import UnsupportedError
 from ..rrd import ChunkTable
 from .events import TOMBSTONE, Key, Mask, ancestors
 from .query import SEGMENT_ID, AnswerColumns, Integers
@@ -26,7 +27,10 @@ _MOST_WINDOWS: Final = 64
 
 
 def satisfiable(predicate: pc.Expression, guarantees: Iterable[pc.Expression], schema: pa.Schema) -> list[int]:
-    """The places of the guarantees under which a predicate over columns of ``schema`` may hold for some row."""
+    """The places of the guarantees under which a predicate over columns of ``schema`` may hold for some row.
+
+    Raises ``UnsupportedError`` for a predicate that Arrow cannot evaluate.
+    """
     import pyarrow.dataset as ds
     from pyarrow.fs import LocalFileSystem
 
@@ -36,7 +40,13 @@ def satisfiable(predicate: pc.Expression, guarantees: Iterable[pc.Expression], s
         for number, guarantee in enumerate(guarantees)
     ]
     dataset = ds.FileSystemDataset(fragments, schema, kind)
-    return [int(fragment.path) for fragment in dataset.get_fragments(predicate)]
+    try:
+        return [int(fragment.path) for fragment in dataset.get_fragments(predicate)]
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedError(
+            f"the filter {predicate} cannot be evaluated: {error}",
+            hint="Collect the rows with to_arrow_table() first, and filter them then.",
+        ) from error
 
 
 def segment_guarantee(

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..chunk import ChunkData, ComponentColumnDescriptor
-from ..errors import UnsupportedError
 from ..limits import MIB
 from .events import Events, Key, Mask, SegmentEvents
 from .query import SEGMENT_ID, AnswerColumns, Integers
@@ -176,12 +175,7 @@ class _Block:
         columns = {name: self._stand_in(name) for name in names}
         number = "row" * (1 + max((len(name) for name in schema.names), default=0))
         table = pa.table({**columns, number: pa.array(np.arange(self._count))})
-        try:
-            found = table.filter(predicate)
-        except pa.ArrowNotImplementedError as error:
-            raise UnsupportedError(
-                f"the filter {text} cannot be evaluated: {error}", hint="Collect the rows first, and filter them then."
-            ) from error
+        found = table.filter(predicate)
         return np.asarray(found[number], dtype=np.int64)
 
     def batches(self, rows: Integers, names: Sequence[str]) -> Iterator[Integers]:

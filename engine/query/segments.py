@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..chunk import ChunkData
 from ..optimisation import ChunkReferences
 from ..recordings import RecordingEntry, RecordingsFolder
 from ..rrd import OpenFiles
@@ -76,19 +75,18 @@ class QueriedSegment:
         if not self.may_have_rows:
             return
         columns = self.columns.narrowed(names)
-        windows, references = self.chunks(columns, predicate)
+        windows, references = self.needed(columns, predicate)
         if windows is not None and not windows:
             return
-        chunks = self._decoded(references)
+        chunks = (chunk.data for some in references for chunk in some.chunks())
         rows = SegmentRows(columns, self.segment_id, chunks, there=self.there, given=self.given, windows=windows)
         yield from rows.batches(names, predicate)
 
-    def chunks(
+    def needed(
         self, columns: AnswerColumns, predicate: pc.Expression | None
     ) -> tuple[Windows | None, list[ChunkReferences]]:
         """The ranges of the index that rows can be in (None: any), and the chunks that are needed for them."""
-        folder = RecordingsFolder(self.store)
-        references = [folder.references(layer) for layer in self.layers if layer.chunks]
+        references = self.references()
         found = SegmentChunks(columns, [some.table for some in references])
         windows: Windows | None = None if self.bounds is None or self.given is None else [self.bounds]
         if predicate is not None and self.bounds is not None:
@@ -96,5 +94,7 @@ class QueriedSegment:
         needed = found.needed(windows)
         return windows, [some.take(rows) for some, rows in zip(references, needed, strict=True) if len(rows)]
 
-    def _decoded(self, references: Sequence[ChunkReferences]) -> Iterator[ChunkData]:
-        return (chunk.data for some in references for chunk in some.chunks())
+    def references(self) -> list[ChunkReferences]:
+        """All chunks of the layers. Raises ``ReadError``."""
+        folder = RecordingsFolder(self.store)
+        return [folder.references(layer) for layer in self.layers if layer.chunks]

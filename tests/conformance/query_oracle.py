@@ -14,14 +14,25 @@ import random
 import sys
 from collections import defaultdict
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from chunkmill.engine.chunk import Chunk, ChunkData, Component, ComponentDescriptor, Schema, Timeline, TimelineKind
-from chunkmill.engine.query import AnswerColumns, IndexValues, Query, QuerySemantics, SegmentRows
+from chunkmill.engine.query import (
+    AnswerColumns,
+    IndexValues,
+    QueriedSegment,
+    Query,
+    QuerySemantics,
+    lacking_guarantee,
+    satisfiable,
+    segment_guarantee,
+)
 from chunkmill.engine.recordings import join_schemas
+from chunkmill.engine.rrd import ChunkEntry, ChunkTable
 from chunkmill.engine.stream import ContentFilter
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
@@ -78,56 +89,100 @@ _TYPES = {
 }
 
 
+class References:
+    """Chunks that are here, as if they lay in a file; ``taken`` are the rows of all that were needed."""
+
+    def __init__(self, chunks: list[ChunkData], taken: list[int]) -> None:
+        headers = (Chunk.from_data(data).header for data in chunks)
+        self.table = ChunkTable.of([ChunkEntry(header, 0, 1, 1) for header in headers])
+        self._chunks = chunks
+        self._taken = taken
+
+    def take(self, rows: Any) -> References:
+        """Some of them."""
+        self._taken += rows.tolist()
+        return References([self._chunks[row] for row in rows.tolist()], self._taken)
+
+    def chunks(self) -> list[Chunk]:
+        """The chunks."""
+        return [Chunk.from_data(data) for data in self._chunks]
+
+
+class Segment(QueriedSegment):
+    """A segment whose chunks are here."""
+
+    here: list[References]
+
+    def references(self) -> list[Any]:
+        """The chunks of each layer."""
+        return self.here
+
+
 class Dataset:
-    """The chunks of each segment, and the columns of each and of all."""
+    """The chunks of each segment by layers, and the columns of each and of all."""
 
     def __init__(self, recordings: list[Recording]) -> None:
-        self.chunks: defaultdict[str, list[ChunkData]] = defaultdict(list)
+        self.layers: defaultdict[str, list[list[ChunkData]]] = defaultdict(list)
         schemas: defaultdict[str, list[pa.Schema]] = defaultdict(list)
         for recording in recordings:
             made = [chunk_of(chunk, number) for number, chunk in enumerate(recording["chunks"])]
-            self.chunks[recording["segment"]] += made
+            self.layers[recording["segment"]].append(made)
             headers = (Chunk.from_data(data).header for data in made)
             schemas[recording["segment"]].append(Schema.from_headers(headers).to_arrow())
         self.schemas = {segment: join_schemas(some) for segment, some in schemas.items()}
         self.schema = join_schemas(self.schemas.values())
+        self.taken: list[int] = []
+
+    @property
+    def count(self) -> int:
+        """The number of chunks."""
+        return sum(len(made) for layers in self.layers.values() for made in layers)
 
     def columns(self, query: Query, segments: list[str]) -> AnswerColumns:
         """The columns of an answer over some segments."""
         return query.columns(self.schema, join_schemas(self.schemas[segment] for segment in segments))
 
     def rows(
-        self, query: Query, segments: list[str] | None = None, predicate: pc.Expression | None = None
+        self,
+        query: Query,
+        segments: list[str] | None = None,
+        predicate: pc.Expression | None = None,
+        names: list[str] | None = None,
     ) -> list[Row]:
         """The rows of a query, by segment and index."""
-        chosen = [s for s in sorted(self.chunks) if segments is None or s in segments]
+        chosen = [s for s in sorted(self.layers) if segments is None or s in segments]
         columns = self.columns(query, chosen)
+        queried = [self._segment(segment, columns) for segment in chosen]
+        if predicate is not None:
+            guarantees = [
+                segment_guarantee(columns, s.segment_id, s.bounds, lacking_guarantee(columns, s.there)) for s in queried
+            ]
+            queried = [queried[number] for number in satisfiable(predicate, guarantees, columns.arrow)]
         found: list[Row] = []
-        for segment in chosen:
-            if query.index is None and not self._has_any(query, segment):
-                continue
-            given = None if query.values is None else query.values.of_segment(segment, self._range(query, segment))
-            for batch in SegmentRows(columns, segment, self.chunks[segment], given=given).batches(None, predicate):
+        for segment in queried:
+            for batch in segment.batches(names, predicate):
                 assert batch.num_rows
                 batch.validate(full=True)
                 found += plain(batch)
         return found
 
-    def _has_any(self, query: Query, segment: str) -> bool:
-        return bool(query.columns(self.schema, self.schemas[segment]).visible)
+    def _segment(self, segment_id: str, columns: AnswerColumns) -> QueriedSegment:
+        parts = Schema.from_arrow(self.schemas[segment_id]).component_columns()
+        there = frozenset((c.entity_path, c.component) for c in parts)
+        segment = Segment("", segment_id, (), columns, there, self._span(columns.query, segment_id))
+        object.__setattr__(segment, "here", [References(made, self.taken) for made in self.layers[segment_id]])
+        return segment
 
-    def _range(self, query: Query, segment: str) -> tuple[int, int] | None:
-        """The range of the index in a segment, where given values count within it alone."""
-        if not query.semantics.clips_values:
-            return None
+    def _span(self, query: Query, segment_id: str) -> tuple[int, int] | None:
+        """The range of the index in a segment, as the oracle has it: of rows with some value."""
         ticks = [
             tick
-            for data in self.chunks[segment]
+            for data in chain.from_iterable(self.layers[segment_id])
             for t in data.timelines
             for row, tick in enumerate(t.ticks.tolist())
             if t.name == query.index and any(c.values[row].is_valid for c in data.components)
         ]
-        return (min(ticks), max(ticks)) if ticks else (1, 0)
+        return (min(ticks), max(ticks)) if ticks else None
 
 
 def plain(batch: pa.RecordBatch | pa.Table) -> list[Row]:
@@ -271,7 +326,7 @@ def compared(seed: int, queries: int = 4) -> int:
     for asked in questions(random_, recordings, queries):
         expected = oracle().evaluate(recordings, **asked)
         query = query_of(asked)
-        shown = sorted(asked.get("segments") or dataset.chunks)
+        shown = sorted(asked.get("segments") or dataset.layers)
         predicate, holds = predicates(random_, dataset.columns(query, shown))
         expected = [row for row in expected if holds(row)]
         found = dataset.rows(query, asked.get("segments"), predicate)
