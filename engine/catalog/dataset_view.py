@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +12,7 @@ import pyarrow as pa
 from ..chunk import SORBET_VERSION, Schema, to_arrow_schema
 from ..errors import NotFoundError, UsageError, check_argument
 from ..query import SEGMENT_ID, QueriedSegment, Query
-from ..recordings import RecordingsFolder, SchemaFiles, entries_in
+from ..recordings import StoreReader, entries_in
 from ..stream import ContentFilter
 from .deprecated import replaced_by
 from .entries import EntryKind
@@ -43,9 +43,14 @@ class DatasetView:
     """
 
     def __init__(
-        self, dataset: DatasetEntry, segments: frozenset[str] | None = None, contents: tuple[str, ...] | None = None
+        self,
+        dataset: DatasetEntry,
+        store: Callable[[], StoreReader],
+        segments: frozenset[str] | None = None,
+        contents: tuple[str, ...] | None = None,
     ) -> None:
         self._dataset = dataset
+        self._store = store
         self._segments = segments
         self._contents = contents
 
@@ -69,7 +74,8 @@ class DatasetView:
             The DataFrame has no such column.
         """
         chosen = _ids_of(segment_ids)
-        return DatasetView(self._dataset, chosen if self._segments is None else chosen & self._segments, self._contents)
+        segments = chosen if self._segments is None else chosen & self._segments
+        return DatasetView(self._dataset, self._store, segments, self._contents)
 
     def filter_contents(self, exprs: str | Sequence[str]) -> DatasetView:
         """The view of the entities that expressions mean, which are added to those of before; see
@@ -86,7 +92,7 @@ class DatasetView:
         added = (exprs,) if isinstance(exprs, str) else tuple(exprs)
         for expr in added:
             check_argument("exprs", expr, str)
-        return DatasetView(self._dataset, self._segments, (*(self._contents or ()), *added))
+        return DatasetView(self._dataset, self._store, self._segments, (*(self._contents or ()), *added))
 
     # --- what is in it
 
@@ -101,9 +107,8 @@ class DatasetView:
 
     def arrow_schema(self) -> pa.Schema:
         """The columns of the segments and entities as Arrow fields with Rerun's metadata."""
-        folder = RecordingsFolder(self._dataset)
-        schemas = SchemaFiles(folder)
-        schema = _union(schemas, self._layers(folder, schemas))
+        store = self._store()
+        schema = _union(store, self._layers(store))
         if self._contents is not None:
             whole = Schema.from_arrow(schema)
             shown = [c for c in whole.component_columns() if self._filter().matches(c.entity_path)]
@@ -114,8 +119,8 @@ class DatasetView:
         self, join_meta: TableEntry | datafusion.DataFrame | None = None, join_key: str = "rerun_segment_id"
     ) -> datafusion.DataFrame:
         """The segments as :meth:`DatasetEntry.segment_table` tells of them."""
-        folder = RecordingsFolder(self._dataset)
-        found = frame_of(self._layers(folder, SchemaFiles(folder)).segment_table(partial(url_of, folder)))
+        store = self._store()
+        found = frame_of(self._layers(store).segment_table(partial(url_of, store.folder)))
         if join_meta is None:
             return found
         other = join_meta.reader() if isinstance(join_meta, TableEntry) else join_meta
@@ -129,8 +134,7 @@ class DatasetView:
 
     def get_index_ranges(self) -> datafusion.DataFrame:
         """One row for each segment: ``<index>:end`` and ``<index>:start`` of each index, null where it has none."""
-        folder = RecordingsFolder(self._dataset)
-        return frame_of(self._layers(folder, SchemaFiles(folder)).index_ranges())
+        return frame_of(self._layers(self._store()).index_ranges())
 
     @replaced_by("segment_store")
     def download_segment(self, segment_id: str) -> Recording:
@@ -176,23 +180,22 @@ class DatasetView:
         )
         from .query_frame import QueryFrame
 
-        folder = RecordingsFolder(self._dataset)
-        schemas = SchemaFiles(folder)
-        everything = layers_of(self._dataset, folder, schemas)
+        store = self._store()
+        everything = layers_of(self._dataset, store)
         layers = everything if self._segments is None else everything.of_segments(self._segments)
-        columns = query.columns(_union(schemas, everything), _union(schemas, layers))
+        columns = query.columns(_union(store, everything), _union(store, layers))
         spans = layers.spans_of(index)
         entries = tuple(entries_in(layers.rows.to_batches()))
         there: dict[frozenset[str], frozenset[tuple[str, str]]] = {}
-        found = []
+        found, path = [], str(store.folder.path)
         for number, (first, stop) in enumerate(pairwise([*layers.starts.tolist(), len(entries)])):
             mine = entries[first:stop]
             digests = frozenset(entry.schema for entry in mine if entry.schema)
             if digests not in there:
-                whole = Schema.from_arrow(schemas.union(digests)).component_columns()
+                whole = Schema.from_arrow(store.schemas.union(digests)).component_columns()
                 there[digests] = frozenset((c.entity_path, c.component) for c in whole)
             segment_id = mine[0].recording_id
-            found.append(QueriedSegment(str(folder.path), segment_id, mine, columns, there[digests], spans[number]))
+            found.append(QueriedSegment(path, segment_id, mine, columns, there[digests], spans[number]))
         return QueryFrame.of(columns, sorted(found, key=lambda segment: segment.segment_id))
 
     # --- inside
@@ -201,8 +204,8 @@ class DatasetView:
         """The entities. A view that nobody gave expressions has all but properties."""
         return ContentFilter.everything() if self._contents is None else ContentFilter(self._contents)
 
-    def _layers(self, folder: RecordingsFolder, schemas: SchemaFiles) -> SegmentLayers:
-        found = layers_of(self._dataset, folder, schemas)
+    def _layers(self, store: StoreReader) -> SegmentLayers:
+        found = layers_of(self._dataset, store)
         return found if self._segments is None else found.of_segments(self._segments)
 
     def __repr__(self) -> str:
@@ -211,15 +214,14 @@ class DatasetView:
         return f"DatasetView({self._dataset!r}, {segments}, {contents})"
 
 
-def layers_of(dataset: DatasetEntry, folder: RecordingsFolder, schemas: SchemaFiles) -> SegmentLayers:
-    """The layers of all segments of a dataset, as of now; ``folder`` is its store, whose ``schemas`` know theirs."""
-    _, live = folder.newest_live()
+def layers_of(dataset: DatasetEntry, store: StoreReader) -> SegmentLayers:
+    """The layers of all segments of a dataset, as of now; ``store`` is its own, and knows their schemas then."""
     kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
-    return SegmentLayers.of(summarised(folder, live, schemas).table, kind)
+    return SegmentLayers.of(summarised(store.folder, store.live(), store.schemas).table, kind)
 
 
-def _union(schemas: SchemaFiles, layers: SegmentLayers) -> pa.Schema:
-    return schemas.union(digest for digest in layers.rows["schema"].unique().to_pylist() if digest)
+def _union(store: StoreReader, layers: SegmentLayers) -> pa.Schema:
+    return store.union(digest for digest in layers.rows["schema"].unique().to_pylist() if digest)
 
 
 def _ids_of(segment_ids: Any) -> frozenset[str]:

@@ -37,12 +37,22 @@ from ..errors import (
 from ..execution import Folder, LocalFolder, sync_folder
 from ..faults import reach
 from ..locations import Location
-from ..recordings import VersionFiles, has_files, name_of, unreadable, versions_of_catalog
+from ..recordings import (
+    RecordingsFolder,
+    StoreReader,
+    VersionFiles,
+    has_files,
+    name_of,
+    unreadable,
+    versions_of_catalog,
+)
 from .entries import DATASET_KINDS, EntryId, EntryKind, EntryRow, place_of_dataset
 
 KEPT_VERSIONS: Final = 16
 """At least so many of the newest versions stay, for those who have just looked which is the newest."""
 MOST_TRIES: Final = 200
+_MOST_READERS: Final = 64
+"""Stores of which a client keeps what it has read: 1.3 kB for each recording."""
 _LONGEST_WAIT: Final = 0.25
 _POINTS: Final = ("entry.draft", "entry.publish")
 _HOW: Final = "client.create_dataset(…) makes the first entry."
@@ -116,7 +126,7 @@ class CatalogVersion:
         }
 
     @classmethod
-    def of(cls, number: int, data: dict[str, Any]) -> CatalogVersion:
+    def of(cls, number: int, data: Mapping[str, Any]) -> CatalogVersion:
         """The inverse of :meth:`to_dict`. Raises ``TypeError``, ``ValueError`` or ``KeyError`` for something else."""
         rows = [EntryRow.of(row) for row in data["entries"]]
         if len({row.name for row in rows}) < len(rows) or len({row.id for row in rows}) < len(rows):
@@ -133,6 +143,8 @@ class EntryLog:
         self.folder = Folder.at(root)
         self._versions = versions_of_catalog(self.folder)
         self._files = VersionFiles(self._versions, str(root), _HOW, _POINTS)
+        self._last: tuple[Mapping[str, Any] | None, CatalogVersion] = (None, CatalogVersion(0, {}))
+        self._readers: dict[str, StoreReader] = {}
 
     def check_reachable(self) -> None:
         """Raise ``UnreachableError`` where the place cannot be listed, or is something else than a catalog."""
@@ -157,9 +169,25 @@ class EntryLog:
             if isinstance(error, ReadError):
                 raise
             raise self._unreachable(error) from error
-        return CatalogVersion(0, {}) if latest is None else self._parsed(*latest)
+        if latest is None:
+            return CatalogVersion(0, {})
+        data, version = self._last
+        if latest[1] is not data:
+            version = self._parsed(*latest)
+            self._last = latest[1], version
+        return version
 
-    def _parsed(self, number: int, data: dict[str, Any]) -> CatalogVersion:
+    def store(self, row: EntryRow) -> StoreReader:
+        """A dataset's store; the same reader for all who ask, as long as there are not too many stores."""
+        place = self.place(row)
+        found = self._readers.get(place)
+        if found is None:
+            if len(self._readers) >= _MOST_READERS:
+                self._readers.clear()
+            found = self._readers[place] = StoreReader(RecordingsFolder(place))
+        return found
+
+    def _parsed(self, number: int, data: Mapping[str, Any]) -> CatalogVersion:
         try:
             return CatalogVersion.of(number, data)
         except (TypeError, ValueError, KeyError, AttributeError) as error:

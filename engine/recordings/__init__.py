@@ -12,7 +12,7 @@ from ..lazy_names import lazy_names
 if TYPE_CHECKING:
     from .compaction import MIN_SHARD, CompactionReport, compact_store
     from .entries import BASE_LAYER, IndexRange, Key, RecordingEntry, entries_in, key_of, removal_of
-    from .folder import RecordingsFolder, manifest_bytes
+    from .folder import RecordingsFolder, StoreReader, manifest_bytes
     from .lease import Holder, Lease, lease_holder
     from .live import LiveEntries
     from .schemas import NewLayer, SchemaFiles, SchemaUnion, join_schemas, join_types
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _HOMES = {
     ".compaction": "CompactionReport MIN_SHARD compact_store",
     ".entries": "BASE_LAYER IndexRange Key RecordingEntry entries_in key_of removal_of",
-    ".folder": "RecordingsFolder manifest_bytes",
+    ".folder": "RecordingsFolder StoreReader manifest_bytes",
     ".lease": "Holder Lease lease_holder",
     ".live": "LiveEntries",
     ".schemas": "NewLayer SchemaFiles SchemaUnion join_schemas join_types",
@@ -67,6 +67,7 @@ __all__ = [
     "Rule",
     "SchemaFiles",
     "SchemaUnion",
+    "StoreReader",
     "StoreWriter",
     "VersionFiles",
     "check_store",

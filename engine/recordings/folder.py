@@ -17,7 +17,7 @@ behind it, a manifest one of each chunk; all are verified on reading. What prote
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from ..rrd import (
 )
 from .entries import RecordingEntry, entries_in, parse_table
 from .live import LiveEntries
+from .schemas import SchemaFiles
 from .versions import RESTORE, RecordingsVersion, TableRef, VersionFiles, name_of, unreadable
 
 MANIFEST_ERRORS = (OSError, pa.ArrowException, ValueError, TypeError, KeyError)
@@ -129,7 +130,7 @@ class RecordingsFolder:
         """A version that is there."""
         return self._parsed(number, self.files.read(number))
 
-    def _parsed(self, number: int, data: dict[str, Any]) -> RecordingsVersion:
+    def _parsed(self, number: int, data: Mapping[str, Any]) -> RecordingsVersion:
         if "tables" not in data and "manifest" in data:
             raise UnsupportedError(
                 "this store has the earlier format for a single recording, which is not read any more",
@@ -163,14 +164,16 @@ class RecordingsFolder:
         """The recordings of a version. Raises ``ReadError``."""
         return LiveEntries.of_rows(batch for ref in version.tables for batch in self.rows(ref))
 
-    def newest_live(self) -> tuple[RecordingsVersion | None, LiveEntries]:
-        """The newest version, if there is any, and its recordings. Raises ``ReadError``."""
+    def newest_live(
+        self, live: Callable[[RecordingsVersion], LiveEntries] | None = None
+    ) -> tuple[RecordingsVersion | None, LiveEntries]:
+        """The newest version, if there is any, and its recordings, by :meth:`live` or another. Raises ``ReadError``."""
         while True:
             version = self.newest()
             if version is None:
                 return None, LiveEntries()
             try:
-                return version, self.live(version)
+                return version, (live or self.live)(version)
             except ReadError:
                 if self.files.newest() == version.number:
                     raise
@@ -222,3 +225,38 @@ class RecordingsFolder:
         Raises as :meth:`VersionFiles.try_commit` does.
         """
         return self.files.try_commit(version.number, version.to_dict())
+
+
+class StoreReader:
+    """Reads the newest entries of a store, again and again; tables and schemas, which never change, it reads once.
+
+    It may be used by several threads, and what it gives is theirs together: nobody changes it.
+    """
+
+    def __init__(self, folder: RecordingsFolder) -> None:
+        self.folder = folder
+        self.schemas = SchemaFiles(folder)
+        self._rows: dict[TableRef, list[pa.RecordBatch]] = {}
+        self._live: tuple[tuple[TableRef, ...], LiveEntries] = ((), LiveEntries())
+        self._union: tuple[frozenset[str], pa.Schema] = (frozenset(), pa.schema([]))
+
+    def live(self) -> LiveEntries:
+        """The recordings of the newest version; none where there is no store. Raises ``ReadError``."""
+        return self.folder.newest_live(self._live_of)[1]
+
+    def _live_of(self, version: RecordingsVersion) -> LiveEntries:
+        tables, live = self._live
+        if version.tables != tables:
+            rows = {ref: self._rows.get(ref) or list(self.folder.rows(ref)) for ref in version.tables}
+            live = LiveEntries.of_rows(batch for ref in version.tables for batch in rows[ref])
+            self._rows, self._live = rows, (version.tables, live)
+        return live
+
+    def union(self, digests: Iterable[str]) -> pa.Schema:
+        """The union of schemas, as :meth:`SchemaFiles.union` makes it; the last one is kept."""
+        wanted = frozenset(digests)
+        known, union = self._union
+        if not wanted or wanted != known:
+            union = self.schemas.union(wanted)
+            self._union = wanted, union
+        return union

@@ -98,11 +98,11 @@ class RecordingsVersion:
         return asdict(self)
 
     @classmethod
-    def of(cls, data: dict[str, Any]) -> RecordingsVersion:
+    def of(cls, data: Mapping[str, Any]) -> RecordingsVersion:
         """The inverse of :meth:`to_dict`. Raises ``TypeError`` or ``ValueError`` for something else."""
-        tables = tuple(TableRef(*table) for table in data.pop("tables"))
-        vacuumed = data.pop("vacuumed", data.get("number", 0))  # of a release that said nothing of it
-        return cls(tables=tables, vacuumed=vacuumed, **data)
+        tables = tuple(TableRef(*table) for table in data["tables"])
+        vacuumed = data.get("vacuumed", data.get("number", 0))  # of a release that said nothing of it
+        return cls(**{**data, "tables": tables, "vacuumed": vacuumed})
 
 
 class VersionFiles:
@@ -116,6 +116,7 @@ class VersionFiles:
         self._store = store
         self._how = how
         self._points = points
+        self._last: tuple[int, bytes, Mapping[str, Any]] = (0, b"", {})
 
     def all_numbers(self) -> list[int]:
         """The numbers of all files that are there, ascending, those included that do not count."""
@@ -149,7 +150,7 @@ class VersionFiles:
             return self.newest() == 0
         return self.folder.exists(name_of(number)) and not self.folder.exists(name_of(number + 1))
 
-    def latest(self) -> tuple[int, dict[str, Any]] | None:
+    def latest(self) -> tuple[int, Mapping[str, Any]] | None:
         """The number of the newest version and what its file says, if there is any. Raises ``ReadError``."""
         while newest := self.newest():
             try:
@@ -169,12 +170,19 @@ class VersionFiles:
         have = ", ".join(map(str, numbers)) or "none"
         raise SourceMissingError(f"there is no version {number}", path=self._store, hint=f"There are: {have}.")
 
-    def read(self, number: int) -> dict[str, Any]:
-        """Parse a version file. Raises ``ReadError`` where it is not what was written."""
+    def read(self, number: int) -> Mapping[str, Any]:
+        """Parse a version file. Raises ``ReadError`` where it is not what was written.
+
+        Where its bytes are those of the one that was read last, that is given again: it need not be parsed anew.
+        """
         name = name_of(number)
         place = self.folder.place(name)
         try:
-            data = json.loads(self.folder.get(name))
+            raw = self.folder.get(name)
+            last, known, parsed = self._last
+            if (last, known) == (number, raw):
+                return parsed
+            data = json.loads(raw)
             if data.pop("digest", None) != _digest(data):
                 raise ValueError("it is not what was written: its digest differs")
             found = data.pop("format", None)
@@ -188,6 +196,7 @@ class VersionFiles:
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise unreadable(error, place) from error
         assert isinstance(data, dict)
+        self._last = number, raw, data
         return data
 
     def commit(self, number: int, data: dict[str, Any]) -> None:
@@ -301,7 +310,7 @@ def number_of(name: str) -> int:
     return int(name.partition(".")[0])
 
 
-def _first(data: dict[str, Any]) -> int:
+def _first(data: Mapping[str, Any]) -> int:
     """With which number the store begins, as the newest version says."""
     first = data.get("first", 0)
     return first if isinstance(first, int) else 0
