@@ -133,11 +133,11 @@ class RecordingEntry:
     def takes_place_of(self, other: RecordingEntry) -> bool:
         """Whether ``other``, which came earlier, is no longer to be seen once this is there.
 
-        Of a file in place it is not known whether its content is that of before.
+        Of a file that was registered it is not known whether its content is that of before.
         """
         if self.removed:
             return other.key == self.key
-        same_file = other.source_kept and not self.in_place and other.source == self.source
+        same_file = other.source_kept and self.source_digest != "" and other.source == self.source
         return (same_file and other.source_digest != self.source_digest) or other.key == self.key
 
     def _repr_html_(self) -> str:

@@ -203,8 +203,8 @@ def live_rows(table: pa.Table) -> Rows:
     """The numbers of those rows of tables that are to be seen, in the order of their arrival.
 
     A row is not where a later one takes its place: one of its key, or, where its source stays where it is, one that
-    is no removal, nor of a file in place, and has another content of the same source. It has the place of the row of
-    its key before it where both were added at the same moment, as one that only got another source was.
+    is no removal and has another content, which is known, of the same source. It has the place of the row of its key
+    before it where both were added at the same moment, as one that only got another source was.
     """
     keys, removed = _keys(table), _numpy(table["removed"])
     following = _next_of(keys)
@@ -240,7 +240,7 @@ def _displaced(table: pa.Table, removed: npt.NDArray[Any]) -> Rows:
     """
     count = len(table)
     found = np.full(count, count, dtype=np.int64)
-    there = np.flatnonzero(~removed & ~_numpy(table["in_place"]))
+    there = np.flatnonzero(~removed & _numpy(pc.not_equal(table["source_digest"], "")))
     sources, digests = _codes(table["source"])[there], _codes(table["source_digest"])[there]
     order = np.argsort(sources, kind="stable")
     if not len(order):

@@ -9,6 +9,7 @@ A schema has the columns that :meth:`Schema.to_arrow` gives. Thousands of record
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections import Counter
@@ -142,10 +143,20 @@ class SchemaUnion:
 
     def _add(self, digest: str) -> None:
         if digest not in self._counts:
-            if self._joined is None:
-                self._joined = self._schemas.union(self._counts)
-            self._joined = join_schemas([self._joined, self._schemas.get(digest)])
+            new, joined = self._schemas.get(digest), self._known()
+            if joined is not None:
+                self._joined = join_schemas([joined, new])
+            else:
+                for known in self._counts:
+                    join_schemas([self._schemas.get(known), new])
         self._counts[digest] += 1
+
+    def _known(self) -> pa.Schema | None:
+        """The union so far; None where that conflicts in itself, as in a store that was adopted."""
+        if self._joined is None:
+            with contextlib.suppress(SchemaConflictError):
+                self._joined = self._schemas.union(self._counts)
+        return self._joined
 
 
 # --- joining
@@ -176,7 +187,10 @@ def _join_columns(one: pa.Field, other: pa.Field) -> pa.Field:
     kinds = [text_metadata(field.metadata).get("rerun:kind", "data") for field in (one, other)]
     if kinds[0] != kinds[1]:
         raise _conflict(one.name, other.type, one.type)
-    joined = _join_fields(one, other)
+    try:
+        joined = _join_fields(one, other)
+    except SchemaConflictError as error:
+        raise SchemaConflictError(error.message, hint=f"It is in column '{one.name}'. {error.hint}") from error
     metadata = dict(joined.metadata or {})
     if not all(_FLAG_OF_ALL in (field.metadata or {}) for field in (one, other)):
         metadata.pop(_FLAG_OF_ALL, None)

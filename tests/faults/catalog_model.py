@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 ENTRIES: Final = "entries"
 """The log of the catalog's entries, as a place."""
+
+UNKNOWN: Final = "unknown "
+"""What the operation of a commit begins with of which nobody told its process whether it came through."""
 
 Layers = dict[tuple[str, str], str]
 """What is in a store: for each segment and layer the name of what was registered or ingested."""
@@ -131,14 +134,18 @@ class Replay:
 
     def _states(self, place: str, after: Callable[[Any, Done], Any]) -> list[Any]:
         """The states of a place, from its beginning on."""
-        order = sorted((n, at, what) for at, done in enumerate(self._log) for p, n, what in done.commits if p == place)
+        every = [(n, at, what) for at, done in enumerate(self._log) for p, n, what in done.commits if p == place]
+        sure = {number for number, _, what in every if not what.startswith(UNKNOWN)}
+        order = sorted(one for one in every if one[0] not in sure or not one[2].startswith(UNKNOWN))
         if [number for number, _, _ in order] != list(range(1, len(order) + 1)):
             self.wrong.append(f"the versions of {place} are {[number for number, _, _ in order]}")
         states: list[Any] = [{}]
         for _, at, operation in order:
             state, done = states[-1], self._log[at]
+            if operation.startswith(UNKNOWN):
+                done = replace(done, result=None)
             try:
-                states.append(state if operation in ("compact", "vacuum") else after(state, done))
+                states.append(state if operation.endswith(("compact", "vacuum")) else after(state, done))
             except ContradictionError as error:
                 states.append(state)
                 self.wrong.append(f"{error}: {done}; there was {state}")
@@ -155,6 +162,8 @@ class Replay:
         return [*self.wrong, *(f"unexplained: {done}" for done in self._log if not self._is_explained(done))]
 
     def _is_explained(self, done: Done) -> bool:
+        if any(operation.startswith(UNKNOWN) for _, _, operation in done.commits):
+            return done.transient
         if done.error is not None:
             return _is_right(done) and self._is_loser(done)
         if done.transient:

@@ -28,11 +28,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from catalog_model import ENTRIES, Done, Replay, counted
+from catalog_model import ENTRIES, UNKNOWN, Done, Replay, counted
 from chunkmill.engine import Ingest
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
-from chunkmill.engine.errors import ChunkmillError, ReadError, RegistrationError
+from chunkmill.engine.errors import ChunkmillError, CommitUnknownError, ReadError, RegistrationError
 from chunkmill.engine.recordings import RecordingsFolder, VersionFiles
 from chunkmill.engine.rrd import RrdWriter, StoreEntry
 from chunkmill.engine.store import RecordingStore
@@ -109,10 +109,15 @@ class Worker:
         usual, commits, home = VersionFiles.try_commit, self._commits, str(self._log.root)
 
         def noted(files: VersionFiles, number: int, data: dict[str, Any]) -> bool:
-            made = usual(files, number, data)
+            store, operation = files._store, str(data.get("operation", ENTRIES))
+            what = ENTRIES if store == home else store, number
+            try:
+                made = usual(files, number, data)
+            except CommitUnknownError:
+                commits.append((*what, UNKNOWN + operation))
+                raise
             if made:
-                store = files._store
-                commits.append((ENTRIES if store == home else store, number, data.get("operation", ENTRIES)))
+                commits.append((*what, operation))
             return made
 
         VersionFiles.try_commit = noted  # type: ignore[method-assign]
@@ -285,13 +290,15 @@ def values_in(store: RecordingStore) -> Iterator[tuple[str, str, str]]:
         yield entry.recording_id, entry.layer, name
 
 
-def work(root: Path, home: str, number: int, operations: int, seed: int, start: float, unsafe: bool) -> int:
+def work(root: Path, home: str, number: int, processes: int, operations: int, seed: int, unsafe: bool) -> int:
     """One process."""
     warnings.simplefilter("ignore")
     if unsafe:
         plant_overwriting()
     worker = Worker(root, home, number, seed)
-    time.sleep(max(0.0, start - time.time()))
+    (root / f"ready-{number}").touch()
+    while len(list(root.glob("ready-*"))) < processes:
+        time.sleep(0.005)
     with (root / f"log-{number}").open("w") as log:
         for done in worker.work(operations):
             print(json.dumps(asdict(done)), file=log)
@@ -349,8 +356,7 @@ def play(options: argparse.Namespace, root: Path, home: str) -> list[str]:
     log = root / "said"
     if waited(forked(lambda: prepare(root), log)):
         return [f"nothing could be prepared: {log.read_text()[-2000:]}"]
-    start = time.time() + 0.5
-    rest = (options.operations, options.seed, start, options.unsafe)
+    rest = (options.processes, options.operations, options.seed, options.unsafe)
     pids = [forked(lambda n=n: work(root, home, n, *rest), log) for n in range(options.processes)]  # type: ignore[misc]
     codes = [waited(pid, PATIENCE) for pid in pids]
     if any(codes):

@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import sys
 import tarfile
@@ -149,31 +150,46 @@ def differing(found: State, *states: State) -> list[str]:
     ]
 
 
-def drive(root: Path, states: Sequence[State] | None) -> int:
+def first_state(states: Sequence[State]) -> State:
+    """What was there before the first change."""
+    return {"entries": [], "old": states[0]["old"], "drives": {}, "blueprints": {}}
+
+
+def told_so_far(root: Path) -> int:
+    """The number of changes that the driver was told of as done."""
+    told = root / "told"
+    return len(told.read_bytes()) if told.exists() else 0
+
+
+def is_clear(error: Exception) -> bool:
+    """Whether an error is one of the project's own, and names the place."""
+    has_place = isinstance(error, RegistrationError) and re.search("/(lake|old)[/:]", str(error))
+    return isinstance(error, ChunkmillError) and bool(error.path or has_place)
+
+
+def drive(root: Path, states: Sequence[State] | None, most: int | None = None) -> int:
     """Go on with the story where it was cut. Gives 0 at its end, 1 after a failure, 3 where something is wrong.
 
-    Without ``states`` it notes them.
+    Without ``states`` it notes them. It ends after ``most`` changes.
     """
     warnings.simplefilter("ignore")
-    told, noted = root / "told", list[State]()
-    done = len(told.read_bytes()) if told.exists() else 0
-    story = Story(root)
+    told, noted, story = root / "told", list[State](), Story(root)
+    done = told_so_far(root)
     if states is not None and done < len(story.changes):
         found = state_of(root)
-        before = states[done - 1] if done else {"entries": [], "old": states[0]["old"]}
+        before = states[done - 1] if done else first_state(states)
         if wrong := differing(found, before, states[done]):
             print(f"after {done} changes: {wrong}")
             return 3
         if all(found.get(place) == what for place, what in states[done].items()) and found != before:
             done += 1  # what was cut is there
-    for number, change in enumerate(story.changes[done:], done + 1):
+    for number, change in enumerate(story.changes[done:most], done + 1):
         try:
             change()
         except Exception as error:  # noqa: BLE001 (whatever it is, is judged)
             print(f"change {number}: {type(error).__name__}: {error}")
-            is_told = isinstance(error, ChunkmillError) and (error.path or isinstance(error, RegistrationError))
             is_planned = "planned" in str(error) or getattr(error, "filename", None) in faults.POINTS  # between steps
-            return 1 if is_told or is_planned else 3
+            return 1 if is_clear(error) or is_planned else 3
         if states is None:
             noted.append(state_of(root))
         told.write_bytes(b"." * number)
@@ -185,8 +201,7 @@ def drive(root: Path, states: Sequence[State] | None) -> int:
 def watch(root: Path, states: Sequence[State]) -> int:
     """Look again and again; gives 0 where nothing was to be seen that is in no state."""
     warnings.simplefilter("ignore")
-    first: State = {"entries": [], "old": states[0]["old"], "drives": {}, "blueprints": {}}
-    looks = 0
+    first, looks = first_state(states), 0
     while not (root / "stop").exists() or not looks:
         try:
             found = state_of(root)
@@ -234,15 +249,20 @@ def run(case: Case, unsafe: str, template: Path, root: Path) -> list[str]:
     (root / "stop").touch()
     if waited(reader):
         wrong.append(f"the reader ended: {(root / 'seen').read_text()[-2000:]}")
-    if not wrong and waited(forked(lambda: _ended(root, states[-1]), root / "ended")):
-        wrong.append(f"in the end {(root / 'ended').read_text()[-2000:]}")
+    wrong += [] if wrong else at_the_end(root, states[-1])
     if reached(root / "log").get(case.point, 0) < case.nth:
         wrong.append(f"{case.point} was not reached so often")
     return wrong
 
 
+def at_the_end(root: Path, last: State) -> list[str]:
+    """Whether all is there, and after a vacuum nothing but what is needed; what is wrong, found in a fork."""
+    if waited(forked(lambda: _ended(root, last), root / "ended")):
+        return [f"in the end {(root / 'ended').read_text()[-2000:]}"]
+    return []
+
+
 def _ended(root: Path, last: State) -> int:
-    """Whether all is there, and after a vacuum nothing but what is needed."""
     found = state_of(root)
     wrong = [f"{place}: {found.get(place)}, not {what}" for place, what in last.items() if found.get(place) != what]
     for entry in CatalogClient(root / "lake").datasets(include_hidden=True):
@@ -280,11 +300,12 @@ def make_template(folder: Path) -> int:
 
 def make_root(root: Path, template: Path) -> None:
     """The folder of a case."""
-    root.mkdir()
+    root.mkdir(exist_ok=True)
     (root / "log").mkdir()
     for name in ("files", "first", "second"):
         (root / name).symlink_to(template / name)
-    shutil.copytree(template / "old", root / "old")
+    if not (root / "old").exists():
+        shutil.copytree(template / "old", root / "old")
 
 
 def cases(options: argparse.Namespace, counts: dict[str, int]) -> Iterator[tuple[Case, str]]:

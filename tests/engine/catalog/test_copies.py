@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,13 @@ def lerobot_at(root: Path, episodes: int = 2) -> Path:
 
 
 def left_over(dataset: DatasetEntry) -> list[Path]:
-    """Staging folders beside and in the store."""
-    store = Path(dataset.__fspath__())
-    return [path for folder in (store.parent, store) for path in folder.iterdir() if path.name.startswith(".")]
+    """Staging folders beside and in the store, some time after the last result."""
+    store, until = Path(dataset.__fspath__()), time.monotonic() + 20
+    while True:
+        found = [path for folder in (store.parent, store) for path in folder.iterdir() if path.name.startswith(".")]
+        if not found or time.monotonic() > until:
+            return found
+        time.sleep(0.01)
 
 
 def same(store: Any, stream: LazyChunkStream) -> bool:

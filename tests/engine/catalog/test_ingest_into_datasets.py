@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from chunk_making import made
+from chunkmill.engine import LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry, NotFoundError
 from chunkmill.engine.cli.commands import commands
-from chunkmill.engine.errors import UsageError
+from chunkmill.engine.errors import SchemaConflictError, UsageError
 from chunkmill.engine.ingest import FileQuarantine, Ingest, IngestQuery
 from chunkmill.engine.locations import located
 from chunkmill.engine.recordings import RecordingsFolder, StoreWriter
@@ -54,9 +56,32 @@ def test_an_ingested_file_that_is_registered_as_another_layer_stays(tmp_path: Pa
     landed = rrd_at(tmp_path / "landing" / "a.rrd", "a")
     bring_in(tmp_path / "landing", [], dataset)
     dataset.register(str(landed), layer_name="again").wait()
+    dataset.register(str(landed), layer_name="copied", copy=True).wait()
     (row,) = dataset.segment_table().to_arrow_table().to_pylist()
-    assert row["rerun_layer_names"] == ["base", "again"]
-    assert len(dataset.segment_store("a")) == 2
+    assert row["rerun_layer_names"] == ["base", "again", "copied"]
+    assert len(dataset.segment_store("a")) == 3
+
+
+def test_types_of_an_adopted_store_are_in_nobodys_way_who_has_other_columns(tmp_path: Path) -> None:
+    chunks = {
+        "one": made([0]),
+        "other": made([0], datatype=pa.list_(pa.int64()), value=(1,)),
+        "fits": made([0], components="d"),
+        "third": made([0], datatype=pa.list_(pa.string()), value=("x",)),
+    }
+    for name, chunk in chunks.items():
+        path = tmp_path / ("landing" if name in ("one", "other") else "files") / f"{name}.rrd"
+        path.parent.mkdir(exist_ok=True)
+        LazyChunkStream.from_iter([chunk]).write_rrd(path, application_id="tests", recording_id=name)
+    bring_in(tmp_path / "landing", [], tmp_path / "store")
+    dataset = CatalogClient(tmp_path / "lake").create_dataset("drives", url=tmp_path / "store")
+    assert sorted(dataset.segment_ids()) == ["one", "other"]
+    with pytest.raises(SchemaConflictError, match=r"does not equal .*in column '/a:c'"):
+        dataset.schema()
+    handle = dataset.register([str(tmp_path / "files" / "fits.rrd"), str(tmp_path / "files" / "third.rrd")])
+    assert [result.is_success for result in handle.iter_results()] == [True, False]
+    dataset.unregister(segments_to_drop="other")
+    assert [column.name for column in dataset.schema().component_columns()] == ["/a:c", "/a:d"]
 
 
 # --- the rules of a dataset

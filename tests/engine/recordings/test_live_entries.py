@@ -53,12 +53,11 @@ changes = st.fixed_dictionaries(
     {
         "id": st.sampled_from("abc"),
         "source": st.sampled_from("xy"),
-        "digest": st.sampled_from("12"),
+        "digest": st.sampled_from(["1", "2", ""]),
         "kept": st.booleans(),
         "kind": st.sampled_from(["recording", "recording", "blueprint"]),
         "layer": st.sampled_from(["base", "base", "poses"]),
         "removed": st.sampled_from([False, False, False, True]),
-        "in_place": st.sampled_from([False, False, True]),
     }
 )
 
@@ -122,7 +121,7 @@ def made(batch: int, *, id: str, source: str, digest: str, kept: bool, kind: str
         source_size=1,
         source_modified_ns=1,
         source_digest=digest,
-        source_kept=kept and not more.get("in_place"),
+        source_kept=kept and digest != "",
         rrd=None,
         manifest="",
         manifest_offset=0,
