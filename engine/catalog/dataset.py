@@ -105,7 +105,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         layers = store.live().of_recording(segment_id, self._kind())
         if not layers:
             raise NotFoundError(
-                f"there is no segment {segment_id!r} in dataset '{self.name}'", hint="segment_ids() lists them."
+                f"Segment '{segment_id}' not found in dataset '{self.id}'", hint="segment_ids() lists them."
             )
         return Recording(
             (chunk for layer in layers for chunk in store.folder.chunks(layer)),

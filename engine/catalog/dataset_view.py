@@ -108,8 +108,9 @@ class DatasetView:
     def arrow_schema(self) -> pa.Schema:
         """The columns of the segments and entities as Arrow fields with Rerun's metadata."""
         store = self._store()
-        schema = _union(store, self._layers(store))
-        if self._contents is not None:
+        layers = self._layers(store)
+        schema = _union(store, layers) if len(layers.rows) else pa.schema([])
+        if len(schema) and self._contents is not None:
             whole = Schema.from_arrow(schema)
             shown = [c for c in whole.component_columns() if self._filter().matches(c.entity_path)]
             schema = to_arrow_schema(whole.index_columns(), shown)

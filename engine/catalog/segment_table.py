@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ..chunk import SORBET_VERSION, TimelineKind
 from ..objects import is_url
 from ..recordings import RecordingsFolder, join_schemas
-from ..rrd import END_OF_STREAM
+from ..rrd import END_OF_STREAM, MESSAGE_HEADER_SIZE
 
 Integers = npt.NDArray[np.int64]
 
@@ -80,7 +80,7 @@ class SegmentLayers:
             ("rerun_storage_urls", self._listed("rerun_storage_urls", self._urls(url_of))),
             ("rerun_last_updated_at", self._by_segment(np.maximum, self._times()).view(_TIME)),
             ("rerun_num_chunks", self._by_segment(np.add, self._integers("chunks")).cast(pa.uint64())),
-            ("rerun_size_bytes", self._by_segment(np.add, self._integers("bytes")).cast(pa.uint64())),
+            ("rerun_size_bytes", self._by_segment(np.add, self._sizes()).cast(pa.uint64())),
         ]
         known = [(pa.field(name, column.type, False), column) for name, column in columns]
         return _table([*known, *self._properties(by_segment=True), *self._ranges()])
@@ -98,7 +98,7 @@ class SegmentLayers:
             ("rerun_registration_time", times),
             ("rerun_last_updated_at", times),
             ("rerun_num_chunks", self.rows["chunks"].cast(pa.uint64())),
-            ("rerun_size_bytes", self.rows["bytes"].cast(pa.uint64())),
+            ("rerun_size_bytes", pa.array(self._sizes(), pa.uint64())),
             ("rerun_schema_sha256", pa.array(digests, pa.binary(32))),
         ]
         if diagnostic:
@@ -114,6 +114,10 @@ class SegmentLayers:
 
     def _integers(self, name: str) -> Integers:
         return np.asarray(self.rows[name], dtype=np.int64)
+
+    def _sizes(self) -> Integers:
+        """Bytes of the messages of chunks, with the header that frames each, as Rerun counts them."""
+        return self._integers("bytes") + MESSAGE_HEADER_SIZE * self._integers("chunks")
 
     def _times(self) -> Integers:
         return (np.asarray(self.rows["added"]) * 1e6).astype(np.int64) * 1000

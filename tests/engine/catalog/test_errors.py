@@ -248,7 +248,7 @@ OF_OTHERS = (
     ("segment_store", "filter_segments", "unregister", "segment_table", "create_fts", "create_vec", "list_search"),
     ("delete_search", "search_fts"),
 )
-"""What rows begin with that are about schemas, registration, segments' tables, queries and search."""
+"""What rows begin with that are about schemas and registration (see test_registration_answers.py), and queries."""
 
 
 def golden() -> list[dict[str, str]]:

@@ -238,7 +238,7 @@ def test_calls_that_are_refused(dataset: DatasetEntry, write: Write, tmp_path: P
         (lambda: dataset.register_prefix(str(empty)), ValueError, "no rrd files found in"),
         (lambda: dataset.register_prefix(str(path)), ValueError, "expected prefix / directory but got an object"),
         (dataset.unregister, ValueError, "must specify at least 1 segment ID or layer for removal"),
-        (lambda: dataset.segment_store("nope"), NotFoundError, "no segment 'nope'"),
+        (lambda: dataset.segment_store("nope"), NotFoundError, "Segment 'nope' not found in dataset"),
         (lambda: dataset.register_blueprint(str(path)), ValueError, "holds no blueprint"),
     ]
     for call, error, text in refused:
