@@ -141,7 +141,7 @@ def look_at(request: FileRequest, kind: str, *, verify: bool = False) -> Iterato
         if verify:
             table = _verified(file, table)
         columns = Schema.from_headers(chain(table.headers(), file.silent_columns(store)))
-        yield FoundLayer(store, table, identity, summary_of(ChunkReferences(table, None, store), columns))
+        yield FoundLayer(store, table, identity, summary_of(ChunkReferences(table), columns))
     identity.check(request)
 
 

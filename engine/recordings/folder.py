@@ -217,7 +217,9 @@ class RecordingsFolder:
                 offset=entry.manifest_offset,
                 hint=RESTORE,
             ) from error
-        return ChunkReferences(found.within(self.shards.place), entry.file_version, entry.store)
+        # Files in place were written by others, who may name the store elsewhere in a message than its beginning.
+        store = None if entry.in_place else entry.store
+        return ChunkReferences(found.within(self.shards.place), entry.file_version, store)
 
     def publish(self, version: RecordingsVersion) -> bool:
         """Make a version visible, in one step, unless there is one of its number; whether that was done.

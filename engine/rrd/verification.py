@@ -149,6 +149,7 @@ class _Verifying:
         self._announced: set[StoreEntry] = set()
         self._legacy: dict[StoreKey, str] = {}
         self._unannounced: set[StoreEntry] = set()
+        self._digested: set[int] = set()
 
     def run(self, told: Told) -> Verification:
         with open_positional(self.path, held=self._held) as file, self._found.noting():
@@ -173,6 +174,7 @@ class _Verifying:
             for manifest in manifests:
                 entries = manifest.table.entries()
                 listed.update(entry.offset for entry in entries)
+                self._digested.update(entry.offset for entry in entries if entry.digest)
                 said += [(store, entry) for entry in entries]
         for store, entry in said:
             place = places.get(entry.offset)
@@ -228,7 +230,9 @@ class _Verifying:
             self._expect_announced(store_of(file, message, self._legacy), place.offset)
             return decoded_chunk(self.path, message, self._version, self._held).header, False
         store, entry = max(place.told, key=lambda pair: bool(pair[1].digest))
-        payload = VerifiedPayload.of(self.path, entry, store=store, version=self._version, held=self._held)
+        # Who wrote no digest into the footer may name the store elsewhere in a message than at its beginning.
+        named_first = store if place.offset in self._digested else None
+        payload = VerifiedPayload.of(self.path, entry, store=named_first, version=self._version, held=self._held)
         try:
             head, data = payload.load_with_head(file)
         except ReadError:
