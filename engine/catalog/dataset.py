@@ -63,7 +63,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         """The ids of all segments, in the order of their registration."""
         row = self._row()
         if row.kind is EntryKind.DATASET:
-            return _ids(self._store().live(), "recording")
+            return _ids(self.store_reader().live(), "recording")
         owners = (other for other in self._log.read().all_rows() if other.blueprints == row.id)
         stores = map(self._log.store, (*owners, row))
         return list(dict.fromkeys(id_ for store in stores for id_ in _ids(store.live(), "blueprint")))
@@ -101,7 +101,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
     def download_segment(self, segment_id: str) -> Recording:
         """The same as :meth:`segment_store`, with the ids of the recording."""
         check_argument("segment_id", segment_id, str)
-        store = self._store()
+        store = self.store_reader()
         layers = store.live().of_recording(segment_id, self._kind())
         if not layers:
             raise NotFoundError(
@@ -122,7 +122,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
 
     def arrow_schema(self) -> pa.Schema:
         """The columns of all segments as Arrow fields with Rerun's metadata."""
-        return DatasetView(self, self._store).arrow_schema()
+        return DatasetView(self).arrow_schema()
 
     def segment_table(
         self, join_meta: TableEntry | datafusion.DataFrame | None = None, join_key: str = "rerun_segment_id"
@@ -145,7 +145,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         ValueError
             One of them has no such column.
         """
-        return DatasetView(self, self._store).segment_table(join_meta, join_key)
+        return DatasetView(self).segment_table(join_meta, join_key)
 
     def manifest(self, include_diagnostic_data: bool = False) -> datafusion.DataFrame:
         """One row for each layer of each segment.
@@ -154,23 +154,23 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         ``rerun_registration_time``, ``rerun_last_updated_at``, ``rerun_num_chunks``, ``rerun_size_bytes``,
         ``rerun_schema_sha256``, with ``include_diagnostic_data`` ``rerun_registration_status``, and the properties.
         """
-        store = self._store()
+        store = self.store_reader()
         layers = layers_of(self, store)
         return frame_of(layers.manifest(partial(url_of, store.folder), diagnostic=include_diagnostic_data))
 
     def get_index_ranges(self) -> datafusion.DataFrame:
         """One row for each segment: ``<index>:end`` and ``<index>:start`` of each index, null where it has none."""
-        return DatasetView(self, self._store).get_index_ranges()
+        return DatasetView(self).get_index_ranges()
 
     # --- rows
 
     def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame) -> DatasetView:
         """A view of some segments; see :meth:`DatasetView.filter_segments`."""
-        return DatasetView(self, self._store).filter_segments(segment_ids)
+        return DatasetView(self).filter_segments(segment_ids)
 
     def filter_contents(self, exprs: str | Sequence[str]) -> DatasetView:
         """A view of some entities; see :meth:`DatasetView.filter_contents`."""
-        return DatasetView(self, self._store).filter_contents(exprs)
+        return DatasetView(self).filter_contents(exprs)
 
     def reader(
         self,
@@ -211,7 +211,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         ValueError
             There is no such index; or index values are given twice, or without an index.
         """
-        return DatasetView(self, self._store).reader(
+        return DatasetView(self).reader(
             index,
             include_semantically_empty_columns=include_semantically_empty_columns,
             include_tombstone_columns=include_tombstone_columns,
@@ -301,7 +301,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
     def _register(self, requests: Sequence[FileRequest], options: RegistrationOptions) -> RegistrationHandle:
         folder = self._folder()
         if options.on_duplicate is OnDuplicateSegmentLayer.ERROR:
-            check_new(requests, self._store().live(), options.kind)
+            check_new(requests, self.store_reader().live(), options.kind)
         return start_registration(folder, requests, options)
 
     def unregister(
@@ -420,7 +420,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         """The kind of the recordings that are its segments."""
         return "blueprint" if self.kind is EntryKind.BLUEPRINT_DATASET else "recording"
 
-    def _store(self) -> StoreReader:
+    def store_reader(self) -> StoreReader:
         """The store, of which what was read stays. Raises ``NotFoundError`` once the dataset was deleted."""
         return self._log.store(self._row())
 

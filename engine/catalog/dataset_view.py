@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -45,12 +45,10 @@ class DatasetView:
     def __init__(
         self,
         dataset: DatasetEntry,
-        store: Callable[[], StoreReader],
         segments: frozenset[str] | None = None,
         contents: tuple[str, ...] | None = None,
     ) -> None:
         self._dataset = dataset
-        self._store = store
         self._segments = segments
         self._contents = contents
 
@@ -75,7 +73,7 @@ class DatasetView:
         """
         chosen = _ids_of(segment_ids)
         segments = chosen if self._segments is None else chosen & self._segments
-        return DatasetView(self._dataset, self._store, segments, self._contents)
+        return DatasetView(self._dataset, segments, self._contents)
 
     def filter_contents(self, exprs: str | Sequence[str]) -> DatasetView:
         """The view of the entities that expressions mean, which are added to those of before; see
@@ -92,7 +90,7 @@ class DatasetView:
         added = (exprs,) if isinstance(exprs, str) else tuple(exprs)
         for expr in added:
             check_argument("exprs", expr, str)
-        return DatasetView(self._dataset, self._store, self._segments, (*(self._contents or ()), *added))
+        return DatasetView(self._dataset, self._segments, (*(self._contents or ()), *added))
 
     # --- what is in it
 
@@ -107,7 +105,7 @@ class DatasetView:
 
     def arrow_schema(self) -> pa.Schema:
         """The columns of the segments and entities as Arrow fields with Rerun's metadata."""
-        store = self._store()
+        store = self._dataset.store_reader()
         layers = self._layers(store)
         schema = _union(store, layers) if len(layers.rows) else pa.schema([])
         if len(schema) and self._contents is not None:
@@ -120,7 +118,7 @@ class DatasetView:
         self, join_meta: TableEntry | datafusion.DataFrame | None = None, join_key: str = "rerun_segment_id"
     ) -> datafusion.DataFrame:
         """The segments as :meth:`DatasetEntry.segment_table` tells of them."""
-        store = self._store()
+        store = self._dataset.store_reader()
         found = frame_of(self._layers(store).segment_table(partial(url_of, store.folder)))
         if join_meta is None:
             return found
@@ -135,7 +133,7 @@ class DatasetView:
 
     def get_index_ranges(self) -> datafusion.DataFrame:
         """One row for each segment: ``<index>:end`` and ``<index>:start`` of each index, null where it has none."""
-        return frame_of(self._layers(self._store()).index_ranges())
+        return frame_of(self._layers(self._dataset.store_reader()).index_ranges())
 
     @replaced_by("segment_store")
     def download_segment(self, segment_id: str) -> Recording:
@@ -181,7 +179,7 @@ class DatasetView:
         )
         from .query_frame import QueryFrame
 
-        store = self._store()
+        store = self._dataset.store_reader()
         everything = layers_of(self._dataset, store)
         layers = everything if self._segments is None else everything.of_segments(self._segments)
         columns = query.columns(_union(store, everything), _union(store, layers))

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -48,10 +48,14 @@ def table_of_parts(chunks: Sequence[PartChunk]) -> ChunkTable:
     return ChunkTable.of([c.entry for c in chunks], [c.part for c in chunks])
 
 
+_AS_IT_IS: Final = pa.ipc.IpcWriteOptions()
+"""What a writer does unless told otherwise: told so, it does not ask the environment each time."""
+
+
 def manifest_bytes(table: ChunkTable) -> bytes:
     """A manifest."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, CHUNK_TABLE) as out:
+    with pa.ipc.new_file(sink, CHUNK_TABLE, options=_AS_IT_IS) as out:
         out.write_batch(table.batch)
     return bytes(sink.getvalue().to_pybytes())
 

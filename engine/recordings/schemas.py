@@ -42,6 +42,7 @@ class SchemaFiles:
         self._folder = folder.schemas
         self._known: dict[str, pa.Schema] = {}
         self._kept: set[str] = set()
+        self._last: tuple[pa.Schema | None, str] = (None, "")
 
     def put(self, schema: pa.Schema) -> str:
         """Keep a schema, durably, unless it is there; gives its digest, 64 hexadecimal digits of SHA-256.
@@ -49,6 +50,9 @@ class SchemaFiles:
         A file that was damaged is written anew. Of one that was kept before, it is not asked again whether it is there.
         Raises ``WriteError``.
         """
+        known, digest = self._last
+        if known is schema:
+            return digest
         digest = self.remember(schema)
         name, data = digest + SUFFIX, bytes(schema.serialize())
         if digest not in self._kept:
@@ -58,6 +62,7 @@ class SchemaFiles:
                         self._folder.put(name, data)
                     reach("schema.write", self._folder.place(name))
             self._kept.add(digest)
+        self._last = schema, digest
         return digest
 
     def _is_there(self, name: str, data: bytes) -> bool:
