@@ -50,7 +50,9 @@ class FileIdentity:
         if is_url(request.place):
             location = request.location
             if isinstance(location, ObjectUrl):
-                found = bucket_of(location).head(location.key)
+                found = bucket_of(location).find(location.key)
+                if found is None:  # a folder, or there is nothing
+                    return cls(*detect_format(location).open(location).stamp())
                 return cls(found.size, found.modified_ns, found.version)
         status = os.stat(request.place)  # noqa: PTH116 (a path for each takes 30 us)
         if stat.S_ISDIR(status.st_mode):
