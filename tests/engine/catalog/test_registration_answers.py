@@ -76,7 +76,7 @@ class World:
 
     def results(self) -> list[tuple[str | None, str]]:
         return [
-            (r.segment_id, (r.error or "").partition("rrd: ")[2].partition(". A column")[0])
+            (r.segment_id, (r.error or "").partition("rrd: ")[2].partition(". ")[0])
             for r in self.handle.iter_results(60)
         ]
 
