@@ -18,6 +18,7 @@ from ..errors import NotFoundError, UsageError, check_argument
 from ..execution import RunOptions
 from ..recordings import BASE_LAYER, LiveEntries, RecordingsFolder, StoreReader
 from ..store import LazyStore
+from ..stream import Content
 from .dataset_view import DatasetView, IndexValuesLike, layers_of
 from .deprecated import DeprecatedDatasetNames
 from .entries import Entry, EntryKind, time_of
@@ -168,7 +169,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         """A view of some segments; see :meth:`DatasetView.filter_segments`."""
         return DatasetView(self).filter_segments(segment_ids)
 
-    def filter_contents(self, exprs: str | Sequence[str]) -> DatasetView:
+    def filter_contents(self, exprs: Content) -> DatasetView:
         """A view of some entities; see :meth:`DatasetView.filter_contents`."""
         return DatasetView(self).filter_contents(exprs)
 

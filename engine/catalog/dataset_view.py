@@ -13,7 +13,7 @@ from ..chunk import SORBET_VERSION, Schema, to_arrow_schema
 from ..errors import NotFoundError, UsageError, check_argument
 from ..query import SEGMENT_ID, QueriedSegment, Query
 from ..recordings import StoreReader, entries_in
-from ..stream import ContentFilter
+from ..stream import Content, ContentFilter
 from .deprecated import replaced_by
 from .entries import EntryKind
 from .registration import summarised
@@ -75,7 +75,7 @@ class DatasetView:
         segments = chosen if self._segments is None else chosen & self._segments
         return DatasetView(self._dataset, segments, self._contents)
 
-    def filter_contents(self, exprs: str | Sequence[str]) -> DatasetView:
+    def filter_contents(self, exprs: Content) -> DatasetView:
         """The view of the entities that expressions mean, which are added to those of before; see
         :class:`ContentFilter`.
 
@@ -85,9 +85,10 @@ class DatasetView:
         Raises
         ------
         TypeError
-            They are no strings.
+            They are neither strings nor a filter.
         """
-        added = (exprs,) if isinstance(exprs, str) else tuple(exprs)
+        to_exprs = getattr(exprs, "to_exprs", None)
+        added = (exprs,) if isinstance(exprs, str) else tuple(exprs if to_exprs is None else to_exprs())
         for expr in added:
             check_argument("exprs", expr, str)
         return DatasetView(self._dataset, self._segments, (*(self._contents or ()), *added))

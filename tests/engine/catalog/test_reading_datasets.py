@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from chunk_making import made
 from chunkmill.engine import Chunk, LazyChunkStream
-from chunkmill.engine.catalog import CatalogClient, DatasetEntry, DatasetView, NotFoundError
+from chunkmill.engine.catalog import CatalogClient, ContentFilter, DatasetEntry, DatasetView, NotFoundError
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import ReadError, UnsupportedError
 from datafusion import DataFrame, col, lit
@@ -149,6 +149,8 @@ def test_views_are_composed(dataset: DatasetEntry) -> None:
     assert isinstance(view, DatasetView) and view.segment_ids() == ["two"]
     assert view.schema().column_names() == ["frame", "/lidar:value"] == view.arrow_schema().names[1:]
     assert rows(view.reader("frame")) == [("two", 3, [3]), ("two", 7, [7])]
+    everything = ContentFilter.everything().exclude("/camera")
+    assert dataset.filter_contents(everything).schema().column_names() == ["frame", "/label:value", "/lidar:value"]
     assert view.filter_contents(["/camera", "-/lidar"]).schema().column_names() == ["frame", "/camera:value"]
     assert [row["rerun_segment_id"] for row in view.segment_table().to_pylist()] == ["two"]
     assert view.get_index_ranges().to_pylist() == [{"rerun_segment_id": "two", "frame:end": 7, "frame:start": 2}]
