@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 from chunkmill.engine import catalog
+from chunkmill.engine.catalog.registration_handle import Outcomes, RegistrationHandle
+from chunkmill.engine.catalog.requests import FileRequest
 from places import REPOSITORY
 
 PAGE = REPOSITORY.parent / "shared" / "reference" / "catalog-api.txt"
@@ -24,6 +26,7 @@ OTHER_PARAMETERS = {
 }
 """Signatures that differ on purpose, and why."""
 
+# Of tables and of search alone.
 _TO_COME_OF = {
     "": "VectorDistanceMetricLike VectorDistanceMetric",
     "CatalogClient": "append_to_table create_table create_table_entry ctx register_table update_table write_table",
@@ -120,6 +123,10 @@ def test_the_page_is_read_whole() -> None:
         pytest.skip("the page is not at hand")
     found = wanted()
     full = [name.full for name in found]
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    declared = [line for line in lines if re.match(r"(class|def) |\w+: .* (property|\S+-attribute)$", line)]
+    assert len(found) == len(declared), "each declaration of the page is one of the names"
+    assert sum(len(name.errors) for name in found) == sum(bool(re.fullmatch(r"\w+Error", line)) for line in lines)
     assert len(full) == len(set(full)) and len(full) > 150
     assert {name.name for name in found if name.kind == "class"} >= {"CatalogClient", "DatasetEntry", "EntryKind"}
     assert next(n for n in found if n.full == "RegistrationHandle.wait").errors == ["ValueError", "TimeoutError"]
@@ -135,7 +142,7 @@ def test_every_name_is_there_as_the_page_has_it(name: Name) -> None:
         return
     assert not is_to_come, "it is there: take it off the list of what is to come"
     if name.kind == "class":
-        for base in {"Exception", "Enum"} & set(re.findall(r"\w+", name.bases)):
+        for base in {"Exception", "Enum", "Entry"} & set(re.findall(r"\w+", name.bases)):
             assert base in {c.__name__ for c in thing.__mro__}
     elif name.kind == "property":
         assert isinstance(thing, property) or inspect.ismemberdescriptor(thing)
@@ -160,3 +167,11 @@ def test_what_is_to_come_is_on_the_page() -> None:
     if PAGE.exists():
         assert not TO_COME - {name.full for name in wanted()}
     assert isinstance(PAGE, Path)
+
+
+def test_waiting_for_a_registration_ends_in_time() -> None:
+    handle = RegistrationHandle(Outcomes([FileRequest("/a.rrd", "/a.rrd", "base", "a")]))
+    with pytest.raises(TimeoutError, match="1 of 1 files were not registered in time"):
+        handle.wait(0.01)
+    with pytest.raises(TimeoutError):
+        list(handle.iter_results(timeout_secs=0.01))
