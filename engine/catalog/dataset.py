@@ -230,6 +230,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         on_duplicate: OnDuplicateSegmentLayer | str = OnDuplicateSegmentLayer.REPLACE,
         verify: bool = False,
         copy: bool = False,
+        times: bool = False,
         executor: str | None = None,
     ) -> RegistrationHandle:
         """Register recordings: each becomes a layer of the segment that has its recording id.
@@ -256,6 +257,10 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
             whenever they are read. Those that are copied have one anyway.
         copy
             Copy RRDs, too: the dataset does not need the files any more then.
+        times
+            Read all chunks of RRDs that stay where they lie, and keep their times, so that queries that need no values
+            (counts, an index, what is not null) need not read chunks. Those that are copied have them anyway. Of a file
+            that cannot be read whole none are kept, with a ``ReadWarning``.
         executor
             Who looks at the files and copies them: Spark's workers (``spark``), or this process (``inline``). Footers
             of up to 256 files are read in this process where nothing is said.
@@ -272,7 +277,8 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         """
         requests = requests_of(recording_uri, layer_name)
         choice = OnDuplicateSegmentLayer.of(on_duplicate)
-        return self._register(requests, RegistrationOptions(choice, self._kind(), verify, copy, RunOptions(executor)))
+        run = RunOptions(executor)
+        return self._register(requests, RegistrationOptions(choice, self._kind(), verify, copy, times, run))
 
     def register_prefix(
         self,
@@ -282,6 +288,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         on_duplicate: OnDuplicateSegmentLayer | str = OnDuplicateSegmentLayer.REPLACE,
         verify: bool = False,
         copy: bool = False,
+        times: bool = False,
         executor: str | None = None,
     ) -> RegistrationHandle:
         """Register all recordings below a folder or prefix, as :meth:`register` does, whose other parameters it has.
@@ -297,7 +304,8 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         """
         requests = requests_below(recordings_prefix, layer_name)
         choice = OnDuplicateSegmentLayer.of(on_duplicate)
-        return self._register(requests, RegistrationOptions(choice, self._kind(), verify, copy, RunOptions(executor)))
+        run = RunOptions(executor)
+        return self._register(requests, RegistrationOptions(choice, self._kind(), verify, copy, times, run))
 
     def _register(self, requests: Sequence[FileRequest], options: RegistrationOptions) -> RegistrationHandle:
         folder = self._folder()
@@ -381,7 +389,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
 
     def do_maintenance(
         self,
-        optimize_indexes: bool = False,  # noqa: ARG002 (there are no indexes to search by)
+        optimize_indexes: bool = False,
         retrain_indexes: bool = False,  # noqa: ARG002
         compact_fragments: bool = False,
         cleanup_before: datetime | None = None,
@@ -391,8 +399,11 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
 
         Parameters
         ----------
-        optimize_indexes, retrain_indexes
-            Bring search indexes up to date, or make them anew, where the dataset has some.
+        optimize_indexes
+            Make the times of recordings that have none, those registered in place above all: their chunks are read
+            once. What cannot be read stays as it is, with a ``ReadWarning``. Bring search indexes up to date.
+        retrain_indexes
+            Make search indexes anew, where the dataset has some.
         compact_fragments
             Join small files, and leave behind what is dead; see :meth:`RecordingStore.compact`.
         cleanup_before
@@ -410,6 +421,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         """
         maintain(
             self._folder(),
+            times=optimize_indexes,
             compact=compact_fragments,
             cleanup_before=cleanup_before,
             allow_recent=unsafe_allow_recent_cleanup,

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from ..errors import NotFoundError, ReadError, UsageError
-from ..recordings import RecordingsFolder, check_store
+from ..execution import RunOptions
+from ..recordings import RecordingsFolder, StoreWriter, check_store, make_times
 from ..store import RecordingStore
 from .entries import DATASET_KINDS, EntryKind
 from .entry_log import EntryLog
@@ -69,11 +70,15 @@ def a_week_ago() -> datetime:
     return datetime.now(UTC) - WEEK
 
 
-def maintain(folder: RecordingsFolder, *, compact: bool, cleanup_before: datetime | None, allow_recent: bool) -> None:
-    """Compact a dataset's store, and vacuum it, as asked for. Where there is no store, nothing is done."""
+def maintain(
+    folder: RecordingsFolder, *, times: bool, compact: bool, cleanup_before: datetime | None, allow_recent: bool
+) -> None:
+    """Make missing times in a dataset's store, compact it, and vacuum it, as asked for; nothing where there is none."""
     age = None if cleanup_before is None else _age_of(cleanup_before, allow_recent)
     if folder.newest() is None:
         return
+    if times:
+        make_times(StoreWriter(folder), RunOptions("auto"))
     if compact:
         RecordingStore.open(folder.path).compact()
     if age is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import warnings
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Final
 
-from ..errors import AlreadyExistsError, ChunkmillError, SchemaConflictError, UsageError
+from ..errors import AlreadyExistsError, ChunkmillError, ReadWarning, SchemaConflictError, UsageError
 from ..execution import STAGE_BYTES, RunOptions, Stage, Staging, Task, executor_name, warn_of
 from ..objects import is_url
 from ..recordings import (
@@ -27,6 +28,7 @@ from ..recordings import (
     SchemaFiles,
     SchemaUnion,
     StoreWriter,
+    make_times,
     removal_of,
     with_summary,
 )
@@ -56,13 +58,14 @@ _MOST_SECONDS: Final = 20.0
 class RegistrationOptions:
     """The choices of a registration; ``kind`` is that of the recordings that count.
 
-    ``copy``: RRDs are copied, as files of other formats always are.
+    ``copy``: RRDs are copied, as files of other formats always are. ``times``: those that stay have their times made.
     """
 
     on_duplicate: OnDuplicateSegmentLayer = OnDuplicateSegmentLayer.REPLACE
     kind: str = "recording"
     verify: bool = False
     copy: bool = False
+    times: bool = False
     run: RunOptions = field(default_factory=RunOptions)
 
 
@@ -224,7 +227,16 @@ class _Registration:
         rule = _Rule(SchemaFiles(self._folder), self._options)
         with contextlib.suppress(_NothingLeftError):
             writer.commit(staging, [layer for _, layer in found], Commit("register"), rule=rule)
+            if self._options.times:
+                self._make_times(writer, {layer.key for _, layer in found})
         self._tell(found, rule)
+
+    def _make_times(self, writer: StoreWriter, keys: set[Key]) -> None:
+        """Make the times of what was committed, and warn where that fails: it is registered all the same."""
+        try:
+            make_times(writer, replace(self._options.run, executor=self._executor(copied=True)), keys)
+        except ChunkmillError as error:
+            warnings.warn(f"times were not made: {error}", ReadWarning, stacklevel=2)
 
     def _each_once(self, found: Sequence[_Found]) -> list[_Found]:
         """Leave out, and say so, files with a layer of a segment that another file of the request has, too."""

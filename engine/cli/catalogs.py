@@ -166,6 +166,7 @@ def check_catalog(lake: str, datasets: tuple[str, ...], as_json: bool, debug: bo
 )
 @click.option("--verify", is_flag=True, help="Read each chunk once, and keep its digest.")
 @click.option("--copy", is_flag=True, help="Copy RRDs into the dataset, too.")
+@click.option("--times", is_flag=True, help="Read each chunk once, and keep its times for queries without values.")
 @click.option(
     "--executor", type=EXECUTORS, help="Where files are read and copied. Default: spark, or inline for few footers."
 )

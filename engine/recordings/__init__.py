@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from .live import LiveEntries
     from .schemas import NewLayer, SchemaFiles, SchemaUnion, join_schemas, join_types
     from .summaries import LayerSummary, properties_of, summaries_of, summary_of, with_summary
-    from .times import made_times, times_in
+    from .times import times_in
+    from .times_making import make_times
     from .vacuum import vacuum_store
     from .verification import check_store, verify_store
     from .versions import (
@@ -39,7 +40,8 @@ _HOMES = {
     ".live": "LiveEntries",
     ".schemas": "NewLayer SchemaFiles SchemaUnion join_schemas join_types",
     ".summaries": "LayerSummary properties_of summaries_of summary_of with_summary",
-    ".times": "made_times times_in",
+    ".times": "times_in",
+    ".times_making": "make_times",
     ".vacuum": "vacuum_store",
     ".verification": "check_store verify_store",
     ".versions": "RecordingsVersion VersionFiles has_files is_catalog name_of unreadable versions_of_catalog",
@@ -79,7 +81,7 @@ __all__ = [
     "join_types",
     "key_of",
     "lease_holder",
-    "made_times",
+    "make_times",
     "manifest_bytes",
     "name_of",
     "properties_of",

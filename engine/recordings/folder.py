@@ -33,6 +33,7 @@ from ..rrd import (
     CHUNK_TABLE,
     ChunkTable,
     check_digest,
+    digest_of,
 )
 from .entries import RecordingEntry, entries_in, parse_table
 from .live import LiveEntries
@@ -196,6 +197,18 @@ class RecordingsFolder:
     def chunks(self, entry: RecordingEntry) -> list[Chunk]:
         """The chunks of a recording, undecoded, in their order; each is verified when it is read."""
         return list(self.references(entry).chunks())
+
+    def manifest(self, entry: RecordingEntry) -> bytes:
+        """The manifest of a recording, verified. Raises ``ReadError``."""
+        data = self.manifests.get_range(entry.manifest, entry.manifest_offset, entry.manifest_size)
+        if digest_of(data).hex() != entry.manifest_digest:
+            raise ReadError(
+                f"the manifest of recording {entry.recording_id} is not what was written: its digest differs",
+                path=self.manifests.place(entry.manifest),
+                offset=entry.manifest_offset,
+                hint=RESTORE,
+            )
+        return data
 
     def references(self, entry: RecordingEntry) -> ChunkReferences:
         """The same by reference."""

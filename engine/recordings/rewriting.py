@@ -30,7 +30,6 @@ from .entries import Key, RecordingEntry
 from .folder import MANIFEST_ERRORS, RecordingsFolder, manifest_bytes, parse_chunks, parse_manifest, table_of_parts
 from .new_files import NewFiles
 from .times import TimesBytes, kept_times, times_of_parts
-from .versions import RESTORE
 
 
 class Rewriting:
@@ -49,7 +48,7 @@ class Rewriting:
     def move(self, entry: RecordingEntry, shards: Set[str]) -> None:
         """Write a recording's manifest anew, and those of its chunks that lie in ``shards``."""
         try:
-            data = self._manifest(entry)
+            data = self._folder.manifest(entry)
             chunks = parse_manifest(data, entry.manifest_digest) if not shards.isdisjoint(entry.shards) else []
             moving = [self._placed(c) for c in chunks if c.part in shards]
             self._verify(moving, entry.store)
@@ -96,17 +95,6 @@ class Rewriting:
             manifest_size=len(manifest),
             manifest_digest=digest_of(manifest).hex(),
         )
-
-    def _manifest(self, entry: RecordingEntry) -> bytes:
-        data = self._folder.manifests.get_range(entry.manifest, entry.manifest_offset, entry.manifest_size)
-        if digest_of(data).hex() != entry.manifest_digest:
-            raise ReadError(
-                f"the manifest of recording {entry.recording_id} is not what was written: its digest differs",
-                path=self._folder.manifests.place(entry.manifest),
-                offset=entry.manifest_offset,
-                hint=RESTORE,
-            )
-        return data
 
     def _placed(self, chunk: PartChunk) -> PartChunk:
         return replace(chunk, part=self._folder.shards.place(chunk.part))

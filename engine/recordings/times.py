@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -87,7 +87,10 @@ def kept_times(folder: RecordingsFolder, entry: RecordingEntry) -> TimesBytes:
     """The times of a recording, verified, to be written behind another manifest of the same chunks.
 
     What is damaged or was never made is made of the chunks; nothing, with a warning, where one of them cannot be read.
+    Those of chunks in place that were never made stay so.
     """
+    if entry.in_place and not entry.times_size:
+        return NO_TIMES
     try:
         times = times_in(folder, entry)
         if times is not None:
@@ -96,7 +99,7 @@ def kept_times(folder: RecordingsFolder, entry: RecordingEntry) -> TimesBytes:
     except ReadError as error:
         warnings.warn(f"{folder.path}: they are made anew: {error}", ReadWarning, stacklevel=2)
     try:
-        return made_times(folder.chunks(entry))
+        return TimesBytes.of(*made_times(folder.references(entry).chunks()).finish())
     except ReadError as error:
         warnings.warn(
             f"{folder.path}: the times of recording {entry.recording_id} are not known: {error}",
@@ -106,10 +109,10 @@ def kept_times(folder: RecordingsFolder, entry: RecordingEntry) -> TimesBytes:
         return NO_TIMES
 
 
-def made_times(chunks: Sequence[Chunk]) -> TimesBytes:
+def made_times(chunks: Iterable[Chunk]) -> TimesWriter:
     """The times of chunks, each of which is read and decoded. Raises ``ReadError``."""
     writer = TimesWriter()
     with keeping_open():
         for chunk in chunks:
-            writer.add(Chunk.lazy(chunk.header, chunk.payload).data if chunk.payload is not None else chunk.data)
-    return TimesBytes.of(*writer.finish())
+            writer.add(chunk.data)
+    return writer

@@ -32,7 +32,7 @@ from .recovery import RecoveringFile, RecoveryReport, announced_first
 from .runs import FileRun, Listed, Run, RunRows, VerifiedRun
 from .table_columns import sequence_codes, types_from_bytes, types_to_bytes
 from .times import ByChunk, Times, TimesDirectory, Validity
-from .times_writing import TimesWriter
+from .times_writing import TimesWriter, part_end
 from .verification import Findings, Look, Told, Verification, verify_file
 from .writer import MessageWriter, RrdWriter, WrittenChunks
 
@@ -93,6 +93,7 @@ __all__ = [
     "message_digest",
     "open_positional",
     "parse_stream_footer",
+    "part_end",
     "read_footers",
     "sequence_codes",
     "start_writing_back",

@@ -1,0 +1,115 @@
+"""Times made of recordings that have none: those registered in place, or stored by an earlier release."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import ReadError, ReadWarning
+from ..execution import STAGE_TASKS, RunOptions, Stage, Staging, Task, TaskRun, executor_for
+from ..objects import is_url
+from ..optimisation import ChunkReferences
+from ..rrd import Times, part_end
+from .entries import Key, RecordingEntry
+from .folder import RecordingsFolder
+from .new_files import NewFiles
+from .times import TimesBytes, made_times
+from .writer import Commit, StoreWriter
+
+
+@dataclass(frozen=True)
+class _TimesBody:
+    """The stage that reads layers, a task each, and leaves parts with nothing but the times of their chunks."""
+
+    layers: tuple[tuple[str, ChunkReferences], ...]
+
+    def label(self, index: int) -> str:
+        """The id of a recording."""
+        return self.layers[index][0]
+
+    def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        """Write the part of one layer."""
+        name = f"{task.name}.times"
+        new = task.folder.new(name)
+        try:
+            for piece in part_end(made_times(self.layers[task.index][1].chunks())):
+                new.file.write(piece)
+            new.finish()
+        except BaseException:
+            new.discard()
+            raise
+        task.rows.note("times", {"part": name})
+        yield from ()
+        return {}
+
+
+def make_times(writer: StoreWriter, run: RunOptions, keys: Collection[Key] | None = None) -> int:
+    """Publish versions in which recordings that have no times have them; gives how many were made.
+
+    ``keys`` are those of the layers that are asked about, by default all. Their chunks are read where they lie, by the
+    executor that ``run`` says. One that cannot be read stays as it is, with a warning. Raises as
+    :meth:`StoreWriter.rewrite`.
+    """
+    made, tried = 0, set[tuple[str, int]]()
+
+    def lacks(entry: RecordingEntry) -> bool:
+        is_asked = entry.manifest and not entry.times_size and (keys is None or entry.key in keys)
+        return bool(is_asked) and (entry.manifest, entry.manifest_offset) not in tried
+
+    while True:
+        writer.catch_up()
+        entries = list(islice(filter(lacks, writer.live), STAGE_TASKS))
+        if not entries:
+            return made
+        tried.update((entry.manifest, entry.manifest_offset) for entry in entries)
+        with Staging.beside(writer.folder.path / "times") as staging:
+            made += _make_some(writer, entries, staging, run)
+
+
+def _make_some(writer: StoreWriter, entries: Sequence[RecordingEntry], staging: Staging, run: RunOptions) -> int:
+    folder = writer.folder
+    layers: list[tuple[RecordingEntry, ChunkReferences]] = []
+    for entry in entries:
+        try:
+            layers.append((entry, folder.references(entry)))
+        except ReadError as error:
+            _warn(folder, entry, error)
+    tasks = [Task(i, entry.recording_id, entry.bytes) for i, (entry, _) in enumerate(layers)]
+    body = _TimesBody(tuple((entry.recording_id, chunks) for entry, chunks in layers))
+    size = None if any(is_url(entry.source) for entry, _ in layers) else sum(task.size for task in tasks)
+    run = replace(run, executor=executor_for(run.executor, lambda: size))
+    ran = Stage(body, tasks, staging, tuple(range(len(tasks))), str(folder.path)).run(run)
+    parts = {note.task: note.data["part"] for note in ran.notes if note.kind == "times"}
+    for (entry, _), outcome in zip(layers, ran.outcomes(), strict=True):
+        if isinstance(outcome, Exception):
+            _warn(folder, entry, outcome)
+
+    def write(files: NewFiles) -> int:
+        new: dict[Key, RecordingEntry] = {}
+        for at, part in parts.items():
+            entry = layers[at][0]
+            times = Times.in_part(staging.folder.place(part))
+            if times is not None:
+                found = TimesBytes.of([times.read_pieces()], times.directory)
+                data = folder.manifest(entry)
+                name, offset = files.add_manifest(data, found.pieces)
+                new[entry.key] = replace(found.noted(entry), manifest=name, manifest_offset=offset)
+        files.finish()
+        version = None
+        if new:
+            version = writer.rewrite([new.get(e.key, e) for e in writer.live], Commit("times"))
+        if version is None:
+            files.discard()
+        return 0 if version is None else len(new)
+
+    return writer.with_files(write)
+
+
+def _warn(folder: RecordingsFolder, entry: RecordingEntry, error: Exception) -> None:
+    text = f"{folder.path}: the times of recording {entry.recording_id} are not known: {error}"
+    warnings.warn(text, ReadWarning, stacklevel=2)
