@@ -239,6 +239,8 @@ class CatalogClient(DeprecatedClientNames):
             self._log.add(row, blueprints)
         except AlreadyExistsError:
             there = self._log.read().named(name)
+            if exist_ok and there is None and place is None:  # it was renamed or deleted meanwhile
+                return self.create_dataset(name, exist_ok=True, url=url)
             if not exist_ok or there is None or there.kind is not EntryKind.DATASET:
                 raise
             if place is not None and there.place != place:

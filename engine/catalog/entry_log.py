@@ -14,12 +14,14 @@ one name exactly one gets it. A version holds everything, so earlier ones are re
 
 from __future__ import annotations
 
+import os
 import random
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final
 
 from ..errors import (
@@ -57,6 +59,9 @@ _LONGEST_WAIT: Final = 0.25
 _POINTS: Final = ("entry.draft", "entry.publish")
 _HOW: Final = "client.create_dataset(…) makes the first entry."
 
+GOING: Final = 0
+"""The time of deletion of what is being removed."""
+
 SYSTEM_TABLE: Final = "__entries"
 _SYSTEM_ID: Final = EntryId("0" * 32)
 
@@ -70,6 +75,11 @@ class RemovedEntry:
 
     id: EntryId
     removed_ns: int
+
+    @property
+    def is_going(self) -> bool:
+        """Whether its data is being removed, or was to be when that was cut."""
+        return self.removed_ns == GOING
 
     @property
     def place(self) -> str:
@@ -205,8 +215,13 @@ class EntryLog:
                 found.append(error)
         return found
 
-    def transact(self, change: Change, clear: frozenset[EntryId] = frozenset()) -> CatalogVersion:
-        """Publish what comes after the newest version, and give it; ``clear`` are deleted ones whose data is gone.
+    def transact(
+        self, change: Change, clear: frozenset[EntryId] = frozenset(), going: frozenset[EntryId] = frozenset()
+    ) -> CatalogVersion:
+        """Publish what comes after the newest version, and give it.
+
+        ``going`` are deleted ones whose data is about to be removed, which nobody adopts any more; ``clear`` are those
+        whose data is gone. One that was adopted is neither.
 
         Raises what ``change`` raises; ``WriteError`` where nothing could be written, which is transient where others
         came first all the time; ``CommitUnknownError`` where nobody knows.
@@ -214,7 +229,7 @@ class EntryLog:
         for attempt in range(MOST_TRIES):
             base = self.read()
             entries = change(base.entries)
-            removed = tuple(gone for gone in base.removed if gone.id not in clear)
+            removed = self._left_of(base.removed, entries, clear, going)
             if entries == base.entries and removed == base.removed:
                 return base
             following = _after(base, entries, removed)
@@ -228,6 +243,25 @@ class EntryLog:
             hint="Try again.",
             transient=True,
         )
+
+    def _left_of(
+        self,
+        removed: tuple[RemovedEntry, ...],
+        entries: Mapping[EntryId, EntryRow],
+        clear: frozenset[EntryId],
+        going: frozenset[EntryId],
+    ) -> tuple[RemovedEntry, ...]:
+        """Give what is to be removed still. Raises ``SourceMissingError`` where that was adopted too late."""
+        used = {row.place for row in entries.values()}
+        late = next((gone for gone in removed if gone.is_going and gone.place in used), None)
+        if late is not None:
+            raise SourceMissingError(
+                "it was deleted, and is being removed",
+                path=self.folder.place(late.place),
+                hint="What a catalog deletes may be adopted for a week.",
+            )
+        left = [gone for gone in removed if gone.id not in clear and gone.place not in used]
+        return tuple([replace(gone, removed_ns=GOING) if gone.id in going else gone for gone in left])
 
     def add(self, *rows: EntryRow) -> CatalogVersion:
         """Add entries in one step. Raises ``AlreadyExistsError`` where a name is taken, or the place of a dataset."""
@@ -270,8 +304,11 @@ class EntryLog:
 
     def place_in(self, location: Location) -> str:
         """The inverse: how a row names a place, relative where it lies in the catalog's folder, so that it can move."""
-        text, root = str(location), f"{str(self.root).rstrip('/')}/"
-        return text.removeprefix(root)
+        if isinstance(location, Path):
+            real, root = os.path.realpath(location), os.path.realpath(self.root)
+            return real.removeprefix(f"{root}/") if real.startswith(f"{root}/") else os.path.normpath(location)
+        within = str(location).removeprefix(f"{str(self.root).rstrip('/')}/")
+        return str(location) if ".." in within.split("/") else within
 
     def _unreachable(self, error: OSError | ReadError) -> UnreachableError:
         return UnreachableError(

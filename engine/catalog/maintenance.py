@@ -98,15 +98,15 @@ def _age_of(before: datetime, allow_recent: bool) -> float:
 
 
 def remove_deleted(log: EntryLog) -> None:
-    """Remove the data of datasets that were deleted a week ago, and say so in the log.
+    """Remove the data of datasets that were deleted a week ago, and say so in the log, before and after.
 
-    Where this is cut, it is done again.
+    What was adopted meanwhile stays. Where this is cut, it is done again.
     """
-    version = log.read()
     limit = a_week_ago().timestamp() * 1e9
-    used = {row.place for row in version.entries.values()}
-    old = [gone for gone in version.removed if gone.removed_ns < limit and gone.place not in used]
-    for gone in old:
+    old = frozenset(gone.id for gone in log.read().removed if gone.removed_ns < limit)
+    if not old:
+        return
+    going = [gone for gone in log.transact(dict, going=old).removed if gone.is_going]
+    for gone in going:
         log.folder.sub(gone.place).remove()
-    if old:
-        log.transact(dict, frozenset(gone.id for gone in old))
+    log.transact(dict, clear=frozenset(gone.id for gone in going))

@@ -19,8 +19,10 @@ from chunkmill.engine.catalog import (
     Server,
     maintenance,
 )
-from chunkmill.engine.catalog.entry_log import KEPT_VERSIONS
+from chunkmill.engine.catalog.entries import EntryRow
+from chunkmill.engine.catalog.entry_log import KEPT_VERSIONS, CatalogVersion
 from chunkmill.engine.errors import SourceMissingError
+from chunkmill.engine.execution import LocalFolder
 from small_recordings import ingest, rrd_at
 
 
@@ -187,6 +189,63 @@ def test_the_data_of_a_deleted_dataset_goes_after_a_week(
     client.do_global_maintenance()
     assert not place.exists()
     assert client._log.read().removed == ()
+
+
+def test_what_was_deleted_may_be_adopted_until_it_is_removed(
+    client: CatalogClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "a_week_ago", lambda: datetime.now(UTC) + timedelta(days=1))
+    places = []
+    for name in ("kept", "late"):
+        dataset = client.create_dataset(name)
+        ingest(tmp_path / name, [name], dataset)
+        places.append(Path(dataset))
+        dataset.delete()
+    link = tmp_path / "link"
+    link.symlink_to(places[0])
+    kept = client.create_dataset("kept again", url=link)
+    remove, tried = LocalFolder.remove, []
+
+    def adopted_meanwhile(folder: LocalFolder) -> None:
+        if folder.location == places[1]:
+            with pytest.raises(SourceMissingError, match="being removed"):
+                client.create_dataset("late again", url=folder.location)
+            tried.append(folder)
+        remove(folder)
+
+    monkeypatch.setattr(LocalFolder, "remove", adopted_meanwhile)
+    client.do_global_maintenance()
+    assert len(tried) == 1 and not places[1].exists()
+    assert kept.segment_ids() == ["kept"] and client.dataset_names() == ["kept again"]
+    assert client._log.read().removed == ()
+
+
+def test_a_store_beside_the_catalog_is_adopted_however_its_path_is_written(
+    client: CatalogClient, tmp_path: Path
+) -> None:
+    ingest(tmp_path / "landing", ["a"], tmp_path / "store")
+    client.create_dataset("first")
+    dataset = client.create_dataset("drives", url=f"{client._log.root}/../store")
+    assert dataset.segment_ids() == ["a"] and Path(dataset) == tmp_path / "store"
+    assert CatalogClient(client.url).dataset_names() == ["drives", "first"]
+    with pytest.raises(AlreadyExistsError, match="is that of entry 'drives'"):
+        client.create_dataset("again", url=tmp_path / "store", exist_ok=True)
+
+
+def test_a_name_that_is_freed_meanwhile_is_taken(client: CatalogClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = client.create_dataset("drives")
+    named, asked = CatalogVersion.named, []
+
+    def freed(version: CatalogVersion, name: str) -> EntryRow | None:
+        if not asked:
+            asked.append(name)
+            other.delete()
+            return named(client._log.read(), name)
+        return named(version, name)
+
+    monkeypatch.setattr(CatalogVersion, "named", freed)
+    assert client.create_dataset("drives", exist_ok=True) != other
+    assert asked == ["drives"]
 
 
 def test_deprecated_names_warn_and_do_what_the_new_ones_do(client: CatalogClient) -> None:
