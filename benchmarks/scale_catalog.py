@@ -182,12 +182,15 @@ def registrations(recordings: Path, counts: list[int]) -> bool:
         with tempfile.TemporaryDirectory() as folder:
             seconds, cpu, taken = in_process(registered, folder, list(map(str, files[:count])))
             opens, tables, again = medians([in_process(asked, folder) for _ in range(5)])
-        each.append((cpu, taken))
+        each.append((count, cpu, taken * count))
         print(
             f"{count:8,} {seconds * count:8.2f} {cpu * 1e3:8.2f} {taken:10,.0f} {opens:8.3f} {tables:8.3f} {again:8.3f}"
         )
         missed |= cpu > CPU or opens > OPENED * max(1.0, count / 10_000) or tables > SECONDS * max(1.0, count / 10_000)
-    return missed or each[-1][1] > BYTES or each[-1][0] > SLACK * each[0][0]
+    (first, _, least), (last, cpu, most) = each[0], each[-1]
+    kept = (most - least) / (last - first) if last > first else most / last
+    print(f"{kept:,.0f} bytes for each file more, {cpu / each[0][1]:.2f} of the time of each")
+    return missed or kept > BYTES or cpu > SLACK * each[0][1]
 
 
 def medians(rounds: list[list[float]]) -> list[float]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote_from_bytes
 
 import numpy as np
 import numpy.typing as npt
@@ -194,7 +196,7 @@ def properties_of(streams: Sequence[bytes | None]) -> tuple[pa.Table, Integers]:
     for head, numbers in by_schema.items():
         bodies = (streams[number] or b"" for number in numbers)
         joined = b"".join((head, *(body[len(head) :].removesuffix(END_OF_STREAM) for body in bodies), END_OF_STREAM))
-        tables.append(pa.ipc.open_stream(pa.py_buffer(joined)).read_all())
+        tables.append(pa.ipc.open_stream(pa.py_buffer(joined)).read_all().combine_chunks())  # a cast of each takes time
         rows += numbers
     if not tables:
         return pa.table({}), np.empty(0, np.int64)
@@ -208,7 +210,16 @@ def url_of(folder: RecordingsFolder, layer: dict[str, Any]) -> str:
     """The URL of a layer: the file that was registered, or the first shard that has its chunks."""
     shards = layer["shards"]
     place = layer["source"] if layer["in_place"] or not shards else folder.shards.place(shards[0])
-    return place if is_url(place) else Path(place).absolute().as_uri()
+    if is_url(place):
+        return place
+    if _is_plain(place):  # a path object for each of 10,000 layers takes 0.5 s
+        return f"file://{quote_from_bytes(os.fsencode(place))}"
+    return Path(place).absolute().as_uri()
+
+
+def _is_plain(place: str) -> bool:
+    """Whether a path is absolute, and a path object would leave it as it is."""
+    return place.startswith("/") and not place.endswith(("/", "/.")) and "//" not in place and "/./" not in place
 
 
 def _as_property(field: pa.Field) -> pa.Field:
