@@ -87,8 +87,8 @@ class DatasetView:
         TypeError
             They are neither strings nor a filter.
         """
-        to_exprs = getattr(exprs, "to_exprs", None)
-        added = (exprs,) if isinstance(exprs, str) else tuple(exprs if to_exprs is None else to_exprs())
+        several: Any = exprs.to_exprs() if hasattr(exprs, "to_exprs") else exprs
+        added = (exprs,) if isinstance(exprs, str) else tuple(several)
         for expr in added:
             check_argument("exprs", expr, str)
         return DatasetView(self._dataset, self._segments, (*(self._contents or ()), *added))
