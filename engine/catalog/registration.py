@@ -15,6 +15,7 @@ from typing import Final
 
 from ..errors import AlreadyExistsError, ChunkmillError, ReadWarning, SchemaConflictError, UsageError
 from ..execution import STAGE_BYTES, RunOptions, Stage, Staging, Task, executor_name, warn_of
+from ..limits import SPLIT_BYTES
 from ..objects import is_url
 from ..recordings import (
     Arrived,
@@ -149,14 +150,14 @@ class _Registration:
 
     def _next(self, at: int, end: int) -> range:
         """The files from ``at`` on that are looked at, or copied, together."""
-        copied = self._copied[at]
+        copied, most = self._copied[at], STAGE_BYTES
         if not copied and self._reads_footers:
             end = min(end, at + _TOGETHER)
         elif self._executor(copied) == "inline":
-            end = min(end, at + (1 if copied else _INLINE_FILES))
+            end, most = min(end, at + _INLINE_FILES), SPLIT_BYTES
         stop = size = 0
         for stop in range(at, end):
-            if self._copied[stop] != copied or size >= STAGE_BYTES:
+            if self._copied[stop] != copied or size >= most:
                 return range(at, stop)
             if copied:
                 with contextlib.suppress(ChunkmillError, OSError):  # told as its outcome
