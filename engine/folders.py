@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import threading
@@ -83,8 +84,12 @@ class Folder(ABC):
         """The size of a file, in bytes."""
 
     def entries(self) -> list[FolderFile]:
-        """The files right in the folder, sorted."""
-        return sorted(FolderFile(name, self.size(name)) for name in self.names())
+        """The files right in the folder, sorted; those left out that others remove meanwhile."""
+        found = []
+        for name in self.names():
+            with contextlib.suppress(FileNotFoundError):
+                found.append(FolderFile(name, self.size(name)))
+        return sorted(found)
 
     @abstractmethod
     def get(self, name: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -450,3 +450,19 @@ def only_in(made: MadeRecordings, name: str, instead: Callable[..., Any]) -> Cal
         return instead() if folder.location == place else usual[kind](folder, *args, **options)
 
     return chosen
+
+
+def test_files_that_others_remove_meanwhile_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = MadeRecordings(tmp_path / "store")
+    made.commit({"id": "a"})
+    names = LocalFolder.names
+
+    def removed_then(folder: LocalFolder) -> Iterator[str]:
+        yield from names(folder)
+        if folder.location.name in ("tables", "manifests", "shards"):
+            yield "gone-1.arrow"
+
+    monkeypatch.setattr(LocalFolder, "names", removed_then)
+    made.open().vacuum()
+    made.open().compact(executor="inline")
+    assert [entry.recording_id for entry in made.open()] == ["a"]
