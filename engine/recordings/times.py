@@ -15,6 +15,7 @@ from ..execution import PartChunk, Staging
 from ..rrd import NEVER_CHANGES, Times, TimesDirectory, TimesWriter, digest_of, keeping_open
 from .entries import RecordingEntry
 from .folder import RecordingsFolder
+from .versions import RESTORE
 
 
 class TimesBytes(NamedTuple):
@@ -79,6 +80,7 @@ def times_in(folder: RecordingsFolder, entry: RecordingEntry) -> Times | None:
             f"the times of recording {entry.recording_id} are of {len(times)} chunks instead of {entry.chunks}",
             path=place,
             offset=start,
+            hint=RESTORE,
         )
     return times
 

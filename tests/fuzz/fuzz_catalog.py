@@ -2,10 +2,10 @@
 
     python tests/fuzz/fuzz_catalog.py [--mutants 2000] [--names 5000] [--seed 1]
 
-A damaged version, table, manifest, schema or shard is a ``ReadError`` that names its file, or is read as it was; it
-never gives other entries, columns or values. Whoever is announced by a damaged file lives or is dead. ``mutants`` are
-made of each kind of file. A name comes back exact or is refused, and no file ever lies outside of the catalog, or in it
-under another name than the catalog's own. Prints what is wrong, and ends with 1 where something is.
+A damaged version, table, manifest, schema or shard, or times, is a ``ReadError`` that names its file, or is read as it
+was; it never gives other entries, columns or values. Whoever is announced by a damaged file lives or is dead.
+``mutants`` are made of each kind of file. A name comes back exact or is refused, and no file ever lies outside of the
+catalog, or in it under another name than the catalog's own. Prints what is wrong, and ends with 1 where something is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from chunkmill.engine.catalog.entries import MOST_CHARACTERS_OF_A_NAME
 from chunkmill.engine.catalog.entry_log import EntryLog
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ReadError, UsageError
-from chunkmill.engine.recordings import Holder, RecordingsFolder, SchemaFiles, new_files
+from chunkmill.engine.recordings import Holder, RecordingsFolder, SchemaFiles, new_files, times_in
 from chunkmill.engine.recordings.new_files import announced_runs
 from chunkmill.engine.rrd import RrdWriter, StoreEntry
 from hypothesis import given, seed, settings
@@ -83,7 +83,7 @@ def make_store(folder: Path) -> RecordingsFolder:
     for path in files:
         write_file(path, path.stem)
     places = [str(path) for path in files]
-    dataset.register(places[:2]).wait()
+    dataset.register(places[:2], times=True, executor="inline").wait()
     dataset.register(places[2:], copy=True, layer_name="copied").wait()
     dataset.register(places[0], layer_name="again").wait()
     dataset.unregister(segments_to_drop="s1-1")
@@ -98,6 +98,10 @@ def all_of(folder: RecordingsFolder) -> list[object]:
     found.append(SchemaFiles(folder).union(digests).to_string(show_field_metadata=True))
     for entry in live:
         found += [(chunk.header, chunk.to_record_batch().to_pydict()) for chunk in folder.chunks(entry)]
+        times = times_in(folder, entry)
+        if times is not None:
+            columns = [*times.row_ids(), *(times.index(*line) for line in times.timelines()), times.validity("value")]
+            found += [(column.values.tolist(), column.ends.tolist()) for column in columns]
     return found
 
 
