@@ -263,7 +263,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
             that cannot be read whole none are kept, with a ``ReadWarning``.
         executor
             Who looks at the files and copies them: Spark's workers (``spark``), or this process (``inline``). Footers
-            of up to 256 files are read in this process where nothing is said.
+            are read in this process where nothing is said, and that takes it less than 20 s: of 20,000 files on a disk.
 
         Raises
         ------
