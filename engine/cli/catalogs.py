@@ -362,7 +362,11 @@ def _follow(handles: Iterable[RegistrationHandle], dataset: str, *, as_json: boo
                     _tell(result, as_json=as_json, quiet=quiet)
         except (KeyboardInterrupt, Terminated) as interrupt:
             handle.cancel()
-            raise type(interrupt)(f"{counted(done, 'recording')} registered so far") from None
+            # Those that are being committed are waited for by the process in any case.
+            there = sum(result.is_success for result in handle.iter_results())
+            raise type(interrupt)(
+                f"{counted(there, 'recording')} registered; with --on-duplicate skip the same command does the rest"
+            ) from None
     if not quiet and not as_json and done + failed > 1:
         click.echo(
             f"{counted(done, 'recording')} registered with {dataset!r}" + (f", {failed:,} failed" * bool(failed))

@@ -296,7 +296,7 @@ CALLS = {
     "catalog check lake": (0, "drives: no faults"),
     "catalog check lake drives --json --quiet": (0, ""),
     "catalog check lake none --debug": (1, "No dataset found with name 'none'"),
-    "register lake drives demo.rrd --layer two": (0, "demo.rrd -> demo"),
+    "register lake drives demo.rrd --layer two --times": (0, "demo.rrd -> demo"),
     "register lake new --prefix landing --on-duplicate skip --verify --json": (1, '"segment_id": "demo"'),
     "register lake drives *.rrd --on-duplicate error --executor inline": (1, "Layer 'base' already exists"),
     "register lake drives demo.rrd landing/bad.mcap --quiet": (1, "landing/bad.mcap: "),
