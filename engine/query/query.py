@@ -280,11 +280,14 @@ class AnswerColumns:
     def _by_name(self) -> dict[str, ComponentColumnDescriptor]:
         return {column.name: column for column in self.components}
 
-    def narrowed(self, names: Sequence[str] | None) -> AnswerColumns:
-        """The columns of entities of which a component is among ``names``, where selecting some narrows the rows."""
+    def narrowed(self, names: Sequence[str] | None, predicate: object | None = None) -> AnswerColumns:
+        """The columns of entities of which a component is among ``names``, or in the text of a predicate, where
+        selecting some narrows the rows.
+        """
         if names is None or not self.query.semantics.selection_narrows or self.query.fill_latest_at:
             return self
-        wanted = set(names)
+        text = "" if predicate is None else str(predicate)
+        wanted = {*names, *(c.name for c in self.components if c.name in text)}
         entities = {c.entity_path for c in self.components if c.name in wanted}
         if not entities or len(entities) == len({c.entity_path for c in self.components}):
             return self

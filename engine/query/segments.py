@@ -74,7 +74,7 @@ class QueriedSegment:
     def _batches(self, names: Sequence[str] | None, predicate: pc.Expression | None) -> Iterator[pa.RecordBatch]:
         if not self.may_have_rows:
             return
-        columns = self.columns.narrowed(names)
+        columns = self.columns.narrowed(names, predicate)
         windows, references = self.needed(columns, predicate)
         if windows is not None and not windows:
             return

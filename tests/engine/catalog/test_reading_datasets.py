@@ -157,7 +157,7 @@ def test_views_are_composed(dataset: DatasetEntry) -> None:
     assert dataset.filter_segments(view.reader("frame")).segment_ids() == ["two"]
     assert dataset.filter_segments([]).segment_ids() == [] and dataset.filter_segments([]).reader("frame").count() == 0
     assert repr(view) == f"DatasetView({dataset!r}, 1 segments, content_filters=['/lidar'])"
-    assert repr(DatasetView(dataset, dataset._store)) == f"DatasetView({dataset!r}, all segments, no content filter)"
+    assert repr(DatasetView(dataset)) == f"DatasetView({dataset!r}, all segments, no content filter)"
     with pytest.warns(DeprecationWarning, match="segment_store"), pytest.raises(NotFoundError, match="'one'"):
         view.download_segment("one")
     for wrong in (3, [3]):
@@ -239,6 +239,8 @@ def test_rules_are_chosen_by_name(tmp_path: Path, dataset: DatasetEntry, monkeyp
     assert dataset.reader("frame", using_index_values=[2, 6]).count() == 4
     lidar = rerun.reader("frame").select(col('"/lidar:value"'))
     assert len(lidar.to_pylist()) == 2 and len(dataset.reader("frame").select(col('"/lidar:value"')).to_pylist()) == 7
+    with_filter = rerun.reader("frame").filter(col('"/camera:value"').is_null()).select(col('"/lidar:value"'))
+    assert with_filter.to_pylist() == [{"/lidar:value": [3]}, {"/lidar:value": [7]}]
     monkeypatch.setenv("CHUNKMILL_CATALOG_SEMANTICS", "rerun-0.33")
     assert CatalogClient(tmp_path / "lake").semantics.name == "rerun-0.33"
     with pytest.raises(ValueError, match=r"semantics: expected one of contract, rerun-0\.33, got 'other'"):
