@@ -493,15 +493,3 @@ class TestStandardStreams:
         command = [sys.executable, "-m", "chunkmill", "convert", "none.mcap", "-o", "-", "--executor", "inline"]
         done = subprocess.run(command, capture_output=True, check=False, cwd=recordings, env={**os.environ})
         assert (done.returncode, done.stdout, b"no such file" in done.stderr) == (1, b"", True)
-
-
-def test_a_catalog_is_listed_without_what_only_queries_need(recordings: Path) -> None:
-    heavy = "{'pandas', 'pyspark', 'lance', 'datafusion', 'numpy.ma', 'obstore', 'py4j'}"
-    code = (
-        "import sys, atexit; sys.argv = ['chunkmill', 'catalog', 'ls', 'lake']\n"
-        f"atexit.register(lambda: print(*sorted({heavy} & sys.modules.keys())))\n"
-        "from chunkmill.engine.cli import main; main()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=recordings)
-    *listed, loaded = done.stdout.splitlines()
-    assert any("drives" in line for line in listed) and loaded == ""

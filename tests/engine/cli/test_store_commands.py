@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +192,16 @@ def test_names_of_files_are_safe_and_apart() -> None:
     names = [file_name(one) for one in ids]
     assert len(set(names)) == len(ids)
     assert all("/" not in n and not n.startswith(".") and len(n.encode()) < 240 for n in names)
+
+
+def test_a_catalog_is_listed_without_what_only_queries_need(tmp_path: Path) -> None:
+    heavy = "{'pandas', 'pyspark', 'lance', 'datafusion', 'numpy.ma', 'obstore', 'py4j'}"
+    assert run("catalog", "create", tmp_path / "lake", "drives").exit_code == 0
+    code = (
+        "import sys, atexit; sys.argv = ['chunkmill', 'catalog', 'ls', 'lake']\n"
+        f"atexit.register(lambda: print(*sorted({heavy} & sys.modules.keys())))\n"
+        "from chunkmill.engine.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
+    *listed, loaded = done.stdout.splitlines()
+    assert any("drives" in line for line in listed) and loaded == ""
