@@ -311,7 +311,7 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         folder = self._folder()
         if options.on_duplicate is OnDuplicateSegmentLayer.ERROR:
             check_new(requests, self.store_reader().live(), options.kind)
-        return start_registration(folder, requests, options)
+        return start_registration(folder, requests, options, self._row)
 
     def unregister(
         self,

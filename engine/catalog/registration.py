@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -71,11 +71,17 @@ class RegistrationOptions:
 
 
 def start_registration(
-    folder: RecordingsFolder, requests: Sequence[FileRequest], options: RegistrationOptions
+    folder: RecordingsFolder,
+    requests: Sequence[FileRequest],
+    options: RegistrationOptions,
+    check: Callable[[], object],
 ) -> RegistrationHandle:
-    """Begin to register files with a dataset's store, in a thread of its own, that outlives the main one."""
+    """Begin to register files with a dataset's store, in a thread of its own, that outlives the main one.
+
+    ``check`` is called before each commit, and raises ``NotFoundError`` where the dataset was deleted.
+    """
     outcomes = Outcomes(requests)
-    registration = _Registration(folder, requests, options, outcomes)
+    registration = _Registration(folder, requests, options, outcomes, check)
     threading.Thread(target=registration.run, name="chunkmill-register").start()
     return RegistrationHandle(outcomes)
 
@@ -91,11 +97,13 @@ class _Registration:
         requests: Sequence[FileRequest],
         options: RegistrationOptions,
         outcomes: Outcomes,
+        check: Callable[[], object],
     ) -> None:
         self._folder = folder
         self._requests = requests
         self._options = options
         self._outcomes = outcomes
+        self._check = check
         self._seen: set[tuple[str, str, str]] = set()
         self._copied: list[bool] = []
         self._each: Each = map
@@ -225,7 +233,7 @@ class _Registration:
         found = self._each_once(found)
         if not found:
             return
-        rule = _Rule(SchemaFiles(self._folder), self._options)
+        rule = _Rule(SchemaFiles(self._folder), self._options, self._check)
         with contextlib.suppress(_NothingLeftError):
             writer.commit(staging, [layer for _, layer in found], Commit("register"), rule=rule)
             if self._options.times:
@@ -305,8 +313,9 @@ class _Rule:
     is taken whole or not at all. ``refused`` are the others, as of the base that was asked about last.
     """
 
-    def __init__(self, schemas: SchemaFiles, options: RegistrationOptions) -> None:
+    def __init__(self, schemas: SchemaFiles, options: RegistrationOptions, check: Callable[[], object]) -> None:
         self._schemas = schemas
+        self._check = check
         self._kind = options.kind
         self._on_duplicate = options.on_duplicate
         self.refused: dict[Key, ChunkmillError] = {}
@@ -314,8 +323,9 @@ class _Rule:
     def __call__(
         self, live: LiveEntries, version: RecordingsVersion | None, entries: Sequence[RecordingEntry]
     ) -> Sequence[RecordingEntry]:
-        """The entries that may be added."""
+        """The entries that may be added. Raises ``NotFoundError`` where the dataset was deleted meanwhile."""
         del version
+        self._check()
         self.refused = {}
         union = SchemaUnion(self._schemas, live.schemas(self._kind))
         accepted: list[RecordingEntry] = []

@@ -17,7 +17,7 @@ from ..locations import Location, located
 from ..objects import ObjectUrl
 from ..optimisation import OptimizationProfile
 from ..pipelines import Pipeline, load_pipeline
-from ..recordings import Lease, RecordingsFolder, StoreWriter, is_catalog
+from ..recordings import Lease, RecordingsFolder, StoreWriter, check_no_catalog
 from ..stream import LazyChunkStream, PlaceholderSource
 from ..units import seconds_of
 from .batch import BatchOptions, BatchRunner
@@ -253,11 +253,8 @@ def _places(
                 path=str(landing),
                 hint="Choose a folder beside it.",
             )
-    if store is not None and is_catalog(store):
-        raise UsageError(
-            f"{store} is a catalog",
-            hint="Name one of its datasets: with --dataset, or into=CatalogClient(…).create_dataset(…, exist_ok=True).",
-        )
+    if store is not None:
+        check_no_catalog(store)
     if store is not None and folder is not None and f"{folder}/".startswith(f"{store}/"):
         raise UsageError(
             "the folder of RRDs lies in the store, which has files of its own",

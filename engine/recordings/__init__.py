@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .versions import (
         RecordingsVersion,
         VersionFiles,
+        check_no_catalog,
         has_files,
         is_catalog,
         name_of,
@@ -44,7 +45,9 @@ _HOMES = {
     ".times_making": "make_times",
     ".vacuum": "vacuum_store",
     ".verification": "check_store verify_store",
-    ".versions": "RecordingsVersion VersionFiles has_files is_catalog name_of unreadable versions_of_catalog",
+    ".versions": (
+        "RecordingsVersion VersionFiles check_no_catalog has_files is_catalog name_of unreadable versions_of_catalog"
+    ),
     ".writer": "Arrived Commit InPlace Origin Rule StoreWriter",
 }
 
@@ -72,6 +75,7 @@ __all__ = [
     "StoreReader",
     "StoreWriter",
     "VersionFiles",
+    "check_no_catalog",
     "check_store",
     "compact_store",
     "entries_in",

@@ -38,7 +38,7 @@ from ..rrd import (
 from .entries import RecordingEntry, entries_in, parse_table
 from .live import LiveEntries
 from .schemas import SchemaFiles
-from .versions import RESTORE, RecordingsVersion, TableRef, VersionFiles, name_of, unreadable
+from .versions import RESTORE, RecordingsVersion, TableRef, VersionFiles, check_no_catalog, name_of, unreadable
 
 MANIFEST_ERRORS = (OSError, pa.ArrowException, ValueError, TypeError, KeyError)
 """What reading a damaged manifest may raise."""
@@ -108,7 +108,8 @@ class RecordingsFolder:
         self.files = VersionFiles(self.versions_folder, str(self.path), _HOW)
 
     def prepare(self) -> None:
-        """Make the folders."""
+        """Make the folders. Raises ``UsageError`` where there is a catalog."""
+        check_no_catalog(self.path)
         with writing(str(self.path)):
             kinds = (self.versions_folder, self.tables, self.manifests, self.shards, self.schemas, self.writers)
             for folder in kinds:
@@ -122,9 +123,18 @@ class RecordingsFolder:
         return [self.read_version(number) for number in self.files.numbers()]
 
     def version(self, number: int | None = None) -> RecordingsVersion:
-        """The version ``number``, by default the newest. Raises ``SourceMissingError`` where there is none."""
+        """The version ``number``, by default the newest.
+
+        Raises ``SourceMissingError`` where there is none, ``UsageError`` where there is a catalog.
+        """
         newest = self.newest() if number is None else None
-        return newest or self.read_version(self.files.chosen(number))
+        if newest is not None:
+            return newest
+        try:
+            return self.read_version(self.files.chosen(number))
+        except SourceMissingError:
+            check_no_catalog(self.path)
+            raise
 
     def newest(self) -> RecordingsVersion | None:
         """The newest version, if there is any."""

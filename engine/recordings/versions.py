@@ -35,7 +35,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
-from ..errors import CommitUnknownError, ReadError, SourceMissingError, UnsupportedError, WriteError, writing
+from ..errors import (
+    CommitUnknownError,
+    ReadError,
+    SourceMissingError,
+    UnsupportedError,
+    UsageError,
+    WriteError,
+    writing,
+)
 from ..execution import Folder, LocalFolder
 from ..locations import Location
 from ..rrd import digest_of
@@ -294,6 +302,15 @@ def is_catalog(location: Location) -> bool:
         return has_files(versions_of_catalog(Folder.at(location)))
     except (OSError, ReadError):
         return False
+
+
+def check_no_catalog(location: Location) -> None:
+    """Raise ``UsageError`` where there is a catalog, in whose folder no store may be made."""
+    if is_catalog(location):
+        raise UsageError(
+            f"{location} is a catalog",
+            hint="Name one of its datasets: with --dataset, or into=CatalogClient(…).create_dataset(…, exist_ok=True).",
+        )
 
 
 def name_of(number: int) -> str:

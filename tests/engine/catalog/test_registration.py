@@ -19,11 +19,14 @@ from chunkmill.engine.catalog import (
     DatasetEntry,
     NotFoundError,
     SegmentRegistrationResult,
+    registration,
 )
+from chunkmill.engine.catalog.layers import look_together
 from chunkmill.engine.chunk import ComponentDescriptor
-from chunkmill.engine.errors import ReadError
+from chunkmill.engine.errors import ReadError, RegistrationError, UsageError
 from chunkmill.engine.recordings import VersionFiles
 from chunkmill.engine.rrd import MESSAGE_HEADER_SIZE, STREAM_FOOTER_SIZE, StoreEntry, parse_stream_footer
+from chunkmill.engine.store import RecordingStore
 from chunkmill.engine.stream import write_stores
 
 Write = Callable[..., Path]
@@ -319,3 +322,29 @@ def test_what_is_registered_is_there_for_others(dataset: DatasetEntry, write: Wr
     assert again.segment_ids() == ["seg"] and again.schema() == dataset.schema()
     with pytest.raises(AlreadyExistsError):
         CatalogClient(tmp_path / "lake").create_dataset("drives")
+
+
+def test_a_dataset_that_is_deleted_meanwhile_takes_nothing(
+    dataset: DatasetEntry, write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def looked(*args: Any) -> Any:
+        dataset.delete()
+        return look_together(*args)
+
+    monkeypatch.setattr(registration, "look_together", looked)
+    handle = dataset.register(write("a").as_uri())
+    with pytest.raises(RegistrationError, match=f"Entry id '{dataset.id}' not found"):
+        handle.wait()
+    place = tmp_path / "lake" / "datasets" / str(dataset.id)
+    assert not list((place / "versions").iterdir())
+
+
+def test_a_catalog_is_no_store(dataset: DatasetEntry, tmp_path: Path) -> None:
+    """Nothing is collected into its folder, and opening it as a store tells what to do."""
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UsageError, match=r"is a catalog.*datasets"):
+        LazyChunkStream.from_iter([made(range(3))]).collect(into=tmp_path / "lake", executor="inline")
+    with pytest.raises(UsageError, match=r"is a catalog.*datasets"):
+        RecordingStore.open(tmp_path / "lake")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert dataset.segment_ids() == []

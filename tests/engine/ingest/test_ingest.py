@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import shutil
 import time
 from pathlib import Path
@@ -218,16 +219,17 @@ class TestMeanwhile:
     def test_stopping_lets_the_running_batch_end(self, landing: Path, lake: Path) -> None:
         for i in range(3):
             rrd_at(landing / f"{i}.rrd", f"r{i}", value=float(i), age=1000 - i)
-        running: list[Any] = []
+        running: queue.Queue[Any] = queue.Queue()
 
         def stopping(stream: LazyChunkStream) -> LazyChunkStream:
-            running[0].stop()
+            running.get(timeout=30).stop()
             return stream
 
         ingest = Ingest(landing, into=lake, executor="inline", pipeline=stopping, max_files_per_trigger=1)
-        running.append(ingest.start(every=0.05))
-        assert running[0].await_termination(30)
-        assert not running[0].is_active
+        started = ingest.start(every=0.05)
+        running.put(started)
+        assert started.await_termination(30)
+        assert not started.is_active
         assert RecordingStore.open(lake).version.recordings == 1
         run_once(landing, into=lake)
         assert rows_by_source(lake) == {"0.rrd": 3, "1.rrd": 3, "2.rrd": 3}
