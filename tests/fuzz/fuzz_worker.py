@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.errors import ReadError, ReadWarning
+from chunkmill.engine.recordings import RecordingsFolder, times_in
 from chunkmill.engine.rrd import RecoveringFile, RrdFile
 from chunkmill.engine.store import ChunkStore
 from chunkmill.readers.mcap import McapReader
@@ -67,11 +68,17 @@ def read_parquet(path: str) -> Iterator[str]:
 
 
 def read_store(path: str) -> Iterator[str]:
-    """The newest version of a kept store, what its manifest says and all chunks."""
+    """The newest version of a kept store, what its manifest says, all chunks and their times."""
     store = ChunkStore.open(path)
     yield f"{store.version}{store.summary()}{store.schema()}"
     for chunk in store:
         yield chunk_digest(chunk)
+    folder = RecordingsFolder(path)
+    for entry in folder.newest_live()[1]:
+        times = times_in(folder, entry)
+        if times is not None:
+            times.check()
+            yield f"{times.num_rows()}{times.timelines()}"
 
 
 READERS: dict[str, Callable[[str], Iterator[str]]] = {
