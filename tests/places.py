@@ -16,6 +16,9 @@ DATA = REPOSITORY / "tests" / "data"
 WIDE_DATA = Path(os.environ.get("CHUNKMILL_TEST_DATA") or REPOSITORY.parent / "shared" / "data")
 """The wide collection: what the repository has, by the same names, and what is too large for it. It may be missing."""
 
+SHARED = WIDE_DATA.parent
+"""Where pages of the API and recorded answers lie beside the wide collection. Tests of them carry ``wide``, too."""
+
 
 def recordings(*patterns: str) -> list[Any]:
     """What the patterns find, as parameters of a test: in the repository, then in the wide collection alone.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import random
 import sys
 from collections import defaultdict
@@ -35,7 +36,8 @@ from chunkmill.engine.recordings import join_schemas
 from chunkmill.engine.rrd import ChunkEntry, ChunkTable
 from chunkmill.engine.stream import ContentFilter
 
-SHARED = Path(__file__).resolve().parents[3] / "shared"
+_DATA = os.environ.get("CHUNKMILL_TEST_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data"
+SHARED = Path(_DATA).parent
 GOLDEN = SHARED / "golden" / "query"
 ORACLE = SHARED / "tools" / "query_oracle.py"
 ROW_ID = "rerun.controls.RowId"

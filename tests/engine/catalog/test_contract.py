@@ -16,9 +16,11 @@ import pytest
 from chunkmill.engine import catalog
 from chunkmill.engine.catalog.registration_handle import Outcomes, RegistrationHandle
 from chunkmill.engine.catalog.requests import FileRequest
-from places import REPOSITORY
+from places import SHARED
 
-PAGE = REPOSITORY.parent / "shared" / "reference" / "catalog-api.txt"
+PAGE = SHARED / "reference" / "catalog-api.txt"
+
+pytestmark = pytest.mark.wide
 
 OTHER_PARAMETERS = {
     "Schema.__init__": "the page's takes an object of Rerun's bindings, ours the columns",

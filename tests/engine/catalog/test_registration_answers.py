@@ -27,9 +27,9 @@ from chunkmill.engine.catalog import (
     RegistrationHandle,
 )
 from chunkmill.engine.chunk import ComponentDescriptor
-from places import REPOSITORY
+from places import SHARED
 
-GOLDEN = REPOSITORY.parent / "shared" / "golden" / "query" / "errors_0.33.1.json"
+GOLDEN = SHARED / "golden" / "query" / "errors_0.33.1.json"
 INT, FLOAT = pa.list_(pa.int64()), pa.list_(pa.float64())
 
 
@@ -380,6 +380,7 @@ def test_calls_are_answered_as_rerun_does(tmp_path: Path) -> None:
     assert not wrong
 
 
+@pytest.mark.wide
 def test_every_recorded_answer_is_looked_at() -> None:
     from test_errors import DIFFERENT, ERRORS, RESULTS
 
