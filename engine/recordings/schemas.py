@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import uuid
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from ..chunk import Schema, rust_type_name, text_metadata
 from ..errors import ReadError, SchemaConflictError, SourceMissingError, writing
-from ..execution import Folder
+from ..execution import Folder, LocalFolder, replace_file
 from ..faults import reach
 from .versions import RESTORE
 
@@ -58,12 +59,24 @@ class SchemaFiles:
         if digest not in self._kept:
             with writing(self._folder.place(name)):
                 if not self._is_there(name, data):
-                    if not self._folder.create(name, data):
-                        self._folder.put(name, data)
+                    # Another may have been faster: only what is damaged is written over, in one step.
+                    if not self._folder.create(name, data) and not self._is_there(name, data):
+                        self._write_anew(name, data)
                     reach("schema.write", self._folder.place(name))
             self._kept.add(digest)
         self._last = schema, digest
         return digest
+
+    def _write_anew(self, name: str, data: bytes) -> None:
+        if not isinstance(self._folder, LocalFolder):
+            self._folder.put(name, data)
+            return
+        draft = f".{uuid.uuid4().hex}.draft"
+        try:
+            self._folder.put(draft, data)
+            replace_file(self._folder.location / draft, self._folder.location / name)
+        finally:
+            self._folder.delete([draft])
 
     def _is_there(self, name: str, data: bytes) -> bool:
         try:

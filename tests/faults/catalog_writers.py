@@ -32,7 +32,7 @@ from catalog_model import ENTRIES, UNKNOWN, Done, Replay, counted
 from chunkmill.engine import Ingest
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
-from chunkmill.engine.errors import ChunkmillError, CommitUnknownError, ReadError, RegistrationError
+from chunkmill.engine.errors import ChunkmillError, CommitUnknownError, NotFoundError, ReadError, RegistrationError
 from chunkmill.engine.recordings import RecordingsFolder, VersionFiles
 from chunkmill.engine.rrd import RrdWriter, StoreEntry
 from chunkmill.engine.store import RecordingStore
@@ -202,7 +202,12 @@ class Worker:
         assert hidden is not None
         more = {"files": [(name, name)], "layer": "base", "on_duplicate": "replace", "blueprint": name}
         done.arguments.update(more, place=self._place(hidden))
-        dataset.register_blueprint(str(self._files / f"{name}.rbl"))
+        try:
+            dataset.register_blueprint(str(self._files / f"{name}.rbl"))
+        except RegistrationError as error:
+            if "\nEntry id " in str(error):
+                raise NotFoundError(f"the dataset was deleted meanwhile: {error}") from error
+            raise
         return [None]
 
     # --- segments
@@ -221,7 +226,10 @@ class Worker:
             handle.wait()
         except RegistrationError as error:
             done.transient = error.transient
-        return [results[place] for place in places]
+        told = [results[place] for place in places]
+        if all(error is not None and error.startswith("Entry id ") for error in told):
+            raise NotFoundError(f"the dataset was deleted meanwhile: {told[0]}")
+        return told
 
     def _unregister(self, done: Done, dataset: DatasetEntry) -> None:
         draw = self._draw

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.chunk import ComponentColumnDescriptor, IndexColumnDescriptor, Schema, TimelineKind
 from chunkmill.engine.errors import ReadError, SchemaConflictError
+from chunkmill.engine.execution import LocalFolder
 from chunkmill.engine.recordings import RecordingsFolder, SchemaFiles, join_schemas, join_types
 
 BASES = [
@@ -169,6 +170,38 @@ class TestFiles:
         assert sorted(folder.schemas.names()) == sorted(f"{digest}.arrow" for digest in digests)
         assert SchemaFiles(folder).get(digests[1]).equals(other, check_metadata=True)
         assert SchemaFiles(folder).union(digests * 3).names[1:] == ["/a:v", "/a:w"]
+
+    def test_one_that_another_was_faster_to_write_is_not_written_over(self, tmp_path: Path, monkeypatch) -> None:
+        folder = RecordingsFolder(tmp_path / "store")
+        folder.prepare()
+        created, put, names = LocalFolder.create, LocalFolder.put, list[str]()
+
+        def noted(self: LocalFolder, name: str, data: bytes, *, durable: bool = True) -> None:
+            names.append(name)
+            put(self, name, data, durable=durable)
+
+        def second(self: LocalFolder, name: str, data: bytes, points: object = None) -> bool:
+            assert created(self, name, data)
+            return created(self, name, data)
+
+        monkeypatch.setattr(LocalFolder, "create", second)
+        monkeypatch.setattr(LocalFolder, "put", noted)
+        digest = SchemaFiles(folder).put(schema(column("/a:v", pa.int8())))
+        assert len(names) == 2 and all(name.endswith(".draft") for name in names)
+        assert list(folder.schemas.names()) == [f"{digest}.arrow"]
+
+    def test_a_damaged_one_is_written_anew_in_one_step(self, tmp_path: Path) -> None:
+        folder = RecordingsFolder(tmp_path / "store")
+        folder.prepare()
+        one = schema(column("/a:v", pa.int8()))
+        place = tmp_path / "store" / "schemas" / f"{SchemaFiles(folder).put(one)}.arrow"
+        whole = place.read_bytes()
+        place.write_bytes(whole[:-9])
+        with place.open("rb") as before:
+            SchemaFiles(folder).put(one)
+            assert before.read() == whole[:-9]
+        assert place.read_bytes() == whole
+        assert list(folder.schemas.names()) == [place.name]
 
     def test_damage_is_an_error_that_names_the_file(self, tmp_path: Path) -> None:
         folder = RecordingsFolder(tmp_path)
