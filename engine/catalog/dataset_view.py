@@ -178,7 +178,7 @@ class DatasetView:
             using_index_values=using_index_values,
             semantics=self._dataset.catalog.semantics,
         )
-        from .query_frame import QueryFrame
+        from ..frames import QueryFrame
 
         store = self._dataset.store_reader()
         everything = layers_of(self._dataset, store)

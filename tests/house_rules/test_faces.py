@@ -12,6 +12,7 @@ FACES = (
     "engine.cli",
     "engine.data_sources",
     "engine.execution",
+    "engine.frames",
     "engine.ingest",
     "engine.inputs",
     "engine.lance",

@@ -42,6 +42,7 @@ CORE = (
     "engine.optimisation",
     "engine.recordings",
     "engine.query",
+    "engine.frames",
     "engine.store",
 )
 MAY_IMPORT = {
@@ -55,6 +56,16 @@ MAY_IMPORT = {
     "engine.optimisation": ("engine.chunk", "engine.rrd", "engine.execution"),
     "engine.recordings": ("engine.chunk", "engine.rrd", "engine.execution", "engine.optimisation"),
     "engine.query": ("engine.chunk", "engine.rrd", "engine.stream", "engine.optimisation", "engine.recordings"),
+    "engine.frames": (
+        "engine.chunk",
+        "engine.rrd",
+        "engine.spark",
+        "engine.execution",
+        "engine.stream",
+        "engine.optimisation",
+        "engine.recordings",
+        "engine.query",
+    ),
     "engine.store": CORE,
     "engine.viewer": CORE,
     "engine.pipelines": ("engine.execution", "engine.stream"),
@@ -94,11 +105,11 @@ NAMED_FROM_BELOW = {
 
 # Where a library may be imported at all.
 HOME_OF_LIBRARY = {
-    "pyspark": ("engine.spark", "engine.execution", "engine.data_sources", "engine.ingest"),
+    "pyspark": ("engine.spark", "engine.execution", "engine.frames", "engine.data_sources", "engine.ingest"),
     "py4j": ("engine.spark", "engine.execution", "engine.ingest"),
     "prometheus_client": ("engine.ingest",),
     "click": ("engine.cli",),
-    "datafusion": ("engine.catalog",),
+    "datafusion": ("engine.frames", "engine.catalog"),
     "lance": ("engine.lance",),
     "rich": ("engine.cli", "engine.chunk", "engine.execution"),
     "rerun": ("engine.viewer",),
