@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from ..chunk import SORBET_VERSION, Schema, to_arrow_schema
 from ..errors import NotFoundError, UsageError, check_argument
-from ..query import SEGMENT_ID, QueriedSegment, Query
-from ..recordings import StoreReader, entries_in
+from ..query import SEGMENT_ID, Query
+from ..recordings import StoreReader, summarised
 from ..stream import Content, ContentFilter
 from .deprecated import replaced_by
 from .entries import EntryKind
-from .registration import summarised
-from .segment_table import SegmentLayers, url_of
+from .segment_table import SegmentTables, url_of
 from .table_entry import TableEntry, frame_of
 
 if TYPE_CHECKING:
@@ -184,19 +182,7 @@ class DatasetView:
         everything = layers_of(self._dataset, store)
         layers = everything if self._segments is None else everything.of_segments(self._segments)
         columns = query.columns(_union(store, everything), _union(store, layers))
-        spans = layers.spans_of(index)
-        entries = tuple(entries_in(layers.rows.to_batches()))
-        there: dict[frozenset[str], frozenset[tuple[str, str]]] = {}
-        found, path = [], str(store.folder.path)
-        for number, (first, stop) in enumerate(pairwise([*layers.starts.tolist(), len(entries)])):
-            mine = entries[first:stop]
-            digests = frozenset(entry.schema for entry in mine if entry.schema)
-            if digests not in there:
-                whole = Schema.from_arrow(store.schemas.union(digests)).component_columns()
-                there[digests] = frozenset((c.entity_path, c.component) for c in whole)
-            segment_id = mine[0].recording_id
-            found.append(QueriedSegment(path, segment_id, mine, columns, there[digests], spans[number]))
-        return QueryFrame.of(columns, sorted(found, key=lambda segment: segment.segment_id))
+        return QueryFrame.of(columns, layers.queried(store.folder, store.schemas, columns))
 
     # --- inside
 
@@ -204,7 +190,7 @@ class DatasetView:
         """The entities. A view that nobody gave expressions has all but properties."""
         return ContentFilter.everything() if self._contents is None else ContentFilter(self._contents)
 
-    def _layers(self, store: StoreReader) -> SegmentLayers:
+    def _layers(self, store: StoreReader) -> SegmentTables:
         found = layers_of(self._dataset, store)
         return found if self._segments is None else found.of_segments(self._segments)
 
@@ -214,13 +200,13 @@ class DatasetView:
         return f"DatasetView({self._dataset!r}, {segments}, {contents})"
 
 
-def layers_of(dataset: DatasetEntry, store: StoreReader) -> SegmentLayers:
+def layers_of(dataset: DatasetEntry, store: StoreReader) -> SegmentTables:
     """The layers of all segments of a dataset, as of now; ``store`` is its own, and knows their schemas then."""
     kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
-    return SegmentLayers.of(summarised(store.folder, store.live(), store.schemas).table, kind)
+    return SegmentTables.of(summarised(store.folder, store.live(), store.schemas).table, kind)
 
 
-def _union(store: StoreReader, layers: SegmentLayers) -> pa.Schema:
+def _union(store: StoreReader, layers: SegmentTables) -> pa.Schema:
     return store.union(digest for digest in layers.rows["schema"].unique().to_pylist() if digest)
 
 

@@ -31,7 +31,6 @@ from ..recordings import (
     StoreWriter,
     make_times,
     removal_of,
-    with_summary,
 )
 from ..rrd import Each
 from .layers import FileIdentity, FoundLayer, LookBody, copy_in, look_together
@@ -290,16 +289,6 @@ def unregister(folder: RecordingsFolder, kind: str, segments: Sequence[str], lay
 
     with contextlib.suppress(_NothingLeftError):
         writer.publish([], Commit("unregister"), rule=gone)
-
-
-def summarised(folder: RecordingsFolder, live: LiveEntries, schemas: SchemaFiles) -> LiveEntries:
-    """The same entries, with the summary of those that were written without one, by an earlier release.
-
-    ``schemas`` know theirs then; nothing is written.
-    """
-    if not live.columns("schema")["schema"].null_count:
-        return live
-    return LiveEntries(with_summary(folder, entry, schemas.remember) for entry in live)
 
 
 class _NothingLeftError(Exception):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote_from_bytes
@@ -13,10 +12,10 @@ from urllib.parse import quote_from_bytes
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ..chunk import SORBET_VERSION, TimelineKind
+from ..chunk import SORBET_VERSION
 from ..objects import is_url
+from ..query import SegmentLayers
 from ..recordings import RecordingsFolder, join_schemas
 from ..rrd import END_OF_STREAM, MESSAGE_HEADER_SIZE
 
@@ -26,51 +25,8 @@ _METADATA: Final = {"sorbet:version": SORBET_VERSION}
 _TIME: Final = pa.timestamp("ns")
 
 
-@dataclass(frozen=True)
-class SegmentLayers:
-    """The layers of a dataset: rows of entries, those of a segment one behind the other, in the order of registration.
-
-    Segments come in the order in which the first of their layers was registered. ``starts`` are where each segment
-    begins, ``owner`` is the number of each row's segment.
-    """
-
-    rows: pa.Table
-    starts: Integers
-    owner: Integers
-
-    @classmethod
-    def of(cls, entries: pa.Table, kind: str) -> SegmentLayers:
-        """The layers of all recordings, or of all blueprints."""
-        is_blueprint = pc.equal(entries["kind"], "blueprint")
-        rows = entries.filter(is_blueprint if kind == "blueprint" else pc.invert(is_blueprint))
-        numbers = rows["recording_id"].combine_chunks().dictionary_encode()
-        owner = np.asarray(numbers.indices if len(rows) else [], dtype=np.int64)
-        names = np.asarray(pc.rank(rows["layer"], "ascending", tiebreaker="dense"), dtype=np.int64)
-        order = np.lexsort((names, np.asarray(rows["added"]), owner))
-        owner = owner[order]
-        starts = np.flatnonzero(np.diff(owner, prepend=-1))
-        return cls(rows.take(pa.array(order)), starts, owner)
-
-    @property
-    def segments(self) -> pa.Array:
-        """The ids of the segments."""
-        return self.rows["recording_id"].take(pa.array(self.starts)).combine_chunks()
-
-    def of_segments(self, ids: Collection[str]) -> SegmentLayers:
-        """The layers of some segments."""
-        wanted = pc.is_in(self.rows["recording_id"], pa.array(list(ids), pa.string()))
-        rows = self.rows.filter(wanted)
-        owner = self.owner[np.asarray(wanted, dtype=bool)]
-        starts = np.flatnonzero(np.diff(owner, prepend=-1))
-        return SegmentLayers(rows, starts, np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(rows)))))
-
-    def spans_of(self, index: str | None) -> list[tuple[int, int] | None]:
-        """The first and the last value of an index in each segment, as integers; None where it has none."""
-        found = {} if index is None else {field.name: column for field, column in self._ranges()}
-        if f"{index}:start" not in found:
-            return [None] * len(self.starts)
-        first, last = (found[f"{index}:{marker}"].cast(pa.int64()).to_pylist() for marker in ("start", "end"))
-        return [None if begin is None else (begin, end) for begin, end in zip(first, last, strict=True)]
+class SegmentTables(SegmentLayers):
+    """The layers of a dataset, as the tables that a catalog tells of it."""
 
     # --- tables
 
@@ -85,7 +41,7 @@ class SegmentLayers:
             ("rerun_size_bytes", self._by_segment(np.add, self._sizes()).cast(pa.uint64())),
         ]
         known = [(pa.field(name, column.type, False), column) for name, column in columns]
-        return _table([*known, *self._properties(by_segment=True), *self._ranges()])
+        return _table([*known, *self._properties(by_segment=True), *self.ranges()])
 
     def manifest(self, url_of: Callable[[dict[str, Any]], str], *, diagnostic: bool = False) -> pa.Table:
         """One row for each layer of each segment."""
@@ -110,7 +66,7 @@ class SegmentLayers:
 
     def index_ranges(self) -> pa.Table:
         """One row for each segment: the first and last value of each index."""
-        return _table([(pa.field("rerun_segment_id", pa.string(), False), self.segments), *self._ranges()])
+        return _table([(pa.field("rerun_segment_id", pa.string(), False), self.segments), *self.ranges()])
 
     # --- columns
 
@@ -136,32 +92,6 @@ class SegmentLayers:
         rows = self.rows.select(["in_place", "source", "shards", "rrd"]).to_pylist()
         return pa.array(list(map(url_of, rows)), pa.string())
 
-    def _ranges(self) -> list[tuple[pa.Field, pa.Array]]:
-        """The end and the start of each index in each segment, by name."""
-        lists = self.rows["ranges"].combine_chunks()
-        cells = pc.list_flatten(lists)
-        owner = self.owner[np.asarray(pc.list_parent_indices(lists), dtype=np.int64)]
-        found = []
-        numbers = cells.field("name").dictionary_encode()
-        codes = np.asarray(numbers.indices, dtype=np.int64)
-        for code, name in sorted(enumerate(numbers.dictionary.to_pylist()), key=lambda pair: pair[1].encode()):
-            at = np.flatnonzero(codes == code)
-            kind = TimelineKind(cells.field("kind")[int(at[0])].as_py())
-            for marker, reduce, none in (("end", np.maximum, _LEAST), ("start", np.minimum, _MOST)):
-                values = np.full(len(self.starts), none, dtype=np.int64)
-                reduce.at(values, owner[at], np.asarray(cells.field(marker), dtype=np.int64)[at])
-                missing = np.ones(len(values), dtype=bool)
-                missing[owner[at]] = False
-                metadata = {
-                    "rerun:index": name,
-                    "rerun:index_kind": str(kind.value),
-                    "rerun:index_marker": marker,
-                    "rerun:kind": "index",
-                }
-                column = pa.array(values, mask=missing).view(kind.arrow_type)
-                found.append((pa.field(f"{name}:{marker}", column.type, True, metadata), column))
-        return found
-
     def _properties(self, *, by_segment: bool) -> list[tuple[pa.Field, pa.Array]]:
         """The properties of each row, or of each segment those that were registered last."""
         values, rows = properties_of(self.rows["properties"].to_pylist())
@@ -176,10 +106,6 @@ class SegmentLayers:
             place[of[order]] = there[order]
             found.append((field, column.take(pa.array(place, mask=place < 0))))
         return found
-
-
-_LEAST: Final = np.iinfo(np.int64).min
-_MOST: Final = np.iinfo(np.int64).max
 
 
 def properties_of(streams: Sequence[bytes | None]) -> tuple[pa.Table, Integers]:

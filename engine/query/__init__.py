@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .layers import SegmentLayers
     from .pruning import SegmentChunks, lacking_guarantee, satisfiable, segment_guarantee, windows_of
     from .query import SEGMENT_ID, AnswerColumns, IndexValues, Query, QuerySemantics
     from .rows import BATCH_BYTES, SegmentRows, Windows
     from .segments import QueriedSegment
 
 _HOMES = {
+    ".layers": "SegmentLayers",
     ".pruning": "SegmentChunks lacking_guarantee satisfiable segment_guarantee windows_of",
     ".query": "AnswerColumns IndexValues Query QuerySemantics SEGMENT_ID",
     ".rows": "BATCH_BYTES SegmentRows Windows",
@@ -31,6 +33,7 @@ __all__ = [
     "QuerySemantics",
     "SEGMENT_ID",
     "SegmentChunks",
+    "SegmentLayers",
     "SegmentRows",
     "Windows",
     "lacking_guarantee",

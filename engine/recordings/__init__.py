@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .lease import Holder, Lease, lease_holder
     from .live import LiveEntries
     from .schemas import NewLayer, SchemaFiles, SchemaUnion, join_schemas, join_types
-    from .summaries import LayerSummary, properties_of, summaries_of, summary_of, with_summary
+    from .summaries import LayerSummary, properties_of, summaries_of, summarised, summary_of, with_summary
     from .times import times_in
     from .times_making import make_times
     from .vacuum import vacuum_store
@@ -40,7 +40,7 @@ _HOMES = {
     ".lease": "Holder Lease lease_holder",
     ".live": "LiveEntries",
     ".schemas": "NewLayer SchemaFiles SchemaUnion join_schemas join_types",
-    ".summaries": "LayerSummary properties_of summaries_of summary_of with_summary",
+    ".summaries": "LayerSummary properties_of summaries_of summarised summary_of with_summary",
     ".times": "times_in",
     ".times_making": "make_times",
     ".vacuum": "vacuum_store",
@@ -91,6 +91,7 @@ __all__ = [
     "properties_of",
     "removal_of",
     "summaries_of",
+    "summarised",
     "summary_of",
     "times_in",
     "unreadable",

@@ -39,6 +39,8 @@ from ..rrd import (
 from ..task_context import lasting
 from .entries import IndexRange, RecordingEntry
 from .folder import RecordingsFolder
+from .live import LiveEntries
+from .schemas import SchemaFiles
 
 Rows = npt.NDArray[np.int64]
 
@@ -125,6 +127,16 @@ def with_summary(folder: RecordingsFolder, entry: RecordingEntry, keep: Callable
         return entry
     schema, ranges, properties = summary_of(folder.references(entry))
     return replace(entry, schema=keep(schema), ranges=ranges, properties=properties)
+
+
+def summarised(folder: RecordingsFolder, live: LiveEntries, schemas: SchemaFiles) -> LiveEntries:
+    """The same entries, with the summary of those that were written without one, by an earlier release.
+
+    ``schemas`` know theirs then; nothing is written.
+    """
+    if not live.columns("schema")["schema"].null_count:
+        return live
+    return LiveEntries(with_summary(folder, entry, schemas.remember) for entry in live)
 
 
 def ranges_of(timelines: Iterable[TimelineHeader]) -> tuple[IndexRange, ...]:
