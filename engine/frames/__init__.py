@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .query_frame import QueryFrame
+    from .query_frame import Failures, FrameScan, QueryFrame
 
 _HOMES = {
-    ".query_frame": "QueryFrame",
+    ".query_frame": "Failures FrameScan QueryFrame",
 }
 
 __all__ = [
+    "Failures",
+    "FrameScan",
     "QueryFrame",
 ]
 
