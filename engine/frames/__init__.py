@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .query_frame import Failures, FrameScan, QueryFrame
+    from .query_frame import QueryFrame
 
 _HOMES = {
-    ".query_frame": "Failures FrameScan QueryFrame",
+    ".query_frame": "QueryFrame",
 }
 
 __all__ = [
-    "Failures",
-    "FrameScan",
     "QueryFrame",
 ]
 

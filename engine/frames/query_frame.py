@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,18 +36,9 @@ class QueryFrame(DataFrame):
     def of(cls, columns: AnswerColumns, segments: Sequence[QueriedSegment]) -> QueryFrame:
         """The rows of segments, a partition for each; no chunk is read before rows are wanted."""
         failures = Failures()
-        return cls.over(_Answer(columns, segments, failures), failures)
-
-    @classmethod
-    def over(cls, dataset: ds.Dataset, failures: Failures) -> Self:
-        """The rows of something that DataFusion scans as pyarrow's datasets, which adds to ``failures``."""
         context = SessionContext()
-        context.register_dataset(_TABLE, dataset)
+        context.register_dataset(_TABLE, _Answer(columns, segments, failures))
         return cls(context.table(_TABLE), failures)
-
-    def derived(self, frame: DataFrame) -> QueryFrame:
-        """Give what a method made of this frame as one of its kind."""
-        return QueryFrame(frame, self._failures)
 
 
 class Failures:
@@ -84,7 +75,7 @@ def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             raise failure from error
         if isinstance(found, DataFrame) and not isinstance(found, QueryFrame):
-            return self.derived(found)
+            return QueryFrame(found, self._failures)
         return found
 
     return keeping
@@ -108,9 +99,9 @@ class _Answer(ds.Dataset):  # type: ignore[misc]
         """All columns."""
         return self._columns.arrow
 
-    def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> FrameScan:
+    def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> _Scan:
         """The columns of a scan: DataFusion asks for them when it plans."""
-        return FrameScan(self._columns.arrow, columns, lambda: iter(()))
+        return _Scan(self._columns.arrow, columns, lambda: iter(()))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_Segment]:  # noqa: A002 (pyarrow's name)
         """The segments that may have rows in which the filter is true; DataFusion wants one at least."""
@@ -145,9 +136,9 @@ class _Segment:
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,  # noqa: A002 (pyarrow's name)
         **_: Any,
-    ) -> FrameScan:
+    ) -> _Scan:
         """The rows in which the filter is true."""
-        return FrameScan(schema, columns, lambda: self._batches(columns, filter))
+        return _Scan(schema, columns, lambda: self._batches(columns, filter))
 
     def _batches(self, columns: Sequence[str] | None, predicate: pc.Expression | None) -> Iterator[pa.RecordBatch]:
         if self._segment is None:
@@ -159,7 +150,7 @@ class _Segment:
             raise
 
 
-class FrameScan:
+class _Scan:
     """The batches of a scan, made as they are taken."""
 
     def __init__(

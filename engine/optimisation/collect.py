@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ..chunk import Chunk, Minter, RunIds, minting
+from ..chunk import Chunk, ChunkData, Minter, RunIds, minting
 from ..execution import (
     Group,
     Outputs,
@@ -80,6 +80,27 @@ class ChunkReferences:
             yield Chunk.lazy(
                 entry.header if entry.header.components else None, VerifiedPayload.of(paths[at], entry, **known)
             )
+
+    def read(self, rows: Integers) -> Iterator[ChunkData]:
+        """The chunks of some rows, in that order, each decoded when it is asked for. Raises ``ReadError``."""
+        table = self.table.take(rows)
+        which, paths = table.part_codes
+        columns = (table.batch.column(name).to_pylist() for name in ("offset", "size", "chunk_id", "digest"))
+        sizes = table.uncompressed_sizes.tolist()
+        for at, offset, size, chunk_id, digest, expanded in zip(which.tolist(), *columns, sizes, strict=True):
+            yield Chunk.lazy(
+                None,
+                VerifiedPayload(
+                    paths[at],
+                    offset,
+                    size,
+                    chunk_id,
+                    version=self.version,
+                    digest=digest or b"",
+                    uncompressed_size=None if self.store is None else expanded,
+                    store=self.store,
+                ),
+            ).data
 
 
 @dataclass(frozen=True)

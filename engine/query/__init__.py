@@ -14,20 +14,24 @@ if TYPE_CHECKING:
     from .pruning import SegmentChunks, lacking_guarantee, satisfiable, segment_guarantee, windows_of
     from .query import SEGMENT_ID, AnswerColumns, IndexValues, Query, QuerySemantics
     from .rows import BATCH_BYTES, SegmentRows, Windows
-    from .segments import QueriedSegment
+    from .segments import PIECE_BYTES, QueriedSegment
+    from .sources import LayerChunks, SegmentSource, StoreSource
 
 _HOMES = {
     ".layers": "SegmentLayers",
     ".pruning": "SegmentChunks lacking_guarantee satisfiable segment_guarantee windows_of",
     ".query": "AnswerColumns IndexValues Query QuerySemantics SEGMENT_ID",
     ".rows": "BATCH_BYTES SegmentRows Windows",
-    ".segments": "QueriedSegment",
+    ".segments": "PIECE_BYTES QueriedSegment",
+    ".sources": "LayerChunks SegmentSource StoreSource",
 }
 
 __all__ = [
     "AnswerColumns",
     "BATCH_BYTES",
     "IndexValues",
+    "LayerChunks",
+    "PIECE_BYTES",
     "QueriedSegment",
     "Query",
     "QuerySemantics",
@@ -35,6 +39,8 @@ __all__ = [
     "SegmentChunks",
     "SegmentLayers",
     "SegmentRows",
+    "SegmentSource",
+    "StoreSource",
     "Windows",
     "lacking_guarantee",
     "satisfiable",

@@ -15,6 +15,7 @@ from ..chunk import Schema, TimelineKind
 from ..recordings import RecordingsFolder, SchemaFiles, entries_in
 from .query import AnswerColumns, Integers
 from .segments import QueriedSegment
+from .sources import StoreSource
 
 _LEAST: Final = np.iinfo(np.int64).min
 _MOST: Final = np.iinfo(np.int64).max
@@ -104,5 +105,6 @@ class SegmentLayers:
             if digests not in there:
                 whole = Schema.from_arrow(schemas.union(digests)).component_columns()
                 there[digests] = frozenset((c.entity_path, c.component) for c in whole)
-            found.append(QueriedSegment(path, layers[0].recording_id, layers, columns, there[digests], spans[number]))
+            source = StoreSource(path, layers)
+            found.append(QueriedSegment(source, layers[0].recording_id, columns, there[digests], spans[number]))
         return sorted(found, key=lambda segment: segment.segment_id)

@@ -119,17 +119,20 @@ class SegmentChunks:
         self._is_filled = columns.query.fill_latest_at
         self._always: list[Mask] = []
         cells: list[ChunkCells] = []
+        bytes_: list[Integers] = []
         above = ancestors(c.entity_path for c in columns.visible)
         wanted = {(c.entity_path, c.component) for c in columns.visible} | {(entity, TOMBSTONE) for entity in above}
         for table in tables:
             keys, is_wanted = _wanted(table, wanted)
             self._always.append(_always(table, is_wanted, above))
+            bytes_.append(np.maximum(table.uncompressed_sizes, table.sizes).astype(np.int64))
             cells.append(_cells(table, columns.query.index, keys, is_wanted))
         numbers: dict[Key, int] = {}
         for some in cells:
             for key in some.keys:
                 numbers.setdefault(key, len(numbers))
         self._layer = np.repeat(np.arange(len(cells)), [len(some.rows) for some in cells])
+        self._bytes = bytes_
         self._row = _joined([some.rows for some in cells])
         self._key = _joined([np.array([numbers[key] for key in some.keys], np.int64)[some.codes] for some in cells])
         self._is_clear = np.array([key[1] == TOMBSTONE for key in numbers], np.bool_)[self._key]
@@ -137,6 +140,25 @@ class SegmentChunks:
         self.starts = _joined([some.starts for some in cells])
         """Where the events of each component of each chunk begin."""
         self._ends = _joined([some.ends for some in cells])
+
+    def cuts(self, budget_bytes: int) -> list[int]:
+        """The index values to cut at, so that about ``budget_bytes`` of chunks, uncompressed, begin in each window."""
+        starts, sizes = [], []
+        for layer, of_layer in enumerate(self._bytes):
+            begin = np.full(len(of_layer), np.iinfo(np.int64).max)
+            mine = self._layer == layer
+            np.minimum.at(begin, self._row[mine], self.starts[mine])
+            rows = np.unique(self._row[mine])
+            starts.append(begin[rows])
+            sizes.append(of_layer[rows])
+        begins, weights = _joined(starts), _joined(sizes)
+        order = np.argsort(begins, kind="stable")
+        begins, before = begins[order], np.cumsum(weights[order]) - weights[order]
+        cuts = np.searchsorted(
+            before // max(budget_bytes, 1), np.arange(1, 1 + int(before.max(initial=0)) // max(budget_bytes, 1))
+        )
+        found = np.unique(begins[cuts])
+        return [int(begin) for begin in found]
 
     def needed(self, windows: Windows | None) -> list[Integers]:
         """The rows of each table whose chunks are needed for the rows in ``windows`` (None: all).

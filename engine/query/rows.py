@@ -66,7 +66,7 @@ class SegmentRows:
             found = _united(list(distinct.values()))
         if self._windows is None:
             return found
-        return np.concatenate([found[:0], *(_within(found, window) for window in self._windows)])
+        return np.concatenate([found[:0], *(within(found, window) for window in self._windows)])
 
     def batches(
         self, names: Sequence[str] | None = None, predicate: pc.Expression | None = None
@@ -284,6 +284,7 @@ def _united(times: Sequence[Integers]) -> Integers:
     return np.extract(np.append(True, whole[1:] != whole[:-1]), whole)
 
 
-def _within(values: Integers, window: tuple[int, int]) -> Integers:
+def within(values: Integers, window: tuple[int, int]) -> Integers:
+    """Ascending values, those of them that are in a window."""
     first, stop = np.searchsorted(values, window[0]), np.searchsorted(values, window[1], side="right")
     return values[first:stop]

@@ -1,37 +1,45 @@
-"""A segment of a store of recordings, as a query sees it: its layers as of one version, and its rows."""
+"""A segment as a query sees it: where its chunks are, its rows, and pieces of it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..optimisation import ChunkReferences
-from ..recordings import RecordingEntry, RecordingsFolder
+from ..limits import MIB
 from ..rrd import OpenFiles
 from ..task_context import TaskContext
 from .events import Key
 from .pruning import SegmentChunks, windows_of
 from .query import AnswerColumns, Integers
-from .rows import SegmentRows, Windows
+from .rows import SegmentRows, Windows, within
+from .sources import LayerChunks, SegmentSource
+
+_LEAST: Final = -(1 << 63)
+_MOST: Final = (1 << 63) - 1
+
+PIECE_BYTES: Final = 256 * MIB
+"""Bytes of chunks, uncompressed, that a piece of a segment needs, or about so."""
 
 
 @dataclass(frozen=True)
 class QueriedSegment:
-    """A segment, and what is asked of it. It pickles.
+    """A segment, or a piece of one, and what is asked of it. It pickles.
 
-    ``store`` is the place of the store, ``layers`` the entries of the version that is pinned, ``there`` the components
-    that the segment has, and ``span`` the first and the last value of the index in it, where it has some.
+    ``source`` has its chunks. ``there`` are the components that the segment has, and ``span`` is the first and the last
+    value of the index in it, where it has some. A piece has the rows whose index values are in ``window``, both ends
+    included.
     """
 
-    store: str
+    source: SegmentSource
     segment_id: str
-    layers: tuple[RecordingEntry, ...]
     columns: AnswerColumns
     there: Collection[Key]
     span: tuple[int, int] | None
+    window: tuple[int, int] | None = None
 
     @property
     def given(self) -> Integers | None:
@@ -40,15 +48,19 @@ class QueriedSegment:
         if values is None:
             return None
         clips = self.columns.query.semantics.clips_values
-        return values.of_segment(self.segment_id, (self.span or (1, 0)) if clips else None)
+        found = values.of_segment(self.segment_id, (self.span or (1, 0)) if clips else None)
+        return found if self.window is None else within(found, self.window)
 
     @property
     def bounds(self) -> tuple[int, int] | None:
         """The first and the last index value that a row can have; None where there is none, or no index."""
         given = self.given
-        if given is None:
+        if given is not None:
+            return (int(given[0]), int(given[-1])) if len(given) else None
+        if self.span is None or self.window is None:
             return self.span
-        return (int(given[0]), int(given[-1])) if len(given) else None
+        first, last = max(self.span[0], self.window[0]), min(self.span[1], self.window[1])
+        return (first, last) if first <= last else None
 
     @property
     def may_have_rows(self) -> bool:
@@ -57,6 +69,20 @@ class QueriedSegment:
         if self.columns.query.index is None:
             return shows
         return self.bounds is not None and (shows or self.given is not None)
+
+    def cut(self, budget_bytes: int = PIECE_BYTES) -> list[QueriedSegment]:
+        """Pieces that need about so many bytes of chunks each, uncompressed; their rows, one piece after the other, are
+        those of the segment. Raises ``ReadError``.
+        """
+        if self.bounds is None:
+            return [self]
+        layers = self.source.references()
+        begins = SegmentChunks(self.columns, [some.table for some in layers]).cuts(budget_bytes)
+        first, last = self.window or (_LEAST, _MOST)
+        begins = [first, *(begin for begin in begins if self.bounds[0] < begin <= self.bounds[1])]
+        ends = [*(begin - 1 for begin in begins[1:]), last]
+        pieces = [replace(self, window=window) for window in zip(begins, ends, strict=True)]
+        return [piece for piece in pieces if piece.bounds is not None] if len(pieces) > 1 else [self]
 
     def batches(
         self, names: Sequence[str] | None = None, predicate: pc.Expression | None = None
@@ -75,26 +101,24 @@ class QueriedSegment:
         if not self.may_have_rows:
             return
         columns = self.columns.narrowed(names, predicate)
-        windows, references = self.needed(columns, predicate)
+        windows, needed = self.needed(columns, predicate)
         if windows is not None and not windows:
             return
-        chunks = (chunk.data for some in references for chunk in some.chunks())
+        chunks = (data for layer, rows in needed for data in layer.read(rows))
         rows = SegmentRows(columns, self.segment_id, chunks, there=self.there, given=self.given, windows=windows)
         yield from rows.batches(names, predicate)
 
     def needed(
         self, columns: AnswerColumns, predicate: pc.Expression | None
-    ) -> tuple[Windows | None, list[ChunkReferences]]:
-        """The ranges of the index that rows can be in (None: any), and the chunks that are needed for them."""
-        references = self.references()
-        found = SegmentChunks(columns, [some.table for some in references])
-        windows: Windows | None = None if self.bounds is None or self.given is None else [self.bounds]
-        if predicate is not None and self.bounds is not None:
-            windows = windows_of(columns, predicate, self.segment_id, self.bounds, found.starts)
+    ) -> tuple[Windows | None, list[tuple[LayerChunks, Integers]]]:
+        """The ranges of the index that rows can be in (None: any), and the chunks that are needed for them: rows of
+        layers.
+        """
+        layers = self.source.references()
+        found = SegmentChunks(columns, [some.table for some in layers])
+        bounds = self.bounds
+        windows: Windows | None = None if bounds is None or (self.given is None and self.window is None) else [bounds]
+        if predicate is not None and bounds is not None:
+            windows = windows_of(columns, predicate, self.segment_id, bounds, found.starts)
         needed = found.needed(windows)
-        return windows, [some.take(rows) for some, rows in zip(references, needed, strict=True) if len(rows)]
-
-    def references(self) -> list[ChunkReferences]:
-        """All chunks of the layers. Raises ``ReadError``."""
-        folder = RecordingsFolder(self.store)
-        return [folder.references(layer) for layer in self.layers if layer.chunks]
+        return windows, [(some, rows) for some, rows in zip(layers, needed, strict=True) if len(rows)]

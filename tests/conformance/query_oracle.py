@@ -33,7 +33,7 @@ from chunkmill.engine.query import (
     segment_guarantee,
 )
 from chunkmill.engine.recordings import join_schemas
-from chunkmill.engine.rrd import ChunkEntry, ChunkTable
+from chunkmill.engine.rrd import ChunkEntry, ChunkTable, Times
 from chunkmill.engine.stream import ContentFilter
 
 _DATA = os.environ.get("CHUNKMILL_TEST_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -100,24 +100,25 @@ class References:
         self._chunks = chunks
         self._taken = taken
 
-    def take(self, rows: Any) -> References:
+    def read(self, rows: Any) -> list[ChunkData]:
         """Some of them."""
         self._taken += rows.tolist()
-        return References([self._chunks[row] for row in rows.tolist()], self._taken)
-
-    def chunks(self) -> list[Chunk]:
-        """The chunks."""
-        return [Chunk.from_data(data) for data in self._chunks]
+        return [self._chunks[row] for row in rows.tolist()]
 
 
-class Segment(QueriedSegment):
+class Source:
     """A segment whose chunks are here."""
 
-    here: list[References]
+    def __init__(self, layers: list[References]) -> None:
+        self._layers = layers
 
-    def references(self) -> list[Any]:
+    def references(self) -> list[References]:
         """The chunks of each layer."""
-        return self.here
+        return self._layers
+
+    def times(self) -> list[Times | None]:
+        """None are made."""
+        return [None] * len(self._layers)
 
 
 class Dataset:
@@ -150,11 +151,14 @@ class Dataset:
         segments: list[str] | None = None,
         predicate: pc.Expression | None = None,
         names: list[str] | None = None,
+        cut_bytes: int | None = None,
     ) -> list[Row]:
-        """The rows of a query, by segment and index."""
+        """The rows of a query, by segment and index; of segments cut into pieces of so many bytes of chunks."""
         chosen = [s for s in sorted(self.layers) if segments is None or s in segments]
         columns = self.columns(query, chosen)
         queried = [self._segment(segment, columns) for segment in chosen]
+        if cut_bytes is not None:
+            queried = [piece for segment in queried for piece in segment.cut(cut_bytes)]
         if predicate is not None:
             guarantees = [
                 segment_guarantee(columns, s.segment_id, s.bounds, lacking_guarantee(columns, s.there)) for s in queried
@@ -171,9 +175,8 @@ class Dataset:
     def _segment(self, segment_id: str, columns: AnswerColumns) -> QueriedSegment:
         parts = Schema.from_arrow(self.schemas[segment_id]).component_columns()
         there = frozenset((c.entity_path, c.component) for c in parts)
-        segment = Segment("", segment_id, (), columns, there, self._span(columns.query, segment_id))
-        object.__setattr__(segment, "here", [References(made, self.taken) for made in self.layers[segment_id]])
-        return segment
+        source = Source([References(made, self.taken) for made in self.layers[segment_id]])
+        return QueriedSegment(source, segment_id, columns, there, self._span(columns.query, segment_id))
 
     def _span(self, query: Query, segment_id: str) -> tuple[int, int] | None:
         """The range of the index in a segment, as the oracle has it: of rows with some value."""
@@ -331,8 +334,9 @@ def compared(seed: int, queries: int = 4) -> int:
         shown = sorted(asked.get("segments") or dataset.layers)
         predicate, holds = predicates(random_, dataset.columns(query, shown))
         expected = [row for row in expected if holds(row)]
-        found = dataset.rows(query, asked.get("segments"), predicate)
-        assert canonical(found) == canonical(expected), f"seed {seed}: {asked}, filter {predicate}"
+        cut_bytes = random_.choice([None, 1, 3, 100])
+        found = dataset.rows(query, asked.get("segments"), predicate, cut_bytes=cut_bytes)
+        assert canonical(found) == canonical(expected), f"seed {seed}: {asked}, filter {predicate}, cut {cut_bytes}"
         if query.index is not None:
             at = [(row["rerun_segment_id"], row[query.index]) for row in found]
             assert at == sorted(at), f"seed {seed}: {asked}: the order of rows"

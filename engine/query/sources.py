@@ -1,0 +1,64 @@
+"""Sources of the chunks of a segment, as a query asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from ..chunk import ChunkData
+from ..optimisation import ChunkReferences
+from ..recordings import RecordingEntry, RecordingsFolder, times_in
+from ..rrd import ChunkTable, Times
+from .query import Integers
+
+
+class LayerChunks(Protocol):
+    """The chunks of a layer, by reference: :class:`ChunkReferences`, or chunks in memory."""
+
+    @property
+    def table(self) -> ChunkTable:
+        """A row for each chunk."""
+        ...
+
+    def read(self, rows: Integers) -> Iterable[ChunkData]:
+        """The chunks of some rows, in that order, each when it is asked for. Raises ``ReadError``."""
+        ...
+
+
+class SegmentSource(Protocol):
+    """The chunks of a segment, in layers. It pickles."""
+
+    def references(self) -> Sequence[LayerChunks]:
+        """All chunks of each layer. Raises ``ReadError``."""
+        ...
+
+    def times(self) -> Sequence[Times | None]:
+        """The times of the chunks of each layer of :meth:`references`; None where they were not made. Raises
+        ``ReadError``.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class StoreSource:
+    """A segment of a store: ``store`` is the place of that, ``layers`` are entries of the version that is pinned."""
+
+    store: str
+    layers: tuple[RecordingEntry, ...]
+
+    def references(self) -> list[ChunkReferences]:
+        """All chunks of each layer that has some. Raises ``ReadError``."""
+        return [self._folder.references(layer) for layer in self.layers if layer.chunks]
+
+    def times(self) -> list[Times | None]:
+        """The times of the same layers. Raises ``ReadError``."""
+        return [times_in(self._folder, layer) for layer in self.layers if layer.chunks]
+
+    @cached_property
+    def _folder(self) -> RecordingsFolder:
+        return RecordingsFolder(self.store)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoreSource, (self.store, self.layers)
