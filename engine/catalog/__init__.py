@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .dataset_view import DatasetView, IndexValuesLike
     from .entries import Entry, EntryId, EntryKind
     from .maintenance import CatalogFault
+    from .queried import Queried, chosen_segments, one_dataset, queried_at
     from .recording import Recording
     from .registration_handle import RegistrationHandle, RegistrationResult, SegmentRegistrationResult
     from .requests import OnDuplicateSegmentLayer
@@ -41,6 +42,7 @@ _HOMES = {
     ".dataset_view": "DatasetView IndexValuesLike",
     ".entries": "Entry EntryId EntryKind",
     ".maintenance": "CatalogFault",
+    ".queried": "Queried chosen_segments one_dataset queried_at",
     ".recording": "Recording",
     ".registration_handle": "RegistrationHandle RegistrationResult SegmentRegistrationResult",
     ".requests": "OnDuplicateSegmentLayer",
@@ -65,6 +67,7 @@ __all__ = [
     "IndexValuesLike",
     "NotFoundError",
     "OnDuplicateSegmentLayer",
+    "Queried",
     "Recording",
     "RegistrationHandle",
     "RegistrationResult",
@@ -73,7 +76,10 @@ __all__ = [
     "Server",
     "TableEntry",
     "VersionInfo",
+    "chosen_segments",
     "is_catalog",
+    "one_dataset",
+    "queried_at",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

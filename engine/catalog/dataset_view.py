@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ..chunk import SORBET_VERSION, Schema, to_arrow_schema
 from ..errors import NotFoundError, UsageError, check_argument
-from ..query import SEGMENT_ID, Query
+from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment, Query
 from ..recordings import StoreReader, summarised
 from ..stream import Content, ContentFilter
 from .deprecated import replaced_by
@@ -106,7 +106,7 @@ class DatasetView:
         """The columns of the segments and entities as Arrow fields with Rerun's metadata."""
         store = self._dataset.store_reader()
         layers = self._layers(store)
-        schema = _union(store, layers) if len(layers.rows) else pa.schema([])
+        schema = store.union(layers.digests) if len(layers.rows) else pa.schema([])
         if len(schema) and self._contents is not None:
             whole = Schema.from_arrow(schema)
             shown = [c for c in whole.component_columns() if self._filter().matches(c.entity_path)]
@@ -178,11 +178,18 @@ class DatasetView:
         )
         from ..frames import QueryFrame
 
+        return QueryFrame.of(*self.queried(query))
+
+    def queried(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
+        """The columns of the answer to a query, and the segments as it sees them, as of the newest version.
+
+        The contents of the query count, and not those of the view. Raises ``ValueError`` as :meth:`reader` does.
+        """
         store = self._dataset.store_reader()
         everything = layers_of(self._dataset, store)
         layers = everything if self._segments is None else everything.of_segments(self._segments)
-        columns = query.columns(_union(store, everything), _union(store, layers))
-        return QueryFrame.of(columns, layers.queried(store.folder, store.schemas, columns))
+        columns = query.columns(store.union(everything.digests), store.union(layers.digests))
+        return columns, layers.queried(store.folder, store.schemas, columns)
 
     # --- inside
 
@@ -204,10 +211,6 @@ def layers_of(dataset: DatasetEntry, store: StoreReader) -> SegmentTables:
     """The layers of all segments of a dataset, as of now; ``store`` is its own, and knows their schemas then."""
     kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
     return SegmentTables.of(summarised(store.folder, store.live(), store.schemas).table, kind)
-
-
-def _union(store: StoreReader, layers: SegmentTables) -> pa.Schema:
-    return store.union(digest for digest in layers.rows["schema"].unique().to_pylist() if digest)
 
 
 def _ids_of(segment_ids: Any) -> frozenset[str]:

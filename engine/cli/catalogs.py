@@ -298,16 +298,9 @@ def _dataset(lake: str, name: str) -> DatasetEntry:
 
 def _one_dataset(lake: str, name: str | None) -> DatasetEntry:
     """The dataset of a name, or the only one. Raises ``UsageError`` where several could be meant."""
-    if name is not None:
-        return _dataset(lake, name)
-    datasets = _opened(lake).datasets()
-    if len(datasets) != 1:
-        raise UsageError(
-            f"the catalog holds {counted(len(datasets), 'dataset')}, and none was given",
-            path=lake,
-            hint=f"Give one: `chunkmill catalog ls {shlex.quote(lake)}` lists them.",
-        )
-    return datasets[0]
+    from ..catalog import one_dataset
+
+    return one_dataset(_opened(lake), name)
 
 
 def _check_known(what: str, given: Sequence[str], there: Iterable[str], dataset: str) -> None:

@@ -69,18 +69,27 @@ def parse_time(_context: click.Context, _option: click.Parameter, value: str | N
     if value is None:
         return None
     name, _, text = value.rpartition("=")
-    if not text.lstrip("+-").isdecimal():
-        from ..stream import tick_of
+    return name or LOG_TIME, _tick(text)
 
-        try:
-            tick = tick_of("a time", text)
-            assert tick is not None
-            return name or LOG_TIME, tick
-        except UsageError:
-            raise click.BadParameter(
-                f"{text!r} is neither a number (nanoseconds, or of a sequence) nor a time such as 2026-01-23T10:43:30"
-            ) from None
-    return name or LOG_TIME, int(text)
+
+def parse_tick(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
+    """Turn ``TIME`` into nanoseconds or a number."""
+    return None if value is None else _tick(value)
+
+
+def _tick(text: str) -> int:
+    if text.lstrip("+-").isdecimal():
+        return int(text)
+    from ..stream import tick_of
+
+    try:
+        tick = tick_of("a time", text)
+        assert tick is not None
+    except UsageError:
+        raise click.BadParameter(
+            f"{text!r} is neither a number (nanoseconds, or of a sequence) nor a time such as 2026-01-23T10:43:30"
+        ) from None
+    return tick
 
 
 def bounds_of(start: tuple[str, int] | None, end: tuple[str, int] | None) -> TimeBounds | None:

@@ -7,6 +7,7 @@ that pyarrow can express, is answered exactly; everything else it evaluates abov
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any, Final
@@ -33,12 +34,20 @@ class QueryFrame(DataFrame):
         self._failures = failures
 
     @classmethod
-    def of(cls, columns: AnswerColumns, segments: Sequence[QueriedSegment]) -> QueryFrame:
-        """The rows of segments, a partition for each; no chunk is read before rows are wanted."""
+    def of(
+        cls, columns: AnswerColumns, segments: Sequence[QueriedSegment], *, context: SessionContext | None = None
+    ) -> QueryFrame:
+        """The rows of segments, a partition for each; no chunk is read before rows are wanted.
+
+        ``context`` is what evaluates it, by default one of its own; no table is left in it.
+        """
         failures = Failures()
-        context = SessionContext()
-        context.register_dataset(_TABLE, _Answer(columns, segments, failures))
-        return cls(context.table(_TABLE), failures)
+        context = SessionContext() if context is None else context
+        name = f"{_TABLE}_{uuid.uuid4().hex}"
+        context.register_dataset(name, _Answer(columns, segments, failures))
+        frame = context.table(name)
+        context.deregister_table(name)
+        return cls(frame, failures)
 
 
 class Failures:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .held import HeldRecording, queried_recordings
     from .layers import SegmentLayers
     from .pruning import SegmentChunks, lacking_guarantee, satisfiable, segment_guarantee, windows_of
     from .query import SEGMENT_ID, AnswerColumns, IndexValues, Query, QuerySemantics
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .sources import LayerChunks, SegmentSource, StoreSource
 
 _HOMES = {
+    ".held": "HeldRecording queried_recordings",
     ".layers": "SegmentLayers",
     ".pruning": "SegmentChunks lacking_guarantee satisfiable segment_guarantee windows_of",
     ".query": "AnswerColumns IndexValues Query QuerySemantics SEGMENT_ID",
@@ -29,6 +31,7 @@ _HOMES = {
 __all__ = [
     "AnswerColumns",
     "BATCH_BYTES",
+    "HeldRecording",
     "IndexValues",
     "LayerChunks",
     "PIECE_BYTES",
@@ -43,6 +46,7 @@ __all__ = [
     "StoreSource",
     "Windows",
     "lacking_guarantee",
+    "queried_recordings",
     "satisfiable",
     "segment_guarantee",
     "windows_of",

@@ -51,6 +51,11 @@ class SegmentLayers:
         """The ids of the segments."""
         return self.rows["recording_id"].take(pa.array(self.starts)).combine_chunks()
 
+    @property
+    def digests(self) -> list[str]:
+        """The digests of the schemas of layers, each once."""
+        return [digest for digest in self.rows["schema"].unique().to_pylist() if digest]
+
     def of_segments(self, ids: Collection[str]) -> Self:
         """The layers of some segments."""
         wanted = pc.is_in(self.rows["recording_id"], pa.array(list(ids), pa.string()))

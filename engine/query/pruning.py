@@ -53,7 +53,7 @@ def segment_guarantee(
     columns: AnswerColumns, segment_id: str, span: tuple[int, int] | None, lacking: pc.Expression | None
 ) -> pc.Expression:
     """The facts of every row of a segment, whose index values are within ``span`` (inclusive)."""
-    found = pc.field(SEGMENT_ID) == segment_id
+    found = pc.field(SEGMENT_ID) == segment_id if columns.query.names_segments else pc.scalar(True)
     if lacking is not None:
         found = found & lacking
     return found if span is None else found & _between(columns, span)

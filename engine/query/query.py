@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ..chunk import SORBET_VERSION, ComponentColumnDescriptor, IndexColumnDescriptor, Schema, to_arrow_schema
 from ..errors import UsageError
-from ..stream import ContentFilter
+from ..stream import Content, ContentFilter
 
 Integers = npt.NDArray[np.int64]
 
@@ -184,7 +184,10 @@ def _not_values(values: Any) -> TypeError:
 
 @dataclass(frozen=True)
 class Query:
-    """A question to segments: the rows of an index, or with None one row of static values for each segment."""
+    """A question to segments: the rows of an index, or with None one row of static values for each segment.
+
+    ``names_segments``: the answer has a column of their ids.
+    """
 
     index: str | None
     contents: ContentFilter = field(default_factory=ContentFilter.everything)
@@ -193,32 +196,38 @@ class Query:
     fill_latest_at: bool = False
     values: IndexValues | None = None
     semantics: QuerySemantics = field(default_factory=QuerySemantics)
+    names_segments: bool = True
 
     @classmethod
     def of(
         cls,
         index: str | None,
-        contents: ContentFilter | None = None,
+        contents: Content | None = None,
         *,
         include_semantically_empty_columns: bool = False,
         include_tombstone_columns: bool = False,
         fill_latest_at: bool = False,
         using_index_values: Any = None,
         semantics: QuerySemantics | None = None,
+        names_segments: bool = True,
     ) -> Query:
-        """The query that the arguments of ``reader`` mean; raises as :meth:`IndexValues.of` does."""
+        """The query that the arguments of ``reader`` mean.
+
+        Raises as :meth:`IndexValues.of` does, and ``TypeError`` for contents that are none.
+        """
         if index is not None and not isinstance(index, str):
             raise TypeError(f"index must be a str or None, got {type(index).__name__}")
         if index is None and using_index_values is not None:
             raise UsageError("index must be provided when using_index_values is specified")
         return cls(
             index,
-            ContentFilter.everything() if contents is None else contents,
+            ContentFilter.everything() if contents is None else ContentFilter.of(contents),
             include_semantically_empty_columns,
             include_tombstone_columns,
             fill_latest_at,
             None if using_index_values is None or index is None else IndexValues.of(using_index_values, index),
             QuerySemantics.of() if semantics is None else semantics,
+            names_segments,
         )
 
     def columns(self, dataset: pa.Schema, shown: pa.Schema | None = None) -> AnswerColumns:
@@ -270,7 +279,8 @@ class AnswerColumns:
     def arrow(self) -> pa.Schema:
         """The columns as Arrow fields, with Rerun's metadata."""
         fields = list(to_arrow_schema(self.indexes, self.components))[1:]
-        return pa.schema([pa.field(SEGMENT_ID, pa.string(), nullable=False), *fields], _METADATA)
+        ids = [pa.field(SEGMENT_ID, pa.string(), nullable=False)] if self.query.names_segments else []
+        return pa.schema([*ids, *fields], _METADATA)
 
     def component(self, name: str) -> ComponentColumnDescriptor | None:
         """The component of a column; None for the columns of ids and indexes."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..errors import SourceMissingError
 from ..execution import Progress, RunOptions, executor_for, progress_shown
 from ..locations import Location
 from ..optimisation import OptimizationProfile
+from ..query import AnswerColumns, QueriedSegment, Query, SegmentLayers
 from ..recordings import (
     BASE_LAYER,
     MIN_SHARD,
@@ -19,11 +21,17 @@ from ..recordings import (
     RecordingEntry,
     RecordingsFolder,
     RecordingsVersion,
+    SchemaFiles,
     StoreWriter,
     compact_store,
+    summarised,
     vacuum_store,
 )
+from ..stream import Content
 from .stored import LazyStore
+
+if TYPE_CHECKING:
+    import datafusion
 
 
 class RecordingStore:
@@ -112,6 +120,54 @@ class RecordingStore:
             raise self._missing(recording, f"It has the layers {names}." if entries else None)
         chunks = [chunk for entry in wanted for chunk in self._folder.chunks(entry)]
         return LazyStore(chunks, name=f"{self._folder.path}#{wanted[0].recording_id}")
+
+    def reader(
+        self,
+        index: str | None,
+        *,
+        contents: Content | None = None,
+        include_semantically_empty_columns: bool = False,
+        include_tombstone_columns: bool = False,
+        fill_latest_at: bool = False,
+        using_index_values: Any = None,
+        ctx: datafusion.SessionContext | None = None,
+    ) -> datafusion.DataFrame:
+        """The rows of all recordings by an index, each a segment; see :meth:`DatasetEntry.reader`.
+
+        ``contents`` are the entities, by default all but properties; ``ctx`` is the context of DataFusion that
+        evaluates it, by default one of its own. No manifest is read before rows are wanted.
+
+        Raises
+        ------
+        TypeError
+            ``contents`` or ``using_index_values`` are something else.
+        ValueError
+            There is no such index; or index values are given twice, or without an index.
+        """
+        from ..frames import QueryFrame
+
+        query = Query.of(
+            index,
+            contents,
+            include_semantically_empty_columns=include_semantically_empty_columns,
+            include_tombstone_columns=include_tombstone_columns,
+            fill_latest_at=fill_latest_at,
+            using_index_values=using_index_values,
+        )
+        return QueryFrame.of(*self.queried(query), context=ctx)
+
+    def queried(
+        self, query: Query, recording_ids: Collection[str] | None = None
+    ) -> tuple[AnswerColumns, list[QueriedSegment]]:
+        """The columns of the answer to a query, and the recordings as it sees them: all, or those of some ids.
+
+        Raises ``ValueError`` as :meth:`reader` does, ``ReadError`` where a schema is damaged.
+        """
+        schemas = SchemaFiles(self._folder)
+        everything = SegmentLayers.of(summarised(self._folder, self._entries(), schemas).table, "recording")
+        layers = everything if recording_ids is None else everything.of_segments(recording_ids)
+        columns = query.columns(schemas.union(everything.digests), schemas.union(layers.digests))
+        return columns, layers.queried(self._folder, schemas, columns)
 
     def vacuum(self, *, keep: int = 1, older_than_seconds: float = 0.0) -> int:
         """Remove old versions, and files left by crashed runs; return the bytes freed.

@@ -13,11 +13,14 @@ from ..errors import UsageError
 from ..execution import SHARD_BYTES, Progress
 from ..limits import MIB, SPLIT_BYTES
 from ..optimisation import stored_size
+from ..query import HeldRecording, Query, StoreSource, queried_recordings
 from ..reports import RunReport
 from ..rrd import RunRows, StoreEntry, VerifiedRun
-from ..stream import ChunkKind, Fate, IteratedSource, LazyChunkStream, Source, Split
+from ..stream import ChunkKind, Content, Fate, IteratedSource, LazyChunkStream, Source, Split
 
 if TYPE_CHECKING:
+    import datafusion
+
     from ..recordings import RecordingEntry, RecordingsFolder, RecordingsVersion
 
 
@@ -192,6 +195,46 @@ class StoredChunks:
     def stream(self) -> LazyChunkStream:
         """A stream over all chunks, in the store's order."""
         return LazyChunkStream.from_source(ChunkListSource(self._name, self._chunks))
+
+    def reader(
+        self,
+        index: str | None,
+        *,
+        contents: Content | None = None,
+        include_semantically_empty_columns: bool = False,
+        include_tombstone_columns: bool = False,
+        fill_latest_at: bool = False,
+        using_index_values: Any = None,
+        ctx: datafusion.SessionContext | None = None,
+    ) -> datafusion.DataFrame:
+        """The rows of the recording by an index, as a DataFrame of DataFusion; see :meth:`DatasetEntry.reader`.
+
+        There is no column ``rerun_segment_id``. ``contents`` are the entities, by default all but properties; ``ctx``
+        is the context that evaluates it, by default one of its own. No chunk is read before rows are wanted.
+
+        Raises
+        ------
+        TypeError
+            ``contents`` or ``using_index_values`` are something else.
+        ValueError
+            There is no such index; index values are given twice, or without an index; or chunks have a component in
+            types that do not go together.
+        """
+        from ..frames import QueryFrame
+
+        query = Query.of(
+            index,
+            contents,
+            include_semantically_empty_columns=include_semantically_empty_columns,
+            include_tombstone_columns=include_tombstone_columns,
+            fill_latest_at=fill_latest_at,
+            using_index_values=using_index_values,
+            names_segments=False,
+        )
+        kept = self._kept
+        source = None if kept is None else StoreSource(str(kept.folder.path), tuple(kept.layers))
+        recording = HeldRecording(self._name, self._chunks, tuple(self._silent), source)
+        return QueryFrame.of(*queried_recordings(query, [recording]), context=ctx)
 
     def write_rrd(
         self,

@@ -45,6 +45,11 @@ class ContentFilter:
             self._rules[rule.parts, rule.subtree] = rule.include
 
     @classmethod
+    def of(cls, content: Content) -> ContentFilter:
+        """The filter that an argument means: a filter, an expression, or several. Raises ``TypeError`` for others."""
+        return content_filter(content)
+
+    @classmethod
     def everything(cls) -> ContentFilter:
         """All entities but the recording properties."""
         return cls(["/**"])
