@@ -16,10 +16,10 @@ from ..chunk import Origin, Schema, TimeBounds, ValueSchema, minting, timeline_c
 from ..errors import SourceMissingError, UsageError
 from ..execution import Work, noting_task, rows_frame
 from ..rrd import StoreEntry
+from ..spark import arrow_of, spark_array, spark_form, spark_schema
 from ..stream import FrameRequest, LazyChunkStream, framed, single_tasks, value_columns
 from .options import Request
 from .reading import ChunkFrameReader, ChunkTask, input_files, narrowed, recordings_of
-from .spark_types import arrow_of, spark_array, spark_form, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

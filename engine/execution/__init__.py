@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from .chunk_rows import SCHEMA, Note, PartChunk, parse_rows
     from .commit import RrdCommit, RunPlaces
-    from .executors import EXECUTORS, executor_for, executor_name, is_auto
+    from .executors import EXECUTORS, executor_for, executor_name, is_auto, query_executor
     from .frame_rows import COLUMNS, WITHOUT_PAYLOAD, Place, batches_of, ddl_of, frame_row, noting_task, payload_rows
     from .groups import (
         STAGE_BYTES,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .scratch import ScratchFolder, ScratchPart, collect_chunks, lazy_chunk, spool, spool_pieces
     from .shards import SHARD_BYTES, Shard, ShardSink, extents_in_order, neighbours, write_rrd_shards
     from .sink import Part, Parts, Sink, inline_chunks, run_work, write_to
+    from .spark_stage import cores_of, stage_of
     from .stage import Progress, RunOptions, Stage, TaskRun, TaskRunner, progress_shown, raise_failure, warn_of
     from .staging import Staging, abandoned_runs, is_gone, pid_namespace, scratch_folder, this_process
     from .transport import add_note, check_travels, register_by_value, send_by_value
@@ -67,7 +68,8 @@ _HOMES = {
     ".scratch": "ScratchFolder ScratchPart collect_chunks lazy_chunk spool spool_pieces",
     ".shards": "SHARD_BYTES Shard ShardSink extents_in_order neighbours write_rrd_shards",
     ".sink": "Part Parts Sink inline_chunks run_work write_to",
-    ".executors": "EXECUTORS executor_for executor_name is_auto",
+    ".executors": "EXECUTORS executor_for executor_name is_auto query_executor",
+    ".spark_stage": "cores_of stage_of",
     ".stage": "Progress RunOptions Stage TaskRun TaskRunner progress_shown raise_failure warn_of",
     ".staging": "Staging abandoned_runs is_gone pid_namespace scratch_folder this_process",
     ".transport": "add_note check_travels register_by_value send_by_value",
@@ -130,6 +132,7 @@ __all__ = [
     "chunk_frame",
     "chunks_of_frame",
     "collect_chunks",
+    "cores_of",
     "ddl_of",
     "executor_for",
     "executor_name",
@@ -148,6 +151,7 @@ __all__ = [
     "payload_rows",
     "pid_namespace",
     "progress_shown",
+    "query_executor",
     "raise_failure",
     "register_by_value",
     "replace_file",
@@ -158,6 +162,7 @@ __all__ = [
     "send_by_value",
     "spool",
     "spool_pieces",
+    "stage_of",
     "sync_folder",
     "this_process",
     "told",

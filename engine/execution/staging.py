@@ -110,6 +110,13 @@ class Staging:
             scratch.mkdir(parents=True, exist_ok=True)
         return cls._make(LocalFolder(scratch / f"run{_MARK}{secrets.token_hex(6)}"), scratch)
 
+    @classmethod
+    def sweep_scratch(cls) -> None:
+        """Remove what dead runs left in the scratch folder."""
+        for path in scratch_folder().glob(f"run{_MARK}*"):
+            if _is_abandoned(LocalFolder(path)):
+                LocalFolder(path).remove()
+
     def inner(self) -> Staging:
         """A new staging folder within this one."""
         return self._make(self.folder.sub(f"run{_MARK}{secrets.token_hex(6)}"), self.folder.location)

@@ -41,6 +41,11 @@ class HeldSource:
 
     chunks: tuple[Chunk, ...]
 
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of the chunks by reference; nothing is read for the others."""
+        return sum(chunk.byte_size for chunk in self.chunks if chunk.payload is not None)
+
     def references(self) -> list[HeldChunks]:
         """The layer."""
         return [self._layer]

@@ -30,6 +30,11 @@ class LayerChunks(Protocol):
 class SegmentSource(Protocol):
     """The chunks of a segment, in layers. It pickles."""
 
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of all chunks as stored, about; known without a look at any."""
+        ...
+
     def references(self) -> Sequence[LayerChunks]:
         """All chunks of each layer. Raises ``ReadError``."""
         ...
@@ -47,6 +52,11 @@ class StoreSource:
 
     store: str
     layers: tuple[RecordingEntry, ...]
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of all chunks."""
+        return sum(layer.bytes for layer in self.layers)
 
     def references(self) -> list[ChunkReferences]:
         """All chunks of each layer that has some. Raises ``ReadError``."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         stop_session,
     )
     from .session_conf import is_local
+    from .value_types import arrow_of, spark_array, spark_form, spark_schema
 
 _HOMES = {
     ".gateway": "check_not_in_task in_task tries_before",
@@ -44,12 +45,14 @@ _HOMES = {
         "give_up_start running_session session_for_user session_is_ours session_is_there start_ahead stop_session"
     ),
     ".session_conf": "is_local",
+    ".value_types": "arrow_of spark_array spark_form spark_schema",
 }
 
 __all__ = [
     "INTERRUPTED",
     "TERMINATED",
     "Terminated",
+    "arrow_of",
     "cancel_jobs_while",
     "check_not_in_task",
     "give_up_start",
@@ -64,6 +67,9 @@ __all__ = [
     "session_is_ours",
     "session_is_there",
     "signal_since",
+    "spark_array",
+    "spark_form",
+    "spark_schema",
     "start_ahead",
     "stop_session",
     "tries_before",

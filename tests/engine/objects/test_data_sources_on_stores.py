@@ -12,9 +12,9 @@ from chunkmill.engine.data_sources.landings import OPTIONS, LandingStreamReader,
 from chunkmill.engine.data_sources.options import Request
 from chunkmill.engine.data_sources.reading import ChunkFrameReader, chunk_tasks
 from chunkmill.engine.data_sources.sinks import ChunkWriter, RrdWriterOfRows, StoreWriterOfRows, Target
-from chunkmill.engine.data_sources.spark_types import arrow_of
 from chunkmill.engine.data_sources.values import ValueReader, value_row_schema
 from chunkmill.engine.errors import WriteError
+from chunkmill.engine.spark import arrow_of
 from chunkmill.readers import McapReader, RrdReader
 from comparison import cells
 from pyspark import cloudpickle

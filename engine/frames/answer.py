@@ -1,0 +1,166 @@
+"""The answer of a query as DataFusion wants it: a dataset of pyarrow's kind, whose fragments are segments.
+
+What DataFusion hands down, columns and filters that pyarrow can express, is answered exactly; everything else it
+evaluates above.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ..errors import UnsupportedError
+from ..execution import RunOptions
+from ..query import AnswerColumns, QueriedSegment, lacking_guarantee, satisfiable, segment_guarantee
+from .reading import Reading
+
+
+class Call:
+    """A call of the user's: the executions that it began, and the first error of reading, which DataFusion tells as
+    text alone.
+    """
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self._lock = threading.Lock()
+        self._readings: list[Reading] = []
+        self._holders = 0
+
+    def add(self, reading: Reading) -> None:
+        """Tell of an execution."""
+        self._readings.append(reading)
+
+    def fail(self, error: Exception) -> None:
+        """Keep an error, unless there is one."""
+        with self._lock:
+            self.error = self.error or error
+
+    def held(self) -> Callable[[], None]:
+        """Let one more hold it: the function that lets go. When nobody holds it any more, it is closed."""
+        self._holders += 1
+
+        def let_go() -> None:
+            self._holders -= 1
+            if not self._holders:
+                self.close()
+
+        return let_go
+
+    def close(self) -> None:
+        """End what its executions run, and remove their files."""
+        for reading in self._readings:
+            reading.close()
+
+
+class _Thread(threading.local):
+    call: Call | None = None
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def calling() -> Iterator[Call]:
+    """The call that this thread is in until the end of the block: DataFusion plans in the thread that asks."""
+    before, _thread.call = _thread.call, Call()
+    try:
+        yield _thread.call
+    finally:
+        _thread.call = before
+
+
+class Answer(ds.Dataset):  # type: ignore[misc]
+    """The answer of a query as a dataset."""
+
+    def __init__(self, columns: AnswerColumns, segments: Sequence[QueriedSegment], options: RunOptions) -> None:
+        self.columns = columns
+        self.segments = segments
+        self.options = options
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        return self.columns.arrow
+
+    def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> _Scan:
+        """The columns of a scan: DataFusion asks for them when it plans."""
+        return _Scan(self.columns.arrow, columns, lambda: iter(()))
+
+    def get_fragments(self, filter: pc.Expression | None = None) -> list[_Segment]:  # noqa: A002 (pyarrow's name)
+        """The segments that may have rows in which the filter is true; DataFusion wants one at least."""
+        call = _thread.call or Call()
+        try:
+            segments = possible_segments(self.columns, self.segments, filter)
+        except UnsupportedError as error:
+            call.fail(error)
+            raise
+        reading = Reading(segments, filter, self.options)
+        call.add(reading)
+        return [_Segment(reading, number, call) for number in range(max(len(segments), 1))]
+
+
+def possible_segments(
+    columns: AnswerColumns, segments: Sequence[QueriedSegment], predicate: pc.Expression | None
+) -> list[QueriedSegment]:
+    """The segments that may have rows in which a predicate is true, as far as their entries tell.
+
+    Raises ``UnsupportedError`` for a predicate that Arrow cannot evaluate.
+    """
+    found = [segment for segment in segments if segment.may_have_rows]
+    if predicate is None:
+        return found
+    lacking: dict[Any, pc.Expression | None] = {}
+    guarantees = []
+    for segment in found:
+        if id(segment.there) not in lacking:
+            lacking[id(segment.there)] = lacking_guarantee(columns, segment.there)
+        guarantees.append(segment_guarantee(columns, segment.segment_id, segment.bounds, lacking[id(segment.there)]))
+    return [found[number] for number in satisfiable(predicate, guarantees, columns.arrow)]
+
+
+class _Segment:
+    """A segment as a fragment of a dataset."""
+
+    def __init__(self, reading: Reading, number: int, call: Call) -> None:
+        self._reading = reading
+        self._number = number
+        self._call = call
+
+    def scanner(
+        self,
+        schema: pa.Schema,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002, ARG002 (pyarrow's name; it is that of the fragments)
+        **_: Any,
+    ) -> _Scan:
+        """The rows in which the filter is true."""
+        return _Scan(schema, columns, lambda: self._batches(columns))
+
+    def _batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._reading.rows(self._number, columns)
+        except Exception as error:
+            self._call.fail(error)
+            raise
+
+
+class _Scan:
+    """The batches of a scan, made as they are taken."""
+
+    def __init__(
+        self, schema: pa.Schema, columns: Sequence[str] | None, batches: Callable[[], Iterator[pa.RecordBatch]]
+    ) -> None:
+        self.projected_schema = (
+            schema if columns is None else pa.schema([schema.field(name) for name in columns], schema.metadata)
+        )
+        self._batches = batches
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The batches."""
+        return self._batches()

@@ -1,0 +1,144 @@
+"""The plan of an execution: which tasks read which segments.
+
+A plan is made of the entries of segments. Of manifests only some are read, to know which part of what is stored a query
+needs: a task that has a share of a long segment finds it in the manifest by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..limits import MIB
+from ..query import PIECE_BYTES, QueriedSegment
+
+Integers = npt.NDArray[np.int64]
+
+TASK_BYTES: Final = 64 * MIB
+"""The bytes of needed chunks that a task reads, about."""
+
+_SEGMENT_BYTES: Final = 64 << 10
+"""What a segment costs beside its chunks, as its manifest is read: as much as this many bytes of them."""
+
+_SMALLEST_PIECE: Final = MIB
+
+_SAMPLES: Final = 8
+"""Segments whose manifests are read to know which part of the bytes of all of them is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is wanted of all segments: the columns ``names`` (None: all) of the rows in which ``predicate`` is true."""
+
+    names: tuple[str, ...] | None = None
+    predicate: pc.Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentShare:
+    """A share of the rows of a segment: number ``number`` of ``of``. Those of all shares are one behind the other."""
+
+    segment: QueriedSegment
+    number: int = 0
+    of: int = 1
+
+    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
+        """The rows, in the order of the index."""
+        pieces = [self.segment] if self.of == 1 else _pieces(self.segment, self.of)
+        first, stop = (len(pieces) * at // self.of for at in (self.number, self.number + 1))
+        for piece in pieces[first:stop]:
+            yield from piece.batches(request.names, request.predicate)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskShares:
+    """What one task reads: shares of segments, in their order. ``size`` is in bytes, about."""
+
+    shares: tuple[SegmentShare, ...]
+    size: int
+
+    @property
+    def label(self) -> str:
+        """The name of the task's input."""
+        first, last = self.shares[0], self.shares[-1]
+        if first.of > 1:
+            return f"segment {first.segment.segment_id} [{first.number + 1}/{first.of}]"
+        if first is last:
+            return f"segment {first.segment.segment_id}"
+        return f"segments {first.segment.segment_id} to {last.segment.segment_id}"
+
+
+def stored_bytes(segments: Sequence[QueriedSegment]) -> Integers:
+    """The bytes of all chunks of each segment, as stored."""
+    return np.array([segment.source.stored_bytes for segment in segments], np.int64)
+
+
+def needed_bytes(segments: Sequence[QueriedSegment], request: Request, stored: Integers) -> Integers:
+    """The bytes of the chunks of each segment that are needed, about; the manifests of some segments tell.
+
+    ``stored`` are the bytes of all of their chunks. Raises ``ReadError``.
+    """
+    if not len(segments):
+        return stored
+    ends = np.cumsum(stored)
+    # where the bytes are: large segments are asked rather than small ones
+    places = np.searchsorted(ends, (np.arange(_SAMPLES) + 0.5) * (ends[-1] / _SAMPLES))
+    some = np.unique(np.minimum(places, len(segments) - 1)) if len(segments) > _SAMPLES else np.arange(len(segments))
+    found = np.array([needed_of(segments[number], request) for number in some.tolist()], np.int64)
+    if len(some) == len(segments):
+        return found
+    needed: Integers = (stored * (found.sum() / max(int(stored[some].sum()), 1))).astype(np.int64)
+    needed[some] = found
+    return needed
+
+
+def needed_of(segment: QueriedSegment, request: Request) -> int:
+    """The bytes of the chunks of a segment that are needed. Raises ``ReadError``."""
+    columns = segment.columns.narrowed(request.names, request.predicate)
+    _, needed = segment.needed(columns, request.predicate)
+    return sum(int(layer.table.sizes[rows].sum()) for layer, rows in needed)
+
+
+def _pieces(segment: QueriedSegment, count: int) -> list[QueriedSegment]:
+    """A segment cut into about so many pieces, or more, as their bytes are bounded."""
+    _, needed = segment.needed(segment.columns, None)
+    size = sum(int(layer.table.uncompressed_sizes[rows].sum()) for layer, rows in needed)
+    return segment.cut(min(max(-(-size // count), _SMALLEST_PIECE), PIECE_BYTES))
+
+
+def tasks_over(segments: Sequence[QueriedSegment], needed: Integers) -> tuple[list[TaskShares], list[range]]:
+    """The tasks over segments that need so many bytes each, and the tasks that each segment's rows come from.
+
+    Small neighbours are read by one task; a large segment is divided among several.
+    """
+    tasks: list[TaskShares] = []
+    places: list[range] = []
+    waiting: list[SegmentShare] = []
+    size = 0
+
+    def flush() -> None:
+        nonlocal size
+        if waiting:
+            tasks.append(TaskShares(tuple(waiting), size))
+        waiting.clear()
+        size = 0
+
+    for segment, own in zip(segments, needed.tolist(), strict=True):
+        cost = own + _SEGMENT_BYTES
+        if size + cost > TASK_BYTES:
+            flush()
+        count = -(-own // TASK_BYTES) if own > 1.5 * TASK_BYTES else 1
+        places.append(range(len(tasks), len(tasks) + count))
+        if count == 1:
+            waiting.append(SegmentShare(segment))
+            size += cost
+        else:
+            tasks += [TaskShares((SegmentShare(segment, i, count),), own // count) for i in range(count)]
+    flush()
+    return tasks, places

@@ -1,0 +1,89 @@
+"""One execution of a query: its segments, and who reads them, this process or Spark's workers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..execution import RunOptions, query_executor
+from ..query import QueriedSegment
+from .plan import Request, SegmentShare, needed_bytes, stored_bytes, tasks_over
+
+
+class Rows(Protocol):
+    """The rows of the segments of an execution, by whoever reads them."""
+
+    def rows(self, segment: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a segment."""
+        ...
+
+    def close(self) -> None:
+        """End what runs, and remove all files."""
+        ...
+
+
+class Reading:
+    """An execution: nothing is read before rows are asked for."""
+
+    def __init__(
+        self, segments: Sequence[QueriedSegment], predicate: pc.Expression | None, options: RunOptions
+    ) -> None:
+        self._segments = segments
+        self._predicate = predicate
+        self._options = options
+        self._lock = threading.Lock()
+        self._rows: Rows | None = None
+
+    def rows(self, segment: int, names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        """The rows of a segment, with the columns ``names``; of one that is not there, none."""
+        if segment >= len(self._segments):
+            return iter(())
+        return self._chosen(None if names is None else tuple(names)).rows(segment)
+
+    def close(self) -> None:
+        """End what runs, and remove all files."""
+        with self._lock:
+            if self._rows is not None:
+                self._rows.close()
+
+    def _chosen(self, names: tuple[str, ...] | None) -> Rows:
+        """Who reads; that is decided once, as all segments are asked for the same columns."""
+        with self._lock:
+            if self._rows is None:
+                self._rows = rows_of(self._segments, Request(names, self._predicate), self._options)
+            return self._rows
+
+
+def rows_of(segments: Sequence[QueriedSegment], request: Request, options: RunOptions) -> Rows:
+    """The rows of segments, read by whoever has them first, or by whom ``options`` name."""
+    stored = stored_bytes(segments)
+    # all that is stored may be little enough: then no manifest is read for it
+    executor = query_executor(options.executor, lambda: int(stored.sum()))
+    if executor == "inline":
+        return RowsHere(segments, request)
+    needed = needed_bytes(segments, request, stored)
+    if query_executor(options.executor, lambda: int(needed.sum())) == "inline":
+        return RowsHere(segments, request)
+    from .spark_rows import SparkRows
+
+    tasks, places = tasks_over(segments, needed)
+    return SparkRows(tasks, places, request, options)
+
+
+class RowsHere:
+    """The rows of segments, read in this process by the threads that ask for them, as they are asked for."""
+
+    def __init__(self, segments: Sequence[QueriedSegment], request: Request) -> None:
+        self._segments = segments
+        self._request = request
+
+    def rows(self, segment: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a segment."""
+        return SegmentShare(self._segments[segment]).batches(self._request)
+
+    def close(self) -> None:
+        """Nothing: what is not taken is not read."""

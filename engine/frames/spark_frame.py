@@ -1,0 +1,98 @@
+"""Queries as DataFrames of Spark: the same tasks as for DataFusion, whose rows go to Spark in types that it has."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from ..execution import noting_task, stage_of
+from ..query import AnswerColumns
+from ..spark import arrow_of, running_session, spark_array, spark_form, spark_schema
+from .answer import Answer, possible_segments
+from .plan import Request, TaskShares, needed_bytes, stored_bytes, tasks_over
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+TIMESTAMP_SUFFIX: Final = "_timestamp"
+"""What the name of the column ends with that shows an index of times as Spark's timestamp."""
+
+
+@dataclass(frozen=True)
+class SparkColumns:
+    """The columns of an answer as Spark has them.
+
+    Indexes are integers: sequence numbers, or nanoseconds. Beside one of times since the epoch stands the same as a
+    timestamp, in microseconds, unless another column has that name.
+    """
+
+    columns: AnswerColumns
+
+    @functools.cached_property
+    def schema(self) -> StructType:
+        """The columns with Spark's types."""
+        forms = {
+            name: spark_form(field.type, nanoseconds=field.name == name and self._is_index(name))
+            for name, field in self._fields.items()
+        }
+        return spark_schema(pa.schema(list(forms.items())))
+
+    @functools.cached_property
+    def arrow(self) -> pa.Schema:
+        """The columns as Spark wants them in Arrow."""
+        return arrow_of(self.schema)
+
+    def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of the answer as rows of Spark."""
+        values = zip(self._fields.values(), self.arrow, strict=True)
+        return pa.RecordBatch.from_arrays(
+            [spark_array(batch.column(field.name), column.type) for field, column in values], schema=self.arrow
+        )
+
+    @functools.cached_property
+    def _fields(self) -> dict[str, pa.Field]:
+        """The field that each column is made of."""
+        found: dict[str, pa.Field] = {}
+        names = set(self.columns.arrow.names)
+        for field in self.columns.arrow:
+            found[field.name] = field
+            beside = field.name + TIMESTAMP_SUFFIX
+            if self._is_index(field.name) and pa.types.is_timestamp(field.type) and beside not in names:
+                found[beside] = field
+        return found
+
+    def _is_index(self, name: str) -> bool:
+        return any(column.name == name for column in self.columns.indexes)
+
+
+@dataclass(frozen=True)
+class FrameJob:
+    """The function of a Spark task that gives the rows of some segments. It pickles."""
+
+    tasks: tuple[TaskShares, ...]
+    columns: SparkColumns
+
+    def run(self, index: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        with noting_task(self.tasks[index].label):
+            for share in self.tasks[index].shares:
+                for batch in share.batches(Request()):
+                    yield self.columns.batch(batch)
+
+
+def spark_frame(answer: Answer) -> DataFrame:
+    """The rows of an answer as a lazy DataFrame of Spark: those of a segment in order, and one segment after the other.
+
+    Raises ``ReadError`` where a manifest cannot be read.
+    """
+    spark = running_session(answer.options.master, answer.options.conf)
+    segments = possible_segments(answer.columns, answer.segments, None)
+    request = Request()
+    tasks, _ = tasks_over(segments, needed_bytes(segments, request, stored_bytes(segments)))
+    columns = SparkColumns(answer.columns)
+    return stage_of(spark, FrameJob(tuple(tasks), columns), range(len(tasks) + 1), columns.schema)

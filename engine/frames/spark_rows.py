@@ -1,0 +1,215 @@
+"""Rows made by Spark's workers, in files of the scratch folder: jobs of some tasks, begun as their rows are asked for.
+
+The first job has one task for each core, so that what wants some rows only, such as a ``limit``, costs no more. Each
+that follows has four times as many, up to sixteen for each core: larger ones would let more lie in the scratch folder.
+From the second on, the next one is begun when the first rows of one are asked for, so that cores do not idle between
+two. A file goes when the rows of all of its segments were taken; should they be asked for again, the task runs again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from ..errors import SessionError
+from ..execution import RunOptions, ScratchFolder, Stage, Staging, Task, raise_failure, warn_of
+from ..spark import running_session
+from .plan import Request, TaskShares
+from .task_files import QueryBody, TaskFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_GROWTH: Final = 4
+_MOST_TASKS: Final = 16
+"""Tasks of a job, for each core."""
+
+_UNKNOWN_CORES: Final = 16
+_LONGEST_STOP: Final = 10.0
+"""Seconds that a cancelled job may take to end before it is left to itself."""
+
+_CANCEL_PERIOD: Final = 0.2
+
+
+@dataclass(eq=False)
+class _Job:
+    """Some tasks that Spark runs together."""
+
+    numbers: list[int]
+    is_asked_for: bool = False
+    thread: threading.Thread | None = None
+
+
+@dataclass(eq=False)
+class _TaskState:
+    """A task: the job that runs it or ran it, its file while that is there, and the segments still to be taken."""
+
+    job: _Job | None = None
+    file: TaskFile | None = None
+    waiting: set[int] = field(default_factory=set)
+
+
+class SparkRows:
+    """The rows of segments, of which ``places`` says the tasks that they come from."""
+
+    def __init__(
+        self, tasks: Sequence[TaskShares], places: Sequence[range], request: Request, options: RunOptions
+    ) -> None:
+        self._tasks = tasks
+        self._places = places
+        self._request = request
+        self._options = options
+        self._first = {number: at for at, place in reversed(list(enumerate(places))) for number in place}
+        self._states = [_TaskState(waiting=set(range(len(task.shares)))) for task in tasks]
+        self._jobs: list[_Job] = []
+        self._changed = threading.Condition()
+        self._error: BaseException | None = None
+        self._is_closed = False
+        self._spark: SparkSession | None = None
+        self._staging: Staging | None = None
+        self._scratch: ScratchFolder | None = None
+        self._tag = f"chunkmill-{secrets.token_hex(4)}"
+        self._most = self._cores = 0
+
+    def rows(self, segment: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a segment. Raises what its task raised."""
+        for number in self._places[segment]:
+            own = segment - self._first[number]
+            file = self._file(number, own)
+            yield from file.batches(own)
+            self._taken(number, own)
+
+    def close(self) -> None:
+        """Cancel what runs, and remove all files."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        if self._staging is None:
+            return
+        threads = [job.thread for job in self._jobs if job.thread is not None and job.thread.is_alive()]
+        if threads:
+            self._staging.mark_failed()
+        until = time.monotonic() + _LONGEST_STOP
+        for thread in threads:
+            while thread.is_alive() and time.monotonic() < until:
+                self._cancel()
+                thread.join(_CANCEL_PERIOD)
+        self._staging.remove()
+
+    def _cancel(self) -> None:
+        if self._spark is not None:
+            with contextlib.suppress(Exception):
+                self._spark.interruptTag(self._tag)
+
+    # --- asked for by whoever takes rows
+
+    def _file(self, number: int, own: int) -> TaskFile:
+        """The file of a task, when it is there."""
+        state = self._states[number]
+        with self._changed:
+            while True:
+                if self._error is not None:
+                    raise self._error
+                if self._is_closed:
+                    raise SessionError("the rows of a query were asked for after its end", hint="Ask for them again.")
+                if state.file is not None:
+                    state.waiting.add(own)
+                    break
+                if state.job is None:
+                    self._begin(number)
+                assert state.job is not None
+                if not state.job.is_asked_for:
+                    state.job.is_asked_for = True
+                    if len(self._jobs) > 1 and state.job is self._jobs[-1]:
+                        self._begin(number)
+                self._changed.wait()
+            return state.file
+
+    def _taken(self, number: int, own: int) -> None:
+        """Let a task's file go, when the rows of all of its segments were taken."""
+        state = self._states[number]
+        with self._changed:
+            state.waiting.discard(own)
+            if not state.waiting and state.file is not None:
+                state.file.remove()
+                state.file = state.job = None
+                state.waiting = set(range(len(self._tasks[number].shares)))
+
+    # --- jobs
+
+    def _begin(self, first: int) -> None:
+        """Begin a job of the next tasks from ``first`` on that none has run."""
+        if self._staging is None:
+            Staging.sweep_scratch()
+            self._staging = Staging.in_scratch()
+            self._scratch = ScratchFolder(self._staging.local)
+        job = _Job([])
+        self._jobs.append(job)
+        if len(self._jobs) == 1:
+            job.numbers = [first]  # more of them when it is known how many cores there are
+            self._states[first].job = job
+        elif not self._take(job, first):
+            self._jobs.pop()
+            return
+        job.thread = threading.Thread(target=self._run, args=(job,), name="chunkmill-query", daemon=True)
+        job.thread.start()
+
+    def _take(self, job: _Job, first: int) -> bool:
+        """Give a job the next tasks; whether there are some."""
+        free = [n for n in (*range(first, len(self._tasks)), *range(first)) if self._states[n].job is None]
+        for number in free[: self._most - len(job.numbers)]:
+            self._states[number].job = job
+            job.numbers.append(number)
+        self._most = min(self._most * _GROWTH, _MOST_TASKS * self._cores)
+        return bool(job.numbers)
+
+    def _run(self, job: _Job) -> None:
+        try:
+            spark = self._session(job)
+            spark.addTag(self._tag)
+            files = self._files(job)
+        except BaseException as error:  # noqa: BLE001 (raised where the rows are asked for)
+            with self._changed:
+                self._error = self._error or error
+                self._changed.notify_all()
+            return
+        with self._changed:
+            for number, file in zip(job.numbers, files, strict=True):
+                self._states[number].file = file
+            self._changed.notify_all()
+
+    def _session(self, job: _Job) -> SparkSession:
+        spark = running_session(self._options.master, self._options.conf)
+        with self._changed:
+            self._spark = spark
+            if not self._cores:
+                self._cores = _cores_of(spark)
+                self._most = self._cores
+                self._take(job, job.numbers[0])
+        return spark
+
+    def _files(self, job: _Job) -> list[TaskFile]:
+        """Run the tasks of a job."""
+        assert self._staging is not None
+        shares = tuple(self._tasks[number] for number in job.numbers)
+        tasks = [Task(i, some.label, some.size) for i, some in enumerate(shares)]
+        ran = Stage(QueryBody(shares, self._request), tasks, self._staging).run(self._options)
+        raise_failure(ran.notes)
+        warn_of(ran.notes, set())
+        told: list[dict[str, Any]] = [some for some in ran.outcomes() if isinstance(some, dict)]
+        folder = Path(self._staging.location)
+        return [TaskFile(folder / some["file"], some) for some in told]
+
+
+def _cores_of(spark: SparkSession) -> int:
+    from ..execution import cores_of
+
+    return cores_of(spark) or _UNKNOWN_CORES
