@@ -18,10 +18,10 @@ import pyarrow.dataset as ds
 from ..errors import UnsupportedError
 from ..execution import RunOptions
 from ..query import AnswerColumns, QueriedSegment, lacking_guarantee, satisfiable, segment_guarantee
-from .reading import Reading
+from .execution import Execution
 
 
-class Call:
+class UserCall:
     """A call of the user's: the executions that it began, and the first error of reading, which DataFusion tells as
     text alone.
     """
@@ -29,12 +29,12 @@ class Call:
     def __init__(self) -> None:
         self.error: Exception | None = None
         self._lock = threading.Lock()
-        self._readings: list[Reading] = []
+        self._executions: list[Execution] = []
         self._holders = 0
 
-    def add(self, reading: Reading) -> None:
+    def add(self, execution: Execution) -> None:
         """Tell of an execution."""
-        self._readings.append(reading)
+        self._executions.append(execution)
 
     def fail(self, error: Exception) -> None:
         """Keep an error, unless there is one."""
@@ -54,21 +54,21 @@ class Call:
 
     def close(self) -> None:
         """End what its executions run, and remove their files."""
-        for reading in self._readings:
-            reading.close()
+        for execution in self._executions:
+            execution.close()
 
 
 class _Thread(threading.local):
-    call: Call | None = None
+    call: UserCall | None = None
 
 
 _thread = _Thread()
 
 
 @contextmanager
-def calling() -> Iterator[Call]:
+def calling() -> Iterator[UserCall]:
     """The call that this thread is in until the end of the block: DataFusion plans in the thread that asks."""
-    before, _thread.call = _thread.call, Call()
+    before, _thread.call = _thread.call, UserCall()
     try:
         yield _thread.call
     finally:
@@ -94,15 +94,15 @@ class Answer(ds.Dataset):  # type: ignore[misc]
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_Segment]:  # noqa: A002 (pyarrow's name)
         """The segments that may have rows in which the filter is true; DataFusion wants one at least."""
-        call = _thread.call or Call()
+        call = _thread.call or UserCall()
         try:
             segments = possible_segments(self.columns, self.segments, filter)
         except UnsupportedError as error:
             call.fail(error)
             raise
-        reading = Reading(segments, filter, self.options)
-        call.add(reading)
-        return [_Segment(reading, number, call) for number in range(max(len(segments), 1))]
+        execution = Execution(segments, filter, self.options)
+        call.add(execution)
+        return [_Segment(execution, number, call) for number in range(max(len(segments), 1))]
 
 
 def possible_segments(
@@ -127,8 +127,8 @@ def possible_segments(
 class _Segment:
     """A segment as a fragment of a dataset."""
 
-    def __init__(self, reading: Reading, number: int, call: Call) -> None:
-        self._reading = reading
+    def __init__(self, execution: Execution, number: int, call: UserCall) -> None:
+        self._execution = execution
         self._number = number
         self._call = call
 
@@ -144,7 +144,7 @@ class _Segment:
 
     def _batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._reading.rows(self._number, columns)
+            yield from self._execution.rows(self._number, columns)
         except Exception as error:
             self._call.fail(error)
             raise

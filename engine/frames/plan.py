@@ -33,8 +33,8 @@ _SAMPLES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What is wanted of all segments: the columns ``names`` (None: all) of the rows in which ``predicate`` is true."""
+class RowRequest:
+    """A question to all segments: the columns ``names`` (None: all) of the rows in which ``predicate`` is true."""
 
     names: tuple[str, ...] | None = None
     predicate: pc.Expression | None = None
@@ -48,7 +48,7 @@ class SegmentShare:
     number: int = 0
     of: int = 1
 
-    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
+    def batches(self, request: RowRequest) -> Iterator[pa.RecordBatch]:
         """The rows, in the order of the index."""
         pieces = [self.segment] if self.of == 1 else _pieces(self.segment, self.of)
         first, stop = (len(pieces) * at // self.of for at in (self.number, self.number + 1))
@@ -58,7 +58,7 @@ class SegmentShare:
 
 @dataclass(frozen=True, slots=True)
 class TaskShares:
-    """What one task reads: shares of segments, in their order. ``size`` is in bytes, about."""
+    """The input of one task: shares of segments, in their order. ``size`` is in bytes, about."""
 
     shares: tuple[SegmentShare, ...]
     size: int
@@ -79,7 +79,7 @@ def stored_bytes(segments: Sequence[QueriedSegment]) -> Integers:
     return np.array([segment.source.stored_bytes for segment in segments], np.int64)
 
 
-def needed_bytes(segments: Sequence[QueriedSegment], request: Request, stored: Integers) -> Integers:
+def needed_bytes(segments: Sequence[QueriedSegment], request: RowRequest, stored: Integers) -> Integers:
     """The bytes of the chunks of each segment that are needed, about; the manifests of some segments tell.
 
     ``stored`` are the bytes of all of their chunks. Raises ``ReadError``.
@@ -98,7 +98,7 @@ def needed_bytes(segments: Sequence[QueriedSegment], request: Request, stored: I
     return needed
 
 
-def needed_of(segment: QueriedSegment, request: Request) -> int:
+def needed_of(segment: QueriedSegment, request: RowRequest) -> int:
     """The bytes of the chunks of a segment that are needed. Raises ``ReadError``."""
     columns = segment.columns.narrowed(request.names, request.predicate)
     _, needed = segment.needed(columns, request.predicate)

@@ -15,7 +15,7 @@ from ..errors import ChunkmillError, UsageError
 from ..execution import RunOptions
 from ..query import AnswerColumns, QueriedSegment
 from ..spark import interruptible
-from .answer import Answer, Call, calling
+from .answer import Answer, UserCall, calling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as SparkFrame
@@ -67,7 +67,7 @@ class QueryFrame(DataFrame):
         if self._answer is None:
             raise UsageError(
                 "to_spark() is for a reader's own frame, not for what DataFusion made of it",
-                hint="Call it first, reader(...).to_spark(), and select and filter in Spark; or hand over the rows "
+                hint="UserCall it first, reader(...).to_spark(), and select and filter in Spark; or hand over the rows "
                 "themselves: spark.createDataFrame(frame.to_pandas()).",
             )
         from .spark_frame import spark_frame
@@ -78,7 +78,7 @@ class QueryFrame(DataFrame):
 class QueryStream(RecordBatchStream):
     """A stream of the batches of a query frame, whose failures are what reading failed with."""
 
-    def __init__(self, stream: RecordBatchStream, call: Call) -> None:
+    def __init__(self, stream: RecordBatchStream, call: UserCall) -> None:
         super().__init__(stream.rbs)
         self._call = call
         weakref.finalize(self, call.held())
@@ -95,7 +95,7 @@ class QueryStream(RecordBatchStream):
 
 
 @contextmanager
-def _telling(call: Call) -> Iterator[None]:
+def _telling(call: UserCall) -> Iterator[None]:
     """Raise what reading failed with in place of DataFusion's words for it."""
     try:
         yield

@@ -13,7 +13,7 @@ from ..execution import noting_task, stage_of
 from ..query import AnswerColumns
 from ..spark import arrow_of, running_session, spark_array, spark_form, spark_schema
 from .answer import Answer, possible_segments
-from .plan import Request, TaskShares, needed_bytes, stored_bytes, tasks_over
+from .plan import RowRequest, TaskShares, needed_bytes, stored_bytes, tasks_over
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -81,7 +81,7 @@ class FrameJob:
         """The rows of a task."""
         with noting_task(self.tasks[index].label):
             for share in self.tasks[index].shares:
-                for batch in share.batches(Request()):
+                for batch in share.batches(RowRequest()):
                     yield self.columns.batch(batch)
 
 
@@ -92,7 +92,7 @@ def spark_frame(answer: Answer) -> DataFrame:
     """
     spark = running_session(answer.options.master, answer.options.conf)
     segments = possible_segments(answer.columns, answer.segments, None)
-    request = Request()
+    request = RowRequest()
     tasks, _ = tasks_over(segments, needed_bytes(segments, request, stored_bytes(segments)))
     columns = SparkColumns(answer.columns)
     return stage_of(spark, FrameJob(tuple(tasks), columns), range(len(tasks) + 1), columns.schema)

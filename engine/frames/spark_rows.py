@@ -22,7 +22,7 @@ import pyarrow as pa
 from ..errors import SessionError
 from ..execution import RunOptions, ScratchFolder, Stage, Staging, Task, raise_failure, warn_of
 from ..spark import running_session
-from .plan import Request, TaskShares
+from .plan import RowRequest, TaskShares
 from .task_files import QueryBody, TaskFile
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class SparkRows:
     """The rows of segments, of which ``places`` says the tasks that they come from."""
 
     def __init__(
-        self, tasks: Sequence[TaskShares], places: Sequence[range], request: Request, options: RunOptions
+        self, tasks: Sequence[TaskShares], places: Sequence[range], request: RowRequest, options: RunOptions
     ) -> None:
         self._tasks = tasks
         self._places = places

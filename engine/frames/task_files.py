@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ..errors import writing
 from ..execution import TaskRun
-from .plan import Request, SegmentShare, TaskShares
+from .plan import RowRequest, SegmentShare, TaskShares
 
 ARROW_SUFFIX: Final = ".arrow"
 
@@ -24,7 +24,7 @@ class QueryBody:
     """
 
     tasks: tuple[TaskShares, ...]
-    request: Request
+    request: RowRequest
 
     def label(self, index: int) -> str:
         """The name of a task's input."""
@@ -48,7 +48,7 @@ class QueryBody:
         return {"file": path.name, "streams": streams, "bytes": size, "rows": sum(rows for _, _, rows in streams)}
 
 
-def _written(share: SegmentShare, request: Request, file: pa.NativeFile, location: str) -> tuple[int, int, int]:
+def _written(share: SegmentShare, request: RowRequest, file: pa.NativeFile, location: str) -> tuple[int, int, int]:
     """Write the rows of a share; gives where they lie, and how many they are."""
     start, rows = file.tell(), 0
     writer: pa.ipc.RecordBatchStreamWriter | None = None

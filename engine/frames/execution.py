@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ..execution import RunOptions, query_executor
 from ..query import QueriedSegment
-from .plan import Request, SegmentShare, needed_bytes, stored_bytes, tasks_over
+from .plan import RowRequest, SegmentShare, needed_bytes, stored_bytes, tasks_over
 
 
 class Rows(Protocol):
@@ -26,7 +26,7 @@ class Rows(Protocol):
         ...
 
 
-class Reading:
+class Execution:
     """An execution: nothing is read before rows are asked for."""
 
     def __init__(
@@ -54,11 +54,11 @@ class Reading:
         """Who reads; that is decided once, as all segments are asked for the same columns."""
         with self._lock:
             if self._rows is None:
-                self._rows = rows_of(self._segments, Request(names, self._predicate), self._options)
+                self._rows = rows_of(self._segments, RowRequest(names, self._predicate), self._options)
             return self._rows
 
 
-def rows_of(segments: Sequence[QueriedSegment], request: Request, options: RunOptions) -> Rows:
+def rows_of(segments: Sequence[QueriedSegment], request: RowRequest, options: RunOptions) -> Rows:
     """The rows of segments, read by whoever has them first, or by whom ``options`` name."""
     stored = stored_bytes(segments)
     # all that is stored may be little enough: then no manifest is read for it
@@ -77,7 +77,7 @@ def rows_of(segments: Sequence[QueriedSegment], request: Request, options: RunOp
 class RowsHere:
     """The rows of segments, read in this process by the threads that ask for them, as they are asked for."""
 
-    def __init__(self, segments: Sequence[QueriedSegment], request: Request) -> None:
+    def __init__(self, segments: Sequence[QueriedSegment], request: RowRequest) -> None:
         self._segments = segments
         self._request = request
 
