@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .groups import GROUP_BYTES, group_batches, grouped
     from .held import HeldRecording, queried_recordings
     from .layers import SegmentLayers
     from .pruning import SegmentChunks, lacking_guarantee, satisfiable, segment_guarantee, windows_of
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .sources import LayerChunks, SegmentSource, StoreSource
 
 _HOMES = {
+    ".groups": "GROUP_BYTES group_batches grouped",
     ".held": "HeldRecording queried_recordings",
     ".layers": "SegmentLayers",
     ".pruning": "SegmentChunks lacking_guarantee satisfiable segment_guarantee windows_of",
@@ -31,6 +33,7 @@ _HOMES = {
 __all__ = [
     "AnswerColumns",
     "BATCH_BYTES",
+    "GROUP_BYTES",
     "HeldRecording",
     "IndexValues",
     "LayerChunks",
@@ -45,6 +48,8 @@ __all__ = [
     "SegmentSource",
     "StoreSource",
     "Windows",
+    "group_batches",
+    "grouped",
     "lacking_guarantee",
     "queried_recordings",
     "satisfiable",
