@@ -95,7 +95,7 @@ class Slots(NamedTuple):
         return cls(np.array(first), np.array(last), np.array(base))
 
     def places(self, slots: Integers, values: Integers) -> Integers:
-        """Where values of slots lie."""
+        """The places of values of slots."""
         return values + (self.base - self.first)[slots]
 
     def numbers(self, places: Integers) -> Integers:
@@ -313,7 +313,7 @@ class GroupRows(SegmentRows):
         self._values: dict[str, ColumnValues] = {}
 
     def _placed(self) -> Integers | None:
-        """The index values that are given, where they lie."""
+        """The places of the index values that are given."""
         if self._query.values is None:
             return None
         found = [np.empty(0, np.int64) if one.given is None else one.given for one in self._segments]
