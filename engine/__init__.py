@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         UsageError,
         WriteError,
     )
+    from .frames import MetricsCollector, QueryMetrics, query_metrics
     from .ingest import Ingest, IngestQuery
     from .inputs import Comparison, Difference, compare, verify
     from .pipelines import Pipeline, load_pipeline
@@ -56,6 +57,7 @@ _HOMES = {
         "AlreadyExistsError ChunkmillError NotFoundError PipelineError ReadError ReadWarning SessionError "
         "UsageError WriteError"
     ),
+    ".frames": "MetricsCollector QueryMetrics query_metrics",
     ".inputs": "Comparison Difference compare verify",
     ".spark": "stop_session",
     ".ingest": "Ingest IngestQuery",
@@ -91,10 +93,12 @@ __all__ = [
     "IngestQuery",
     "LazyChunkStream",
     "LazyStore",
+    "MetricsCollector",
     "NotFoundError",
     "OptimizationProfile",
     "Pipeline",
     "PipelineError",
+    "QueryMetrics",
     "ReadError",
     "ReadWarning",
     "RecordingStore",
@@ -113,6 +117,7 @@ __all__ = [
     "compare",
     "get_session",
     "load_pipeline",
+    "query_metrics",
     "register",
     "save_report",
     "send_chunks",

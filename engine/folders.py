@@ -16,6 +16,7 @@ from .errors import ReadError, WriteError
 from .faults import reach
 from .locations import Location, located
 from .objects import ObjectUrl, Upload, bucket_of, clear_uploads, is_url, upload_to
+from .task_context import asked_for, fetched
 
 OPEN_SUFFIX = ".open"
 """What the name of a local file ends with while it is written."""
@@ -152,13 +153,13 @@ class LocalFolder(Folder):
 
     def get(self, name: str) -> bytes:
         """A whole file."""
-        return (self.location / name).read_bytes()
+        return _counted((self.location / name).read_bytes())
 
     def get_range(self, name: str, offset: int, size: int) -> bytes:
         """Bytes of a file; fewer where it ends before."""
         with (self.location / name).open("rb") as file:
             file.seek(offset)
-            return file.read(size)
+            return _counted(file.read(size))
 
     def put(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Write a whole file, and wait until it is on the disk, unless that does not matter."""
@@ -243,11 +244,11 @@ class ObjectFolder(Folder):
 
     def get(self, name: str) -> bytes:
         """A whole object."""
-        return bucket_of(self.location).get(self._key(name))
+        return _counted(bucket_of(self.location).get(self._key(name)))
 
     def get_range(self, name: str, offset: int, size: int) -> bytes:
         """Bytes of an object; fewer where it ends before."""
-        return bytes(bucket_of(self.location).read(self._key(name), offset, offset + size, None))
+        return _counted(bytes(bucket_of(self.location).read(self._key(name), offset, offset + size, None)))
 
     def put(self, name: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 (an object always is)
         """Write a whole object."""
@@ -327,6 +328,12 @@ class _NewObject(NewFile):
         if self._upload is not None:
             self._upload.abort()
             self._upload = None
+
+
+def _counted(data: bytes) -> bytes:
+    asked_for()
+    fetched(len(data))
+    return data
 
 
 def replace_file(new: Path, target: Path) -> None:

@@ -220,6 +220,40 @@ def _timed(items: Iterator[T], name: str, clock: Clock) -> Iterator[T]:
         yield item
 
 
+class Fetches:
+    """Reads of files and requests to object stores, of one task; threads that read ahead count, too.
+
+    ``pieces`` were asked for, ``requests`` were made for them, and ``bytes`` came.
+    """
+
+    __slots__ = ("_lock", "bytes", "pieces", "requests")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.pieces = self.requests = self.bytes = 0
+
+    def add(self, pieces: int, requests: int, size: int) -> None:
+        """Count some more."""
+        with self._lock:
+            self.pieces += pieces
+            self.requests += requests
+            self.bytes += size
+
+
+def asked_for(pieces: int = 1) -> None:
+    """Count pieces of a file that are wanted."""
+    fetches = find(Fetches)
+    if fetches is not None:
+        fetches.add(pieces, 0, 0)
+
+
+def fetched(size: int) -> None:
+    """Count a read, or a request, that gave ``size`` bytes."""
+    fetches = find(Fetches)
+    if fetches is not None:
+        fetches.add(0, 1, size)
+
+
 def passed_through(size: int) -> None:
     """Count bytes of a payload that were copied as they lay."""
     clock = find(Clock)

@@ -19,6 +19,7 @@ from ..errors import UnsupportedError
 from ..execution import RunOptions
 from ..query import AnswerColumns, QueriedSegment, lacking_guarantee, satisfiable, segment_guarantee
 from .execution import Execution
+from .measured_scan import Measuring
 
 
 class UserCall:
@@ -78,10 +79,13 @@ def calling() -> Iterator[UserCall]:
 class Answer(ds.Dataset):  # type: ignore[misc]
     """The answer of a query as a dataset."""
 
-    def __init__(self, columns: AnswerColumns, segments: Sequence[QueriedSegment], options: RunOptions) -> None:
+    def __init__(
+        self, columns: AnswerColumns, segments: Sequence[QueriedSegment], options: RunOptions, measuring: Measuring
+    ) -> None:
         self.columns = columns
         self.segments = segments
         self.options = options
+        self._measuring = measuring
 
     @property
     def schema(self) -> pa.Schema:
@@ -100,7 +104,7 @@ class Answer(ds.Dataset):  # type: ignore[misc]
         except UnsupportedError as error:
             call.fail(error)
             raise
-        execution = Execution(segments, filter, self.options)
+        execution = Execution(segments, filter, self.options, self._measuring.scan(self.columns, segments, filter))
         call.add(execution)
         return [_Segment(execution, number, call) for number in range(max(len(segments), 1))]
 

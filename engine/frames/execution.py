@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ..execution import RunOptions, query_executor
 from ..query import QueriedSegment
+from .measured_scan import MeasuredScan
 from .plan import RowRequest, SegmentShare, needed_bytes, stored_bytes, tasks_over
 
 
@@ -30,35 +31,47 @@ class Execution:
     """An execution: nothing is read before rows are asked for."""
 
     def __init__(
-        self, segments: Sequence[QueriedSegment], predicate: pc.Expression | None, options: RunOptions
+        self,
+        segments: Sequence[QueriedSegment],
+        predicate: pc.Expression | None,
+        options: RunOptions,
+        measured: MeasuredScan | None = None,
     ) -> None:
         self._segments = segments
         self._predicate = predicate
         self._options = options
+        self._measured = measured
         self._lock = threading.Lock()
         self._rows: Rows | None = None
 
     def rows(self, segment: int, names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         """The rows of a segment, with the columns ``names``; of one that is not there, none."""
-        if segment >= len(self._segments):
-            return iter(())
-        return self._chosen(None if names is None else tuple(names)).rows(segment)
+        rows = self._unmeasured(segment, names)
+        return rows if self._measured is None else self._measured.stream(segment, names, rows)
+
+    def _unmeasured(self, segment: int, names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        if segment < len(self._segments):
+            yield from self._chosen(None if names is None else tuple(names)).rows(segment)
 
     def close(self) -> None:
         """End what runs, and remove all files."""
         with self._lock:
             if self._rows is not None:
                 self._rows.close()
+        if self._measured is not None:
+            self._measured.close()
 
     def _chosen(self, names: tuple[str, ...] | None) -> Rows:
         """Who reads; that is decided once, as all segments are asked for the same columns."""
         with self._lock:
             if self._rows is None:
-                self._rows = rows_of(self._segments, RowRequest(names, self._predicate), self._options)
+                self._rows = rows_of(self._segments, RowRequest(names, self._predicate), self._options, self._measured)
             return self._rows
 
 
-def rows_of(segments: Sequence[QueriedSegment], request: RowRequest, options: RunOptions) -> Rows:
+def rows_of(
+    segments: Sequence[QueriedSegment], request: RowRequest, options: RunOptions, measured: MeasuredScan | None = None
+) -> Rows:
     """The rows of segments, read by whoever has them first, or by whom ``options`` name."""
     stored = stored_bytes(segments)
     # all that is stored may be little enough: then no manifest is read for it
@@ -71,7 +84,7 @@ def rows_of(segments: Sequence[QueriedSegment], request: RowRequest, options: Ru
     from .spark_rows import SparkRows
 
     tasks, places = tasks_over(segments, needed)
-    return SparkRows(tasks, places, request, options)
+    return SparkRows(tasks, places, request, options, measured)
 
 
 class RowsHere:

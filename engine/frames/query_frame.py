@@ -16,6 +16,7 @@ from ..execution import RunOptions
 from ..query import AnswerColumns, QueriedSegment
 from ..spark import interruptible
 from .answer import Answer, UserCall, calling
+from .measured_scan import Measuring
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as SparkFrame
@@ -41,15 +42,17 @@ class QueryFrame(DataFrame):
         segments: Sequence[QueriedSegment],
         options: RunOptions | None = None,
         *,
+        dataset_id: str = "",
         context: SessionContext | None = None,
     ) -> QueryFrame:
         """The rows of segments, a partition for each; no chunk is read before rows are wanted.
 
         ``options`` say who reads; without an executor, by argument or environment, it is chosen by the bytes to read.
-        ``context`` is what evaluates it, by default one of its own; no table is left in it.
+        ``dataset_id`` is that of the dataset, if they are of one, for metrics. ``context`` is what evaluates it, by
+        default one of its own; no table is left in it.
         """
         context = SessionContext() if context is None else context
-        answer = Answer(columns, segments, RunOptions() if options is None else options)
+        answer = Answer(columns, segments, RunOptions() if options is None else options, Measuring(dataset_id))
         name = f"{_TABLE}_{uuid.uuid4().hex}"
         context.register_dataset(name, answer)
         frame = context.table(name)
@@ -67,7 +70,7 @@ class QueryFrame(DataFrame):
         if self._answer is None:
             raise UsageError(
                 "to_spark() is for a reader's own frame, not for what DataFusion made of it",
-                hint="Call it first, reader(...).to_spark(), and select and filter in Spark; or hand over the rows "
+                hint="UserCall it first, reader(...).to_spark(), and select and filter in Spark; or hand over the rows "
                 "themselves: spark.createDataFrame(frame.to_pandas()).",
             )
         from .spark_frame import spark_frame

@@ -21,7 +21,9 @@ import pyarrow as pa
 
 from ..errors import SessionError
 from ..execution import RunOptions, ScratchFolder, Stage, Staging, Task, raise_failure, warn_of
+from ..query import SegmentFigures
 from ..spark import running_session
+from .measured_scan import MeasuredScan
 from .plan import RowRequest, TaskShares
 from .task_files import QueryBody, TaskFile
 
@@ -61,12 +63,18 @@ class SparkRows:
     """The rows of segments, of which ``places`` says the tasks that they come from."""
 
     def __init__(
-        self, tasks: Sequence[TaskShares], places: Sequence[range], request: RowRequest, options: RunOptions
+        self,
+        tasks: Sequence[TaskShares],
+        places: Sequence[range],
+        request: RowRequest,
+        options: RunOptions,
+        measured: MeasuredScan | None = None,
     ) -> None:
         self._tasks = tasks
         self._places = places
         self._request = request
         self._options = options
+        self._measured = measured
         self._first = {number: at for at, place in reversed(list(enumerate(places))) for number in place}
         self._states = [_TaskState(waiting=set(range(len(task.shares)))) for task in tasks]
         self._jobs: list[_Job] = []
@@ -201,10 +209,16 @@ class SparkRows:
         assert self._staging is not None
         shares = tuple(self._tasks[number] for number in job.numbers)
         tasks = [Task(i, some.label, some.size) for i, some in enumerate(shares)]
-        ran = Stage(QueryBody(shares, self._request), tasks, self._staging).run(self._options)
+        ran = Stage(QueryBody(shares, self._request, self._measured is not None), tasks, self._staging).run(
+            self._options
+        )
         raise_failure(ran.notes)
         warn_of(ran.notes, set())
         told: list[dict[str, Any]] = [some for some in ran.outcomes() if isinstance(some, dict)]
+        if self._measured is not None:
+            for number, some in zip(job.numbers, told, strict=True):
+                for own, figures in enumerate(some["figures"]):
+                    self._measured.add(self._first[number] + own, SegmentFigures.from_dict(figures))
         folder = Path(self._staging.location)
         return [TaskFile(folder / some["file"], some) for some in told]
 

@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from ..errors import writing
 from ..execution import TaskRun
+from ..query import SegmentFigures
+from .measured_scan import measured_batches
 from .plan import RowRequest, SegmentShare, TaskShares
 
 ARROW_SUFFIX: Final = ".arrow"
@@ -20,11 +22,12 @@ ARROW_SUFFIX: Final = ".arrow"
 class QueryBody:
     """Tasks that each write the rows of some segments into one file: an Arrow stream for each segment that has rows.
 
-    They tell where each lies, and its rows. It pickles.
+    They tell where each lies, and its rows, and where they are to measure, the figures of each. It pickles.
     """
 
     tasks: tuple[TaskShares, ...]
     request: RowRequest
+    measures: bool = False
 
     def label(self, index: int) -> str:
         """The name of a task's input."""
@@ -32,27 +35,35 @@ class QueryBody:
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
         """Write the file of one task."""
+        figures: list[SegmentFigures] | None = [] if self.measures else None
         path = Path(task.location) / (task.name + ARROW_SUFFIX)
         try:
             with writing(task.location):
                 file = pa.OSFile(str(path), "wb")
             with file:
                 streams = [
-                    _written(share, self.request, file, task.location) for share in self.tasks[task.index].shares
+                    _written(_rows(share, self.request, figures), file, task.location)
+                    for share in self.tasks[task.index].shares
                 ]
                 size = file.tell()
         except BaseException:
             path.unlink(missing_ok=True)
             raise
         yield from ()
-        return {"file": path.name, "streams": streams, "bytes": size, "rows": sum(rows for _, _, rows in streams)}
+        told = {"file": path.name, "streams": streams, "bytes": size, "rows": sum(rows for _, _, rows in streams)}
+        return told if figures is None else {**told, "figures": [one.to_dict() for one in figures]}
 
 
-def _written(share: SegmentShare, request: RowRequest, file: pa.NativeFile, location: str) -> tuple[int, int, int]:
+def _rows(share: SegmentShare, request: RowRequest, figures: list[SegmentFigures] | None) -> Iterator[pa.RecordBatch]:
+    rows = share.batches(request)
+    return rows if figures is None else measured_batches(rows, figures)
+
+
+def _written(batches: Iterator[pa.RecordBatch], file: pa.NativeFile, location: str) -> tuple[int, int, int]:
     """Write the rows of a share; gives where they lie, and how many they are."""
     start, rows = file.tell(), 0
     writer: pa.ipc.RecordBatchStreamWriter | None = None
-    for batch in share.batches(request):
+    for batch in batches:
         with writing(location):
             if writer is None:
                 writer = pa.ipc.new_stream(file, batch.schema)

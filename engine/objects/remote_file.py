@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ..errors import ReadError, SourceMissingError
 from ..limits import MIB
+from ..task_context import TaskContext, asked_for, current, fetched
 from .bucket import Bucket, ObjectInfo, bucket_of
 from .url import ObjectUrl
 
@@ -73,6 +74,7 @@ class RemoteFile(io.RawIOBase):
         self._peeked: list[_Window] = []
 
     def _found(self, version: str | None) -> ObjectInfo:
+        fetched(0)
         try:
             return self._bucket.head(self.url.key)
         except SourceMissingError as error:
@@ -86,12 +88,14 @@ class RemoteFile(io.RawIOBase):
 
     def pread(self, offset: int, size: int) -> bytes:
         """``size`` bytes from ``offset``, fewer only at the end of the object."""
+        asked_for()
         with self._lock:
             return b"".join(self._pieces(offset, min(offset + size, self.size)))
 
     def pread_into(self, offset: int, out: memoryview) -> int:
         """Fill ``out`` with the bytes from ``offset``; gives their number, which is less only at the end."""
         done = 0
+        asked_for()
         with self._lock:
             for piece in self._pieces(offset, min(offset + len(out), self.size)):
                 out[done : done + len(piece)] = piece
@@ -113,8 +117,9 @@ class RemoteFile(io.RawIOBase):
         wanted = [(offset, size) for offset, size in ranges if 0 <= offset < self.size]
         if sum(size for _, size in wanted) > _PEEKED_BYTES:
             return
+        context = current()
         with self._lock, ThreadPoolExecutor(_PEEKS_AT_ONCE, "chunkmill-peek") as threads:
-            found = threads.map(lambda r: self._fetch(r[0], min(r[0] + r[1], self.size)), wanted)
+            found = threads.map(lambda r: self._fetch_in(context, r[0], min(r[0] + r[1], self.size)), wanted)
             windows = (_Window(offset, data) for (offset, _), data in zip(wanted, found, strict=True))
             self._peeked = sorted(windows, key=lambda w: w.start)
 
@@ -179,7 +184,7 @@ class RemoteFile(io.RawIOBase):
         stop = self._bounded(window.start, start + max(self._step, min(end - start, LARGEST_WINDOW)))
         if start < stop:
             self._note_fetched(window.start, stop)
-            self._ahead = _Ahead(start, stop, _background().submit(self._fetch, start, stop))
+            self._ahead = _Ahead(start, stop, _background().submit(self._fetch_in, current(), start, stop))
 
     def _is_expected(self, offset: int) -> bool:
         return self._expected[0] <= offset < self._expected[1]
@@ -192,8 +197,14 @@ class RemoteFile(io.RawIOBase):
     def _bounded(self, offset: int, stop: int) -> int:
         return min(stop, self._expected[1] if self._is_expected(offset) else self.size)
 
+    def _fetch_in(self, context: TaskContext, start: int, stop: int) -> memoryview:
+        """Fetch in another thread, for the task of ``context``."""
+        with context.entered():
+            return self._fetch(start, stop)
+
     def _fetch(self, start: int, stop: int) -> memoryview:
         data = self._bucket.read(self.url.key, start, stop, self.version)
+        fetched(len(data))
         if len(data) != stop - start:
             raise ReadError(
                 f"the store gave {len(data):,} of {stop - start:,} bytes", path=self.name, offset=start, transient=True

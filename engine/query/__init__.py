@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .groups import GROUP_BYTES, group_batches, grouped
+    from .figures import SegmentFigures
     from .held import HeldRecording, queried_recordings
     from .layers import SegmentLayers
     from .pruning import SegmentChunks, lacking_guarantee, satisfiable, segment_guarantee, windows_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .sources import LayerChunks, SegmentSource, StoreSource
 
 _HOMES = {
-    ".groups": "GROUP_BYTES group_batches grouped",
+    ".figures": "SegmentFigures",
     ".held": "HeldRecording queried_recordings",
     ".layers": "SegmentLayers",
     ".pruning": "SegmentChunks lacking_guarantee satisfiable segment_guarantee windows_of",
@@ -33,7 +33,6 @@ _HOMES = {
 __all__ = [
     "AnswerColumns",
     "BATCH_BYTES",
-    "GROUP_BYTES",
     "HeldRecording",
     "IndexValues",
     "LayerChunks",
@@ -43,13 +42,12 @@ __all__ = [
     "QuerySemantics",
     "SEGMENT_ID",
     "SegmentChunks",
+    "SegmentFigures",
     "SegmentLayers",
     "SegmentRows",
     "SegmentSource",
     "StoreSource",
     "Windows",
-    "group_batches",
-    "grouped",
     "lacking_guarantee",
     "queried_recordings",
     "satisfiable",

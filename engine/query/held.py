@@ -46,6 +46,11 @@ class HeldSource:
         """The bytes of the chunks by reference; nothing is read for the others."""
         return sum(chunk.byte_size for chunk in self.chunks if chunk.payload is not None)
 
+    @property
+    def layer_names(self) -> list[str]:
+        """The name that a layer has where none is given."""
+        return ["base"]
+
     def references(self) -> list[HeldChunks]:
         """The layer."""
         return [self._layer]

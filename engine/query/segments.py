@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 
 from ..limits import MIB
 from ..rrd import OpenFiles
-from ..task_context import TaskContext
+from ..task_context import TaskContext, find
 from .events import Key
+from .figures import SegmentFigures
 from .pruning import SegmentChunks, windows_of
 from .query import AnswerColumns, Integers
 from .rows import SegmentRows, Windows, within
@@ -108,6 +109,12 @@ class QueriedSegment:
         rows = SegmentRows(columns, self.segment_id, chunks, there=self.there, given=self.given, windows=windows)
         yield from rows.batches(names, predicate)
 
+    def plan(self, figures: SegmentFigures, columns: AnswerColumns, predicate: pc.Expression | None) -> None:
+        """Count the chunks that rows need, without reading them. Raises ``ReadError``."""
+        if self.may_have_rows:
+            with TaskContext(figures).entered():
+                self.needed(columns, predicate)
+
     def needed(
         self, columns: AnswerColumns, predicate: pc.Expression | None
     ) -> tuple[Windows | None, list[tuple[LayerChunks, Integers]]]:
@@ -121,4 +128,7 @@ class QueriedSegment:
         if predicate is not None and bounds is not None:
             windows = windows_of(columns, predicate, self.segment_id, bounds, found.starts)
         needed = found.needed(windows)
+        figures = find(SegmentFigures)
+        if figures is not None:
+            figures.need(zip(self.source.layer_names, (some.table for some in layers), needed, strict=True))
         return windows, [(some, rows) for some, rows in zip(layers, needed, strict=True) if len(rows)]

@@ -35,6 +35,11 @@ class SegmentSource(Protocol):
         """The bytes of all chunks as stored, about; known without a look at any."""
         ...
 
+    @property
+    def layer_names(self) -> Sequence[str]:
+        """The name of each layer of :meth:`references`."""
+        ...
+
     def references(self) -> Sequence[LayerChunks]:
         """All chunks of each layer. Raises ``ReadError``."""
         ...
@@ -57,6 +62,11 @@ class StoreSource:
     def stored_bytes(self) -> int:
         """The bytes of all chunks."""
         return sum(layer.bytes for layer in self.layers)
+
+    @property
+    def layer_names(self) -> list[str]:
+        """The names of the layers that have chunks."""
+        return [layer.layer for layer in self.layers if layer.chunks]
 
     def references(self) -> list[ChunkReferences]:
         """All chunks of each layer that has some. Raises ``ReadError``."""

@@ -23,7 +23,7 @@ import numpy as np
 from ..errors import ReadError, SourceMissingError
 from ..limits import check_limit
 from ..objects import RemoteFile, is_url
-from ..task_context import TaskContext, current, find
+from ..task_context import TaskContext, asked_for, current, fetched, find
 
 GROWING = "+"
 """What ends a version of which more may follow: rows that a recorder appends change nothing that was there."""
@@ -119,8 +119,10 @@ class PositionalFile:
         """Exactly ``size`` bytes from ``offset``; ``what`` names them in errors."""
         check_limit(offset, self.size, path=self.path, offset=offset, what=f"the offset of {what}")
         check_limit(size, self.size - offset, path=self.path, offset=offset, what=f"the length of {what}")
+        asked_for()
         try:
             data = os.pread(self._fd, min(size, _LARGEST_READ), offset)
+            fetched(len(data))
             if len(data) == size:
                 return data
             return self._read_rest(data, offset, size, what)
@@ -134,6 +136,7 @@ class PositionalFile:
         done = len(data)
         while done < size:
             part = os.pread(self._fd, min(size - done, _LARGEST_READ), offset + done)
+            fetched(len(part))
             if not part:
                 raise ReadError(
                     f"the file shrank while {what} was read",
@@ -266,6 +269,7 @@ class KeptFile(PositionalFile):
                 self._next = offset + size
                 return super().read(offset, size, what=what)
             at = 0
+        asked_for()
         self._next = offset + size
         return bytes(memoryview(self._window)[at : at + size])
 
@@ -275,6 +279,7 @@ class KeptFile(PositionalFile):
         self._start = offset
         try:
             self._filled = os.preadv(self.fileno(), [self._window], offset)
+            fetched(self._filled)
         except OSError:
             self._filled = 0
         return self._filled
