@@ -34,6 +34,9 @@ from .table_entry import TableEntry, frame_of
 if TYPE_CHECKING:
     import datafusion
 
+    from ..execution import DataFrame as SparkFrame
+    from ..frames import QueryFrame
+
 
 class DatasetEntry(DeprecatedDatasetNames, Entry):
     """A dataset: segments, each a recording of one or more layers, in a store of recordings.
@@ -181,7 +184,8 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         include_tombstone_columns: bool = False,
         fill_latest_at: bool = False,
         using_index_values: IndexValuesLike | Mapping[str, IndexValuesLike] | datafusion.DataFrame | None = None,
-    ) -> datafusion.DataFrame:
+        executor: str | None = None,
+    ) -> QueryFrame:
         """The rows of all segments by an index, as a DataFrame of DataFusion, which reads when its rows are wanted.
 
         Each index value at which a segment has some value makes a row, with the columns ``rerun_segment_id``, all
@@ -204,15 +208,47 @@ class DatasetEntry(DeprecatedDatasetNames, Entry):
         using_index_values
             The index values to make rows of, in place of those that are there: integers or times, for all segments; or
             a mapping, or a DataFrame with ``rerun_segment_id`` and the index, for those that it names.
+        executor
+            ``inline`` or ``spark``: who reads. By default ``CHUNKMILL_EXECUTOR``; where that is not set either, this
+            process reads what it has read before Spark begins, and Spark's workers the rest.
 
         Raises
         ------
         TypeError
             ``using_index_values`` are no index values.
         ValueError
-            There is no such index; or index values are given twice, or without an index.
+            There is no such index; or index values are given twice, or without an index; or no such executor.
         """
         return DatasetView(self).reader(
+            index,
+            include_semantically_empty_columns=include_semantically_empty_columns,
+            include_tombstone_columns=include_tombstone_columns,
+            fill_latest_at=fill_latest_at,
+            using_index_values=using_index_values,
+            executor=executor,
+        )
+
+    def to_spark(
+        self,
+        index: str | None,
+        *,
+        include_semantically_empty_columns: bool = False,
+        include_tombstone_columns: bool = False,
+        fill_latest_at: bool = False,
+        using_index_values: IndexValuesLike | Mapping[str, IndexValuesLike] | datafusion.DataFrame | None = None,
+    ) -> SparkFrame:
+        """The rows of :meth:`reader`, with the same arguments, as a lazy DataFrame of Spark, which its tasks read.
+
+        Types that Spark lacks are widened. An index is a ``bigint``, of nanoseconds where it is of times, and beside
+        one of times since the epoch stands a timestamp, ``<index>_timestamp``. Rows come in no order that Spark keeps
+        to: sort them where it counts. Each action reads again, the version of the call.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`reader` does.
+        """
+        return DatasetView(self).to_spark(
             index,
             include_semantically_empty_columns=include_semantically_empty_columns,
             include_tombstone_columns=include_tombstone_columns,

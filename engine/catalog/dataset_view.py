@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ..chunk import SORBET_VERSION, Schema, to_arrow_schema
 from ..errors import NotFoundError, UsageError, check_argument
+from ..execution import RunOptions, executor_name
 from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment, Query
 from ..recordings import StoreReader, summarised
 from ..stream import Content, ContentFilter
@@ -21,6 +22,8 @@ from .table_entry import TableEntry, frame_of
 if TYPE_CHECKING:
     import datafusion
 
+    from ..execution import DataFrame as SparkFrame
+    from ..frames import QueryFrame
     from .dataset import DatasetEntry
     from .recording import Recording
 
@@ -157,7 +160,8 @@ class DatasetView:
         include_tombstone_columns: bool = False,
         fill_latest_at: bool = False,
         using_index_values: IndexValuesLike | Mapping[str, IndexValuesLike] | datafusion.DataFrame | None = None,
-    ) -> datafusion.DataFrame:
+        executor: str | None = None,
+    ) -> QueryFrame:
         """The rows of the segments by an index, as a DataFrame of DataFusion; see :meth:`DatasetEntry.reader`.
 
         Raises
@@ -165,7 +169,7 @@ class DatasetView:
         TypeError
             ``using_index_values`` are no index values.
         ValueError
-            There is no such index; or index values are given twice, or without an index.
+            There is no such index; or index values are given twice, or without an index; or no such executor.
         """
         query = Query.of(
             index,
@@ -178,7 +182,33 @@ class DatasetView:
         )
         from ..frames import QueryFrame
 
-        return QueryFrame.of(*self.queried(query), dataset_id=str(self._dataset.id))
+        executor_name(executor)
+        return QueryFrame.of(*self.queried(query), RunOptions(executor), dataset_id=str(self._dataset.id))
+
+    def to_spark(
+        self,
+        index: str | None,
+        *,
+        include_semantically_empty_columns: bool = False,
+        include_tombstone_columns: bool = False,
+        fill_latest_at: bool = False,
+        using_index_values: IndexValuesLike | Mapping[str, IndexValuesLike] | datafusion.DataFrame | None = None,
+    ) -> SparkFrame:
+        """The rows of :meth:`reader` as a lazy DataFrame of Spark; see :meth:`DatasetEntry.to_spark`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`reader` does.
+        """
+        frame = self.reader(
+            index,
+            include_semantically_empty_columns=include_semantically_empty_columns,
+            include_tombstone_columns=include_tombstone_columns,
+            fill_latest_at=fill_latest_at,
+            using_index_values=using_index_values,
+        )
+        return frame.to_spark()
 
     def queried(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
         """The columns of the answer to a query, and the segments as it sees them, as of the newest version.

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..errors import ReadError
 from ..limits import MIB
 from ..query import PIECE_BYTES, QueriedSegment
 
@@ -49,11 +50,15 @@ class SegmentShare:
     of: int = 1
 
     def batches(self, request: RowRequest) -> Iterator[pa.RecordBatch]:
-        """The rows, in the order of the index."""
+        """The rows, in the order of the index. Raises ``ReadError`` with the segment's name."""
         pieces = [self.segment] if self.of == 1 else _pieces(self.segment, self.of)
         first, stop = (len(pieces) * at // self.of for at in (self.number, self.number + 1))
-        for piece in pieces[first:stop]:
-            yield from piece.batches(request.names, request.predicate)
+        try:
+            for piece in pieces[first:stop]:
+                yield from piece.batches(request.names, request.predicate)
+        except ReadError as error:
+            error.message += f", in segment {self.segment.segment_id}"
+            raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class QueryFrame(DataFrame):
         if self._answer is None:
             raise UsageError(
                 "to_spark() is for a reader's own frame, not for what DataFusion made of it",
-                hint="UserCall it first, reader(...).to_spark(), and select and filter in Spark; or hand over the rows "
+                hint="Call it first, reader(...).to_spark(), and select and filter in Spark; or hand over the rows "
                 "themselves: spark.createDataFrame(frame.to_pandas()).",
             )
         from .spark_frame import spark_frame

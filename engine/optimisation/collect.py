@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..chunk import Chunk, ChunkData, Minter, RunIds, minting
+from ..errors import ReadError
 from ..execution import (
     Group,
     Outputs,
@@ -87,20 +88,26 @@ class ChunkReferences:
         which, paths = table.part_codes
         columns = (table.batch.column(name).to_pylist() for name in ("offset", "size", "chunk_id", "digest"))
         sizes = table.uncompressed_sizes.tolist()
-        for at, offset, size, chunk_id, digest, expanded in zip(which.tolist(), *columns, sizes, strict=True):
-            yield Chunk.lazy(
-                None,
-                VerifiedPayload(
-                    paths[at],
-                    offset,
-                    size,
-                    chunk_id,
-                    version=self.version,
-                    digest=digest or b"",
-                    uncompressed_size=None if self.store is None else expanded,
-                    store=self.store,
-                ),
-            ).data
+        codes, entities = table.entity_codes
+        for entity, at, offset, size, chunk_id, digest, expanded in zip(
+            codes.tolist(), which.tolist(), *columns, sizes, strict=True
+        ):
+            payload = VerifiedPayload(
+                paths[at],
+                offset,
+                size,
+                chunk_id,
+                version=self.version,
+                digest=digest or b"",
+                uncompressed_size=None if self.store is None else expanded,
+                store=self.store,
+            )
+            try:
+                data = Chunk.lazy(None, payload).data
+            except ReadError as error:
+                error.message += f", in chunk {chunk_id.hex()} of {entities[entity]}"
+                raise
+            yield data
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .figures import SegmentFigures
+    from .groups import GROUP_BYTES, group_batches, grouped
     from .held import HeldRecording, queried_recordings
     from .layers import SegmentLayers
     from .pruning import SegmentChunks, lacking_guarantee, satisfiable, segment_guarantee, windows_of
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     ".figures": "SegmentFigures",
+    ".groups": "GROUP_BYTES group_batches grouped",
     ".held": "HeldRecording queried_recordings",
     ".layers": "SegmentLayers",
     ".pruning": "SegmentChunks lacking_guarantee satisfiable segment_guarantee windows_of",
@@ -33,6 +35,7 @@ _HOMES = {
 __all__ = [
     "AnswerColumns",
     "BATCH_BYTES",
+    "GROUP_BYTES",
     "HeldRecording",
     "IndexValues",
     "LayerChunks",
@@ -48,6 +51,8 @@ __all__ = [
     "SegmentSource",
     "StoreSource",
     "Windows",
+    "group_batches",
+    "grouped",
     "lacking_guarantee",
     "queried_recordings",
     "satisfiable",

@@ -168,7 +168,11 @@ class SegmentEvents:
     @cached_property
     def _times(self) -> Integers:
         ticks = [next(t.ticks for t in data.timelines if t.name == self._index) for data in self._chunks]
-        return np.concatenate(ticks) if ticks else np.empty(0, np.int64)
+        return self._moved(np.concatenate(ticks) if ticks else np.empty(0, np.int64))
+
+    def _moved(self, times: Integers) -> Integers:
+        """The index values of all rows, where they are compared: as they are."""
+        return times
 
     @cached_property
     def _ids(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:

@@ -56,7 +56,7 @@ def segment_guarantee(
     found = pc.field(SEGMENT_ID) == segment_id if columns.query.names_segments else pc.scalar(True)
     if lacking is not None:
         found = found & lacking
-    return found if span is None else found & _between(columns, span)
+    return found if span is None else found & index_guarantee(columns, span)
 
 
 def lacking_guarantee(columns: AnswerColumns, there: Collection[Key]) -> pc.Expression | None:
@@ -69,7 +69,8 @@ def lacking_guarantee(columns: AnswerColumns, there: Collection[Key]) -> pc.Expr
     return found
 
 
-def _between(columns: AnswerColumns, span: tuple[int, int]) -> pc.Expression:
+def index_guarantee(columns: AnswerColumns, span: tuple[int, int]) -> pc.Expression:
+    """The fact that the index is within ``span`` (inclusive)."""
     assert columns.query.index is not None
     field = pc.field(columns.query.index)
     first, last = pa.array(span, pa.int64()).view(columns.arrow.field(columns.query.index).type)
@@ -136,7 +137,6 @@ class SegmentChunks:
         self._row = _joined([some.rows for some in cells])
         self._key = _joined([np.array([numbers[key] for key in some.keys], np.int64)[some.codes] for some in cells])
         self._is_clear = np.array([key[1] == TOMBSTONE for key in numbers], np.bool_)[self._key]
-        self._count = len(numbers)
         self.starts = _joined([some.starts for some in cells])
         """Where the events of each component of each chunk begin."""
         self._ends = _joined([some.ends for some in cells])
@@ -173,7 +173,7 @@ class SegmentChunks:
             for begin, end in windows:
                 is_needed |= (self.starts <= end) & (self._ends >= begin)
                 if self._is_filled:
-                    is_needed |= self._before(begin)
+                    is_needed |= self._before(np.int64(begin), self._key)
         found = []
         for layer, always in enumerate(self._always):
             chosen = always.copy()
@@ -181,14 +181,30 @@ class SegmentChunks:
             found.append(np.flatnonzero(chosen))
         return found
 
-    def _before(self, begin: int) -> Mask:
-        """The cells that can hold the last event of their component before a time, and clears."""
+    def needed_of_each(self, owner: Integers, begin: Integers, end: Integers) -> Mask:
+        """The chunks of one table with several segments that are needed, as :meth:`needed` says.
+
+        ``owner`` is the segment of each chunk, ``begin`` and ``end`` the window of each segment, which may be empty.
+        """
+        of = owner[self._row]
+        is_needed = (self.starts <= end[of]) & (self._ends >= begin[of])
+        if self._is_filled:
+            is_needed |= self._before(begin[of], self._key * len(begin) + of)
+        found = self._always[0].copy()
+        found[self._row[is_needed]] = True
+        return found & (begin <= end)[owner]
+
+    def _before(self, begin: Integers | np.int64, key: Integers) -> Mask:
+        """The cells that can hold the last event of their component before a time, and clears.
+
+        ``key`` is the number of the component of each cell.
+        """
         early = self.starts < begin
         last = np.minimum(self._ends, begin - 1)
         surely = np.where(self._ends < begin, self._ends, self.starts)
-        latest = np.full(self._count, np.iinfo(np.int64).min)
-        np.maximum.at(latest, self._key[early], surely[early])
-        return early & ((last >= latest[self._key]) | self._is_clear)
+        latest = np.full(int(key.max(initial=-1)) + 1, np.iinfo(np.int64).min)
+        np.maximum.at(latest, key[early], surely[early])
+        return early & ((last >= latest[key]) | self._is_clear)
 
 
 def _wanted(table: ChunkTable, wanted: Collection[Key]) -> tuple[list[Key], Integers]:

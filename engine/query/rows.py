@@ -126,12 +126,34 @@ class SegmentRows:
     def _located(self, name: str, times: Integers) -> tuple[Integers, Mask | None]:
         events, is_filled = self._found[name], self._query.fill_latest_at
         if name not in self._uncleared:
-            return _latest(events, times, exactly=not is_filled)
-        rows, cleared = _latest(events, times, exactly=True)
+            return self._latest(events, times, exactly=not is_filled)
+        rows, cleared = self._latest(events, times, exactly=True)
         uncleared = self._uncleared[name]
         if uncleared is not None:
-            rows = np.where(rows < 0, _latest(uncleared, times, exactly=False)[0], rows)
+            rows = np.where(rows < 0, self._latest(uncleared, times, exactly=False)[0], rows)
         return rows, cleared
+
+    def _latest(self, events: Events, times: Integers, *, exactly: bool) -> tuple[Integers, Mask | None]:
+        """The row of the event at each of ``times``, or else before it; -1 where there is none."""
+        if len(events.times) == len(times) and bool((events.times == times).all()):
+            return events.rows, events.cleared
+        if not len(events.times):
+            return np.full(len(times), -1, np.int64), None
+        at = np.searchsorted(events.times, times, side="right") - 1
+        there = at >= 0
+        np.maximum(at, 0, out=at)
+        if exactly:
+            there &= events.times[at] == times
+        cleared = None if events.cleared is None else events.cleared[at] & there
+        return np.where(there, events.rows[at], -1), cleared
+
+    def segment_ids(self, times: Integers | None, count: int) -> pa.Array:  # noqa: ARG002 (where there are several)
+        """The segment of each row."""
+        return pa.repeat(pa.scalar(self.segment_id, pa.string()), count)
+
+    def plain_times(self, times: Integers) -> Integers:
+        """The index values of rows, as they are."""
+        return times
 
     def other_times(self, index: str, located: Iterable[Integers], count: int) -> pa.Array:
         """The latest time on another index of the events that rows take their values of; null where there is none."""
@@ -235,12 +257,12 @@ class _Block:
 
     def _plain_of(self, name: str) -> pa.Array:
         if name == SEGMENT_ID:
-            return pa.repeat(pa.scalar(self._of.segment_id, pa.string()), self._count)
+            return self._of.segment_ids(self._times, self._count)
         datatype = self._of.columns.arrow.field(name).type
         if self._times is None:
             return pa.nulls(self._count, datatype)
         if name == self._of.columns.query.index:
-            return pa.array(self._times).view(datatype)
+            return pa.array(self._of.plain_times(self._times)).view(datatype)
         distinct = {id(rows): rows for rows, _ in self._located.values()}
         return self._of.other_times(name, distinct.values(), self._count).view(datatype)
 
@@ -257,21 +279,6 @@ class _Block:
         offsets = pa.array(np.zeros(self._count + 1, np.int32), mask=np.append(rows < 0, False))
         empty = pa.nulls(0, column.datatype.value_type)
         return pa.ListArray.from_arrays(offsets, empty, type=column.datatype)
-
-
-def _latest(events: Events, times: Integers, *, exactly: bool) -> tuple[Integers, Mask | None]:
-    """The row of the event at each of ``times``, or else before it; -1 where there is none."""
-    if len(events.times) == len(times) and bool((events.times == times).all()):
-        return events.rows, events.cleared
-    if not len(events.times):
-        return np.full(len(times), -1, np.int64), None
-    at = np.searchsorted(events.times, times, side="right") - 1
-    there = at >= 0
-    np.maximum(at, 0, out=at)
-    if exactly:
-        there &= events.times[at] == times
-    cleared = None if events.cleared is None else events.cleared[at] & there
-    return np.where(there, events.rows[at], -1), cleared
 
 
 def _united(times: Sequence[Integers]) -> Integers:
