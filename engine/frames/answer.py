@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 
 from ..errors import UnsupportedError
 from ..execution import RunOptions
-from ..query import AnswerColumns, QueriedSegment, lacking_guarantee, satisfiable, segment_guarantee
+from ..query import AnswerColumns, QueriedSegment, grouped, lacking_guarantee, satisfiable, segment_guarantee
 from .execution import Execution
 from .measured_scan import Measuring
 
@@ -104,9 +104,11 @@ class Answer(ds.Dataset):  # type: ignore[misc]
         except UnsupportedError as error:
             call.fail(error)
             raise
-        execution = Execution(segments, filter, self.options, self._measuring.scan(self.columns, segments, filter))
+        measured = self._measuring.scan(self.columns, segments, filter)
+        units = grouped(segments) if measured is None else segments  # what is read of each segment is counted
+        execution = Execution(units, filter, self.options, measured)
         call.add(execution)
-        return [_Segment(execution, number, call) for number in range(max(len(segments), 1))]
+        return [_Segment(execution, number, call) for number in range(max(len(units), 1))]
 
 
 def possible_segments(

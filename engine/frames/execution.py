@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..execution import RunOptions, query_executor
-from ..query import QueriedSegment
 from .measured_scan import MeasuredScan
-from .plan import RowRequest, SegmentShare, needed_bytes, stored_bytes, tasks_over
+from .plan import RowRequest, SegmentShare, Unit, needed_bytes, stored_bytes, tasks_over
 
 
 class Rows(Protocol):
@@ -32,7 +31,7 @@ class Execution:
 
     def __init__(
         self,
-        segments: Sequence[QueriedSegment],
+        segments: Sequence[Unit],
         predicate: pc.Expression | None,
         options: RunOptions,
         measured: MeasuredScan | None = None,
@@ -70,7 +69,7 @@ class Execution:
 
 
 def rows_of(
-    segments: Sequence[QueriedSegment], request: RowRequest, options: RunOptions, measured: MeasuredScan | None = None
+    segments: Sequence[Unit], request: RowRequest, options: RunOptions, measured: MeasuredScan | None = None
 ) -> Rows:
     """The rows of segments, read by whoever has them first, or by whom ``options`` name."""
     stored = stored_bytes(segments)
@@ -90,7 +89,7 @@ def rows_of(
 class RowsHere:
     """The rows of segments, read in this process by the threads that ask for them, as they are asked for."""
 
-    def __init__(self, segments: Sequence[QueriedSegment], request: RowRequest) -> None:
+    def __init__(self, segments: Sequence[Unit], request: RowRequest) -> None:
         self._segments = segments
         self._request = request
 

@@ -17,7 +17,10 @@ import pyarrow.compute as pc
 
 from ..errors import ReadError
 from ..limits import MIB
-from ..query import PIECE_BYTES, QueriedSegment
+from ..query import PIECE_BYTES, QueriedSegment, SegmentGroup
+
+Unit = QueriedSegment | SegmentGroup
+"""A segment, or some that are read together."""
 
 Integers = npt.NDArray[np.int64]
 
@@ -45,7 +48,7 @@ class RowRequest:
 class SegmentShare:
     """A share of the rows of a segment: number ``number`` of ``of``. Those of all shares are one behind the other."""
 
-    segment: QueriedSegment
+    segment: Unit
     number: int = 0
     of: int = 1
 
@@ -57,7 +60,8 @@ class SegmentShare:
             for piece in pieces[first:stop]:
                 yield from piece.batches(request.names, request.predicate)
         except ReadError as error:
-            error.message += f", in segment {self.segment.segment_id}"
+            if isinstance(self.segment, QueriedSegment):
+                error.message += f", in segment {self.segment.segment_id}"
             raise
 
 
@@ -79,12 +83,12 @@ class TaskShares:
         return f"segments {first.segment.segment_id} to {last.segment.segment_id}"
 
 
-def stored_bytes(segments: Sequence[QueriedSegment]) -> Integers:
+def stored_bytes(segments: Sequence[Unit]) -> Integers:
     """The bytes of all chunks of each segment, as stored."""
-    return np.array([segment.source.stored_bytes for segment in segments], np.int64)
+    return np.array([segment.stored_bytes for segment in segments], np.int64)
 
 
-def needed_bytes(segments: Sequence[QueriedSegment], request: RowRequest, stored: Integers) -> Integers:
+def needed_bytes(segments: Sequence[Unit], request: RowRequest, stored: Integers) -> Integers:
     """The bytes of the chunks of each segment that are needed, about; the manifests of some segments tell.
 
     ``stored`` are the bytes of all of their chunks. Raises ``ReadError``.
@@ -103,21 +107,21 @@ def needed_bytes(segments: Sequence[QueriedSegment], request: RowRequest, stored
     return needed
 
 
-def needed_of(segment: QueriedSegment, request: RowRequest) -> int:
+def needed_of(segment: Unit, request: RowRequest) -> int:
     """The bytes of the chunks of a segment that are needed. Raises ``ReadError``."""
     columns = segment.columns.narrowed(request.names, request.predicate)
     _, needed = segment.needed(columns, request.predicate)
     return sum(int(layer.table.sizes[rows].sum()) for layer, rows in needed)
 
 
-def _pieces(segment: QueriedSegment, count: int) -> list[QueriedSegment]:
+def _pieces(segment: Unit, count: int) -> Sequence[Unit]:
     """A segment cut into about so many pieces, or more, as their bytes are bounded."""
     _, needed = segment.needed(segment.columns, None)
     size = sum(int(layer.table.uncompressed_sizes[rows].sum()) for layer, rows in needed)
     return segment.cut(min(max(-(-size // count), _SMALLEST_PIECE), PIECE_BYTES))
 
 
-def tasks_over(segments: Sequence[QueriedSegment], needed: Integers) -> tuple[list[TaskShares], list[range]]:
+def tasks_over(segments: Sequence[Unit], needed: Integers) -> tuple[list[TaskShares], list[range]]:
     """The tasks over segments that need so many bytes each, and the tasks that each segment's rows come from.
 
     Small neighbours are read by one task; a large segment is divided among several.

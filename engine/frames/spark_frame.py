@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from ..execution import noting_task, stage_of
-from ..query import AnswerColumns
+from ..query import AnswerColumns, grouped
 from ..spark import arrow_of, running_session, spark_array, spark_form, spark_schema
 from .answer import Answer, possible_segments
 from .plan import RowRequest, TaskShares, needed_bytes, stored_bytes, tasks_over
@@ -91,7 +91,7 @@ def spark_frame(answer: Answer) -> DataFrame:
     Raises ``ReadError`` where a manifest cannot be read.
     """
     spark = running_session(answer.options.master, answer.options.conf)
-    segments = possible_segments(answer.columns, answer.segments, None)
+    segments = grouped(possible_segments(answer.columns, answer.segments, None))
     request = RowRequest()
     tasks, _ = tasks_over(segments, needed_bytes(segments, request, stored_bytes(segments)))
     columns = SparkColumns(answer.columns)

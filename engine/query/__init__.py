@@ -11,7 +11,7 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .figures import SegmentFigures
-    from .groups import GROUP_BYTES, group_batches, grouped
+    from .groups import GROUP_BYTES, SegmentGroup, grouped
     from .held import HeldRecording, queried_recordings
     from .layers import SegmentLayers
     from .pruning import SegmentChunks, lacking_guarantee, satisfiable, segment_guarantee, windows_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     ".figures": "SegmentFigures",
-    ".groups": "GROUP_BYTES group_batches grouped",
+    ".groups": "GROUP_BYTES SegmentGroup grouped",
     ".held": "HeldRecording queried_recordings",
     ".layers": "SegmentLayers",
     ".pruning": "SegmentChunks lacking_guarantee satisfiable segment_guarantee windows_of",
@@ -46,12 +46,12 @@ __all__ = [
     "SEGMENT_ID",
     "SegmentChunks",
     "SegmentFigures",
+    "SegmentGroup",
     "SegmentLayers",
     "SegmentRows",
     "SegmentSource",
     "StoreSource",
     "Windows",
-    "group_batches",
     "grouped",
     "lacking_guarantee",
     "queried_recordings",

@@ -7,6 +7,8 @@ searched or filled in the index of one long segment is so in all of them. What l
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..chunk import ChunkData, ComponentColumnDescriptor
+from ..errors import ReadError
 from ..limits import MIB
 from ..rrd import ChunkTable, OpenFiles
 from ..task_context import TaskContext
@@ -33,10 +36,90 @@ _WIDEST: Final = 1 << 62
 _LEAST: Final = -(1 << 63)
 
 
-def grouped(segments: Sequence[QueriedSegment], sizes: Sequence[int]) -> list[range]:
-    """Neighbours that may be read together, by their places; ``sizes`` are the bytes of the chunks of each."""
-    found: list[range] = []
+@dataclass(frozen=True)
+class SegmentGroup:
+    """Neighbours that are read together. It pickles."""
+
+    segments: tuple[QueriedSegment, ...]
+
+    @property
+    def segment_id(self) -> str:
+        """The names of the first and the last."""
+        return f"{self.segments[0].segment_id} to {self.segments[-1].segment_id}"
+
+    @property
+    def columns(self) -> AnswerColumns:
+        """The columns of the answer."""
+        return self.segments[0].columns
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of all chunks as stored, about."""
+        return sum(segment.stored_bytes for segment in self.segments)
+
+    def cut(self, budget_bytes: int = 0) -> list[SegmentGroup]:  # noqa: ARG002 (that of segments)
+        """The group, which is small."""
+        return [self]
+
+    def needed(
+        self, columns: AnswerColumns, predicate: pc.Expression | None
+    ) -> tuple[None, list[tuple[LayerChunks, Integers]]]:
+        """The chunks that are needed of each segment; see :meth:`QueriedSegment.needed`."""
+        windows = _windows(self.segments, columns, predicate)
+        return None, [] if windows is None else list(GroupChunks(self.segments).needed(columns, windows))
+
+    def batches(
+        self, names: Sequence[str] | None = None, predicate: pc.Expression | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the segments, one behind the other; see :meth:`QueriedSegment.batches`.
+
+        Raises ``ReadError`` with the name of a segment.
+        """
+        slots = Slots.of(self.segments)
+        if slots is None:
+            yield from self._one_by_one(names, predicate)
+            return
+        files = OpenFiles()
+        try:
+            yield from TaskContext(files).run(self._batches(slots, names, predicate))
+        finally:
+            files.close()
+
+    def _batches(
+        self, slots: Slots, names: Sequence[str] | None, predicate: pc.Expression | None
+    ) -> Iterator[pa.RecordBatch]:
+        columns = self.columns.narrowed(names, predicate)
+        windows = _windows(self.segments, columns, predicate)
+        if windows is None:
+            return
+        chunks = GroupChunks(self.segments).read(columns, windows)
+        rows = GroupRows(self.segments, columns, slots, chunks, windows)
+        if rows.are_in_slots:
+            yield from rows.batches(names, predicate)
+        else:
+            yield from self._one_by_one(names, predicate)
+
+    def _one_by_one(self, names: Sequence[str] | None, predicate: pc.Expression | None) -> Iterator[pa.RecordBatch]:
+        for segment in self.segments:
+            with _named(segment):
+                yield from segment.batches(names, predicate)
+
+
+@contextmanager
+def _named(segment: QueriedSegment) -> Iterator[None]:
+    """Say in errors of reading which segment it was."""
+    try:
+        yield
+    except ReadError as error:
+        error.message += f", in segment {segment.segment_id}"
+        raise
+
+
+def grouped(segments: Sequence[QueriedSegment]) -> list[QueriedSegment | SegmentGroup]:
+    """The segments, those that are small together with their neighbours. All of them may have rows."""
+    found: list[QueriedSegment | SegmentGroup] = []
     first, size = 0, 0
+    sizes = [segment.stored_bytes for segment in segments]
     for number in range(1, len(segments) + 1):
         size += sizes[number - 1]
         if (
@@ -45,7 +128,8 @@ def grouped(segments: Sequence[QueriedSegment], sizes: Sequence[int]) -> list[ra
             or number - first == _GROUP_SEGMENTS
             or not _alike(segments[first], segments[number])
         ):
-            found.append(range(first, number))
+            some = segments[first:number]
+            found.append(SegmentGroup(tuple(some)) if len(some) > 1 else some[0])
             first, size = number, 0
     return found
 
@@ -53,23 +137,6 @@ def grouped(segments: Sequence[QueriedSegment], sizes: Sequence[int]) -> list[ra
 def _alike(one: QueriedSegment, other: QueriedSegment) -> bool:
     is_whole = one.window is None and other.window is None and one.columns.query.index is not None
     return is_whole and one.there == other.there and one.columns is other.columns
-
-
-def group_batches(
-    segments: Sequence[QueriedSegment], names: Sequence[str] | None = None, predicate: pc.Expression | None = None
-) -> Iterator[pa.RecordBatch]:
-    """The rows of segments, one behind the other, as each gives them; see :meth:`QueriedSegment.batches`."""
-    some = [segment for segment in segments if segment.may_have_rows]
-    slots = Slots.of(some) if len(some) > 1 else None
-    if slots is None or some[0].columns.query.index is None:
-        for segment in some:
-            yield from segment.batches(names, predicate)
-        return
-    files = OpenFiles()
-    try:
-        yield from TaskContext(files).run(_batches(some, slots, names, predicate))
-    finally:
-        files.close()
 
 
 class Slots(NamedTuple):
@@ -101,22 +168,6 @@ class Slots(NamedTuple):
     def numbers(self, places: Integers) -> Integers:
         """The slot of each place."""
         return np.searchsorted(self.base, places, side="right") - 1
-
-
-def _batches(
-    segments: Sequence[QueriedSegment], slots: Slots, names: Sequence[str] | None, predicate: pc.Expression | None
-) -> Iterator[pa.RecordBatch]:
-    columns = segments[0].columns.narrowed(names, predicate)
-    windows = _windows(segments, columns, predicate)
-    if windows is None:
-        return
-    chunks = GroupChunks(segments)
-    rows = GroupRows(segments, columns, slots, chunks.read(columns, windows), windows)
-    if not rows.are_in_slots:
-        for segment in segments:
-            yield from segment.batches(names, predicate)
-        return
-    yield from rows.batches(names, predicate)
 
 
 def _windows(
@@ -173,26 +224,40 @@ class GroupChunks:
     """The chunks of segments, as rows of one table."""
 
     def __init__(self, segments: Sequence[QueriedSegment]) -> None:
+        self._segments = segments
         self._layers: list[LayerChunks] = []
         owners = []
         for number, segment in enumerate(segments):
-            layers = segment.source.references()
+            with _named(segment):
+                layers = segment.source.references()
             self._layers += layers
             owners += [number] * len(layers)
         self._sizes = np.array([len(layer.table) for layer in self._layers], np.int64)
         self._segment = np.repeat(np.array(owners, np.int64), self._sizes)
         self._table = ChunkTable.concat([layer.table for layer in self._layers])
 
+    def needed(
+        self, columns: AnswerColumns, windows: tuple[Integers, Integers]
+    ) -> Iterator[tuple[LayerChunks, Integers]]:
+        """The layers of which chunks are needed for the rows in ``windows``, and which of these."""
+        return ((layer, rows) for layer, rows, _ in self._needed(columns, windows))
+
     def read(self, columns: AnswerColumns, windows: tuple[Integers, Integers]) -> Iterator[tuple[int, ChunkData]]:
         """The chunks that are needed for the rows in ``windows``, and the number of the segment of each."""
+        for layer, rows, number in self._needed(columns, windows):
+            with _named(self._segments[number]):
+                for data in layer.read(rows):
+                    yield number, data
+
+    def _needed(
+        self, columns: AnswerColumns, windows: tuple[Integers, Integers]
+    ) -> Iterator[tuple[LayerChunks, Integers, int]]:
         is_needed = SegmentChunks(columns, [self._table]).needed_of_each(self._segment, *windows)
         ends = np.cumsum(self._sizes)
         for layer, end, size in zip(self._layers, ends.tolist(), self._sizes.tolist(), strict=True):
             rows = np.flatnonzero(is_needed[end - size : end])
             if len(rows):
-                number = int(self._segment[end - 1])
-                for data in layer.read(rows):
-                    yield number, data
+                yield layer, rows, int(self._segment[end - 1])
 
 
 class GroupEvents(SegmentEvents):

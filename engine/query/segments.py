@@ -43,6 +43,11 @@ class QueriedSegment:
     window: tuple[int, int] | None = None
 
     @property
+    def stored_bytes(self) -> int:
+        """The bytes of all chunks as stored, about; known without a look at any."""
+        return self.source.stored_bytes
+
+    @property
     def given(self) -> Integers | None:
         """The index values that rows are wanted for, where some are given."""
         values = self.columns.query.values

@@ -112,6 +112,11 @@ class Source:
     def __init__(self, layers: list[References]) -> None:
         self._layers = layers
 
+    @property
+    def stored_bytes(self) -> int:
+        """One for each chunk."""
+        return sum(len(layer.table) for layer in self._layers)
+
     def references(self) -> list[References]:
         """The chunks of each layer."""
         return self._layers
