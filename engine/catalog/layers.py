@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ...readers import STORE, detect_format
-from ..chunk import Schema
+from ..chunk import ChunkHeader, Schema
 from ..errors import ReadError, ReadWarning, SourceMissingError, WriteError
 from ..execution import Group, Note, Outputs, RunOptions, Staging, TaskRun, is_of_all
 from ..inputs import SourceOptions, Stores, stores_of
@@ -291,4 +291,15 @@ def _copied(planned: _Planned, group: Group | Exception) -> list[Arrived] | Exce
     for text in group.warnings:
         warnings.warn(text, ReadWarning, stacklevel=2)
     source = identity.origin(request)
-    return [Arrived(store, source, chunks, layer=request.layer) for store, chunks in group.chunks]
+    try:
+        file = RrdFile(request.place) if request.is_rrd else None
+        return [
+            Arrived(store, source, chunks, layer=request.layer, silent_columns=_silent_columns(file, store))
+            for store, chunks in group.chunks
+        ]
+    except (ReadError, OSError) as error:
+        return error
+
+
+def _silent_columns(file: RrdFile | None, store: StoreEntry) -> Sequence[ChunkHeader]:
+    return () if file is None or store not in file.stores() else file.silent_columns(store)

@@ -99,6 +99,8 @@ class Answer(ds.Dataset):  # type: ignore[misc]
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_Segment]:  # noqa: A002 (pyarrow's name)
         """The segments that may have rows in which the filter is true; DataFusion wants one at least."""
         call = _thread.call or UserCall()
+        if isinstance(filter, pa.Scalar):  # DataFusion found out that it is true, or false, of all rows
+            filter = pc.scalar(filter)  # noqa: A001
         try:
             segments = possible_segments(self.columns, self.segments, filter)
         except UnsupportedError as error:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..chunk import Chunk, Schema, is_property
+from ..chunk import Chunk, ChunkHeader, Schema, is_property
 from ..errors import ChunkmillError, CommitUnknownError, ReadError, ReadWarning, UsageError, WriteError, writing
 from ..execution import SHARD_BYTES, PartChunk, Staging
 from ..faults import reach
@@ -59,7 +59,8 @@ class Arrived:
     """A recording that is to be committed: its chunks in parts of the staging folder, with digests, in their order.
 
     ``keep_chunks``: whether the store takes them, or only notes the recording, whose chunks are in the RRD ``rrd``.
-    With ``in_place`` there are no parts: the store names the file.
+    With ``in_place`` there are no parts: the store names the file. ``silent_columns`` are headers of columns that no
+    chunk's header names, because they hold nothing but nulls.
     """
 
     store: StoreEntry
@@ -69,6 +70,7 @@ class Arrived:
     keep_chunks: bool = True
     layer: str = BASE_LAYER
     in_place: InPlace | None = None
+    silent_columns: Sequence[ChunkHeader] = ()
 
     @property
     def key(self) -> Key:
@@ -495,5 +497,5 @@ def _summary(one: Arrived, staging: Staging | None) -> LayerSummary:
     ]
     with keeping_open():
         properties = properties_of(Chunk.lazy(c.entry.header, p) for c, p in zip(found, known, strict=True))
-    schema = Schema.from_headers(headers).to_arrow()
+    schema = Schema.from_headers([*headers, *one.silent_columns]).to_arrow()
     return LayerSummary(schema, ranges_of(t for header in headers for t in header.timelines), properties)

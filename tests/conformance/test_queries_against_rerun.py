@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 import queries_against_rerun
-import query_oracle
 from chunk_making import made
 from chunkmill.engine import LazyChunkStream
 
 
 @pytest.mark.slow
-@pytest.mark.wide
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(not query_oracle.ORACLE.exists(), reason="the oracle is not at hand")
 def test_generated_datasets_and_a_recording_answer_as_there(tmp_path: Path) -> None:
     pytest.importorskip("datafusion", reason="Rerun's catalog needs rerun-sdk[catalog]")
     rrd = tmp_path / "drive.rrd"
@@ -26,5 +23,5 @@ def test_generated_datasets_and_a_recording_answer_as_there(tmp_path: Path) -> N
     command = [sys.executable, queries_against_rerun.__file__, "--count", "12", str(rrd)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "'generated datasets': 12, " in done.stdout and "'recordings': 2, " in done.stdout
+    assert "'generated datasets': 12, " in done.stdout and "'recordings': 2" in done.stdout
     assert "others: 0" in done.stdout

@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from chunk_making import content
+from chunk_making import FLOATS, content
 from chunkmill.engine import LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry, layers
+from chunkmill.engine.chunk import Chunk, ComponentDescriptor
 from chunkmill.engine.errors import WriteError
 from chunkmill.engine.recordings import RecordingsFolder, verify_store
 from chunkmill.readers import LeRobotDataset, McapReader, ParquetReader, RrdReader
@@ -189,3 +190,12 @@ def test_a_file_that_changes_meanwhile_is_an_error(
     monkeypatch.setattr(layers, "run_laid_out", slowly)
     (result,) = dataset.register(str(path), executor="inline").iter_results(60)
     assert "was changed while it was registered" in (result.error or "") and dataset.segment_ids() == []
+
+
+def test_a_copy_has_the_columns_that_hold_nothing_but_nulls_too(dataset: DatasetEntry, tmp_path: Path) -> None:
+    path = tmp_path / "nulls.rrd"
+    values = [(ComponentDescriptor(name), pa.array(some, FLOATS)) for name, some in (("a", [[1.0]]), ("b", [None]))]
+    chunk = Chunk.build("/e", {"t": pa.array([0])}, values)
+    LazyChunkStream.from_iter([chunk]).write_rrd(path, application_id="a", recording_id="s", executor="inline")
+    dataset.register(str(path), copy=True, executor="inline").wait()
+    assert dataset.schema().column_names() == ["t", "/e:a", "/e:b"]
