@@ -8,4 +8,4 @@ from pushed_predicates import compared
 
 
 def test_a_filter_gives_the_same_rows_whether_it_is_pushed_or_not(tmp_path: Path) -> None:
-    assert sum(compared(seed, tmp_path) for seed in (3, 4)) > 0
+    assert sum(compared(seed, tmp_path) for seed in (3, 1104)) > 0
