@@ -59,8 +59,8 @@ class Arrived:
     """A recording that is to be committed: its chunks in parts of the staging folder, with digests, in their order.
 
     ``keep_chunks``: whether the store takes them, or only notes the recording, whose chunks are in the RRD ``rrd``.
-    With ``in_place`` there are no parts: the store names the file. ``silent_columns`` are headers of columns that no
-    chunk's header names, because they hold nothing but nulls.
+    With ``in_place`` there are no parts: the store names the file. ``silent_columns`` are those of nulls that no chunk's
+    header names.
     """
 
     store: StoreEntry
@@ -488,13 +488,11 @@ def _summary(one: Arrived, staging: Staging | None) -> LayerSummary:
     if one.in_place is not None:
         return one.in_place.summary
     headers = [c.entry.header for c in one.chunks]
-    found = [c for c in one.chunks if c.entry.header.is_static and is_property(c.entry.header.entity_path)]
+    found = [c for c, h in zip(one.chunks, headers, strict=True) if h.is_static and is_property(h.entity_path)]
     assert staging is not None or not found, "chunks in parts need a staging folder"
     places = [staging.folder.place(c.part) for c in found] if staging is not None else []
-    known = [
-        VerifiedPayload.of(place, c.entry, version=NEVER_CHANGES, store=one.store)
-        for place, c in zip(places, found, strict=True)
-    ]
+    verified = partial(VerifiedPayload.of, version=NEVER_CHANGES, store=one.store)
+    known = [verified(place, c.entry) for place, c in zip(places, found, strict=True)]
     with keeping_open():
         properties = properties_of(Chunk.lazy(c.entry.header, p) for c, p in zip(found, known, strict=True))
     schema = Schema.from_headers([*headers, *one.silent_columns]).to_arrow()
