@@ -59,8 +59,8 @@ class Arrived:
     """A recording that is to be committed: its chunks in parts of the staging folder, with digests, in their order.
 
     ``keep_chunks``: whether the store takes them, or only notes the recording, whose chunks are in the RRD ``rrd``.
-    With ``in_place`` there are no parts: the store names the file. ``silent_columns`` are those of nulls that no chunk's
-    header names.
+    With ``in_place`` there are no parts: the store names the file. ``silent_columns`` are those of nulls, which no
+    chunk's header names.
     """
 
     store: StoreEntry
