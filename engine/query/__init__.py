@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from .groups import GROUP_BYTES, SegmentGroup, grouped
     from .held import HeldRecording, queried_recordings
     from .layers import SegmentLayers
-    from .pruning import SegmentChunks, lacking_guarantee, satisfiable, segment_guarantee, windows_of
+    from .pruning import lacking_guarantee, satisfiable, segment_guarantee, windows_of
     from .query import SEGMENT_ID, AnswerColumns, IndexValues, Query, QuerySemantics
-    from .rows import BATCH_BYTES, SegmentRows, Windows
+    from .rows import BATCH_BYTES, SegmentRows
+    from .segment_chunks import SegmentChunks, Windows
     from .segments import PIECE_BYTES, QueriedSegment
     from .sources import LayerChunks, SegmentSource, StoreSource
 
@@ -25,9 +26,10 @@ _HOMES = {
     ".groups": "GROUP_BYTES SegmentGroup grouped",
     ".held": "HeldRecording queried_recordings",
     ".layers": "SegmentLayers",
-    ".pruning": "SegmentChunks lacking_guarantee satisfiable segment_guarantee windows_of",
+    ".pruning": "lacking_guarantee satisfiable segment_guarantee windows_of",
     ".query": "AnswerColumns IndexValues Query QuerySemantics SEGMENT_ID",
-    ".rows": "BATCH_BYTES SegmentRows Windows",
+    ".rows": "BATCH_BYTES SegmentRows",
+    ".segment_chunks": "SegmentChunks Windows",
     ".segments": "PIECE_BYTES QueriedSegment",
     ".sources": "LayerChunks SegmentSource StoreSource",
 }

@@ -6,11 +6,12 @@ searched or filled in the index of one long segment is so in all of them. What l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Final, NamedTuple
+from itertools import pairwise
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,15 +20,17 @@ import pyarrow.compute as pc
 from ..chunk import ChunkData, ComponentColumnDescriptor
 from ..errors import ReadError
 from ..limits import MIB
-from ..rrd import ChunkTable, OpenFiles
+from ..rrd import ChunkTable, OpenFiles, Times
 from ..task_context import TaskContext
-from .events import ComponentValues, Events, Key, Mask, SegmentEvents
-from .pruning import SegmentChunks, index_guarantee, satisfiable
-from .query import AnswerColumns, Integers
-from .rows import SegmentRows
-from .segments import QueriedSegment
+from .chunk_rows import ChunkRows, Presence
+from .events import Events, SegmentEvents
+from .open_segment import OpenSegment
+from .pruning import index_guarantee, satisfiable
+from .query import AnswerColumns, Integers, Key
+from .rows import Located, SegmentRows, StaticColumns
+from .segment_chunks import SegmentChunks
+from .segments import QueriedSegment, saves
 from .sources import LayerChunks
-from .values import ColumnValues
 
 GROUP_BYTES: Final = 16 * MIB
 """Bytes of chunks as they are stored of the segments of a group, about."""
@@ -66,7 +69,7 @@ class SegmentGroup:
     ) -> tuple[None, list[tuple[LayerChunks, Integers]]]:
         """The chunks that are needed of each segment; see :meth:`QueriedSegment.needed`."""
         windows = _windows(self.segments, columns, predicate)
-        return None, [] if windows is None else list(GroupChunks(self.segments).needed(columns, windows))
+        return None, [] if windows is None else GroupChunks.of(self.segments, columns, windows).by_layer()
 
     def batches(
         self, names: Sequence[str] | None = None, predicate: pc.Expression | None = None
@@ -92,8 +95,9 @@ class SegmentGroup:
         windows = _windows(self.segments, columns, predicate)
         if windows is None:
             return
-        chunks = GroupChunks(self.segments).read(columns, windows)
-        rows = GroupRows(self.segments, columns, slots, chunks, windows)
+        chunks = GroupChunks.of(self.segments, columns, windows)
+        events = GroupEvents.of_chunks(chunks, self.segments, columns, slots, names)
+        rows = GroupRows(self.segments, columns, slots, events, windows)
         if rows.are_in_slots:
             yield from rows.batches(names, predicate)
         else:
@@ -220,85 +224,105 @@ def _hull(asked: _Asked, first: int, last: int) -> tuple[int, int] | None:
     return begin, low
 
 
-class GroupChunks:
-    """The chunks of segments, as rows of one table."""
+class _NamedLayer:
+    """A layer whose errors name its segment."""
 
-    def __init__(self, segments: Sequence[QueriedSegment]) -> None:
-        self._segments = segments
-        self._layers: list[LayerChunks] = []
+    def __init__(self, layer: LayerChunks, segment: QueriedSegment) -> None:
+        self.table = layer.table
+        self._layer = layer
+        self._segment = segment
+
+    def read(self, rows: Integers) -> Iterator[ChunkData]:
+        """The chunks of some rows. Raises ``ReadError`` with the name of the segment."""
+        with _named(self._segment):
+            yield from self._layer.read(rows)
+
+
+class GroupChunks(NamedTuple):
+    """The chunks of segments, as rows of one table; ``owner`` is the number of the segment of each.
+
+    ``needed`` are the numbers of those that are needed, but static ones, which are ``static``.
+    """
+
+    layers: Sequence[LayerChunks]
+    chunks: SegmentChunks
+    owner: Integers
+    needed: Integers
+    static: Integers
+
+    @classmethod
+    def of(
+        cls, segments: Sequence[QueriedSegment], columns: AnswerColumns, windows: tuple[Integers, Integers]
+    ) -> GroupChunks:
+        """The chunks for the rows in ``windows``, one for each segment. Raises ``ReadError`` with the name of one."""
+        layers: list[LayerChunks] = []
         owners = []
         for number, segment in enumerate(segments):
             with _named(segment):
-                layers = segment.source.references()
-            self._layers += layers
-            owners += [number] * len(layers)
-        self._sizes = np.array([len(layer.table) for layer in self._layers], np.int64)
-        self._segment = np.repeat(np.array(owners, np.int64), self._sizes)
-        self._table = ChunkTable.concat([layer.table for layer in self._layers])
+                some = segment.source.references()
+            layers += [_NamedLayer(layer, segment) for layer in some]
+            owners += [number] * sum(len(layer.table) for layer in some)
+        owner = np.array(owners, np.int64)
+        chunks = SegmentChunks(columns, [ChunkTable.concat([layer.table for layer in layers])])
+        static = chunks.static[(windows[0] <= windows[1])[owner[chunks.static]]]
+        return cls(layers, chunks, owner, chunks.needed_of_each(owner, *windows), static)
 
-    def needed(
-        self, columns: AnswerColumns, windows: tuple[Integers, Integers]
-    ) -> Iterator[tuple[LayerChunks, Integers]]:
-        """The layers of which chunks are needed for the rows in ``windows``, and which of these."""
-        return ((layer, rows) for layer, rows, _ in self._needed(columns, windows))
-
-    def read(self, columns: AnswerColumns, windows: tuple[Integers, Integers]) -> Iterator[tuple[int, ChunkData]]:
-        """The chunks that are needed for the rows in ``windows``, and the number of the segment of each."""
-        for layer, rows, number in self._needed(columns, windows):
-            with _named(self._segments[number]):
-                for data in layer.read(rows):
-                    yield number, data
-
-    def _needed(
-        self, columns: AnswerColumns, windows: tuple[Integers, Integers]
-    ) -> Iterator[tuple[LayerChunks, Integers, int]]:
-        is_needed = SegmentChunks(columns, [self._table]).needed_of_each(self._segment, *windows)
-        ends = np.cumsum(self._sizes)
-        for layer, end, size in zip(self._layers, ends.tolist(), self._sizes.tolist(), strict=True):
-            rows = np.flatnonzero(is_needed[end - size : end])
-            if len(rows):
-                yield layer, rows, int(self._segment[end - 1])
+    def by_layer(self) -> list[tuple[LayerChunks, Integers]]:
+        """The layers of which chunks are needed, and the rows of these."""
+        numbers = np.union1d(self.needed, self.static)
+        bounds = pairwise(np.cumsum([0, *(len(layer.table) for layer in self.layers)]).tolist())
+        rows = [numbers[slice(*np.searchsorted(numbers, [first, stop]))] - first for first, stop in bounds]
+        return [(layer, some) for layer, some in zip(self.layers, rows, strict=True) if len(some)]
 
 
 class GroupEvents(SegmentEvents):
-    """The events of several segments: their index values are moved to the slots of these."""
+    """The events of several segments: their index values are moved to the slots of these.
+
+    ``owner`` is the segment of each chunk. In ``rows`` static chunks come last, the first of them in place
+    ``temporal``.
+    """
 
     def __init__(
         self,
-        chunks: Iterable[tuple[int, ChunkData]],
+        rows: ChunkRows,
+        temporal: int,
+        owner: Integers,
         columns: AnswerColumns,
-        there: Collection[Key],
         slots: Slots,
+        there: Collection[Key],
     ) -> None:
+        assert columns.query.index is not None
+        super().__init__(rows, _Moving(), columns.visible, columns.query.index, there)
+        self._temporal = temporal
+        self._owner = owner
         self._slots = slots
-        self._reading = 0
-        self._owners: list[int] = []
-        self._static_of: dict[Key, dict[int, tuple[bytes, pa.ListArray]]] = {}
-        self._without_static: dict[object, Events] = {}
-        super().__init__(self._each(chunks), columns.visible, columns.query.index, there)
+        self._static_rows: dict[Key, Integers | None] = {}
 
-    def _each(self, chunks: Iterable[tuple[int, ChunkData]]) -> Iterator[ChunkData]:
-        for self._reading, data in chunks:
-            yield data
-
-    def _add(self, data: ChunkData) -> None:
-        super()._add(data)
-        self._owners.append(self._reading)
-
-    def _add_static(self, data: ChunkData) -> None:
-        self._static = {}
-        for (entity, component), value in self._static_of.items():
-            if self._reading in value:
-                self._static[entity, component] = value[self._reading]
-        super()._add_static(data)
-        for key, one in self._static.items():
-            self._static_of.setdefault(key, {})[self._reading] = one
-        self._static = {}
+    @classmethod
+    def of_chunks(
+        cls,
+        chunks: GroupChunks,
+        segments: Sequence[QueriedSegment],
+        columns: AnswerColumns,
+        slots: Slots,
+        names: Sequence[str] | None,
+    ) -> Self:
+        """The events in chunks that are read, or told of by times. Raises ``ReadError``."""
+        layers, found, owner, needed, static = chunks
+        wanted = found.with_values(columns.keys(names))
+        times: list[Times | None] = [None] * len(layers)
+        if saves(layers, wanted, np.union1d(needed, static), is_asked=columns.query.values is not None):
+            times = []
+            for segment in segments:
+                with _named(segment):
+                    times += segment.source.times()
+        rows = OpenSegment(layers, times).rows(needed, columns.query.index, static)
+        return cls(rows, len(rows.numbers) - len(static), owner, columns, slots, segments[0].there)
 
     @cached_property
     def owners(self) -> Integers:
         """The segment of each row."""
-        return np.repeat(np.array(self._owners, np.int64), np.diff(self._starts))
+        return np.repeat(self._owner[self.rows.numbers], self.rows.counts)
 
     def are_in_slots(self, events: Events) -> bool:
         """Whether the index values of events are where the entries of segments say that they are."""
@@ -309,51 +333,57 @@ class GroupEvents(SegmentEvents):
     def _moved(self, times: Integers) -> Integers:
         return self._slots.places(self.owners, times)
 
+    def _present(self, key: Key) -> Presence:
+        chunks, mask = self.rows.presence(key)
+        count = int(np.searchsorted(chunks, self._temporal))
+        return Presence(chunks[:count], None if mask is None else mask[: int(self.rows.counts[chunks[:count]].sum())])
+
     def of(self, column: ComponentColumnDescriptor, *, clears: bool = True) -> Events | None:
         """The events of a component, but for those of segments in which it is static."""
         found = super().of(column, clears=clears)
-        static = self._static_of.get((column.entity_path, column.component))
-        if found is None or not static:
+        static = self.static_rows((column.entity_path, column.component))
+        if found is None or static is None:
             return found
-        kept = ~np.isin(self.owners[found.rows], list(static))
-        return Events(*(None if some is None else some[kept] for some in found)) if kept.any() else None
-
-    # --- static values: rows behind all others
-
-    @cached_property
-    def _first_static(self) -> dict[Key, int]:
-        counts = [0, *(len(values) for values in self._static_of.values())]
-        return dict(zip(self._static_of, (int(self._starts[-1]) + np.cumsum(counts)).tolist(), strict=False))
-
-    def static_rows(self, column: ComponentColumnDescriptor) -> Integers | None:
-        """The row of the static value of each segment, or -1; None where none has one."""
-        key = column.entity_path, column.component
-        if key not in self._static_of:
+        kept = static[self.owners[found.rows]] < 0
+        if not kept.any():
             return None
+        return Events(found.times[kept], found.rows[kept], None if found.cleared is None else found.cleared[kept])
+
+    def static_rows(self, key: Key) -> Integers | None:
+        """The row of the static value of each segment, or -1; None where none has one."""
+        if key not in self._static_rows:
+            self._static_rows[key] = self._find_static(key)
+        return self._static_rows[key]
+
+    def _find_static(self, key: Key) -> Integers | None:
+        rows = self.rows.rows(self.rows.presence(key))
+        rows = rows[rows >= self.rows.starts[self._temporal]]
+        if not len(rows):
+            return None
+        high, low = self.rows.ids
+        rows = rows[np.lexsort((-rows, low[rows], high[rows]))]
         found = np.full(len(self._slots.base), -1, np.int64)
-        for number, segment in enumerate(self._static_of[key]):
-            found[segment] = self._first_static[key] + number
+        found[self.owners[rows]] = rows
         return found
 
-    def values(self, column: ComponentColumnDescriptor) -> ComponentValues:
-        """The values of a component, the static ones among them."""
-        found = super().values(column)
-        key = column.entity_path, column.component
-        if key not in self._static_of:
-            return found
-        static = [value for _, value in self._static_of[key].values()]
-        starts = self._first_static[key] + np.arange(len(static))
-        return ComponentValues(np.concatenate([found.starts, starts]), [*found.arrays, *static])
 
-    def times_on(self, index: str, rows: Integers) -> tuple[Integers, Mask] | None:
-        """The times on another index of rows, of which static values have none."""
-        has_some = rows < self._starts[-1]
-        if has_some.all():
-            return super().times_on(index, rows)
-        if not has_some.any():
-            return None
-        found = super().times_on(index, np.where(has_some, rows, 0))
-        return None if found is None else (found[0], found[1] & has_some)
+class _Moving:
+    """No component is static in all segments."""
+
+    def has(self, key: Key) -> bool:  # noqa: ARG002 (of none)
+        """Whether a component is static: it is not."""
+        return False
+
+
+class _NoStatic(StaticColumns):
+    """Static values are rows as others are."""
+
+    def __init__(self) -> None:
+        pass
+
+    def has(self, column: ComponentColumnDescriptor) -> bool:  # noqa: ARG002 (of none)
+        """Whether a column is static in all segments: it is not."""
+        return False
 
 
 class GroupRows(SegmentRows):
@@ -364,22 +394,19 @@ class GroupRows(SegmentRows):
         segments: Sequence[QueriedSegment],
         columns: AnswerColumns,
         slots: Slots,
-        chunks: Iterable[tuple[int, ChunkData]],
+        events: GroupEvents,
         windows: tuple[Integers, Integers],
     ) -> None:
-        self.columns = columns
-        self._query = columns.query
         self._slots = slots
         self._segments = segments
-        self._events: GroupEvents = GroupEvents(chunks, columns, segments[0].there, slots)
+        super().__init__(columns, "", _NoStatic(), events, given=self._placed(columns))
+        self._group = events
         self._bounds = windows
-        self._windows = None
-        self._given = self._placed()
-        self._values: dict[str, ColumnValues] = {}
+        self._with_static: dict[str, Located] = {}
 
-    def _placed(self) -> Integers | None:
+    def _placed(self, columns: AnswerColumns) -> Integers | None:
         """The places of the index values that are given."""
-        if self._query.values is None:
+        if columns.query.values is None:
             return None
         found = [np.empty(0, np.int64) if one.given is None else one.given for one in self._segments]
         owners = np.repeat(np.arange(len(found)), list(map(len, found)))
@@ -388,7 +415,7 @@ class GroupRows(SegmentRows):
     @property
     def are_in_slots(self) -> bool:
         """Whether segments hold what their entries say; else they must be read one by one."""
-        return all(map(self._events.are_in_slots, self._found.values()))
+        return all(map(self._group.are_in_slots, self.found.values()))
 
     @cached_property
     def index_values(self) -> Integers:
@@ -399,37 +426,41 @@ class GroupRows(SegmentRows):
         is_inside = (found >= begin[slots]) & (found <= end[slots])
         return found if is_inside.all() else found[is_inside]
 
-    def located(self, times: Integers) -> dict[str, tuple[Integers, Mask | None]]:
-        """The row whose value each place has; those of static values, too."""
-        found = super().located(times)
-        slots = self._slots.numbers(times)
-        for column in self.columns.visible:
-            static = self._events.static_rows(column)
-            if static is None:
-                continue
-            rows = static[slots]
-            if column.name in found:
-                others, cleared = found[column.name]
-                found[column.name] = np.where(rows < 0, others, rows), cleared
-            else:
-                found[column.name] = rows, None
-        return found
+    def has(self, name: str) -> bool:
+        """Whether there are values to be taken for a column, the static ones among them."""
+        return name in self.found or self._static_of(name) is not None
 
-    def _latest(self, events: Events, times: Integers, *, exactly: bool) -> tuple[Integers, Mask | None]:
+    def located(self, name: str) -> Located:
+        """The values of a column in all rows, the static ones among them."""
+        static = self._static_of(name)
+        if static is None:
+            return super().located(name)
+        if name not in self._with_static:
+            rows = static[self._slots.numbers(self.index_values)]
+            cleared = None
+            if name in self.found:
+                others, cleared = super().located(name)
+                rows = np.where(rows < 0, others, rows)
+            self._with_static[name] = rows, cleared
+        return self._with_static[name]
+
+    def _static_of(self, name: str) -> Integers | None:
+        column = self.columns.component(name)
+        return None if column is None else self._group.static_rows((column.entity_path, column.component))
+
+    def _latest(self, events: Events, times: Integers, *, exactly: bool) -> Located:
         rows, cleared = super()._latest(events, times, exactly=exactly)
         if exactly or rows is events.rows:
             return rows, cleared
-        is_own = self._events.owners[np.maximum(rows, 0)] == self._slots.numbers(times)
+        is_own = self._group.owners[np.maximum(rows, 0)] == self._slots.numbers(times)
         return np.where(is_own, rows, -1), None if cleared is None else cleared & is_own
 
-    def segment_ids(self, times: Integers | None, count: int) -> pa.Array:
+    def segment_ids(self, start: int, stop: int) -> pa.Array:
         """The segment of each row."""
-        if times is None:
-            return super().segment_ids(times, count)
         names = pa.array([segment.segment_id for segment in self._segments], pa.string())
-        return names.take(pa.array(self._slots.numbers(times)))
+        return names.take(pa.array(self._slots.numbers(self.index_values[start:stop])))
 
-    def plain_times(self, times: Integers) -> Integers:
+    def plain_times(self, start: int, stop: int) -> Integers:
         """Index values of places."""
-        slots = self._slots.numbers(times)
-        return times - (self._slots.base - self._slots.first)[slots]
+        places = self.index_values[start:stop]
+        return places - (self._slots.base - self._slots.first)[self._slots.numbers(places)]

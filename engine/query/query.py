@@ -18,6 +18,9 @@ from ..errors import UsageError
 from ..stream import Content, ContentFilter
 
 Integers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Key = tuple[str, str]
+"""A component on an entity."""
 
 SEGMENT_ID: Final = "rerun_segment_id"
 """The column that names the segment of each row."""
@@ -289,6 +292,10 @@ class AnswerColumns:
     @cached_property
     def _by_name(self) -> dict[str, ComponentColumnDescriptor]:
         return {column.name: column for column in self.components}
+
+    def keys(self, names: Sequence[str] | None) -> set[Key]:
+        """The components among columns of these names (None: all)."""
+        return {(c.entity_path, c.component) for c in self.components if names is None or c.name in names}
 
     def narrowed(self, names: Sequence[str] | None, predicate: object | None = None) -> AnswerColumns:
         """The columns of entities of which a component is among ``names``, or in the text of a predicate, where

@@ -6,7 +6,7 @@ bounded size.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -14,47 +14,48 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..chunk import ChunkData, ComponentColumnDescriptor
+from ..chunk import ComponentColumnDescriptor
 from ..limits import MIB
-from .events import Events, Key, Mask, SegmentEvents
-from .query import SEGMENT_ID, AnswerColumns, Integers
+from .events import Events, SegmentEvents, StaticValues
+from .query import SEGMENT_ID, AnswerColumns, Integers, Mask
+from .segment_chunks import Windows
 from .values import ColumnValues, as_type
 
 BATCH_BYTES: Final = 64 * MIB
 """The most that the values of a batch take, unless it is one row."""
 _BATCH_ROWS: Final = 1 << 16
-_SMALL: Final = 256
-"""Bytes of a value that are not counted one by one: 65,536 rows of 4 such columns make a batch."""
 
-Windows = Sequence[tuple[int, int]]
-"""Ranges of index values, both ends included."""
+Located = tuple[Integers, Mask | None]
+"""For each row of the answer the row of a chunk that has its value (-1: none), and whether it is a clear."""
 
 
 class SegmentRows:
-    """The rows of a segment, from decoded chunks that may have something to do with them.
+    """The rows of a segment, of events on its index.
 
-    Order: by the index. ``there`` are the components that the segment has, as for :class:`SegmentEvents`. ``given``
-    are the index values that are wanted, in place of those of events. Rows outside of ``windows`` are left out; events
-    before them count where rows are filled.
+    Order: by the index. ``given`` are the index values that are wanted, in place of those of events. Rows outside of
+    ``windows`` are left out; events before them count where rows are filled. Without an index there is one row of
+    static values, and no events.
     """
 
     def __init__(
         self,
         columns: AnswerColumns,
         segment_id: str,
-        chunks: Iterable[ChunkData],
+        static: StaticColumns,
+        events: SegmentEvents | None,
         *,
-        there: Collection[Key] | None = None,
         given: Integers | None = None,
         windows: Windows | None = None,
     ) -> None:
         self.columns = columns
-        self._query = columns.query
         self.segment_id = segment_id
-        self._events = SegmentEvents(chunks, columns.visible, self._query.index, there)
+        self.static = static
+        self._query = columns.query
+        self._events = events
         self._given = given
         self._windows = windows
         self._values: dict[str, ColumnValues] = {}
+        self._located: dict[int, Located] = {}
 
     @cached_property
     def index_values(self) -> Integers:
@@ -62,7 +63,7 @@ class SegmentRows:
         if self._given is not None:
             found = self._given
         else:
-            distinct = {id(events): events.times for events in self._found.values()}
+            distinct = {id(events): events.times for events in self.found.values()}
             found = _united(list(distinct.values()))
         if self._windows is None:
             return found
@@ -73,58 +74,47 @@ class SegmentRows:
     ) -> Iterator[pa.RecordBatch]:
         """The rows in which ``predicate`` is true, with the columns ``names`` (None: all). None is empty."""
         names = self.columns.arrow.names if names is None else names
-        if self._query.index is None:
-            yield from self._block(None, 1 if self._has_row else 0, names, predicate)
-            return
-        for start in range(0, len(self.index_values), _BATCH_ROWS):
-            times = self.index_values[start : start + _BATCH_ROWS]
-            yield from self._block(times, len(times), names, predicate)
+        count = int(self._has_row) if self._events is None else len(self.index_values)
+        for start in range(0, count, _BATCH_ROWS):
+            block = _Block(self, start, min(start + _BATCH_ROWS, count))
+            kept = np.arange(start, block.stop) if predicate is None else block.kept(predicate)
+            for rows in block.batches(kept, names):
+                yield block.batch(rows, names)
 
     @property
     def _has_row(self) -> bool:
         """Whether a segment has its row of static values."""
         if not self._query.semantics.static_rows_need_values:
             return True
-        return any(self._events.static(column) is not None for column in self.columns.components)
+        return any(self.static.has(column) for column in self.columns.components)
 
     @cached_property
-    def _found(self) -> dict[str, Events]:
+    def found(self) -> Mapping[str, Events]:
         """The events of each column that has some."""
-        if self._query.index is None:
+        if self._events is None:
             return {}
         found = {column.name: self._events.of(column) for column in self.columns.visible}
         return {name: events for name, events in found.items() if events is not None}
 
-    def _block(
-        self, times: Integers | None, count: int, names: Sequence[str], predicate: pc.Expression | None
-    ) -> Iterator[pa.RecordBatch]:
-        block = _Block(self, times, count)
-        kept = block.kept(predicate) if predicate is not None else np.arange(count)
-        for rows in block.batches(kept, names):
-            yield block.batch(rows, names)
-
     # --- what a block asks
 
-    def located(self, times: Integers) -> dict[str, tuple[Integers, Mask | None]]:
-        """For each column that has events: the row of the segment whose value each time has (-1: none), and whether it
-        is a clear.
-        """
-        known: dict[int, tuple[Integers, Mask | None]] = {}
-        for name, events in self._found.items():
-            if id(events) not in known:
-                known[id(events)] = self._located(name, times)
-        return {name: known[id(events)] for name, events in self._found.items()}
+    def located(self, name: str) -> Located:
+        """The values of a column that has events, in all rows."""
+        events = self.found[name]
+        if id(events) not in self._located:
+            self._located[id(events)] = self._locate(name)
+        return self._located[id(events)]
 
     @cached_property
     def _uncleared(self) -> dict[str, Events | None]:
         """The events of what is cleared, without the clears, where these do not end what is filled."""
-        if not (self._query.fill_latest_at and self._query.semantics.cleared_values_return):
+        if self._events is None or not (self._query.fill_latest_at and self._query.semantics.cleared_values_return):
             return {}
-        cleared = {name for name, events in self._found.items() if events.cleared is not None}
+        cleared = {name for name, events in self.found.items() if events.cleared is not None}
         return {c.name: self._events.of(c, clears=False) for c in self.columns.visible if c.name in cleared}
 
-    def _located(self, name: str, times: Integers) -> tuple[Integers, Mask | None]:
-        events, is_filled = self._found[name], self._query.fill_latest_at
+    def _locate(self, name: str) -> Located:
+        events, times, is_filled = self.found[name], self.index_values, self._query.fill_latest_at
         if name not in self._uncleared:
             return self._latest(events, times, exactly=not is_filled)
         rows, cleared = self._latest(events, times, exactly=True)
@@ -133,13 +123,18 @@ class SegmentRows:
             rows = np.where(rows < 0, self._latest(uncleared, times, exactly=False)[0], rows)
         return rows, cleared
 
-    def _latest(self, events: Events, times: Integers, *, exactly: bool) -> tuple[Integers, Mask | None]:
+    def _latest(self, events: Events, times: Integers, *, exactly: bool) -> Located:
         """The row of the event at each of ``times``, or else before it; -1 where there is none."""
-        if len(events.times) == len(times) and bool((events.times == times).all()):
+        count = len(events.times)
+        if count == len(times) and bool((events.times == times).all()):
             return events.rows, events.cleared
-        if not len(events.times):
+        if not count:
             return np.full(len(times), -1, np.int64), None
-        at = np.searchsorted(events.times, times, side="right") - 1
+        if count < len(times):
+            first = np.searchsorted(times, events.times)
+            at = np.repeat(np.arange(-1, count), np.diff(np.concatenate([[0], first, [len(times)]])))
+        else:
+            at = np.searchsorted(events.times, times, side="right") - 1
         there = at >= 0
         np.maximum(at, 0, out=at)
         if exactly:
@@ -147,47 +142,94 @@ class SegmentRows:
         cleared = None if events.cleared is None else events.cleared[at] & there
         return np.where(there, events.rows[at], -1), cleared
 
-    def segment_ids(self, times: Integers | None, count: int) -> pa.Array:  # noqa: ARG002 (where there are several)
+    def has(self, name: str) -> bool:
+        """Whether there are values to be taken for a column."""
+        return name in self.found
+
+    def segment_ids(self, start: int, stop: int) -> pa.Array:
         """The segment of each row."""
-        return pa.repeat(pa.scalar(self.segment_id, pa.string()), count)
+        return pa.repeat(pa.scalar(self.segment_id, pa.string()), stop - start)
 
-    def plain_times(self, times: Integers) -> Integers:
+    def plain_times(self, start: int, stop: int) -> Integers:
         """The index values of rows, as they are."""
-        return times
+        return self.index_values[start:stop]
 
-    def other_times(self, index: str, located: Iterable[Integers], count: int) -> pa.Array:
+    def other_times(self, index: str, start: int, stop: int) -> pa.Array:
         """The latest time on another index of the events that rows take their values of; null where there is none."""
+        count = stop - start
         latest, known = np.full(count, np.iinfo(np.int64).min), np.zeros(count, np.bool_)
-        for rows in located:
-            found = self._events.times_on(index, np.maximum(rows, 0))
-            if found is not None:
-                ticks, there = found
-                there = there & (rows >= 0)
-                np.maximum(latest, ticks, out=latest, where=there)
-                known |= there
+        if self._events is not None:
+            distinct = {id(events): name for name, events in self.found.items()}
+            ticks, there = self._events.rows.ticks(index)
+            for name in distinct.values():
+                rows = self.located(name)[0][start:stop]
+                is_any = rows >= 0
+                if there is not None:
+                    is_any &= there[rows]
+                np.maximum(latest, ticks[rows], out=latest, where=is_any)
+                known |= is_any
         return pa.array(latest, mask=~known)
 
-    def static(self, column: ComponentColumnDescriptor) -> pa.Array | None:
-        """The one static value of a column."""
-        value = self._events.static(column)
-        return None if value is None else as_type(value, column.datatype)
-
-    def values(self, column: ComponentColumnDescriptor) -> ColumnValues:
+    def values(self, name: str) -> ColumnValues:
         """The values of a column that has events."""
-        if column.name not in self._values:
-            self._values[column.name] = ColumnValues(self._events.values(column), column.datatype)
-        return self._values[column.name]
+        column = self.columns.component(name)
+        assert self._events is not None
+        assert column is not None
+        if name not in self._values:
+            key = column.entity_path, column.component
+            self._values[name] = ColumnValues(self._events.rows, key, column.datatype)
+        return self._values[name]
+
+    def bytes_of(self, rows: Integers) -> int:
+        """The bytes, at most, of chunks that have some rows; negative ones are none."""
+        assert self._events is not None
+        return self._events.rows.bytes_of(rows)
+
+
+class StaticColumns:
+    """The static values of components under the types of an answer, and columns of them."""
+
+    def __init__(self, values: StaticValues) -> None:
+        self.values = values
+        self._of_type: dict[str, pa.Array] = {}
+        self._repeated: dict[str, pa.Array] = {}
+
+    def has(self, column: ComponentColumnDescriptor) -> bool:
+        """Whether a column is static."""
+        return self.values.has((column.entity_path, column.component))
+
+    def size(self, column: ComponentColumnDescriptor) -> int:
+        """The bytes of the value of a column that is static."""
+        return int(self._value(column).nbytes)
+
+    def repeated(self, column: ComponentColumnDescriptor, count: int) -> pa.Array:
+        """The value of a column that is static, in so many rows: a part of what was made before, where that is enough.
+
+        A mesh of megabytes would otherwise be copied into every row of every batch.
+        """
+        made = self._repeated.get(column.name)
+        if made is None or len(made) < count:
+            made = self._repeated[column.name] = self._value(column).take(pa.array(np.zeros(count, np.int64)))
+        return made.slice(0, count)
+
+    def _value(self, column: ComponentColumnDescriptor) -> pa.Array:
+        if column.name not in self._of_type:
+            value = self.values.value((column.entity_path, column.component))
+            self._of_type[column.name] = as_type(value, column.datatype)
+        return self._of_type[column.name]
 
 
 class _Block:
-    """Some rows of a segment, before their values are taken."""
+    """Some rows of a segment, from ``start`` to before ``stop``, before their values are taken."""
 
-    def __init__(self, of: SegmentRows, times: Integers | None, count: int) -> None:
+    def __init__(self, of: SegmentRows, start: int, stop: int) -> None:
         self._of = of
-        self._times = times
-        self._count = count
-        self._located = {} if times is None else of.located(times)
+        self.start, self.stop = start, stop
         self._made: dict[str, pa.Array] = {}
+
+    @property
+    def _count(self) -> int:
+        return self.stop - self.start
 
     def kept(self, predicate: pc.Expression) -> Integers:
         """The rows in which ``predicate`` is true."""
@@ -196,7 +238,7 @@ class _Block:
         names = [name for name in schema.names if name in text]
         columns = {name: self._stand_in(name) for name in names}
         number = "row" * (1 + max((len(name) for name in schema.names), default=0))
-        table = pa.table({**columns, number: pa.array(np.arange(self._count))})
+        table = pa.table({**columns, number: pa.array(np.arange(self.start, self.stop))})
         found = table.filter(predicate)
         return np.asarray(found[number], dtype=np.int64)
 
@@ -204,50 +246,58 @@ class _Block:
         """The rows in runs whose values take :data:`BATCH_BYTES` at most."""
         if not len(rows):
             return
-        total = np.zeros(len(rows), np.int64)
         fixed = 64
+        located: dict[str, Integers] = {}
+        known: dict[int, Integers] = {}
         for name in names:
             column = self._of.columns.component(name)
             if column is None:
                 continue
-            static = self._of.static(column)
-            if static is not None:
-                fixed += int(static.nbytes)
-            elif name in self._located:
-                values = self._of.values(column)
-                if values.widest <= _SMALL:
-                    fixed += values.widest
-                else:
-                    found, cleared = self._located[name]
-                    found = found[rows] if cleared is None else np.where(cleared[rows], -1, found[rows])
-                    total += values.sizes(found)
-        ends = np.cumsum(total + fixed)
+            if self._of.static.has(column):
+                fixed += self._of.static.size(column)
+            elif self._of.has(name):
+                found, cleared = self._of.located(name)
+                if id(found) not in known:
+                    known[id(found)] = found[rows] if cleared is None else np.where(cleared[rows], -1, found[rows])
+                located[name] = known[id(found)]
+        if fixed * len(rows) + self._most(list(known.values())) <= BATCH_BYTES:
+            yield rows
+            return
+        total = np.full(len(rows), fixed, np.int64)
+        for name, found in located.items():
+            total += self._of.values(name).sizes(found)
+        ends = np.cumsum(total)
         start, before = 0, 0
         while start < len(rows):
             stop = max(int(np.searchsorted(ends, before + BATCH_BYTES, side="right")), start + 1)
             yield rows[start:stop]
             start, before = stop, int(ends[stop - 1])
 
+    def _most(self, located: Sequence[Integers]) -> int:
+        """The bytes that values take at most, where each value of a chunk is taken once."""
+        if any(bool((np.diff(rows[rows >= 0]) <= 0).any()) for rows in located):
+            return BATCH_BYTES + 1
+        return self._of.bytes_of(np.concatenate(located)) if located else 0
+
     def batch(self, rows: Integers, names: Sequence[str]) -> pa.RecordBatch:
         """These rows, with the values of these columns."""
-        arrays = [self._column(name, rows) for name in names]
         schema = pa.schema([self._of.columns.arrow.field(name) for name in names], self._of.columns.arrow.metadata)
         if not names:
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+            empty = pa.Array.from_buffers(pa.struct([]), len(rows), [None])
+            return pa.RecordBatch.from_struct_array(empty)
+        return pa.RecordBatch.from_arrays([self._column(name, rows) for name in names], schema=schema)
 
     def _column(self, name: str, rows: Integers) -> pa.Array:
         column = self._of.columns.component(name)
         if column is None:
             whole = self._plain(name)
-            return whole if len(rows) == self._count else whole.take(pa.array(rows))
-        static = self._of.static(column)
-        if static is not None:
-            return static.take(pa.array(np.zeros(len(rows), np.int64))) if len(rows) != 1 else static
-        if name not in self._located:
+            return whole if len(rows) == self._count else whole.take(pa.array(rows - self.start))
+        if self._of.static.has(column):
+            return self._of.static.repeated(column, len(rows))
+        if not self._of.has(name):
             return pa.nulls(len(rows), column.datatype)
-        found, cleared = self._located[name]
-        return self._of.values(column).take(found[rows], None if cleared is None else cleared[rows])
+        found, cleared = self._of.located(name)
+        return self._of.values(name).take(found[rows], None if cleared is None else cleared[rows])
 
     def _plain(self, name: str) -> pa.Array:
         """The column of segment ids or of an index, of all rows."""
@@ -257,37 +307,44 @@ class _Block:
 
     def _plain_of(self, name: str) -> pa.Array:
         if name == SEGMENT_ID:
-            return self._of.segment_ids(self._times, self._count)
+            return self._of.segment_ids(self.start, self.stop)
         datatype = self._of.columns.arrow.field(name).type
-        if self._times is None:
+        if self._of.columns.query.index is None:
             return pa.nulls(self._count, datatype)
         if name == self._of.columns.query.index:
-            return pa.array(self._of.plain_times(self._times)).view(datatype)
-        distinct = {id(rows): rows for rows, _ in self._located.values()}
-        return self._of.other_times(name, distinct.values(), self._count).view(datatype)
+            return pa.array(self._of.plain_times(self.start, self.stop)).view(datatype)
+        return self._of.other_times(name, self.start, self.stop).view(datatype)
 
     def _stand_in(self, name: str) -> pa.Array:
         """A column with nulls where the real one has them, as a predicate looks into no list."""
         column = self._of.columns.component(name)
         if column is None:
             return self._plain(name)
-        if self._of.static(column) is not None:
-            return pa.array([[]] * self._count, column.datatype)
-        if name not in self._located:
+        if self._of.static.has(column):
+            return _empty_lists(column.datatype, np.zeros(self._count, np.bool_))
+        if not self._of.has(name):
             return pa.nulls(self._count, column.datatype)
-        rows, _ = self._located[name]
-        offsets = pa.array(np.zeros(self._count + 1, np.int32), mask=np.append(rows < 0, False))
-        empty = pa.nulls(0, column.datatype.value_type)
-        return pa.ListArray.from_arrays(offsets, empty, type=column.datatype)
+        return _empty_lists(column.datatype, self._of.located(name)[0][self.start : self.stop] < 0)
+
+
+def _empty_lists(datatype: pa.ListType, missing: Mask) -> pa.ListArray:
+    """Empty lists, null where ``missing``."""
+    validity = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    offsets = pa.py_buffer(np.zeros(len(missing) + 1, np.int32))
+    return pa.Array.from_buffers(
+        datatype, len(missing), [validity, offsets], children=[pa.nulls(0, datatype.value_type)]
+    )
 
 
 def _united(times: Sequence[Integers]) -> Integers:
     """All times, ascending, each once."""
-    if not times:
-        return np.empty(0, np.int64)
-    if len(times) == 1:
-        return times[0]
-    whole: Integers = np.sort(np.concatenate(times), kind="stable")
+    distinct: list[Integers] = []
+    for some in times:
+        if not any(len(other) == len(some) and np.array_equal(other, some) for other in distinct):
+            distinct.append(some)
+    if len(distinct) <= 1:
+        return distinct[0] if distinct else np.empty(0, np.int64)
+    whole: Integers = np.sort(np.concatenate(distinct), kind="stable")
     return np.extract(np.append(True, whole[1:] != whole[:-1]), whole)
 
 

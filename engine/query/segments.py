@@ -4,26 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..limits import MIB
 from ..rrd import OpenFiles
 from ..task_context import TaskContext, find
-from .events import Key
+from .events import SegmentEvents, StaticValues
 from .figures import SegmentFigures
-from .pruning import SegmentChunks, windows_of
-from .query import AnswerColumns, Integers
-from .rows import SegmentRows, Windows, within
+from .open_segment import OpenSegment, sizes_of
+from .pruning import windows_of
+from .query import AnswerColumns, Integers, Key, Mask
+from .rows import SegmentRows, StaticColumns, within
+from .segment_chunks import SegmentChunks, Windows
 from .sources import LayerChunks, SegmentSource
 
-_LEAST: Final = -(1 << 63)
-_MOST: Final = (1 << 63) - 1
+_ALL: Final = (-(1 << 63), (1 << 63) - 1)
+"""The window of any index value."""
 
 PIECE_BYTES: Final = 256 * MIB
 """Bytes of chunks, uncompressed, that a piece of a segment needs, or about so."""
+
+WINDOW_BYTES: Final = 64 * MIB
+"""Bytes of chunks, uncompressed, that are read at once for rows, or about so."""
+
+_LARGE: Final = MIB
+"""Bytes of chunks of a layer that are worth its times, where these may say that they need not be read."""
+_ROW_BYTES: Final = 48
+"""Bytes that a row of a chunk costs without its values."""
 
 
 @dataclass(frozen=True)
@@ -83,19 +94,22 @@ class QueriedSegment:
         if self.bounds is None:
             return [self]
         layers = self.source.references()
-        begins = SegmentChunks(self.columns, [some.table for some in layers]).cuts(budget_bytes)
-        first, last = self.window or (_LEAST, _MOST)
-        begins = [first, *(begin for begin in begins if self.bounds[0] < begin <= self.bounds[1])]
-        ends = [*(begin - 1 for begin in begins[1:]), last]
-        pieces = [replace(self, window=window) for window in zip(begins, ends, strict=True)]
-        return [piece for piece in pieces if piece.bounds is not None] if len(pieces) > 1 else [self]
+        chunks = SegmentChunks(self.columns, [some.table for some in layers])
+        windows = [self.window or _ALL]
+        pieces = _cut(windows, chunks.cuts(chunks.needed(windows, self.given), sizes_of(layers), budget_bytes))
+        if len(pieces) == 1:
+            return [self]
+        found = [replace(self, window=window) for (window,) in pieces]
+        return [piece for piece in found if piece.may_have_rows] or [self]
 
     def batches(
         self, names: Sequence[str] | None = None, predicate: pc.Expression | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows in which ``predicate`` is true, with the columns ``names``; see :meth:`SegmentRows.batches`.
 
-        Raises ``ReadError`` where a manifest or a chunk is damaged, or not there any more.
+        Rows are made window by window of the index, each of about :data:`WINDOW_BYTES` of chunks, and what one window
+        alone needs is let go after it. Raises ``ReadError`` where a manifest, times or a chunk is damaged, or not there
+        any more.
         """
         files = OpenFiles()
         try:
@@ -107,33 +121,92 @@ class QueriedSegment:
         if not self.may_have_rows:
             return
         columns = self.columns.narrowed(names, predicate)
-        windows, needed = self.needed(columns, predicate)
-        if windows is not None and not windows:
+        layers, chunks, windows, needed = self._planned(columns, predicate)
+        wanted = chunks.with_values(columns.keys(names))
+        is_asked = predicate is not None or self.given is not None
+        has_use = saves(layers, wanted, needed, is_asked=is_asked)
+        times = self.source.times() if has_use else [None] * len(layers)
+        opened = OpenSegment(layers, times)
+        static = StaticValues(opened.rows(chunks.static, None))
+        repeated = StaticColumns(static)
+        if columns.query.index is None:
+            yield from SegmentRows(columns, self.segment_id, repeated, None).batches(names, predicate)
             return
-        chunks = (data for layer, rows in needed for data in layer.read(rows))
-        rows = SegmentRows(columns, self.segment_id, chunks, there=self.there, given=self.given, windows=windows)
-        yield from rows.batches(names, predicate)
+        is_read = np.repeat([some is None for some in times], [len(some.table) for some in layers]) | wanted
+        rows = np.concatenate([some.table.num_rows for some in layers]).astype(np.int64)
+        costs = np.where(is_read, sizes_of(layers), 0) + _ROW_BYTES * rows
+        for some in _cut(windows, chunks.cuts(needed, costs, WINDOW_BYTES)):
+            given = None if self.given is None else np.concatenate([within(self.given, window) for window in some])
+            if given is not None and not len(given):
+                continue
+            needed = chunks.needed(some, given)
+            opened.keep(needed)
+            events = SegmentEvents(
+                opened.rows(needed, columns.query.index), static, columns.visible, columns.query.index, self.there
+            )
+            found = SegmentRows(columns, self.segment_id, repeated, events, given=given, windows=some)
+            yield from found.batches(names, predicate)
 
     def plan(self, figures: SegmentFigures, columns: AnswerColumns, predicate: pc.Expression | None) -> None:
         """Count the chunks that rows need, without reading them. Raises ``ReadError``."""
         if self.may_have_rows:
             with TaskContext(figures).entered():
-                self.needed(columns, predicate)
+                self._planned(columns, predicate)
 
     def needed(
         self, columns: AnswerColumns, predicate: pc.Expression | None
-    ) -> tuple[Windows | None, list[tuple[LayerChunks, Integers]]]:
-        """The ranges of the index that rows can be in (None: any), and the chunks that are needed for them: rows of
-        layers.
-        """
+    ) -> tuple[Windows, list[tuple[LayerChunks, Integers]]]:
+        """The ranges of the index that rows can be in, and the chunks that are needed for them: rows of layers."""
+        layers, chunks, windows, needed = self._planned(columns, predicate)
+        rows = chunks.by_layer(needed)
+        return windows, [(layer, some) for layer, some in zip(layers, rows, strict=True) if len(some)]
+
+    def _planned(self, columns: AnswerColumns, predicate: pc.Expression | None) -> _Plan:
         layers = self.source.references()
-        found = SegmentChunks(columns, [some.table for some in layers])
+        tables = [some.table for some in layers]
+        chunks = SegmentChunks(columns, tables)
         bounds = self.bounds
-        windows: Windows | None = None if bounds is None or (self.given is None and self.window is None) else [bounds]
+        windows: Windows = [self.window or _ALL]
         if predicate is not None and bounds is not None:
-            windows = windows_of(columns, predicate, self.segment_id, bounds, found.starts)
-        needed = found.needed(windows)
+            windows = windows_of(columns, predicate, self.segment_id, bounds, chunks.starts)
+        needed = np.union1d(chunks.needed(windows, self.given), chunks.static)
         figures = find(SegmentFigures)
         if figures is not None:
-            figures.need(zip(self.source.layer_names, (some.table for some in layers), needed, strict=True))
-        return windows, [(some, rows) for some, rows in zip(layers, needed, strict=True) if len(rows)]
+            figures.need(zip(self.source.layer_names, tables, chunks.by_layer(needed), strict=True))
+        return _Plan(layers, chunks, windows, needed)
+
+
+class _Plan(NamedTuple):
+    """The layers and the chunks of a segment, the ranges of the index that rows can be in, and the chunks needed."""
+
+    layers: Sequence[LayerChunks]
+    chunks: SegmentChunks
+    windows: Windows
+    needed: Integers
+
+
+def saves(layers: Sequence[LayerChunks], wanted: Mask, needed: Integers, *, is_asked: bool) -> bool:
+    """Whether times of layers save so many bytes that it is quicker to read them, too.
+
+    ``wanted`` are the chunks whose values may be asked for, ``needed`` those that have to do with the rows. With
+    ``is_asked`` it depends on the times, too, which values are asked for.
+    """
+    sizes = sizes_of(layers)
+    total = int(sizes[needed].sum())
+    spared = int(sizes[needed[~wanted[needed]]].sum())
+    return 4 * spared > total or (is_asked and total > _LARGE * len(layers))
+
+
+def _cut(windows: Windows, cuts: Sequence[int]) -> list[list[tuple[int, int]]]:
+    """The windows in groups that are divided by cuts, at each of which one begins.
+
+    >>> _cut([(0, 5), (8, 9)], [3, 9])
+    [[(0, 2)], [(3, 5), (8, 8)], [(9, 9)]]
+    """
+    ends = [cut - 1 for cut in cuts] + [_ALL[1]]
+    found = []
+    for first, last in zip([_ALL[0], *cuts], ends, strict=True):
+        group = [(max(begin, first), min(end, last)) for begin, end in windows if begin <= last and end >= first]
+        if group:
+            found.append(group)
+    return found

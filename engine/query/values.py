@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from .events import ComponentValues, Mask
-from .query import Integers
+from .chunk_rows import ChunkRows
+from .query import Integers, Key, Mask
 
 
 def as_type(values: pa.Array, datatype: pa.DataType) -> pa.Array:
@@ -107,19 +106,29 @@ def _steps(count: int, width: int) -> Integers:
 class ColumnValues:
     """The values of a component under the type of the answer, to be taken by the numbers of rows of a segment."""
 
-    def __init__(self, values: ComponentValues, datatype: pa.DataType) -> None:
-        self._starts = values.starts
-        self._arrays = values.arrays
+    def __init__(self, rows: ChunkRows, key: Key, datatype: pa.DataType) -> None:
+        self._rows = rows
+        self._key = key
         self._datatype = datatype
         self._under: dict[int, pa.ListArray] = {}
+        self._ends: dict[int, Integers] = {}
 
     def take(self, rows: Integers, cleared: Mask | None) -> pa.Array:
-        """The values of ``rows``: null where one is negative, and an empty list where ``cleared``."""
+        """The values of ``rows``: null where one is negative, and an empty list where ``cleared``.
+
+        Raises ``ReadError`` where a chunk that has one cannot be read.
+        """
         wanted = rows if cleared is None else rows[~cleared]
         there = wanted[wanted >= 0] if len(wanted) and int(wanted.min()) < 0 else wanted
-        ascend = bool((there[1:] > there[:-1]).all())
-        distinct = there if ascend else np.unique(there)
-        pieces = [self._piece(number, some) for number, some in self._by_part(distinct)]
+        steps = np.diff(there)
+        ascend = bool((steps > 0).all())
+        if ascend:
+            distinct = there
+        elif bool((steps >= 0).all()):
+            distinct = there[np.append(True, steps > 0)]
+        else:
+            distinct = np.unique(there)
+        pieces = self._pieces(distinct)
         if cleared is not None and cleared.any():
             pieces.append(pa.array([[]], self._datatype))
         if not pieces:
@@ -137,36 +146,38 @@ class ColumnValues:
         """The bytes of each of ``rows``; 0 where one is negative."""
         found = np.zeros(len(rows), np.int64)
         there = np.flatnonzero(rows >= 0)
-        part = np.searchsorted(self._starts, rows[there], side="right") - 1
-        for number in np.unique(part).tolist():
-            at = there[part == number]
-            local = rows[at] - self._starts[number]
-            found[at] = self._ends[number][local + 1] - self._ends[number][local]
+        which = self._chunk_of(rows[there])
+        for chunk in np.unique(which).tolist():
+            at = there[which == chunk]
+            local = rows[at] - self._rows.starts[chunk]
+            if chunk not in self._ends:
+                self._ends[chunk] = byte_ends(self._array(chunk))
+            ends = self._ends[chunk]
+            found[at] = ends[local + 1] - ends[local]
         return found
 
-    @cached_property
-    def widest(self) -> int:
-        """The bytes of the largest value."""
-        return max((int(np.diff(ends).max(initial=0)) for ends in self._ends), default=0)
+    def _chunk_of(self, rows: Integers) -> Integers:
+        return np.searchsorted(self._rows.starts, rows, side="right") - 1
 
-    @cached_property
-    def _ends(self) -> list[Integers]:
-        return [byte_ends(array) for array in self._arrays]
+    def _pieces(self, rows: Integers) -> list[pa.Array]:
+        """The values of ascending rows, those of each chunk by themselves."""
+        which = self._chunk_of(rows)
+        firsts = np.flatnonzero(np.diff(which, prepend=-1))
+        chunks = which[firsts]
+        self._rows.read(chunks)
+        local = rows - np.repeat(self._rows.starts[chunks], np.diff(np.append(firsts, len(rows))))
+        bounds = pairwise([*firsts.tolist(), len(rows)])
+        found = []
+        for chunk, (first, stop) in zip(chunks.tolist(), bounds, strict=True):
+            array, begin = self._array(chunk), int(local[first])
+            if int(local[stop - 1]) - begin + 1 == stop - first:
+                found.append(array.slice(begin, stop - first))
+            else:
+                found.append(array.take(pa.array(local[first:stop])))
+        return found
 
-    def _by_part(self, rows: Integers) -> list[tuple[int, Integers]]:
-        """Ascending rows, those of each array by themselves, from its first row on."""
-        part = np.searchsorted(self._starts, rows, side="right") - 1
-        cuts = np.flatnonzero(np.diff(part)) + 1
-        return [
-            (int(part[first]), rows[first:stop] - self._starts[part[first]])
-            for first, stop in pairwise([0, *cuts.tolist(), len(rows)])
-            if stop > first
-        ]
-
-    def _piece(self, number: int, rows: Integers) -> pa.Array:
-        if number not in self._under:
-            self._under[number] = as_type(self._arrays[number], self._datatype)
-        array, first = self._under[number], int(rows[0])
-        if int(rows[-1]) - first + 1 == len(rows):
-            return array.slice(first, len(rows))
-        return array.take(pa.array(rows))
+    def _array(self, chunk: int) -> pa.ListArray:
+        if chunk not in self._under:
+            (values,) = self._rows.arrays(self._key, np.array([chunk]))
+            self._under[chunk] = as_type(values, self._datatype)
+        return self._under[chunk]

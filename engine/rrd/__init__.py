@@ -31,7 +31,7 @@ from .positional import (
 from .recovery import RecoveringFile, RecoveryReport, announced_first
 from .runs import FileRun, Listed, Run, RunRows, VerifiedRun
 from .table_columns import sequence_codes, types_from_bytes, types_to_bytes
-from .times import ByChunk, Times, TimesDirectory, Validity
+from .times import MIXED, ByChunk, Times, TimesDirectory, Validity
 from .times_writing import TimesWriter, part_end
 from .verification import Findings, Look, Told, Verification, verify_file
 from .writer import MessageWriter, RrdWriter, WrittenChunks
@@ -55,6 +55,7 @@ __all__ = [
     "ListedStore",
     "Look",
     "MESSAGE_HEADER_SIZE",
+    "MIXED",
     "MessageWriter",
     "NEVER_CHANGES",
     "OpenFiles",

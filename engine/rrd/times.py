@@ -227,6 +227,16 @@ class Times:
         """The :class:`Validity` of a component in each row, as ``uint8``; null where its chunk does not have it."""
         return _joined([piece.validity(component, at) for piece, at in self._runs(chunks)], np.uint8)
 
+    def states(self, component: str, chunks: Integers | None = None) -> States:
+        """The :class:`Validity` of a component in each chunk, or ``MIXED`` where its rows differ."""
+        found = [piece.states(component, at) for piece, at in self._runs(chunks)]
+        return np.concatenate([np.empty(0, np.uint8), *found])
+
+    def keep(self, chunks: Integers) -> None:
+        """Let go what was read of pieces that hold none of these chunks."""
+        kept = set(self.directory.places[chunks, 0].tolist())
+        self._pieces = {number: piece for number, piece in self._pieces.items() if number in kept}
+
     def _runs(self, chunks: Integers | None) -> list[tuple[_Piece, Integers]]:
         """The pieces of chunks in their order, with the places of the chunks there."""
         places = self.directory.places if chunks is None else self.directory.places[chunks]
@@ -299,7 +309,11 @@ class Times:
             told = self.validity(component.descriptor.component, at).values
             are_same &= len(told) == data.num_rows and bool((told == (state if each is None else each)).all())
         if not are_same:
-            raise _unreadable(self.path, self.start, ValueError(f"chunk {data.chunk_id.hex()} has others"))
+            raise self.unlike(data)
+
+    def unlike(self, data: ChunkData) -> ReadError:
+        """The error for a chunk of which something else is told here."""
+        return _unreadable(self.path, self.start, ValueError(f"chunk {data.chunk_id.hex()} has others"))
 
     def check(self) -> None:
         """Read and decode all pieces. Raises ``ReadError`` where one is not what was written."""
@@ -366,16 +380,25 @@ class _Piece:
         sizes[on] = self.shapes[on, 0]
         return _taken(self.column(f"index{number}").view(np.int64), _ends(sizes), at)
 
-    def validity(self, component: str, at: Integers) -> ByChunk:
-        """The validity of a component in the rows of chunks at these places."""
-        rows = self.shapes[at, 0]
-        ends = _ends(rows)
+    def states(self, component: str, at: Integers) -> States:
+        """The validity of a component in chunks at these places, or ``MIXED``."""
+        return self._states(component)[0][at]
+
+    def _states(self, component: str) -> tuple[States, Integers, States, Integers]:
+        """The validity of a component in each chunk; and of all cells those of it, what they say, and their chunks."""
         code = self._components.get(component, -1)
         cells = self._array("cells", "<i4")
         of_chunk = np.repeat(np.arange(len(self.shapes)), self.shapes[:, 1])
         mine = np.flatnonzero(cells >> 2 == code)
         states = np.zeros(len(self.shapes), np.uint8)
         states[of_chunk[mine]] = cells[mine] & 3
+        return states, mine, cells, of_chunk
+
+    def validity(self, component: str, at: Integers) -> ByChunk:
+        """The validity of a component in the rows of chunks at these places."""
+        rows = self.shapes[at, 0]
+        ends = _ends(rows)
+        states, mine, cells, of_chunk = self._states(component)
         found = np.repeat(states[at], rows)
         if (states[at] == MIXED).any():
             mixed = np.where(cells & 3 == MIXED, self.shapes[of_chunk, 0], 0)

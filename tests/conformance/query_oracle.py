@@ -13,9 +13,13 @@ import json
 import os
 import random
 import sys
+import tempfile
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +35,10 @@ from chunkmill.engine.query import (
     lacking_guarantee,
     satisfiable,
     segment_guarantee,
+    segments,
 )
 from chunkmill.engine.recordings import join_schemas
-from chunkmill.engine.rrd import ChunkEntry, ChunkTable, Times
+from chunkmill.engine.rrd import ChunkEntry, ChunkTable, Times, TimesWriter
 from chunkmill.engine.stream import ContentFilter
 
 _DATA = os.environ.get("CHUNKMILL_TEST_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -107,10 +112,11 @@ class References:
 
 
 class Source:
-    """A segment whose chunks are here."""
+    """A segment whose chunks are here; those of some layers have times."""
 
-    def __init__(self, layers: list[References]) -> None:
+    def __init__(self, layers: list[References], times: list[Times | None]) -> None:
         self._layers = layers
+        self._times = times
 
     @property
     def stored_bytes(self) -> int:
@@ -122,8 +128,47 @@ class Source:
         return self._layers
 
     def times(self) -> list[Times | None]:
-        """None are made."""
-        return [None] * len(self._layers)
+        """The times of each layer that has some."""
+        return self._times
+
+
+_FOLDER = tempfile.TemporaryDirectory(prefix="chunkmill-times-")
+_NUMBERS = count()
+
+
+def times_of(chunks: list[ChunkData]) -> Times:
+    """The times of chunks, in a file."""
+    writer = TimesWriter()
+    for data in chunks:
+        writer.add(data)
+    pieces, directory = writer.finish()
+    path = f"{_FOLDER.name}/{next(_NUMBERS)}"
+    Path(path).write_bytes(b"".join(pieces))
+    return Times(path, 0, None, directory)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Ways to read a segment, none of which changes its rows.
+
+    Segments are cut into pieces of ``cut`` bytes of chunks, and read in windows of ``window`` bytes; of layers whose
+    numbers ``told`` has, the times are known. ``names`` are the columns that are asked for.
+    """
+
+    cut: int | None = None
+    window: int = segments.WINDOW_BYTES
+    told: tuple[int, ...] = ()
+    names: tuple[str, ...] | None = None
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Within the block, windows are of that size, and times are taken wherever there are some."""
+        before = segments.WINDOW_BYTES, segments.saves
+        segments.WINDOW_BYTES, segments.saves = self.window, lambda *_, **__: True
+        try:
+            yield
+        finally:
+            segments.WINDOW_BYTES, segments.saves = before
 
 
 class Dataset:
@@ -156,14 +201,15 @@ class Dataset:
         segments: list[str] | None = None,
         predicate: pc.Expression | None = None,
         names: list[str] | None = None,
-        cut_bytes: int | None = None,
+        reading: Reading | None = None,
     ) -> list[Row]:
-        """The rows of a query, by segment and index; of segments cut into pieces of so many bytes of chunks."""
+        """The rows of a query, by segment and index."""
         chosen = [s for s in sorted(self.layers) if segments is None or s in segments]
         columns = self.columns(query, chosen)
-        queried = [self._segment(segment, columns) for segment in chosen]
-        if cut_bytes is not None:
-            queried = [piece for segment in queried for piece in segment.cut(cut_bytes)]
+        reading = reading or Reading(names=None if names is None else tuple(names))
+        queried = [self._segment(segment, columns, reading.told) for segment in chosen]
+        if reading.cut is not None:
+            queried = [piece for segment in queried for piece in segment.cut(reading.cut)]
         if predicate is not None:
             guarantees = [
                 segment_guarantee(columns, s.segment_id, s.bounds, lacking_guarantee(columns, s.there)) for s in queried
@@ -171,16 +217,19 @@ class Dataset:
             queried = [queried[number] for number in satisfiable(predicate, guarantees, columns.arrow)]
         found: list[Row] = []
         for segment in queried:
-            for batch in segment.batches(names, predicate):
-                assert batch.num_rows
-                batch.validate(full=True)
-                found += plain(batch)
+            with reading.entered():
+                for batch in segment.batches(reading.names, predicate):
+                    assert batch.num_rows
+                    batch.validate(full=True)
+                    found += plain(batch)
         return found
 
-    def _segment(self, segment_id: str, columns: AnswerColumns) -> QueriedSegment:
+    def _segment(self, segment_id: str, columns: AnswerColumns, told: tuple[int, ...] = ()) -> QueriedSegment:
         parts = Schema.from_arrow(self.schemas[segment_id]).component_columns()
         there = frozenset((c.entity_path, c.component) for c in parts)
-        source = Source([References(made, self.taken) for made in self.layers[segment_id]])
+        layers = self.layers[segment_id]
+        times = [times_of(made) if number in told else None for number, made in enumerate(layers)]
+        source = Source([References(made, self.taken) for made in layers], times)
         return QueriedSegment(source, segment_id, columns, there, self._span(columns.query, segment_id))
 
     def _span(self, query: Query, segment_id: str) -> tuple[int, int] | None:
@@ -328,25 +377,42 @@ def predicates(random_: random.Random, columns: AnswerColumns) -> tuple[pc.Expre
     )
 
 
+def readings(random_: random.Random, columns: AnswerColumns, query: Query) -> Reading:
+    """A way to read segments; some columns are always asked for."""
+    names = None
+    if random_.random() < 0.5 and not query.semantics.selection_narrows:
+        of_row = [name for name in ("rerun_segment_id", query.index) if name is not None]
+        others = [name for name in columns.arrow.names if name not in of_row]
+        names = (*of_row, *random_.sample(others, random_.randint(0, len(others))))
+    return Reading(
+        random_.choice([None, None, 1, 3]),
+        random_.choice([1, 200, segments.WINDOW_BYTES]),
+        random_.choice([(), (0,), (1,), (0, 1, 2), (0, 1, 2)]),
+        names,
+    )
+
+
 def compared(seed: int, queries: int = 4) -> int:
     """Compare the answers over one generated dataset; gives the number of rows. Raises ``AssertionError``."""
     random_ = random.Random(seed)
     recordings = generated(random_)
-    dataset, count = Dataset(recordings), 0
+    dataset, rows = Dataset(recordings), 0
     for asked in questions(random_, recordings, queries):
         expected = oracle().evaluate(recordings, **asked)
         query = query_of(asked)
         shown = sorted(asked.get("segments") or dataset.layers)
         predicate, holds = predicates(random_, dataset.columns(query, shown))
         expected = [row for row in expected if holds(row)]
-        cut_bytes = random_.choice([None, 1, 3, 100])
-        found = dataset.rows(query, asked.get("segments"), predicate, cut_bytes=cut_bytes)
-        assert canonical(found) == canonical(expected), f"seed {seed}: {asked}, filter {predicate}, cut {cut_bytes}"
+        reading = readings(random_, dataset.columns(query, shown), query)
+        found = dataset.rows(query, asked.get("segments"), predicate, reading=reading)
+        if reading.names is not None:
+            expected = [{name: row.get(name) for name in reading.names} for row in expected]
+        assert canonical(found) == canonical(expected), f"seed {seed}: {asked}, filter {predicate}, {reading}"
         if query.index is not None:
             at = [(row["rerun_segment_id"], row[query.index]) for row in found]
             assert at == sorted(at), f"seed {seed}: {asked}: the order of rows"
-        count += len(found)
-    return count
+        rows += len(found)
+    return rows
 
 
 def main() -> int:

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from chunk_making import made
-from chunkmill.engine.chunk import Chunk, ChunkData, ComponentDescriptor, Schema
-from chunkmill.engine.query import Query, SegmentChunks, SegmentRows, rows, windows_of
+from chunkmill.engine.chunk import Chunk, ComponentDescriptor, Schema
+from chunkmill.engine.query import HeldRecording, Query, SegmentChunks, queried_recordings, rows, windows_of
 from chunkmill.engine.query.values import byte_ends
 from chunkmill.engine.rrd import ChunkEntry, ChunkTable
 
@@ -38,8 +38,8 @@ def test_chunks_of_a_window(fill: bool, window: tuple[int, int], expected: list[
     chunks = [made([0, 1]), made([3, 5]), made([10, 20]), made([12, 30]), made([2, 4], entity="/other")]
     query = Query("t", Query.of("t", contents=None).contents.exclude("/other"), fill_latest_at=fill)
     found = SegmentChunks(columns_of(query, chunks), [table_of(chunks)])  # type: ignore[arg-type]
-    assert [rows.tolist() for rows in found.needed([window])] == [expected]
-    assert [rows.tolist() for rows in found.needed(None)] == [[0, 1, 2, 3]]
+    assert found.needed([window]).tolist() == expected
+    assert found.needed(None).tolist() == [0, 1, 2, 3]
 
 
 def test_clears_before_a_window_are_needed() -> None:
@@ -48,8 +48,8 @@ def test_clears_before_a_window_are_needed() -> None:
     chunks = [made([0], entity="/a/b"), early, made([9], entity="/a/b"), late]
     query = Query("t", fill_latest_at=True)
     found = SegmentChunks(columns_of(query, chunks), [table_of(chunks)])  # type: ignore[arg-type]
-    assert [rows.tolist() for rows in found.needed([(5, 8)])] == [[0, 1]]
-    assert [rows.tolist() for rows in found.needed([(10, 20)])] == [[1, 2]]
+    assert found.needed([(5, 8)]).tolist() == [0, 1]
+    assert found.needed([(10, 20)]).tolist() == [1, 2]
 
 
 def test_windows_of_a_filter() -> None:
@@ -72,9 +72,9 @@ def test_batches_are_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "BATCH_BYTES", 10_000)
     images = pa.array([[b"x" * 4000]] * 6 + [[b"x" * 20_000]] + [[]] * 5, pa.list_(pa.binary()))
     chunk = Chunk.build("/a", {"t": pa.array(range(12))}, [(ComponentDescriptor("c"), images)])
-    columns = columns_of(Query("t"), [chunk])
-    data: list[ChunkData] = [chunk.data]
-    found = list(SegmentRows(columns, "seg", data).batches())  # type: ignore[arg-type]
+    held = HeldRecording("seg", (chunk,))
+    _, (segment,) = queried_recordings(Query("t"), [held])
+    found = list(segment.batches())
     assert [batch.num_rows for batch in found] == [2, 2, 2, 1, 5]
     assert pa.Table.from_batches(found)["/a:c"].combine_chunks().equals(images)
 

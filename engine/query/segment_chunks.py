@@ -1,0 +1,234 @@
+"""The chunks of a segment that a query needs, told by the manifests of its layers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..rrd import ChunkTable
+from .chunk_rows import spread
+from .events import TOMBSTONE, ancestors
+from .query import AnswerColumns, Integers, Key, Mask
+
+Windows = Sequence[tuple[int, int]]
+"""Ranges of index values, both ends included; they ascend, and do not overlap."""
+
+_MOST: Final = np.iinfo(np.int64).max
+
+
+class ChunkCells(NamedTuple):
+    """Components of chunks of one table: the chunk's row, the component, and where its events on the index lie."""
+
+    rows: Integers
+    keys: list[Key]
+    codes: Integers
+    starts: Integers
+    ends: Integers
+
+
+class SegmentChunks:
+    """The chunks of a segment that have something to do with a query, over the manifests of its layers.
+
+    Chunks are numbered through, one layer after the other. ``static`` are those without an index that have a column of
+    the answer; ``unclear`` others of which only they themselves know what they have.
+    """
+
+    def __init__(self, columns: AnswerColumns, tables: Sequence[ChunkTable]) -> None:
+        self._is_filled = columns.query.fill_latest_at
+        self.layer_starts = np.cumsum([0, *map(len, tables)])
+        unclear: list[Integers] = []
+        lasting: list[tuple[int, Integers, Integers, list[Key]]] = []
+        cells: list[ChunkCells] = []
+        above = ancestors(c.entity_path for c in columns.visible)
+        wanted = {(c.entity_path, c.component) for c in columns.visible} | {(entity, TOMBSTONE) for entity in above}
+        for first, table in zip(self.layer_starts.tolist(), tables, strict=False):
+            keys, is_wanted = _wanted(table, wanted)
+            rows = np.repeat(np.arange(len(table)), np.diff(table.components.ends))
+            at = np.flatnonzero((is_wanted >= 0) & table.is_static[rows])
+            lasting.append((first, rows[at], is_wanted[at], keys))
+            unclear.append(first + _unclear(table, above))
+            cells.append(_cells(table, columns.query.index, keys, is_wanted))
+        numbers: dict[Key, int] = {}
+        for some in cells:
+            for key in some.keys:
+                numbers.setdefault(key, len(numbers))
+        is_static = np.concatenate([np.empty(0, np.bool_), *(table.is_static for table in tables)])
+        unknown = _joined(unclear)
+        self.unclear = unknown[~is_static[unknown]]
+        self._static = _joined([first + rows for first, rows, _, _ in lasting])
+        self._static_key = _joined([_coded(numbers, keys, codes) for _, _, codes, keys in lasting])
+        self.static = np.unique(np.concatenate([self._static, unknown[is_static[unknown]]]))
+        self._chunk = _joined([first + c.rows for first, c in zip(self.layer_starts.tolist(), cells, strict=False)])
+        self._keys = numbers
+        self._key = _joined([_coded(numbers, some.keys, some.codes) for some in cells])
+        self._is_clear = np.array([key[1] == TOMBSTONE for key in numbers], np.bool_)
+        self.starts = _joined([some.starts for some in cells])
+        """Where the events of each component of each chunk begin."""
+        self.ends = _joined([some.ends for some in cells])
+
+    def __len__(self) -> int:
+        return int(self.layer_starts[-1])
+
+    def by_layer(self, numbers: Integers) -> list[Integers]:
+        """The rows of the table of each layer, of ascending numbers of chunks."""
+        bounds = pairwise(self.layer_starts.tolist())
+        return [numbers[slice(*np.searchsorted(numbers, [first, stop]))] - first for first, stop in bounds]
+
+    def with_values(self, keys: Collection[Key]) -> Mask:
+        """The mask of the chunks with values of some components, or which may have them, and of clears."""
+        is_wanted = np.array([key in keys for key in self._keys], np.bool_) | self._is_clear
+        found = np.zeros(len(self), np.bool_)
+        found[self._chunk[is_wanted[self._key]]] = True
+        found[self._static[is_wanted[self._static_key]]] = True
+        found[self.unclear] = True
+        return found
+
+    def needed(self, windows: Windows | None, given: Integers | None = None) -> Integers:
+        """The numbers of the chunks that are needed for the rows in ``windows`` (None: all), but static ones.
+
+        With ``given`` rows are those of these values alone. Where rows are filled, these are also, for each component,
+        the chunks that can hold the last event before, and all clears before the end.
+        """
+        is_needed = self._of_values(given) if given is not None else self._of_windows(windows)
+        found = np.zeros(len(self), np.bool_)
+        found[self._chunk[is_needed]] = True
+        found[self.unclear] = True
+        return np.flatnonzero(found)
+
+    def needed_of_each(self, owner: Integers, begin: Integers, end: Integers) -> Integers:
+        """The numbers of the chunks of several segments that are needed, as :meth:`needed` says, but static ones.
+
+        ``owner`` is the segment of each chunk, ``begin`` and ``end`` the window of each segment, which may be empty.
+        """
+        of = owner[self._chunk]
+        begins = begin[of]
+        is_needed = (self.starts <= end[of]) & (self.ends >= begins)
+        if self._is_filled:
+            key = self._key * len(begin) + of
+            early = self.starts < begins
+            latest = np.full(len(self._keys) * len(begin), np.iinfo(np.int64).min)
+            np.maximum.at(latest, key[early], np.where(self.ends < begins, self.ends, self.starts)[early])
+            surely = np.minimum(self.ends, begins - 1) >= latest[key]
+            is_needed |= early & (surely | self._is_clear[self._key])
+        found = np.zeros(len(self), np.bool_)
+        found[self._chunk[is_needed]] = True
+        found[self.unclear] = True
+        return np.flatnonzero(found & (begin <= end)[owner])
+
+    def _of_windows(self, windows: Windows | None) -> Mask:
+        if windows is None:
+            return np.ones(len(self._chunk), np.bool_)
+        begins, ends = np.array(windows, np.int64).reshape(-1, 2).T
+        found = self._touching(begins, ends)
+        return found | self._before(begins) if self._is_filled else found
+
+    def _of_values(self, given: Integers) -> Mask:
+        if not self._is_filled:
+            return self._touching(given, given)
+        return self._before(np.minimum(given, _MOST - 1) + 1) | self._touching(given[-1:], given[-1:])
+
+    def _touching(self, begins: Integers, ends: Integers) -> Mask:
+        """The cells with events, or so it may be, in ranges that ascend."""
+        if not len(begins):
+            return np.zeros(len(self._chunk), np.bool_)
+        at = np.searchsorted(ends, self.starts)
+        found: Mask = (at < len(begins)) & (begins[np.minimum(at, len(begins) - 1)] <= self.ends)
+        return found
+
+    def _before(self, begins: Integers) -> Mask:
+        """The cells that can hold the last event of their component before one of some times, and clears.
+
+        That are those which reach over such a time; and those whose events end last before it, unless the events of
+        one that reaches over it begin later still.
+        """
+        found = np.zeros(len(self._chunk), np.bool_)
+        if not len(begins) or not len(self._chunk):
+            return found
+        at = np.searchsorted(begins, self.starts, side="right")
+        found |= (at < len(begins)) & (begins[np.minimum(at, len(begins) - 1)] <= self.ends)
+        found |= self._is_clear[self._key] & (self.starts < begins[-1])
+        known, starts, ends, by_end = self._places
+        places = np.unique(np.searchsorted(known, begins)) + (np.arange(len(self._keys)) * (len(known) + 1))[:, None]
+        last_start, last_end = (_last_before(some, places.ravel(), len(known) + 1) for some in (starts, ends))
+        latest = np.unique(last_end[(last_end >= 0) & (last_end >= last_start)])
+        first, stop = np.searchsorted(ends, latest), np.searchsorted(ends, latest, side="right")
+        found[by_end[spread(first, stop - first)]] = True
+        return found
+
+    @cached_property
+    def _places(self) -> tuple[Integers, Integers, Integers, Integers]:
+        """The distinct starts and ends; the starts and the ends by component and their place among these, ascending;
+        and the cells in the order of their ends.
+        """
+        known = np.unique(np.concatenate([self.starts, self.ends]))
+        base = self._key * (len(known) + 1)
+        starts, ends = base + np.searchsorted(known, self.starts), base + np.searchsorted(known, self.ends)
+        by_end = np.argsort(ends, kind="stable")
+        return known, np.sort(starts), ends[by_end], by_end
+
+    def cuts(self, chunks: Integers, costs: Integers, budget: int) -> list[int]:
+        """The index values to cut at so that ``chunks`` that begin between two of them cost about ``budget``.
+
+        ``costs`` are those of all chunks.
+        """
+        begins = np.full(len(self), _MOST)
+        np.minimum.at(begins, self._chunk, self.starts)
+        begins, weights = begins[chunks], costs[chunks]
+        order = np.argsort(begins, kind="stable")
+        begins, parts = begins[order], (np.cumsum(weights[order]) - weights[order]) // max(budget, 1)
+        found = np.unique(begins[np.flatnonzero(np.diff(parts)) + 1])
+        return [int(begin) for begin in found if begin < _MOST]
+
+
+def _last_before(places: Integers, before: Integers, size: int) -> Integers:
+    """The greatest of ascending ``places`` below each of ``before`` that is of its run of ``size``; -1: none."""
+    at = np.searchsorted(places, before) - 1
+    found = places[np.maximum(at, 0)]
+    return np.where((at >= 0) & (found // size == before // size), found, -1)
+
+
+def _wanted(table: ChunkTable, wanted: Collection[Key]) -> tuple[list[Key], Integers]:
+    """The components of a table that are wanted, and for each cell of its components which of them it is, or -1."""
+    (entities, paths), parts = table.entity_codes, table.components
+    names = [descriptor.component for descriptor in parts.descriptors]
+    keys: list[Key] = []
+    numbers = np.full((len(paths), len(names)), -1, np.int64)
+    for entity, path in enumerate(paths):
+        for part, name in enumerate(names):
+            if (path, name) in wanted:
+                numbers[entity, part] = len(keys)
+                keys.append((path, name))
+    return keys, numbers[np.repeat(entities, np.diff(parts.ends)), parts.codes]
+
+
+def _coded(numbers: Mapping[Key, int], keys: Sequence[Key], codes: Integers) -> Integers:
+    return np.array([numbers[key] for key in keys], np.int64)[codes]
+
+
+def _unclear(table: ChunkTable, above: Collection[str]) -> Integers:
+    """The chunks of entities that matter of which the table does not tell what components they have."""
+    codes, paths = table.entity_codes
+    is_above = np.array([path in above for path in paths], np.bool_)
+    return np.flatnonzero((np.diff(table.components.ends) == 0) & is_above[codes])
+
+
+def _cells(table: ChunkTable, index: str | None, keys: list[Key], is_wanted: Integers) -> ChunkCells:
+    """The wanted components of chunks that have the index, and some event on it."""
+    lines, parts = table.timelines, table.components
+    of_index = np.array([name == index for name, _ in lines.keys], np.bool_)[lines.codes]
+    line = np.full(len(table), -1, np.int64)
+    chunk = np.repeat(np.arange(len(table)), np.diff(lines.ends))[of_index]
+    line[chunk] = np.flatnonzero(of_index) - lines.ends[:-1][chunk]
+    row = np.repeat(np.arange(len(table)), np.diff(parts.ends))
+    cells = np.flatnonzero((is_wanted >= 0) & (line[row] >= 0))
+    ranges = parts.range_ends[:-1][cells] + line[row[cells]]
+    cells, ranges = cells[parts.is_known[ranges]], ranges[parts.is_known[ranges]]
+    return ChunkCells(row[cells], keys, is_wanted[cells], parts.start[ranges], parts.end[ranges])
+
+
+def _joined(arrays: Sequence[Integers]) -> Integers:
+    return np.concatenate([np.empty(0, np.int64), *arrays])
