@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .client import CatalogClient, VersionInfo
     from .dataset import DatasetEntry
     from .dataset_view import DatasetView, IndexValuesLike
+    from .deprecated import TableInsertMode
     from .entries import Entry, EntryId, EntryKind
     from .maintenance import CatalogFault
     from .queried import Queried, chosen_segments, one_dataset, queried_at
@@ -40,6 +41,7 @@ _HOMES = {
     ".client": "CatalogClient VersionInfo",
     ".dataset": "DatasetEntry",
     ".dataset_view": "DatasetView IndexValuesLike",
+    ".deprecated": "TableInsertMode",
     ".entries": "Entry EntryId EntryKind",
     ".maintenance": "CatalogFault",
     ".queried": "Queried chosen_segments one_dataset queried_at",
@@ -75,6 +77,7 @@ __all__ = [
     "SegmentRegistrationResult",
     "Server",
     "TableEntry",
+    "TableInsertMode",
     "VersionInfo",
     "chosen_segments",
     "is_catalog",

@@ -8,7 +8,10 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
 
 from ..errors import AlreadyExistsError, MissingExtraError, NotFoundError, UsageError, check_argument
 from ..locations import located
@@ -25,9 +28,15 @@ from .entries import (
     check_entry_name,
     dataset_rows,
 )
-from .entry_log import CatalogVersion, EntryLog
+from .entry_log import SYSTEM_TABLE, CatalogVersion, EntryLog
 from .maintenance import CatalogFault, a_week_ago, faults_of, remove_deleted
+from .system_table import EntriesTable
+from .table_creation import created_table, registered_table
 from .table_entry import TableEntry
+from .table_names import check_table_name
+
+if TYPE_CHECKING:
+    from .sql_context import CatalogContext
 
 _SERVERS: Final = ("rerun://", "rerun+http://", "rerun+https://")
 _EMBEDDED: Final = "rerun+"
@@ -94,6 +103,7 @@ class CatalogClient(DeprecatedClientNames):
         _check_address(self._url, token)
         self._semantics = QuerySemantics.of(semantics)
         self._log = EntryLog(located(self._url.removeprefix(_EMBEDDED)))
+        self._context: CatalogContext | None = None
         self._log.check_reachable()
         self._log.read()
 
@@ -101,6 +111,18 @@ class CatalogClient(DeprecatedClientNames):
     def url(self) -> str:
         """The address, as it was given."""
         return self._url
+
+    @property
+    def ctx(self) -> CatalogContext:
+        """A session of DataFusion in which every table is there by its name, those that come later included.
+
+        Dots divide a name into a catalog, a schema and a table of SQL.
+        """
+        if self._context is None:
+            from .sql_context import CatalogContext
+
+            self._context = CatalogContext(partial(self.tables, include_hidden=True))
+        return self._context
 
     @property
     def semantics(self) -> QuerySemantics:
@@ -153,7 +175,11 @@ class CatalogClient(DeprecatedClientNames):
             for row in version.all_rows()
             if row.kind is EntryKind.TABLE and (include_hidden or not row.name.startswith(SYSTEM_PREFIX))
         ]
-        return [TableEntry(self, self._log, row) for row in sorted(rows, key=lambda row: row.name)]
+        return [self._table_of(row) for row in sorted(rows, key=lambda row: row.name)]
+
+    def _table_of(self, row: EntryRow) -> TableEntry:
+        kind = EntriesTable if row.name == SYSTEM_TABLE else TableEntry
+        return kind(self, self._log, row)
 
     # --- one entry
 
@@ -189,7 +215,7 @@ class CatalogClient(DeprecatedClientNames):
         row = self._row_of(name, id, "table", (EntryKind.TABLE,))
         if row.kind is not EntryKind.TABLE:
             raise NotFoundError(f"table with entry ID '{row.id}' not found", hint=f"'{row.name}' is no table.")
-        return TableEntry(self, self._log, row)
+        return self._table_of(row)
 
     def _row_of(
         self,
@@ -252,6 +278,42 @@ class CatalogClient(DeprecatedClientNames):
         folder = RecordingsFolder(url)
         folder.version()
         return self._log.place_in(folder.path)
+
+    def create_table(self, name: str, schema: pa.Schema, url: str | os.PathLike[str] | None = None) -> TableEntry:
+        """Make a table of this name with these columns, and no rows.
+
+        It lies in a folder of its own below ``url``, an absolute path or URL, or in the catalog's folder where none is
+        given. Fields with the metadata ``{"rerun:is_table_index": "true"}`` are the key of its ``upsert``.
+
+        Raises
+        ------
+        AlreadyExistsError
+            An entry has this name.
+        ValueError
+            SQL has no such name without quotes, the URL is relative, or Lance has no such columns.
+        WriteError
+            The table cannot be written there.
+        """
+        check_table_name(name)
+        check_argument("schema", schema, pa.Schema)
+        return self._table_of(created_table(self._log, name, schema, url))
+
+    def register_table(self, name: str, url: str | os.PathLike[str]) -> TableEntry:
+        """Give a name to a table of Lance, which stays where it is; writes go there, too.
+
+        Raises
+        ------
+        AlreadyExistsError
+            An entry has this name.
+        NotFoundError
+            There is no table of Lance at ``url``.
+        ReadError
+            It cannot be read.
+        ValueError
+            SQL has no such name without quotes, or the URL is relative.
+        """
+        check_table_name(name)
+        return self._table_of(registered_table(self._log, name, url))
 
     def do_global_maintenance(self) -> None:
         """Compact every dataset, and remove what nothing has needed for a week, the data of deleted ones included.

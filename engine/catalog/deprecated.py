@@ -8,24 +8,41 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from enum import Enum
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from ..errors import NotFoundError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from .client import CatalogClient
     from .dataset import DatasetEntry
     from .entries import EntryId
     from .recording import Recording
     from .table_entry import TableEntry
+    from .table_rows import Batches
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class TableInsertMode(Enum):
+    """Modes of the deprecated ``write_table``."""
+
+    APPEND = 1
+    OVERWRITE = 2
+    REPLACE = 3
+
+
 def replaced_by(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function warn that ``name`` is to be used instead."""
+    return warned(f"Use {name}() instead")
 
-    message = f"Use {name}() instead"
+
+def warned(message: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function warn with a text that it is deprecated."""
 
     def deprecated(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
@@ -76,6 +93,40 @@ class DeprecatedClientNames:
     ) -> TableEntry:
         """A table by its id or name; see :meth:`CatalogClient.get_table`."""
         return self.get_table(name, id=id)
+
+    @replaced_by("create_table")
+    def create_table_entry(self: CatalogClient, name: str, schema: pa.Schema, url: str) -> TableEntry:  # type: ignore[misc]
+        """Make a table; see :meth:`CatalogClient.create_table`."""
+        return self.create_table(name, schema, url)
+
+    @warned("Use TableEntry.append(), overwrite(), or upsert() instead")
+    def write_table(self: CatalogClient, name: str, batches: Batches, insert_mode: TableInsertMode) -> None:  # type: ignore[misc]
+        """Write to a table as ``insert_mode`` says; see :meth:`TableEntry.append`."""
+        entry = _table(self, name)
+        mode = TableInsertMode(insert_mode)
+        write = {"APPEND": entry.append, "OVERWRITE": entry.overwrite, "REPLACE": entry.upsert}[mode.name]
+        write(batches)
+
+    @replaced_by("TableEntry.append")
+    def append_to_table(  # type: ignore[misc]
+        self: CatalogClient, table_name: str, batches: Batches | None = None, **named_params: Any
+    ) -> None:
+        """Append to a table; see :meth:`TableEntry.append`."""
+        _table(self, table_name).append(batches, **named_params)
+
+    @replaced_by("TableEntry.upsert")
+    def update_table(  # type: ignore[misc]
+        self: CatalogClient, table_name: str, batches: Batches | None = None, **named_params: Any
+    ) -> None:
+        """Upsert into a table; see :meth:`TableEntry.upsert`."""
+        _table(self, table_name).upsert(batches, **named_params)
+
+
+def _table(client: CatalogClient, name: str) -> TableEntry:
+    try:
+        return client.get_table(name)
+    except NotFoundError:
+        raise NotFoundError(f"Table with name {name} not found") from None
 
 
 class DeprecatedDatasetNames:

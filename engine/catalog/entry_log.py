@@ -393,6 +393,8 @@ def _check_own(row: EntryRow) -> None:
 def _check_free(entries: Mapping[EntryId, EntryRow], row: EntryRow) -> None:
     if row.name == SYSTEM_TABLE or any(other.name == row.name for other in entries.values()):
         raise AlreadyExistsError(f"Entry name '{row.name}' already exists")
+    if row.kind is EntryKind.TABLE:
+        return  # any number of entries may name one table
     same = next((other for other in entries.values() if other.place == row.place), None)
     if same is not None:
         raise AlreadyExistsError(f"the data at {row.place} is that of entry '{same.name}' already")

@@ -36,7 +36,7 @@ class Server:
     datasets
         Datasets to make, by their names: of each a folder, all of whose RRDs are registered, or a list of RRDs.
     tables
-        Tables of Lance to register, by their names. None can be yet.
+        Tables of Lance to register, by their names.
     addr
         The deprecated name of ``host``.
     folder
@@ -62,8 +62,6 @@ class Server:
             warn_renamed("addr", "host")
         self._host = host if addr is None else addr
         self._port = port
-        if tables:
-            raise UsageError("tables cannot be registered with a catalog yet", hint="Leave them out.")
         wanted = {name: _recordings(name, given) for name, given in (datasets or {}).items()}
         self._is_temporary = folder is None
         self._folder: str | None = (
@@ -72,6 +70,8 @@ class Server:
         try:
             for name, uris in wanted.items():
                 self._register(name, uris)
+            for name, table in (tables or {}).items():
+                self.client().register_table(name, Path(table).absolute())
         except BaseException:
             self._remove()
             raise

@@ -1,64 +1,181 @@
-"""``TableEntry``: a table of a catalog, and the system table of its entries."""
+"""``TableEntry``: a table of a catalog, which lies in Lance."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import importlib.metadata
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import uniform
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from ..chunk import SORBET_VERSION
+from ..errors import NotFoundError, UnsupportedError, WriteError
+from ..lance import TableSnapshot, UserTable
+from ..locations import located
+from ..recordings import Lease
 from .entries import Entry
+from .table_names import check_table_name
+from .table_rows import Batches, TableRows, rows_of
 
 if TYPE_CHECKING:
     import datafusion
 
-ENTRIES_SCHEMA: Final = pa.schema(
-    [
-        pa.field("id", pa.binary(16), nullable=False),
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("entry_kind", pa.int32(), nullable=False),
-        pa.field("created_at", pa.timestamp("ns"), nullable=False),
-        pa.field("updated_at", pa.timestamp("ns"), nullable=False),
-    ],
-    metadata={"sorbet:version": SORBET_VERSION},
-)
-"""The columns of ``__entries``."""
+_UPSERTS: Final = "_upserts"
+"""The folder in a table's own in which it is said who merges rows, where Lance cannot tell."""
+_LONGEST_TURN: Final = 120.0
+_DATAFUSION_OF_LANCE: Final = "54"
 
 
 class TableEntry(Entry):
-    """A table of a catalog. ``__entries`` is there in each: a row for every entry, hidden ones included."""
+    """A table of a catalog.
+
+    Every write is one commit: readers see all of it or nothing. Others may write to the same table meanwhile, by a
+    catalog or by Lance itself; what they wrote is seen by the next read.
+    """
 
     @property
     def storage_url(self) -> str:
-        """The URL of the table; empty for one that the catalog makes itself."""
-        return ""
+        """The URL of the table."""
+        place = located(self._log.place(self._known))
+        url = place.as_uri() if isinstance(place, Path) else str(place)
+        return url if place.name == str(self.id) else f"{url.rstrip('/')}/"
 
     def arrow_schema(self) -> pa.Schema:
         """The columns of the table."""
-        return ENTRIES_SCHEMA
+        return self.snapshot().schema
 
     def reader(self) -> datafusion.DataFrame:
-        """The rows of the table, as of now, as a DataFrame of DataFusion."""
-        return frame_of(self._rows())
+        """The rows of the table as a DataFrame of DataFusion, which reads the version that is newest when it runs."""
+        return self._catalog.ctx.frame_of(self)
 
     def df(self) -> datafusion.DataFrame:
         """The same as :meth:`reader`, by the name that it had."""
         return self.reader()
 
     def to_arrow_reader(self) -> pa.RecordBatchReader:
-        """The rows of the table, as of now."""
-        return self._rows().to_reader()
+        """The rows of the table, as of now, read as they are taken."""
+        snapshot = self.snapshot()
+        return pa.RecordBatchReader.from_batches(snapshot.schema, snapshot.batches())
 
-    def _rows(self) -> pa.Table:
-        rows = list(self._log.read().all_rows())
-        columns = [
-            pa.array([row.id.tuid for row in rows], pa.binary(16)),
-            pa.array([row.name for row in rows], pa.string()),
-            pa.array([int(row.kind) for row in rows], pa.int32()),
-            pa.array([row.created_ns for row in rows], pa.timestamp("ns")),
-            pa.array([row.updated_ns for row in rows], pa.timestamp("ns")),
-        ]
-        return pa.Table.from_arrays(columns, schema=ENTRIES_SCHEMA)
+    def append(self, batches: Batches | None = None, **named_params: Any) -> None:
+        """Add rows, in one commit. Columns that they lack are null. Without any rows, nothing is done.
+
+        Parameters
+        ----------
+        batches
+            A ``RecordBatchReader``, a ``RecordBatch``, a list of them or a list of lists of them, as
+            ``DataFrame.collect()`` gives; a pyarrow ``Table``, a DataFrame of pandas, Spark or DataFusion, or what else
+            gives an Arrow stream.
+        **named_params
+            Values by the names of columns: one for one row, or a sequence of them. For a column of lists, a list of
+            values is one of them.
+
+        Raises
+        ------
+        KeyError
+            There is no such column.
+        NotFoundError
+            The entry was deleted, or its table is gone.
+        TypeError
+            Both are given, or ``batches`` is nothing that has rows.
+        ValueError
+            Named columns have different numbers of rows, or values that don't go with their types.
+        WriteError
+            Columns have other types than the table's, or the table cannot be written. Nothing was.
+        """
+        table = self._table()
+        rows = self._rows_of(table, batches, named_params)
+        if rows is not None and not rows.is_empty:
+            table.append(rows)
+
+    def overwrite(self, batches: Batches | None = None, **named_params: Any) -> None:
+        """Put rows in the place of all there are, in one commit. They may have other columns than the table had.
+
+        Without ``batches`` and named values, and for an empty list, nothing is done. Takes and raises what
+        :meth:`append` does.
+        """
+        table = self._table()
+        rows = self._rows_of(table, batches, named_params)
+        if rows is not None:
+            table.overwrite(rows)
+
+    def upsert(self, batches: Batches | None = None, **named_params: Any) -> None:
+        """Put rows in the place of those with the same key, and add the others, in one commit.
+
+        The key are all fields with the metadata ``{"rerun:is_table_index": "true"}``. A row that is replaced is so as a
+        whole: columns that the new one lacks are null. A null is equal to no key. Two who upsert the same key at once
+        make one row. Takes and raises what :meth:`append` does, and
+
+        Raises
+        ------
+        ValueError
+            The table has no key, or several rows replace one.
+        """
+        table = self._table()
+        rows = self._rows_of(table, batches, named_params)
+        if rows is not None and not rows.is_empty:
+            table.upsert(rows, self._alone)
+
+    def set_name(self, name: str) -> None:
+        """Give the table another name, one that SQL can say; raises as :meth:`Entry.set_name` does."""
+        check_table_name(name)
+        super().set_name(name)
+
+    def delete(self) -> None:
+        """Take the table out of the catalog. Its data stays where it is, and can be registered again.
+
+        Raises ``NotFoundError`` where it was deleted before.
+        """
+        super().delete()
+
+    def snapshot(self) -> TableSnapshot:
+        """The newest version of the table, which stays as it is."""
+        found = self._table().snapshot()
+        found.schema = found.schema.with_metadata({"sorbet:version": SORBET_VERSION, **(found.schema.metadata or {})})
+        return found
+
+    def __datafusion_table_provider__(self, session: Any = None) -> object:
+        """The table as DataFusion takes it from other libraries, where Lance was built for the same DataFusion.
+
+        Raises ``UnsupportedError`` where it was not: another DataFusion would read its memory wrongly.
+        """
+        version = importlib.metadata.version("datafusion")
+        if version.partition(".")[0] != _DATAFUSION_OF_LANCE:
+            raise UnsupportedError(
+                f"Lance shares tables with DataFusion {_DATAFUSION_OF_LANCE}, and {version} is installed",
+                hint="Use the table's reader(), or its name in client.ctx.",
+            )
+        return self.snapshot().provider(self._catalog.ctx if session is None else session)
+
+    def _table(self) -> UserTable:
+        try:
+            row = self._row()
+        except NotFoundError:
+            raise NotFoundError(f"Table with name {self.name} not found", hint="It was deleted.") from None
+        return UserTable(located(self._log.place(row)), row.name)
+
+    def _rows_of(self, table: UserTable, batches: Batches | None, named: dict[str, Any]) -> TableRows | None:
+        return rows_of(batches, named, lambda: table.snapshot().schema)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """A block in which nobody else upserts into this table by a catalog."""
+        home = located(self._log.place(self._known)) / _UPSERTS
+        until = time.monotonic() + _LONGEST_TURN
+        while True:
+            try:
+                lease = Lease.take(home, "upsert")
+                break
+            except WriteError as error:
+                if not error.transient or time.monotonic() > until:
+                    raise
+            time.sleep(uniform(0.005, 0.05))  # noqa: S311 (it is a wait)
+        with lease:
+            yield
 
 
 def frame_of(table: pa.Table) -> datafusion.DataFrame:

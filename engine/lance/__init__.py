@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .snapshot import TableSnapshot
     from .table import LanceTable
+    from .user_table import RowSource, UserTable, keys_of
 
-_HOMES = {".table": "LanceTable"}
+_HOMES = {
+    ".snapshot": "TableSnapshot",
+    ".table": "LanceTable",
+    ".user_table": "RowSource UserTable keys_of",
+}
 
-__all__ = ["LanceTable"]
+__all__ = ["LanceTable", "RowSource", "TableSnapshot", "UserTable", "keys_of"]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,34 +1,20 @@
-"""A Lance table at a place: made in one step, read, and changed by commits, with Lance's errors as our own."""
+"""A Lance table of columns that are known: made in one step, read, and changed by commits."""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection
 from datetime import timedelta
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pyarrow as pa
 
-from ..errors import ChunkmillError, ReadError, WriteError, write_error
-from ..folders import Folder
 from ..locations import Location
-from ..objects import ObjectUrl, reading_object, storage_options, writing_object
+from .place import LancePlace
 
 _ROWS_OF_A_FRAGMENT: Final = 16_384
-_OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
-_BUILT_AT: Final = re.compile(r", \S+\.rs:\d+:\d+.*", re.DOTALL)
-_S3A: Final = re.compile(r"^s3a://")
-_PANIC: Final = "PanicException"
-"""What Lance raises, as no ``Exception``, where bytes of a damaged table break an assumption of its."""
-
-Failure = Callable[[BaseException], ChunkmillError]
 
 
-class LanceTable:
+class LanceTable(LancePlace):
     """The Lance table at a place, in a folder or an object store, whether it is there or not. Nothing is opened here.
 
     Every change is one commit. Raises ``WriteError`` where the table cannot be written, ``ReadError`` where it is
@@ -36,38 +22,15 @@ class LanceTable:
 
     Parameters
     ----------
-    place
-        Where the table lies.
+    place, name, unread, unwritten
+        As :class:`LancePlace` takes them.
     schema
         Its columns.
-    name
-        What errors call it, such as ``the quarantine table``.
-    unread, unwritten
-        What to do about a table that is damaged, and about one that cannot be written.
     """
 
     def __init__(self, place: Location, schema: pa.Schema, *, name: str, unread: str, unwritten: str) -> None:
-        self.place = str(place)
+        super().__init__(place, name=name, unread=unread, unwritten=unwritten)
         self.schema = schema
-        self._name = name
-        self._unread = unread
-        self._no_write = unwritten
-        self._location = place
-        self._url = place if isinstance(place, ObjectUrl) else None
-        self._versions = Folder.at(place / "_versions")
-
-    def versions(self) -> frozenset[str]:
-        """The names of its versions, found by one listing, without Lance; none where there is no table."""
-        try:
-            return self._listed()
-        except OSError as error:
-            raise self._damaged(error) from error
-
-    def _listed(self) -> frozenset[str]:
-        try:
-            return frozenset(name for name in self._versions.names() if name.endswith(".manifest"))
-        except FileNotFoundError:
-            return frozenset()
 
     def open(self) -> Any:
         """The newest version of the table, which is there, as Lance gives it."""
@@ -85,21 +48,8 @@ class LanceTable:
             return dataset.to_table(columns=list(columns or self.schema.names))
 
     def make(self) -> None:
-        """Make the table, without rows, unless there is one.
-
-        Of two processes that let Lance make one, the second writes over the first and over its rows. So an empty table
-        is made aside, and the file of its version brought in by a write that fails where there is one already.
-        """
-        import lance
-
-        with self.writing(), TemporaryDirectory() as aside:
-            lance.write_dataset(self.schema.empty_table(), aside, mode="create")
-            # The version's file comes last: it names the others.
-            for folder, files in (("_transactions", "*.txn"), ("_versions", "*.manifest")):
-                into = Folder.at(self._location / folder)
-                into.make()
-                for file in Path(aside, folder).glob(files):
-                    into.create(file.name, file.read_bytes())
+        """Make the table, without rows, unless there is one."""
+        self._made(self.schema)
 
     def append(self, rows: pa.Table) -> None:
         """Add rows to the table, which is made where there is none."""
@@ -130,47 +80,3 @@ class LanceTable:
         with self.writing():
             dataset.optimize.compact_files(target_rows_per_fragment=_ROWS_OF_A_FRAGMENT, num_threads=1)
             dataset.cleanup_old_versions(older_than=older_than)
-
-    def reading(self) -> AbstractContextManager[None]:
-        """In the block, Lance's errors are ``ReadError``."""
-        return self._translated(reading_object, self._damaged)
-
-    def writing(self) -> AbstractContextManager[None]:
-        """In the block, Lance's errors are ``WriteError``."""
-        return self._translated(writing_object, self._unwritten)
-
-    @property
-    def _address(self) -> str:
-        return _S3A.sub("s3://", self.place)
-
-    @property
-    def _options(self) -> dict[str, str] | None:
-        return None if self._url is None else storage_options(self._url)
-
-    @contextmanager
-    def _translated(self, of_store: Callable[[str], AbstractContextManager[None]], failure: Failure) -> Iterator[None]:
-        """Raise what Lance raises from within as our own, where it is a store's error as ``of_store`` does."""
-        try:
-            yield
-        except BaseException as error:
-            is_panic = type(error).__name__ == _PANIC  # as when there are no file handles to begin with
-            if not is_panic and not isinstance(error, (OSError, RuntimeError, ValueError)):
-                raise
-            if self._url is not None and ("Error performing" in str(error) or "Generic " in str(error)):
-                with of_store(self.place):
-                    raise OSError(str(error)) from None
-            raise failure(error) from (None if is_panic else error)
-
-    def _unwritten(self, error: BaseException) -> WriteError:
-        number = _OS_ERROR.search(str(error))
-        if number is not None:
-            return write_error(OSError(int(number[1]), os.strerror(int(number[1]))), self.place)
-        return WriteError(f"{self._name} cannot be written: {_shortened(error)}", path=self.place, hint=self._no_write)
-
-    def _damaged(self, error: BaseException) -> ReadError:
-        return ReadError(f"{self._name} cannot be read: {_shortened(error)}", path=self.place, hint=self._unread)
-
-
-def _shortened(error: BaseException) -> str:
-    """The first line of what Lance says, without where in its source."""
-    return _BUILT_AT.sub("", next(iter(str(error).splitlines()), "") or type(error).__name__)[:500]

@@ -1,0 +1,127 @@
+"""A place at which a Lance table is, or may be: its versions, its making in one step, and Lance's errors as our own."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ..errors import ChunkmillError, ReadError, WriteError, write_error
+from ..folders import Folder
+from ..locations import Location
+from ..objects import ObjectUrl, reading_object, storage_options, writing_object
+
+_OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
+_BUILT_AT: Final = re.compile(r", \S+\.rs:\d+:\d+.*", re.DOTALL)
+_S3A: Final = re.compile(r"^s3a://")
+_PANIC: Final = "PanicException"
+"""What Lance raises, as no ``Exception``, where bytes of a damaged table break an assumption of its."""
+
+Failure = Callable[[BaseException], ChunkmillError]
+
+
+class LancePlace:
+    """A folder, or a prefix of an object store, with a Lance table or none. Nothing is opened here.
+
+    Parameters
+    ----------
+    place
+        Where the table lies.
+    name
+        What errors call it, such as ``the quarantine table``.
+    unread, unwritten
+        What to do about a table that is damaged, and about one that cannot be written.
+    """
+
+    def __init__(self, place: Location, *, name: str, unread: str, unwritten: str) -> None:
+        self.place = str(place)
+        self._name = name
+        self._unread = unread
+        self._no_write = unwritten
+        self._location = place
+        self._url = place if isinstance(place, ObjectUrl) else None
+        self._versions = Folder.at(place / "_versions")
+
+    def versions(self) -> frozenset[str]:
+        """The names of its versions, found by one listing, without Lance; none where there is no table."""
+        try:
+            return self._listed()
+        except OSError as error:
+            raise self._damaged(error) from error
+
+    def _listed(self) -> frozenset[str]:
+        try:
+            return frozenset(name for name in self._versions.names() if name.endswith(".manifest"))
+        except FileNotFoundError:
+            return frozenset()
+
+    def _made(self, schema: pa.Schema, **options: Any) -> bool:
+        """Make a table without rows, unless there is one; give whether there was none.
+
+        Of two processes that let Lance make one, the second writes over the first and over its rows. So an empty table
+        is made aside, and the file of its version brought in by a write that fails where there is one already.
+        """
+        import lance
+
+        made = False
+        with self.writing(), TemporaryDirectory() as aside:
+            lance.write_dataset(schema.empty_table(), aside, mode="create", **options)
+            # The version's file comes last: it names the others.
+            for folder, files in (("_transactions", "*.txn"), ("_versions", "*.manifest")):
+                into = Folder.at(self._location / folder)
+                into.make()
+                for file in Path(aside, folder).glob(files):
+                    made = into.create(file.name, file.read_bytes())
+        return made
+
+    def reading(self) -> AbstractContextManager[None]:
+        """In the block, Lance's errors are ``ReadError``."""
+        return self._translated(reading_object, self._damaged)
+
+    def writing(self) -> AbstractContextManager[None]:
+        """In the block, Lance's errors are ``WriteError``."""
+        return self._translated(writing_object, self._unwritten)
+
+    @property
+    def _address(self) -> str:
+        return _S3A.sub("s3://", self.place)
+
+    @property
+    def _options(self) -> dict[str, str] | None:
+        return None if self._url is None else storage_options(self._url)
+
+    @contextmanager
+    def _translated(self, of_store: Callable[[str], AbstractContextManager[None]], failure: Failure) -> Iterator[None]:
+        """Raise what Lance raises from within as our own, where it is a store's error as ``of_store`` does."""
+        try:
+            yield
+        except ChunkmillError:
+            raise
+        except BaseException as error:
+            is_panic = type(error).__name__ == _PANIC  # as when there are no file handles to begin with
+            if not is_panic and not isinstance(error, (OSError, RuntimeError, ValueError)):
+                raise
+            if self._url is not None and ("Error performing" in str(error) or "Generic " in str(error)):
+                with of_store(self.place):
+                    raise OSError(str(error)) from None
+            raise failure(error) from (None if is_panic else error)
+
+    def _unwritten(self, error: BaseException) -> WriteError:
+        number = _OS_ERROR.search(str(error))
+        if number is not None:
+            return write_error(OSError(int(number[1]), os.strerror(int(number[1]))), self.place)
+        return WriteError(f"{self._name} cannot be written: {shortened(error)}", path=self.place, hint=self._no_write)
+
+    def _damaged(self, error: BaseException) -> ReadError:
+        return ReadError(f"{self._name} cannot be read: {shortened(error)}", path=self.place, hint=self._unread)
+
+
+def shortened(error: BaseException) -> str:
+    """The first line of what Lance says, without where in its source."""
+    return _BUILT_AT.sub("", next(iter(str(error).splitlines()), "") or type(error).__name__)[:500]

@@ -1,0 +1,191 @@
+"""A Lance table of whatever columns its maker wanted: made on the condition that there is none, read, written."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from ..errors import NotFoundError, UsageError, WriteError
+from ..locations import Location
+from .place import LancePlace, shortened
+from .snapshot import PRIMARY_KEY, TableSnapshot
+
+_INDEX: Final = b"rerun:is_table_index"
+_MOST_TRIES: Final = 100
+_LONGEST_WAIT: Final = 0.5
+_ROWS_OF_A_BATCH: Final = 16_384
+
+
+class RowSource(Protocol):
+    """Rows that are to be written."""
+
+    failure: Exception | None
+    """What reading them failed with, which Lance tells as text alone."""
+
+    def under(self, schema: pa.Schema) -> pa.RecordBatchReader:
+        """The rows as a table of this schema has them.
+
+        Raises ``WriteError`` where they have other columns, or were read before and can be read only once.
+        """
+        ...
+
+    def replacing(self, schema: pa.Schema) -> pa.RecordBatchReader:
+        """The rows by their own columns, which replace those of a table of this schema; raises the same."""
+        ...
+
+
+class UserTable(LancePlace):
+    """The Lance table at a place: each write is one commit, on top of whatever others wrote meanwhile.
+
+    Fields with the metadata ``rerun:is_table_index`` are the key of :meth:`upsert`. Where none of them may be null,
+    they are Lance's unenforced primary key, by which Lance itself finds that others insert the same key at once.
+
+    Raises ``NotFoundError`` where there is no table, ``ReadError`` where it is damaged, ``WriteError`` where it cannot
+    be written.
+    """
+
+    def __init__(self, place: Location, name: str) -> None:
+        super().__init__(
+            place,
+            name=f"table {name!r}",
+            unread="Restore its files, or register a copy of it.",
+            unwritten="Nothing was written.",
+        )
+
+    def create(self, schema: pa.Schema) -> bool:
+        """Make the table, without rows, unless there is one; give whether there was none.
+
+        Raises ``UsageError`` where Lance has no such columns.
+        """
+        try:
+            return self._made(_with_primary_key(schema), enable_stable_row_ids=True)
+        except WriteError as error:
+            said = "" if error.__cause__ is None else shortened(error.__cause__)
+            if "LanceError(Schema)" not in said and "reserved name" not in said:
+                raise
+            reason = said.removeprefix("LanceError(Schema): ")
+            raise UsageError(f"{self._name} cannot have these columns: {reason}") from None
+
+    def snapshot(self) -> TableSnapshot:
+        """The newest version."""
+        with self.reading():
+            return TableSnapshot(self, self._opened())
+
+    def append(self, rows: RowSource) -> None:
+        """Add rows; columns that they lack are null."""
+        import lance
+
+        def appended(dataset: Any) -> None:
+            reader = rows.under(dataset.schema)
+            lance.write_dataset(reader, dataset, mode="append", storage_options=self._options)
+
+        self._commit(appended, rows)
+
+    def overwrite(self, rows: RowSource) -> None:
+        """Put rows in the place of all there are. They bring their columns along."""
+        import lance
+
+        def overwritten(dataset: Any) -> None:
+            reader = rows.replacing(dataset.schema)
+            reader = pa.RecordBatchReader.from_batches(_with_primary_key(reader.schema), reader)
+            lance.write_dataset(
+                reader, dataset, mode="overwrite", storage_options=self._options, enable_stable_row_ids=True
+            )
+
+        self._commit(overwritten, rows)
+
+    def upsert(self, rows: RowSource, alone: Callable[[], AbstractContextManager[object]]) -> None:
+        """Put rows in the place of those with the same key, and add the others; columns that they lack are null.
+
+        Lance notices that two insert the same key at once where keys cannot be null. Otherwise it is done in
+        ``alone``, in which no other upsert of this table is.
+
+        Raises ``UsageError`` where the table has no key, or several rows replace one.
+        """
+
+        def merged(dataset: Any) -> None:
+            keys = keys_of(dataset.schema)
+            if not keys:
+                raise UsageError(
+                    f"{self._name} has no key: a merge insert operation requires join keys",
+                    hint=f"Give the fields of its key the metadata {{{_INDEX.decode()!r}: 'true'}} when it is made.",
+                )
+            merge = dataset.merge_insert(keys).when_matched_update_all().when_not_matched_insert_all()
+            try:
+                merge.conflict_retries(10).execute(rows.under(dataset.schema))
+            except OSError as error:
+                if "Ambiguous merge insert" in str(error):
+                    raise UsageError(shortened(error), hint="Nothing was written. Give each key once.") from None
+                raise
+
+        with self.reading():
+            schema = self._opened().schema
+        if all(PRIMARY_KEY in (schema.field(key).metadata or {}) for key in keys_of(schema)):
+            self._commit(merged, rows)
+        else:
+            with alone():
+                self._commit(merged, rows)
+
+    def _opened(self) -> Any:
+        """The newest version as Lance gives it."""
+        import lance
+
+        try:
+            return lance.dataset(self._address, storage_options=self._options)
+        except ValueError as error:
+            if "was not found" not in str(error):
+                raise
+            raise NotFoundError("there is no Lance table here", path=self.place) from None
+
+    def _commit(self, attempt: Callable[[Any], None], rows: RowSource) -> None:
+        """Write on top of the newest version, and again where others replaced the table meanwhile."""
+        for number in range(_MOST_TRIES):
+            try:
+                with self.writing():
+                    return attempt(self._opened())
+            except Exception as error:
+                if rows.failure is not None:
+                    raise rows.failure from None
+                if not _is_conflict(error.__cause__):
+                    raise
+            time.sleep(random.uniform(0, min(_LONGEST_WAIT, 0.005 * 2 ** min(number, 10))))  # noqa: S311 (it is a wait)
+        raise WriteError(
+            f"others replaced {self._name} all the time, and nothing was written",
+            path=self.place,
+            hint="Try again.",
+            transient=True,
+        )
+
+
+def keys_of(schema: pa.Schema) -> list[str]:
+    """The names of the fields that are the key of a table."""
+    return [field.name for field in schema if (field.metadata or {}).get(_INDEX, b"").lower() == b"true"]
+
+
+def _with_primary_key(schema: pa.Schema) -> pa.Schema:
+    """The schema, with its key as Lance's, which may not be null."""
+    keys: Sequence[str] = keys_of(schema)
+    fields = [_without(field, PRIMARY_KEY) for field in schema]
+    if keys and not any(schema.field(key).nullable for key in keys):
+        fields = [
+            field.with_metadata({**field.metadata, PRIMARY_KEY: b"true"}) if field.name in keys else field
+            for field in fields
+        ]
+    return pa.schema(fields, schema.metadata)
+
+
+def _without(field: pa.Field, key: bytes) -> pa.Field:
+    metadata = {name: value for name, value in (field.metadata or {}).items() if name != key}
+    return field.with_metadata(metadata or None)
+
+
+def _is_conflict(error: BaseException | None) -> bool:
+    """Whether Lance says that what others committed meanwhile does not go with this."""
+    return isinstance(error, OSError) and any(
+        word in str(error).lower() for word in ("conflict", "preempted", "concurrent transaction")
+    )
