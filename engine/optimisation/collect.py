@@ -35,7 +35,8 @@ from ..execution import (
     whole_run_of,
 )
 from ..limits import MIB, SPLIT_BYTES
-from ..rrd import NEVER_CHANGES, ChunkTable, FileRun, Run, StoreEntry, VerifiedPayload, VerifiedRun
+from ..rrd import NEVER_CHANGES, ChunkTable, FileRun, Recent, Run, StoreEntry, VerifiedPayload, VerifiedRun, state_of
+from ..task_context import Fetches, find
 from .passes import Compactor, optimised
 from .profile import OptimizationProfile, Settings
 from .video import rebatch_video, video_groups
@@ -83,31 +84,43 @@ class ChunkReferences:
             )
 
     def read(self, rows: Integers) -> Iterator[ChunkData]:
-        """The chunks of some rows, in that order, each decoded when it is asked for. Raises ``ReadError``."""
+        """The chunks of some rows, in that order, each decoded when it is asked for. Raises ``ReadError``.
+
+        Small ones that were read before are not read again, unless somebody counts what is read.
+        """
         table = self.table.take(rows)
         which, paths = table.part_codes
+        states = [None if find(Fetches) is not None else state_of(path) for path in paths]
         columns = (table.batch.column(name).to_pylist() for name in ("offset", "size", "chunk_id", "digest"))
         sizes = table.uncompressed_sizes.tolist()
         codes, entities = table.entity_codes
         for entity, at, offset, size, chunk_id, digest, expanded in zip(
             codes.tolist(), which.tolist(), *columns, sizes, strict=True
         ):
-            payload = VerifiedPayload(
-                paths[at],
-                offset,
-                size,
-                chunk_id,
-                version=self.version,
-                digest=digest or b"",
-                uncompressed_size=None if self.store is None else expanded,
-                store=self.store,
-            )
-            try:
-                data = Chunk.lazy(None, payload).data
-            except ReadError as error:
-                error.message += f", in chunk {chunk_id.hex()} of {entities[entity]}"
-                raise
+            key = (states[at], self.version, self.store, offset, size, chunk_id, digest)
+            data = None if states[at] is None else _RECENT.find(key)
+            if data is None:
+                payload = VerifiedPayload(
+                    paths[at],
+                    offset,
+                    size,
+                    chunk_id,
+                    version=self.version,
+                    digest=digest or b"",
+                    uncompressed_size=None if self.store is None else expanded,
+                    store=self.store,
+                )
+                try:
+                    data = Chunk.lazy(None, payload).data
+                except ReadError as error:
+                    error.message += f", in chunk {chunk_id.hex()} of {entities[entity]}"
+                    raise
+                if states[at] is not None:
+                    _RECENT.keep(key, data, expanded)
             yield data
+
+
+_RECENT: Final = Recent[ChunkData]()
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,12 @@ from ..optimisation import ChunkReferences
 from ..rrd import (
     CHUNK_TABLE,
     ChunkTable,
+    Recent,
     check_digest,
     digest_of,
+    state_of,
 )
+from ..task_context import Fetches, find
 from .entries import RecordingEntry, entries_in, parse_table
 from .live import LiveEntries
 from .schemas import SchemaFiles
@@ -229,6 +232,12 @@ class RecordingsFolder:
                 hint=f"Read its RRD, {entry.rrd}.",
             )
         place = self.manifests.place(entry.manifest)
+        state = None if find(Fetches) is not None else state_of(place)
+        whose = (entry.in_place, entry.file_version, entry.shards, entry.store, entry.chunks)
+        key = (state, entry.manifest_offset, entry.manifest_size, entry.manifest_digest, *whose)
+        known = None if state is None else _RECENT.find(key)
+        if known is not None:
+            return known
         try:
             data = self.manifests.get_range(entry.manifest, entry.manifest_offset, entry.manifest_size)
             found = parse_chunks(data, entry.manifest_digest)
@@ -246,7 +255,10 @@ class RecordingsFolder:
             ) from error
         # Files in place were written by others, who may name the store elsewhere in a message than its beginning.
         store = None if entry.in_place else entry.store
-        return ChunkReferences(found.within(self.shards.place), entry.file_version, store)
+        references = ChunkReferences(found.within(self.shards.place), entry.file_version, store)
+        if state is not None:
+            _RECENT.keep(key, references, 2 * entry.manifest_size)
+        return references
 
     def publish(self, version: RecordingsVersion) -> bool:
         """Make a version visible, in one step, unless there is one of its number; whether that was done.
@@ -254,6 +266,9 @@ class RecordingsFolder:
         Raises as :meth:`VersionFiles.try_commit` does.
         """
         return self.files.try_commit(version.number, version.to_dict())
+
+
+_RECENT: Final = Recent[ChunkReferences]()
 
 
 class StoreReader:

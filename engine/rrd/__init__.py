@@ -28,6 +28,7 @@ from .positional import (
     keeping_open,
     open_positional,
 )
+from .recent import Recent, state_of
 from .recovery import RecoveringFile, RecoveryReport, announced_first
 from .runs import FileRun, Listed, Run, RunRows, VerifiedRun
 from .table_columns import sequence_codes, types_from_bytes, types_to_bytes
@@ -61,6 +62,7 @@ __all__ = [
     "OpenFiles",
     "Output",
     "PositionalFile",
+    "Recent",
     "RecoveringFile",
     "RecoveryReport",
     "RrdFile",
@@ -98,6 +100,7 @@ __all__ = [
     "read_footers",
     "sequence_codes",
     "start_writing_back",
+    "state_of",
     "store_field",
     "stream_of",
     "types_from_bytes",
