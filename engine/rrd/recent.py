@@ -1,4 +1,4 @@
-"""What was read of files lately, and is read again and again: chunks and manifests, verified and decoded.
+"""Chunks and manifests that were read of files lately, verified and decoded: they are read again and again.
 
 A query over 100 small segments reads thousands of chunks: each takes 55 us to be decoded (2 cores), and one to be found
 here. What is kept is bounded in bytes; what was not asked for longest goes first. A file is known by its path, size,
