@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .recording import Recording
     from .registration_handle import RegistrationHandle, RegistrationResult, SegmentRegistrationResult
     from .requests import OnDuplicateSegmentLayer
+    from .search import VectorDistanceMetric, VectorDistanceMetricLike
     from .server import Server
     from .table_entry import TableEntry
 
@@ -48,6 +49,7 @@ _HOMES = {
     ".recording": "Recording",
     ".registration_handle": "RegistrationHandle RegistrationResult SegmentRegistrationResult",
     ".requests": "OnDuplicateSegmentLayer",
+    ".search": "VectorDistanceMetric VectorDistanceMetricLike",
     ".server": "Server",
     ".table_entry": "TableEntry",
 }
@@ -78,6 +80,8 @@ __all__ = [
     "Server",
     "TableEntry",
     "TableInsertMode",
+    "VectorDistanceMetric",
+    "VectorDistanceMetricLike",
     "VersionInfo",
     "chosen_segments",
     "is_catalog",

@@ -27,6 +27,7 @@ from .recording import Recording
 from .registration import RegistrationOptions, start_registration, unregister
 from .registration_handle import RegistrationHandle
 from .requests import FileRequest, OnDuplicateSegmentLayer, check_new, requests_below, requests_of
+from .search import DatasetSearch
 from .segment_table import url_of
 from .segment_url import segment_url
 from .table_entry import TableEntry, frame_of
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from ..frames import QueryFrame
 
 
-class DatasetEntry(DeprecatedDatasetNames, Entry):
+class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, Entry):
     """A dataset: segments, each a recording of one or more layers, in a store of recordings.
 
     It stands for the place of its store, so ``Ingest("landing/", into=dataset)`` and ``RecordingStore.open(dataset)``

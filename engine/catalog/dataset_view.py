@@ -14,7 +14,7 @@ from ..execution import RunOptions, executor_name
 from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment, Query
 from ..recordings import StoreReader, summarised
 from ..stream import Content, ContentFilter
-from .deprecated import replaced_by
+from .deprecated import warned
 from .entries import EntryKind
 from .segment_table import SegmentTables, url_of
 from .table_entry import TableEntry, frame_of
@@ -137,7 +137,7 @@ class DatasetView:
         """One row for each segment: ``<index>:end`` and ``<index>:start`` of each index, null where it has none."""
         return frame_of(self._layers(self._dataset.store_reader()).index_ranges())
 
-    @replaced_by("segment_store")
+    @warned("This method is deprecated and will be removed in a future release")
     def download_segment(self, segment_id: str) -> Recording:
         """The chunks of a segment, of all entities; see :meth:`DatasetEntry.segment_store`.
 

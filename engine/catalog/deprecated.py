@@ -17,10 +17,12 @@ from ..errors import NotFoundError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ..chunk import IndexColumnSelector
     from .client import CatalogClient
     from .dataset import DatasetEntry
     from .entries import EntryId
     from .recording import Recording
+    from .search import AnyComponentColumn, VectorDistanceMetricLike
     from .table_entry import TableEntry
     from .table_rows import Batches
 
@@ -153,7 +155,7 @@ class DeprecatedDatasetNames:
         """A segment; see :meth:`DatasetEntry.download_segment`."""
         return self.download_segment(partition_id)
 
-    @replaced_by("default_blueprint")
+    @replaced_by("default_blueprint_segment_id")
     def default_blueprint_partition_id(self: DatasetEntry) -> str | None:  # type: ignore[misc]
         """The default blueprint; see :meth:`DatasetEntry.default_blueprint`."""
         return self.default_blueprint()
@@ -163,7 +165,7 @@ class DeprecatedDatasetNames:
         """The default blueprint; see :meth:`DatasetEntry.default_blueprint`."""
         return self.default_blueprint()
 
-    @replaced_by("set_default_blueprint")
+    @replaced_by("set_default_blueprint_segment_id")
     def set_default_blueprint_partition_id(self: DatasetEntry, partition_id: str | None) -> None:  # type: ignore[misc]
         """Set the default blueprint; see :meth:`DatasetEntry.set_default_blueprint`."""
         self.set_default_blueprint(partition_id)
@@ -172,6 +174,49 @@ class DeprecatedDatasetNames:
     def set_default_blueprint_segment_id(self: DatasetEntry, segment_id: str | None) -> None:  # type: ignore[misc]
         """Set the default blueprint; see :meth:`DatasetEntry.set_default_blueprint`."""
         self.set_default_blueprint(segment_id)
+
+    @warned("use create_fts_search_index")
+    def create_fts_index(  # type: ignore[misc]
+        self: DatasetEntry,
+        *,
+        column: AnyComponentColumn,
+        time_index: str | IndexColumnSelector,
+        store_position: bool = False,
+        base_tokenizer: str = "simple",
+    ) -> None:
+        """Index the words of a component; see :meth:`DatasetEntry.create_fts_search_index`."""
+        self.create_fts_search_index(
+            column=column, time_index=time_index, store_position=store_position, base_tokenizer=base_tokenizer
+        )
+
+    @warned("use create_vector_search_index instead")
+    def create_vector_index(  # type: ignore[misc]
+        self: DatasetEntry,
+        *,
+        column: AnyComponentColumn,
+        time_index: str | IndexColumnSelector,
+        target_partition_num_rows: int | None = None,
+        num_sub_vectors: int = 16,
+        distance_metric: VectorDistanceMetricLike = "Cosine",
+    ) -> Any:
+        """Index the vectors of a component; see :meth:`DatasetEntry.create_vector_search_index`."""
+        return self.create_vector_search_index(
+            column=column,
+            time_index=time_index,
+            target_partition_num_rows=target_partition_num_rows,
+            num_sub_vectors=num_sub_vectors,
+            distance_metric=distance_metric,
+        )
+
+    @warned("use list_search_indexes instead")
+    def list_indexes(self: DatasetEntry) -> list[Any]:  # type: ignore[misc]
+        """The search indexes; see :meth:`DatasetEntry.list_search_indexes`."""
+        return self.list_search_indexes()
+
+    @warned("use delete_search_indexes instead")
+    def delete_indexes(self: DatasetEntry, column: AnyComponentColumn) -> list[Any]:  # type: ignore[misc]
+        """Delete the search indexes of a component; see :meth:`DatasetEntry.delete_search_indexes`."""
+        return self.delete_search_indexes(column)
 
 
 def warn_renamed(old: str, new: str) -> None:

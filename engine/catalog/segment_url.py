@@ -16,6 +16,7 @@ IndexValue = datetime | timedelta | int | np.datetime64 | np.timedelta64
 
 _EARLIEST: Final = "1677-09-21T00:12:43.145224193Z"
 """What Rerun shows where nobody said when: the first time that 64 bits of nanoseconds have."""
+_FIRST: Final = -(1 << 63) + 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
@@ -29,9 +30,8 @@ def segment_url(
     'lake/dataset/1?segment_id=a%20b#when=frame@1&time_selection=frame@1..10'
     """
     url = f"{dataset}?segment_id={quote(segment_id, safe='')}"
+    _check_timeline(timeline, start, end)
     if timeline is None:
-        if start is not None or end is not None:
-            raise UsageError("If `start` or `end` is specified, `timeline` must also be specified.")
         return url
     name = quote(timeline, safe="")
     kind = _kind(start if start is not None else end)
@@ -41,6 +41,36 @@ def segment_url(
     last = _text(end, kind)
     first = last if start is None else when
     return f"{url}#when={name}@{when}&time_selection={name}@{first}..{last}"
+
+
+def partition_url(
+    dataset: str, partition_id: str, timeline: str | None, start: IndexValue | None, end: IndexValue | None
+) -> str:
+    """The URL that Rerun 0.27 has for a segment of the dataset that is at the URL ``dataset``.
+
+    >>> partition_url("lake/dataset/1", "a b", "frame", 1, 10)
+    'lake/dataset/1?partition_id=a%20b&time_range=frame@1..10'
+    """
+    url = f"{dataset}?partition_id={quote(partition_id, safe='')}"
+    _check_timeline(timeline, start, end)
+    if timeline is None:
+        return url
+    given = start if start is not None else end
+    kind = "M" if given is None else _kind(given)
+    first, last = (_limit(kind, _FIRST) if start is None else start), (_limit(kind, -_FIRST) if end is None else end)
+    return f"{url}&time_range={quote(timeline, safe='')}@{_text(first, kind)}..{_text(last, kind)}"
+
+
+def _limit(kind: str, value: int) -> IndexValue:
+    """An index value of a kind, of nanoseconds or ticks."""
+    if kind == "M":
+        return np.datetime64(value, "ns")
+    return np.timedelta64(value, "ns") if kind == "m" else value
+
+
+def _check_timeline(timeline: str | None, start: IndexValue | None, end: IndexValue | None) -> None:
+    if timeline is None and not (start is None and end is None):
+        raise UsageError("If `start` or `end` is specified, `timeline` must also be specified.")
 
 
 def _kind(value: IndexValue | None) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .held import HeldRecording, queried_recordings
     from .layers import SegmentLayers
     from .pruning import lacking_guarantee, satisfiable, segment_guarantee, windows_of
-    from .query import SEGMENT_ID, AnswerColumns, IndexValues, Query, QuerySemantics
+    from .query import SEGMENT_ID, AnswerColumns, ComponentFilter, IndexValues, Query, QuerySemantics, RowFilter
     from .rows import BATCH_BYTES, SegmentRows
     from .segment_chunks import SegmentChunks, Windows
     from .segments import PIECE_BYTES, QueriedSegment
@@ -27,7 +27,7 @@ _HOMES = {
     ".held": "HeldRecording queried_recordings",
     ".layers": "SegmentLayers",
     ".pruning": "lacking_guarantee satisfiable segment_guarantee windows_of",
-    ".query": "AnswerColumns IndexValues Query QuerySemantics SEGMENT_ID",
+    ".query": "AnswerColumns ComponentFilter IndexValues Query QuerySemantics RowFilter SEGMENT_ID",
     ".rows": "BATCH_BYTES SegmentRows",
     ".segment_chunks": "SegmentChunks Windows",
     ".segments": "PIECE_BYTES QueriedSegment",
@@ -37,6 +37,7 @@ _HOMES = {
 __all__ = [
     "AnswerColumns",
     "BATCH_BYTES",
+    "ComponentFilter",
     "GROUP_BYTES",
     "HeldRecording",
     "IndexValues",
@@ -45,6 +46,7 @@ __all__ = [
     "QueriedSegment",
     "Query",
     "QuerySemantics",
+    "RowFilter",
     "SEGMENT_ID",
     "SegmentChunks",
     "SegmentFigures",

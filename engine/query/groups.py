@@ -139,8 +139,13 @@ def grouped(segments: Sequence[QueriedSegment]) -> list[QueriedSegment | Segment
 
 
 def _alike(one: QueriedSegment, other: QueriedSegment) -> bool:
-    is_whole = one.window is None and other.window is None and one.columns.query.index is not None
+    is_whole = one.window is None and other.window is None and _can_be_moved(one.columns)
     return is_whole and one.there == other.there and one.columns is other.columns
+
+
+def _can_be_moved(columns: AnswerColumns) -> bool:
+    """Whether rows have index values, and none of them is compared with one that is not in its slot."""
+    return columns.query.index is not None and columns.query.rows.values is None
 
 
 class Slots(NamedTuple):

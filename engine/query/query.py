@@ -185,6 +185,38 @@ def _not_values(values: Any) -> TypeError:
 # --- the query
 
 
+@dataclass(frozen=True, slots=True)
+class ComponentFilter:
+    """Components of entities. Of the rules that match an entity the last says which of its components are meant."""
+
+    rules: tuple[tuple[ContentFilter, frozenset[str]], ...]
+
+    def matches(self, entity_path: str, component: str) -> bool:
+        """Whether the component of the entity is included."""
+        chosen: frozenset[str] = frozenset()
+        for entities, components in self.rules:
+            if entities.matches(entity_path):
+                chosen = components
+        return component in chosen
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """The rows of events that count: at some index values, and where a component of an entity has an event itself.
+
+    What is filled makes no event. Rows of index values that are given all count.
+    """
+
+    values: IndexValues | None = None
+    component: tuple[str, str] | None = None
+
+    def kept(self, segment_id: str, values: Integers) -> Integers:
+        """Ascending index values of a segment, those of them that count."""
+        if self.values is None:
+            return values
+        return np.intersect1d(values, self.values.of_segment(segment_id), assume_unique=True)
+
+
 @dataclass(frozen=True)
 class Query:
     """A question to segments: the rows of an index, or with None one row of static values for each segment.
@@ -200,6 +232,8 @@ class Query:
     values: IndexValues | None = None
     semantics: QuerySemantics = field(default_factory=QuerySemantics)
     names_segments: bool = True
+    components: ComponentFilter | None = None
+    rows: RowFilter = field(default_factory=RowFilter)
 
     @classmethod
     def of(
@@ -261,6 +295,7 @@ class Query:
     def _shows(self, column: ComponentColumnDescriptor) -> bool:
         return (
             self.contents.matches(column.entity_path)
+            and (self.components is None or self.components.matches(column.entity_path, column.component))
             and (self.include_tombstone_columns or not column.is_tombstone)
             and (self.include_semantically_empty_columns or not column.is_semantically_empty)
         )

@@ -63,8 +63,8 @@ class SegmentRows:
         if self._given is not None:
             found = self._given
         else:
-            distinct = {id(events): events.times for events in self.found.values()}
-            found = _united(list(distinct.values()))
+            distinct = {id(events): events.times for events in self._deciding()}
+            found = self._query.rows.kept(self.segment_id, _united(list(distinct.values())))
         if self._windows is None:
             return found
         return np.concatenate([found[:0], *(within(found, window) for window in self._windows)])
@@ -80,6 +80,13 @@ class SegmentRows:
             kept = np.arange(start, block.stop) if predicate is None else block.kept(predicate)
             for rows in block.batches(kept, names):
                 yield block.batch(rows, names)
+
+    def _deciding(self) -> Iterator[Events]:
+        """The events that make rows: of all columns, or of the one that rows are filtered by."""
+        component = self._query.rows.component
+        for column in self.columns.visible:
+            if column.name in self.found and component in (None, (column.entity_path, column.component)):
+                yield self.found[column.name]
 
     @property
     def _has_row(self) -> bool:

@@ -13,6 +13,9 @@ QUESTIONS = ("How", "What", "Where", "Which")
 # Where the docstrings begin with a verb, or with the noun of what is returned: everywhere.
 STATED = ("engine", "lenses", "readers")
 
+OLDER = ("engine.catalog.v0_27",)
+"""Packages with the names of an older release, which mean there what they meant in that."""
+
 
 def begins_with_question(text: str) -> bool:
     return text.split(maxsplit=1)[0].rstrip(",:") in QUESTIONS
@@ -22,6 +25,8 @@ def public_classes() -> dict[str, list[str]]:
     """Every public class name at the top of a module, with the modules that define it."""
     homes: dict[str, list[str]] = defaultdict(list)
     for name, path in modules().items():
+        if name.startswith(tuple(f"{package}." for package in OLDER)):
+            continue
         for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(name)

@@ -1,0 +1,107 @@
+"""The older API has every name of the page of Rerun 0.27, with its parameters, defaults and return types.
+
+The page is the text of ``../shared/reference/catalog-api-older.txt``, where that is.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from chunkmill.engine.catalog import v0_27
+from places import SHARED
+from reference_page import Name, check, names
+
+PAGE = SHARED / "reference" / "catalog-api-older.txt"
+
+pytestmark = pytest.mark.wide
+
+TO_COME = {
+    f"{owner}.{name}"
+    for owner, some in {
+        "CatalogClient": "append_to_table create_table_entry ctx register_table write_table",
+        "TableEntry": "__datafusion_table_provider__",
+    }.items()
+    for name in some.split()
+}
+"""Names of the page that chunkmill does not have: of tables. It only shrinks."""
+
+OTHER_PARAMETERS = {"EntryKind.__int__", "EntryKind.__str__", "EntryId.__str__"}
+"""What Python itself has for a class."""
+
+_RETURNED = {
+    "datafusion.DataFrame": (
+        "CatalogClient.datasets CatalogClient.entries CatalogClient.tables DataframeQueryView.df TableEntry.df"
+    ),
+    "pa.RecordBatchReader": "DataframeQueryView.to_arrow_reader TableEntry.to_arrow_reader",
+    "DataFusionTable": (
+        "DatasetEntry.manifest DatasetEntry.partition_table DatasetEntry.search_fts DatasetEntry.search_vector"
+    ),
+    "DataframeQueryView": (
+        "DataframeQueryView.fill_latest_at DataframeQueryView.filter_index_values "
+        "DataframeQueryView.filter_is_not_null "
+        "DataframeQueryView.filter_partition_id DataframeQueryView.filter_range_nanos "
+        "DataframeQueryView.filter_range_secs DataframeQueryView.filter_range_sequence "
+        "DataframeQueryView.using_index_values DatasetEntry.dataframe_query_view"
+    ),
+    "DatasetEntry": "CatalogClient.create_dataset CatalogClient.get_dataset CatalogClient.get_dataset_entry",
+    "DatasetEntry | None": "DatasetEntry.blueprint_dataset",
+    "EntryId | None": "DatasetEntry.blueprint_dataset_id",
+    "None": (
+        "CatalogClient.do_global_maintenance DatasetEntry.create_fts_index DatasetEntry.do_maintenance "
+        "DatasetEntry.set_default_blueprint_partition_id Entry.delete Entry.update Task.wait"
+    ),
+    "Recording": "DatasetEntry.download_partition",
+    "Schema": "DatasetEntry.schema",
+    "TableEntry": "CatalogClient.get_table CatalogClient.get_table_entry",
+    "Tasks": "DatasetEntry.register_batch DatasetEntry.register_prefix",
+    "list[DatasetEntry]": "CatalogClient.dataset_entries",
+    "list[DatasetEntry | TableEntry]": "CatalogClient.all_entries",
+    "list[TableEntry]": "CatalogClient.table_entries",
+    "list[str]": (
+        "CatalogClient.dataset_names CatalogClient.entry_names CatalogClient.table_names DatasetEntry.partition_ids"
+    ),
+    "pa.Schema": "DatasetEntry.arrow_schema",
+    "str": "DatasetEntry.partition_url DatasetEntry.register",
+    "str | None": "DatasetEntry.default_blueprint_partition_id",
+}
+RETURNED = {name: type_ for type_, some in _RETURNED.items() for name in some.split()}
+"""What methods of the page give. ``get_table`` is said to give a table; in 0.27 it gave its rows."""
+
+
+def wanted() -> list[Name]:
+    return list(names(PAGE.read_text(encoding="utf-8"))) if PAGE.exists() else []
+
+
+def returned(thing: Any) -> str:
+    function = thing.fget if isinstance(thing, property) else thing
+    return str(function.__annotations__.get("return"))
+
+
+@pytest.mark.parametrize("name", wanted(), ids=lambda name: name.full)
+def test_every_name_is_there_as_the_page_has_it(name: Name) -> None:
+    home = getattr(v0_27, name.owner) if name.owner else v0_27
+    try:
+        thing = inspect.getattr_static(home, name.name) if name.owner else getattr(home, name.name)
+    except AttributeError:
+        assert name.full in TO_COME, "it is missing"
+        return
+    assert name.full not in TO_COME, "it is there: take it off the list of what is to come"
+    check(name, thing, name.full not in OTHER_PARAMETERS)
+    if name.kind == "property":
+        assert returned(thing) == name.returns.replace("Internal", "")
+    elif name.full in RETURNED:
+        assert returned(thing) == RETURNED[name.full]
+
+
+def test_what_is_known_of_names_is_on_the_page() -> None:
+    if PAGE.exists():
+        full = {name.full for name in wanted()}
+        assert not TO_COME - full and not RETURNED.keys() - full
+        methods = {name.full for name in wanted() if name.kind == "method" and "__" not in name.name}
+        of_entries = {
+            f"{owner}.{method}" for owner in ("DatasetEntry", "TableEntry") for method in ("delete", "update")
+        }
+        unknown = methods - RETURNED.keys() - TO_COME - of_entries
+        assert unknown <= {f"DatasetEntry.{name}" for name in ("create_vector_index", "list_indexes", "delete_indexes")}
