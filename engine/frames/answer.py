@@ -28,7 +28,7 @@ class UserCall:
     """
 
     def __init__(self) -> None:
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self._lock = threading.Lock()
         self._executions: list[Execution] = []
         self._holders = 0
@@ -37,7 +37,7 @@ class UserCall:
         """Tell of an execution."""
         self._executions.append(execution)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Keep an error, unless there is one."""
         with self._lock:
             self.error = self.error or error
@@ -153,7 +153,9 @@ class _Segment:
     def _batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         try:
             yield from self._execution.rows(self._number, columns)
-        except Exception as error:
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # an interrupt too, where the thread that asks is the main one
             self._call.fail(error)
             raise
 

@@ -30,8 +30,6 @@ TASK_BYTES: Final = 64 * MIB
 _SEGMENT_BYTES: Final = 64 << 10
 """What a segment costs beside its chunks, as its manifest is read: as much as this many bytes of them."""
 
-_SMALLEST_PIECE: Final = MIB
-
 _SAMPLES: Final = 8
 """Segments whose manifests are read to know which part of the bytes of all of them is needed."""
 
@@ -118,7 +116,7 @@ def _pieces(segment: Unit, count: int) -> Sequence[Unit]:
     """A segment cut into about so many pieces, or more, as their bytes are bounded."""
     _, needed = segment.needed(segment.columns, None)
     size = sum(int(layer.table.uncompressed_sizes[rows].sum()) for layer, rows in needed)
-    return segment.cut(min(max(-(-size // count), _SMALLEST_PIECE), PIECE_BYTES))
+    return segment.cut(min(max(-(-size // count), 1), PIECE_BYTES))
 
 
 def tasks_over(segments: Sequence[Unit], needed: Integers) -> tuple[list[TaskShares], list[range]]:

@@ -131,10 +131,9 @@ class SparkRows:
                 if state.file is not None:
                     state.waiting.add(own)
                     break
-                if state.job is None:
+                if state.job is None and (self._cores or not self._jobs):
                     self._begin(number)
-                assert state.job is not None
-                if not state.job.is_asked_for:
+                if state.job is not None and not state.job.is_asked_for:
                     state.job.is_asked_for = True
                     if len(self._jobs) > 1 and state.job is self._jobs[-1]:
                         self._begin(number)
@@ -202,6 +201,7 @@ class SparkRows:
                 self._cores = _cores_of(spark)
                 self._most = self._cores
                 self._take(job, job.numbers[0])
+                self._changed.notify_all()
         return spark
 
     def _files(self, job: _Job) -> list[TaskFile]:
