@@ -6,9 +6,7 @@ evaluates above.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -18,62 +16,9 @@ import pyarrow.dataset as ds
 from ..errors import UnsupportedError
 from ..execution import RunOptions
 from ..query import AnswerColumns, QueriedSegment, grouped, lacking_guarantee, satisfiable, segment_guarantee
+from .calls import UserCall, current_call
 from .execution import Execution
 from .measured_scan import Measuring
-
-
-class UserCall:
-    """A call of the user's: the executions that it began, and the first error of reading, which DataFusion tells as
-    text alone.
-    """
-
-    def __init__(self) -> None:
-        self.error: BaseException | None = None
-        self._lock = threading.Lock()
-        self._executions: list[Execution] = []
-        self._holders = 0
-
-    def add(self, execution: Execution) -> None:
-        """Tell of an execution."""
-        self._executions.append(execution)
-
-    def fail(self, error: BaseException) -> None:
-        """Keep an error, unless there is one."""
-        with self._lock:
-            self.error = self.error or error
-
-    def held(self) -> Callable[[], None]:
-        """Let one more hold it: the function that lets go. When nobody holds it any more, it is closed."""
-        self._holders += 1
-
-        def let_go() -> None:
-            self._holders -= 1
-            if not self._holders:
-                self.close()
-
-        return let_go
-
-    def close(self) -> None:
-        """End what its executions run, and remove their files."""
-        for execution in self._executions:
-            execution.close()
-
-
-class _Thread(threading.local):
-    call: UserCall | None = None
-
-
-_thread = _Thread()
-
-
-@contextmanager
-def calling() -> Iterator[UserCall]:
-    """The call that this thread is in until the end of the block: DataFusion plans in the thread that asks."""
-    before, _thread.call = _thread.call, UserCall()
-    try:
-        yield _thread.call
-    finally:
-        _thread.call = before
 
 
 class Answer(ds.Dataset):  # type: ignore[misc]
@@ -98,7 +43,7 @@ class Answer(ds.Dataset):  # type: ignore[misc]
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_Segment]:  # noqa: A002 (pyarrow's name)
         """The segments that may have rows in which the filter is true; DataFusion wants one at least."""
-        call = _thread.call or UserCall()
+        call = current_call()
         if isinstance(filter, pa.Scalar):  # DataFusion found out that it is true, or false, of all rows
             filter = pc.scalar(filter)  # noqa: A001
         try:

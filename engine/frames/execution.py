@@ -9,6 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..errors import SessionError
 from ..execution import RunOptions, query_executor
 from .measured_scan import MeasuredScan
 from .plan import RowRequest, SegmentShare, Unit, needed_bytes, stored_bytes, tasks_over
@@ -42,6 +43,7 @@ class Execution:
         self._measured = measured
         self._lock = threading.Lock()
         self._rows: Rows | None = None
+        self._is_closed = False
 
     def rows(self, segment: int, names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         """The rows of a segment, with the columns ``names``; of one that is not there, none."""
@@ -50,19 +52,27 @@ class Execution:
 
     def _unmeasured(self, segment: int, names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         if segment < len(self._segments):
-            yield from self._chosen(None if names is None else tuple(names)).rows(segment)
+            for batch in self._chosen(None if names is None else tuple(names)).rows(segment):
+                self._check()
+                yield batch
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise SessionError("the rows of a query were asked for after its end", hint="Ask for them again.")
 
     def close(self) -> None:
         """End what runs, and remove all files."""
+        self._is_closed = True
+        if self._measured is not None:
+            self._measured.close()
         with self._lock:
             if self._rows is not None:
                 self._rows.close()
-        if self._measured is not None:
-            self._measured.close()
 
     def _chosen(self, names: tuple[str, ...] | None) -> Rows:
         """Who reads; that is decided once, as all segments are asked for the same columns."""
         with self._lock:
+            self._check()
             if self._rows is None:
                 self._rows = rows_of(self._segments, RowRequest(names, self._predicate), self._options, self._measured)
             return self._rows

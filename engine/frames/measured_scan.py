@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from datafusion import lit
 
 from ..errors import ReadError, SourceMissingError
 from ..query import AnswerColumns, QueriedSegment, SegmentFigures
 from ..task_context import Fetches, TaskContext
 from .metrics import MetricsCollector, QueryMetrics, open_collectors
 from .predicates import conjuncts_of
-
-_PATIENCE: Final = 5.0
-"""Seconds that the end of a call waits for streams that DataFusion drops in threads of its own."""
-_STEP: Final = 0.002
 
 
 class Measuring:
@@ -59,7 +55,8 @@ class MeasuredScan:
         self._running = 0
         self._error: Exception | None = None
         self._has_begun = self._is_told = False
-        self._changed = threading.Condition()
+        self._streams: weakref.WeakSet[MeasuredStream] = weakref.WeakSet()
+        self._changed = threading.RLock()
 
     def stream(
         self, number: int, names: Sequence[str] | None, batches: Iterator[pa.RecordBatch]
@@ -69,7 +66,9 @@ class MeasuredScan:
             self._has_begun = True
             self._running += 1
             self._narrowed = self._columns.narrowed(names, self._predicate)
-        return MeasuredStream(lambda *end: self._end(number, *end), batches)
+            stream = MeasuredStream(lambda *end: self._end(number, *end), batches)
+            self._streams.add(stream)
+        return stream
 
     def add(self, number: int, figures: SegmentFigures) -> None:
         """Take the figures of a segment, or of a share of it."""
@@ -84,19 +83,17 @@ class MeasuredScan:
             self._ended.add(number)
             if is_whole:
                 self._whole.add(number)
-            self._changed.notify_all()
             is_last = not self._running and len(self._ended) >= len(self._segments)
         if is_last:
             self._tell()
 
     def close(self) -> None:
-        """Wait for the streams that are being dropped, and tell."""
-        until = time.monotonic() + _PATIENCE
-        while self._running and time.monotonic() < until:
-            lit(None)  # what DataFusion drops in threads of its own goes when its next function is called
-            with self._changed:
-                self._changed.wait_for(lambda: not self._running, _STEP)
-        if self._has_begun and not self._running:
+        """End the streams that DataFusion has not dropped yet, which it does in threads of its own, and tell."""
+        with self._changed:
+            streams = list(self._streams)
+        for stream in streams:
+            stream.close()
+        if self._has_begun:
             self._tell()
 
     def __del__(self) -> None:
@@ -213,7 +210,8 @@ class MeasuredStream:
     def _finish(self, *, is_whole: bool = False, error: Exception | None = None) -> None:
         end, self._end = self._end, None
         if end is not None:
-            self._batches.close()
+            with contextlib.suppress(ValueError):  # it is being taken from, and ends with its execution
+                self._batches.close()
             self._figures.read(self._fetches)
             end(self._figures, is_whole, error)
 

@@ -6,16 +6,17 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final
 
 from datafusion import DataFrame, RecordBatch, RecordBatchStream, SessionContext
 
-from ..errors import ChunkmillError, UsageError
+from ..errors import UsageError
 from ..execution import RunOptions
 from ..query import AnswerColumns, QueriedSegment
 from ..spark import interruptible
-from .answer import Answer, UserCall, calling
+from .answer import Answer
+from .calls import UserCall, calling
 from .measured_scan import Measuring
 
 if TYPE_CHECKING:
@@ -84,42 +85,43 @@ class QueryStream(RecordBatchStream):
     def __init__(self, stream: RecordBatchStream, call: UserCall) -> None:
         super().__init__(stream.rbs)
         self._call = call
-        weakref.finalize(self, call.held())
+        self._let_go = weakref.finalize(self, call.held())
 
     def __next__(self) -> RecordBatch:
         """The next batch."""
-        with _telling(self._call):
-            return super().__next__()
+        with self._until_the_end():
+            found = self._call.answer(lambda: next(self.rbs, None))
+            if found is None:
+                raise StopIteration
+            return RecordBatch(found)
 
     async def __anext__(self) -> RecordBatch:
         """The next batch."""
-        with _telling(self._call):
+        with self._until_the_end():
             return await super().__anext__()
 
-
-@contextmanager
-def _telling(call: UserCall) -> Iterator[None]:
-    """Raise what reading failed with in place of DataFusion's words for it."""
-    try:
-        yield
-    except (ChunkmillError, StopIteration, StopAsyncIteration):
-        raise
-    except Exception as error:
-        if call.error is None:
+    @contextmanager
+    def _until_the_end(self) -> Iterator[None]:
+        try:
+            with self._call.telling():
+                yield
+        except BaseException:
+            self._let_go()
             raise
-        raise call.error from error
 
 
 def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method whose frames are query frames, and whose failures are what reading failed with."""
+    is_run = method.__name__ in _RUNNING
 
     @wraps(method)
     def keeping(self: QueryFrame, *args: Any, **kwargs: Any) -> Any:
-        lasts = False
-        with interruptible(), calling() as call:
+        call, lasts = UserCall(), False
+        work = partial(method, self, *args, **kwargs)
+        with interruptible():
             try:
-                with _telling(call):
-                    found = method(self, *args, **kwargs)
+                with call.telling(), calling(call):
+                    found = call.answer(work) if is_run else work()
                 if isinstance(found, DataFrame):
                     return found if isinstance(found, QueryFrame) else QueryFrame(found)
                 streams = found if isinstance(found, list) else [found]
@@ -144,6 +146,13 @@ def _is_capsule(found: Any) -> bool:
 
 
 _WITH_UNDERSCORES: Final = ("__getitem__", "__repr__", "_repr_html_", "__arrow_c_stream__", "__iter__", "__aiter__")
+
+_RUNNING: Final = (
+    *("__repr__", "_repr_html_", "cache", "collect", "collect_column", "collect_partitioned", "count", "describe"),
+    *("explain", "show", "to_arrow_table", "to_pandas", "to_polars", "to_pydict", "to_pylist"),
+    *("write_csv", "write_json", "write_parquet", "write_parquet_with_options", "write_table"),
+)
+"""The methods that wait for rows."""
 
 for _name, _method in vars(DataFrame).items():
     if callable(_method) and (not _name.startswith("_") or _name in _WITH_UNDERSCORES):

@@ -22,7 +22,7 @@ import pyarrow as pa
 from ..errors import SessionError
 from ..execution import RunOptions, ScratchFolder, Stage, Staging, Task, raise_failure, warn_of
 from ..query import SegmentFigures
-from ..spark import running_session
+from ..spark import cancel_tagged, running_session, tag_jobs
 from .measured_scan import MeasuredScan
 from .plan import RowRequest, TaskShares
 from .task_files import QueryBody, TaskFile
@@ -115,7 +115,7 @@ class SparkRows:
     def _cancel(self) -> None:
         if self._spark is not None:
             with contextlib.suppress(Exception):
-                self._spark.interruptTag(self._tag)
+                cancel_tagged(self._spark, self._tag)
 
     # --- asked for by whoever takes rows
 
@@ -181,7 +181,7 @@ class SparkRows:
     def _run(self, job: _Job) -> None:
         try:
             spark = self._session(job)
-            spark.addTag(self._tag)
+            tag_jobs(spark, self._tag)
             files = self._files(job)
         except BaseException as error:  # noqa: BLE001 (raised where the rows are asked for)
             with self._changed:

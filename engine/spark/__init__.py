@@ -16,11 +16,13 @@ if TYPE_CHECKING:
         TERMINATED,
         Terminated,
         cancel_jobs_while,
+        cancel_tagged,
         interrupt_behind,
         interruptible,
         note_signal,
         raise_in_thread,
         signal_since,
+        tag_jobs,
         waiting_for_jobs,
     )
     from .session import (
@@ -38,8 +40,8 @@ if TYPE_CHECKING:
 _HOMES = {
     ".gateway": "check_not_in_task in_task tries_before",
     ".interrupts": (
-        "INTERRUPTED TERMINATED Terminated cancel_jobs_while interrupt_behind interruptible note_signal "
-        "raise_in_thread signal_since waiting_for_jobs"
+        "INTERRUPTED TERMINATED Terminated cancel_jobs_while cancel_tagged interrupt_behind interruptible note_signal "
+        "raise_in_thread signal_since tag_jobs waiting_for_jobs"
     ),
     ".session": (
         "give_up_start running_session session_for_user session_is_ours session_is_there start_ahead stop_session"
@@ -54,6 +56,7 @@ __all__ = [
     "Terminated",
     "arrow_of",
     "cancel_jobs_while",
+    "cancel_tagged",
     "check_not_in_task",
     "give_up_start",
     "in_task",
@@ -72,6 +75,7 @@ __all__ = [
     "spark_schema",
     "start_ahead",
     "stop_session",
+    "tag_jobs",
     "tries_before",
     "waiting_for_jobs",
 ]

@@ -15,9 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .gateway import cancel_jobs, leave_connection
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
@@ -158,6 +161,29 @@ def cancel_jobs_while(is_running: Callable[[], bool], seconds: float) -> None:
     _cancel_while(lambda: is_running() and time.monotonic() < until)
     while is_running() and time.monotonic() < until:
         time.sleep(0.01)
+
+
+def tag_jobs(spark: SparkSession, tag: str) -> None:
+    """Let :func:`cancel_tagged` find the jobs that this thread begins from now on, from any thread.
+
+    A session's own tags are those of one thread each, but in Spark Connect.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        spark.sparkContext.addJobTag(tag)
+    except PySparkException:
+        spark.addTag(tag)
+
+
+def cancel_tagged(spark: SparkSession, tag: str) -> None:
+    """Cancel the jobs with a tag that run."""
+    from pyspark.errors import PySparkException
+
+    try:
+        spark.sparkContext.cancelJobsWithTag(tag)
+    except PySparkException:
+        spark.interruptTag(tag)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -147,7 +147,10 @@ def answer(dataset: Any, done: Callable[[], None]) -> QueryFrame:
             return self.of.times()
 
     columns, segments = dataset.filter_segments(dataset.segment_ids()).queried(Query.of("frame"))
-    made = [replace(segment, source=Source(segment.source)) for segment in segments]
+    made = [
+        replace(segment, source=Source(segment.source), there=segment.there | {("/none", segment.segment_id)})
+        for segment in segments
+    ]  # with something of its own in each, no two are read together
     return QueryFrame.of(columns, made, RunOptions("spark"))
 
 

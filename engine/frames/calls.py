@@ -1,0 +1,139 @@
+"""Calls of a query frame's methods: what each began, what it failed with, and how an interrupt ends it."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Generic, TypeVar
+
+from ..errors import ChunkmillError
+from .execution import Execution
+
+T = TypeVar("T")
+
+_LONGEST_STOP: Final = 10.0
+"""Seconds that an interrupted call may take to end before it is left to itself."""
+
+
+class UserCall:
+    """A call of the user's: the executions that it began, and the first error of reading, which DataFusion tells as
+    text alone.
+    """
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._executions: list[Execution] = []
+        self._holders = 0
+        self._is_closed = False
+
+    def add(self, execution: Execution) -> None:
+        """Tell of an execution."""
+        with self._lock:
+            self._executions.append(execution)
+            is_closed = self._is_closed
+        if is_closed:
+            execution.close()
+
+    def fail(self, error: BaseException) -> None:
+        """Keep an error, unless there is one."""
+        with self._lock:
+            self.error = self.error or error
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Raise what reading failed with in place of DataFusion's words for it."""
+        try:
+            yield
+        except (ChunkmillError, StopIteration, StopAsyncIteration):
+            raise
+        except Exception as error:
+            if self.error is None:
+                raise
+            raise self.error from error
+
+    def held(self) -> Callable[[], None]:
+        """Let one more hold it: the function that lets go. When nobody holds it any more, it is closed."""
+        self._holders += 1
+
+        def let_go() -> None:
+            self._holders -= 1
+            if not self._holders:
+                self.close()
+
+        return let_go
+
+    def close(self) -> None:
+        """End what its executions run, and remove their files."""
+        with self._lock:
+            self._is_closed = True
+            executions = list(self._executions)
+        for execution in executions:
+            execution.close()
+
+    def answer(self, work: Callable[[], T]) -> T:
+        """What ``work`` gives, which may wait in DataFusion for tasks. An interrupt ends it.
+
+        DataFusion looks for signals by a timer that stands still while its threads wait. So where signals come, in the
+        main thread, it is another one that waits for DataFusion.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            with calling(self):
+                return work()
+        waiting = _Waiting(self, work)
+        thread = threading.Thread(
+            target=contextvars.copy_context().run, args=(waiting.run,), name="chunkmill-query", daemon=True
+        )
+        thread.start()
+        try:
+            waiting.done.wait()
+        except BaseException:
+            self.close()
+            waiting.done.wait(_LONGEST_STOP)
+            raise
+        if waiting.error is not None:
+            raise waiting.error
+        return waiting.found[0]
+
+
+class _Waiting(Generic[T]):
+    """Work that another thread does."""
+
+    def __init__(self, call: UserCall, work: Callable[[], T]) -> None:
+        self.done = threading.Event()
+        self.found: list[T] = []
+        self.error: BaseException | None = None
+        self._call = call
+        self._work = work
+
+    def run(self) -> None:
+        try:
+            with calling(self._call):
+                self.found.append(self._work())
+        except BaseException as error:  # noqa: BLE001 (raised where it is waited for)
+            self.error = error
+        self.done.set()
+
+
+class _Thread(threading.local):
+    call: UserCall | None = None
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def calling(call: UserCall) -> Iterator[None]:
+    """Let this thread be in a call until the end of the block: DataFusion plans in the thread that asks."""
+    before, _thread.call = _thread.call, call
+    try:
+        yield
+    finally:
+        _thread.call = before
+
+
+def current_call() -> UserCall:
+    """The call that this thread is in, or else a new one."""
+    return _thread.call or UserCall()
