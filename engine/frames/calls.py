@@ -74,7 +74,7 @@ class UserCall:
             execution.close()
 
     def answer(self, work: Callable[[], T]) -> T:
-        """What ``work`` gives, which may wait in DataFusion for tasks. An interrupt ends it.
+        """Give what ``work`` does, which may wait in DataFusion for tasks. An interrupt ends it.
 
         DataFusion looks for signals by a timer that stands still while its threads wait. So where signals come, in the
         main thread, it is another one that waits for DataFusion.
