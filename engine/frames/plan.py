@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from ..errors import ReadError
 from ..limits import MIB
 from ..query import PIECE_BYTES, QueriedSegment, SegmentGroup
+from ..recordings import RecordingsFolder
 
 Unit = QueriedSegment | SegmentGroup
 """A segment, or some that are read together."""
@@ -58,9 +59,18 @@ class SegmentShare:
             for piece in pieces[first:stop]:
                 yield from piece.batches(request.names, request.predicate)
         except ReadError as error:
+            told = _vacuumed(error) or error
             if isinstance(self.segment, QueriedSegment):
-                error.message += f", in segment {self.segment.segment_id}"
-            raise
+                told.message += f", in segment {self.segment.segment_id}"
+            if told is error:
+                raise
+            raise told from error
+
+
+def _vacuumed(error: ReadError) -> ReadError | None:
+    """The error for a shard that a vacuum removed; None for any other."""
+    store, _, name = (error.path or "").rpartition("/shards/")
+    return RecordingsFolder(store).vacuumed(error, error.path or "") if store and "/" not in name else None
 
 
 @dataclass(frozen=True, slots=True)

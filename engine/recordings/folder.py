@@ -207,6 +207,26 @@ class RecordingsFolder:
                 shards.update(batch["shards"].flatten().unique().to_pylist())
         return manifests, shards
 
+    def vacuumed(self, error: BaseException, place: str) -> ReadError | None:
+        """The error for a file that is not there because a vacuum removed it; None where it is damage."""
+        if not isinstance(error, FileNotFoundError) or self.files.latest() is None:
+            return None
+        try:
+            newest = self.newest()
+            if (
+                newest is None
+                or not newest.vacuumed
+                or place.rpartition("/")[2] in set().union(*self.named(newest.tables))
+            ):
+                return None
+        except ReadError:
+            return None
+        return ReadError(
+            "a vacuum removed it, as no version after that needed it: what reads is of an older version",
+            path=place,
+            hint="Ask again with a new reader, which is of the newest version; vacuum what is older than any query.",
+        )
+
     def chunks(self, entry: RecordingEntry) -> list[Chunk]:
         """The chunks of a recording, undecoded, in their order; each is verified when it is read."""
         return list(self.references(entry).chunks())
@@ -247,7 +267,7 @@ class RecordingsFolder:
                 if entry.in_place != _is_absolute(part) or not (entry.in_place or part in entry.shards):
                     raise ValueError(f"its chunks lie in {part!r}, which is none of its files")
         except MANIFEST_ERRORS as error:
-            raise ReadError(
+            raise self.vacuumed(error, place) or ReadError(
                 f"the manifest of recording {entry.recording_id} cannot be read: {error}",
                 path=place,
                 offset=entry.manifest_offset,
