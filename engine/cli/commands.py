@@ -38,6 +38,7 @@ from .options import (
     chosen_executor,
     together,
 )
+from .querying import query
 from .start import leave_out_what_nothing_needs, settled
 
 
@@ -358,5 +359,5 @@ def status(store: str, dataset: str | None, checkpoint: str | None, watch: bool,
             raise click.exceptions.Exit(FAILED)
 
 
-for _command in (inspect, ls, show, export, compare, print_chunks, merge, catalog, register, unregister):
+for _command in (inspect, ls, show, export, compare, print_chunks, query, merge, catalog, register, unregister):
     commands.add_command(_command)

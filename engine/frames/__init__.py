@@ -10,18 +10,23 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .explanation import Explanation, SegmentReads, explain_frame
     from .metrics import MetricsCollector, QueryMetrics, query_metrics
     from .query_frame import QueryFrame
 
 _HOMES = {
+    ".explanation": "Explanation SegmentReads explain_frame",
     ".metrics": "MetricsCollector QueryMetrics query_metrics",
     ".query_frame": "QueryFrame",
 }
 
 __all__ = [
+    "Explanation",
     "MetricsCollector",
     "QueryFrame",
     "QueryMetrics",
+    "SegmentReads",
+    "explain_frame",
     "query_metrics",
 ]
 

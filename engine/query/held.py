@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -79,6 +80,15 @@ class HeldRecording:
     chunks: tuple[Chunk, ...]
     silent_columns: tuple[ChunkHeader, ...] = ()
     source: StoreSource | None = None
+
+    @classmethod
+    def of(cls, parts: Sequence[HeldRecording]) -> HeldRecording:
+        """The recording that several of one id make together, one behind the other."""
+        if len(parts) == 1:
+            return parts[0]
+        chunks = chain.from_iterable(part.chunks for part in parts)
+        silent = chain.from_iterable(part.silent_columns for part in parts)
+        return cls(parts[0].segment_id, tuple(chunks), tuple(silent))
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -231,10 +231,13 @@ class StoredChunks:
             using_index_values=using_index_values,
             names_segments=False,
         )
+        return QueryFrame.of(*queried_recordings(query, [self.segment(self._name)]), context=ctx)
+
+    def segment(self, segment_id: str) -> HeldRecording:
+        """The chunks as a segment that queries are asked of."""
         kept = self._kept
         source = None if kept is None else StoreSource(str(kept.folder.path), tuple(kept.layers))
-        recording = HeldRecording(self._name, self._chunks, tuple(self._silent), source)
-        return QueryFrame.of(*queried_recordings(query, [recording]), context=ctx)
+        return HeldRecording(segment_id, self._chunks, tuple(self._silent), source)
 
     def write_rrd(
         self,

@@ -110,7 +110,7 @@ HOME_OF_LIBRARY = {
     "py4j": ("engine.spark", "engine.execution", "engine.ingest"),
     "prometheus_client": ("engine.ingest",),
     "click": ("engine.cli",),
-    "datafusion": ("engine.frames", "engine.store", "engine.catalog"),
+    "datafusion": ("engine.frames", "engine.store", "engine.catalog", "engine.cli"),
     "lance": ("engine.lance",),
     "rich": ("engine.cli", "engine.chunk", "engine.execution"),
     "rerun": ("engine.viewer",),

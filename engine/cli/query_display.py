@@ -1,0 +1,189 @@
+"""Rows of a query as a table: whole in a pipe, and on a terminal as many columns as fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Final, NamedTuple
+
+import click
+import pyarrow as pa
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ..query import SEGMENT_ID
+from ..units import counted, part_of_size
+from .complaints import one_line
+from .inspection import Heading, print_columns
+from .query_rows import AnswerRows
+
+_WIDEST: Final = 32
+"""Cells of a column of values on a terminal, at most."""
+_NARROWEST: Final = 12
+_PLAIN_WIDTH: Final = 1_000_000
+_MOST_VALUES: Final = 8
+"""Values of a list that are shown."""
+_GAP: Final = 2
+_SEGMENTS: Final = 20
+"""Segments that an explanation lists."""
+_MOST_TEXT: Final = 200
+"""Characters of a value in a pipe."""
+
+
+def show_rows(answer: AnswerRows, most: int) -> None:
+    """Print the first rows, ``most`` of them, and on stderr what was left out."""
+    rows = list(_first(answer, most + 1))
+    table = pa.Table.from_batches(rows, answer.schema)
+    shown = table[:most]
+    if not len(shown):
+        click.echo("no rows", err=True)
+        return
+    left_out = _print(shown.select(_ordered(answer)), answer.options.index)
+    notes = []
+    if len(table) > most:
+        notes.append(f"the first {counted(most, 'row')}: --limit shows more, -o writes all")
+    if left_out:
+        notes.append(f"{counted(left_out, 'column')} did not fit: --columns chooses")
+    for note in notes:
+        click.echo(note, err=True)
+
+
+def _ordered(answer: AnswerRows) -> list[str]:
+    """The columns, those that tell most first: what is the same in every row, and other indexes, come last."""
+    static = {column.name for column in answer.columns.components if column.is_static}
+    others = {column.name for column in answer.columns.indexes} - {answer.options.index}
+    names = [name for name in answer.names if name != SEGMENT_ID or len(answer.segments) > 1]
+    return sorted(names, key=lambda name: 2 * (name in others) + (name in static))
+
+
+def _first(answer: AnswerRows, most: int) -> Iterator[pa.RecordBatch]:
+    count = 0
+    for batch in answer.batches():
+        yield batch[: most - count]
+        count += len(batch)
+        if count >= most:
+            return
+
+
+def _print(rows: pa.Table, index: str | None) -> int:
+    """Print rows; gives how many columns did not fit."""
+    console = Console(highlight=False)
+    is_plain = not console.is_terminal
+    console = Console(highlight=False, width=_PLAIN_WIDTH) if is_plain else console
+    most = _MOST_TEXT if is_plain else max(_NARROWEST, min(_WIDEST, console.width // 3))
+    shown: list[_Column] = []
+    room = console.width
+    for name in rows.column_names:
+        cells = [one_line(text_of(value)) for value in rows[name]]
+        if name != index:
+            cells = [_cut(cell, most) for cell in cells]
+        needed, heading = max(map(cell_len, cells)), cell_len(name)
+        least = max(needed, heading if is_plain else min(heading, _NARROWEST))
+        if not shown or least <= room:
+            shown.append(_Column(name, cells, least, max(needed, min(heading, most))))
+            room -= least + _GAP
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for column in shown:
+        wider = max(min(column.best - column.width, room + _GAP), 0)
+        room -= wider
+        is_number = pa.types.is_integer(rows[column.name].type)
+        table.add_column(
+            escape(column.name),
+            justify="right" if is_number else "left",
+            overflow="fold",
+            width=column.width + wider,
+        )
+    for row in zip(*(column.cells for column in shown), strict=True):
+        table.add_row(*map(escape, row))
+    with console.capture() as capture:
+        console.print(table)
+    for line in capture.get().splitlines():
+        click.echo(line.rstrip())
+    return len(rows.column_names) - len(shown)
+
+
+class _Column(NamedTuple):
+    """A column of a table: its cells, the width that it needs, and the one that its heading would like."""
+
+    name: str
+    cells: list[str]
+    width: int
+    best: int
+
+
+def _cut(text: str, most: int) -> str:
+    return text if cell_len(text) <= most else set_cell_size(text, most - 1).rstrip() + "…"
+
+
+def text_of(value: pa.Scalar) -> str:
+    """A value in few words: nothing where there is none, of one in a list the value alone.
+
+    >>> [text_of(value) for value in pa.array([[1.5], [], None, [1, 2]])]
+    ['1.5', '[]', '', '[1, 2]']
+    """
+    if not value.is_valid:
+        return ""
+    if _is_list(value.type) and len(value.values) == 1:
+        return _text(value.values[0])
+    return _text(value)
+
+
+def _text(value: pa.Scalar) -> str:
+    kind = value.type
+    if not value.is_valid:
+        return "null"
+    if _is_list(kind):
+        parts = [_text(one) for one in islice(value.values, _MOST_VALUES)]
+        more = len(value.values) - len(parts)
+        return f"[{', '.join(parts)}{f', … {more:,} more' if more else ''}]"
+    if pa.types.is_struct(kind):
+        return f"{{{', '.join(f'{name}: {_text(one)}' for name, one in value.items())}}}"
+    if pa.types.is_timestamp(kind):
+        return _time(value.cast(pa.timestamp("ns", kind.tz)).value)
+    if pa.types.is_duration(kind):
+        return f"{value.cast(pa.duration('ns')).value / 1e9:.6f} s"
+    if pa.types.is_floating(kind):
+        return f"{value.as_py():.6g}"
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return f"{counted(len(value.as_py()), 'byte')}"
+    return str(value.as_py())
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _time(nanoseconds: int) -> str:
+    """A time as people read it; one that no calendar has stays a number."""
+    try:
+        instant = datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{nanoseconds} ns"
+    digits = f"{nanoseconds % 1_000_000_000:09d}".removesuffix("000")
+    return f"{instant:%Y-%m-%d %H:%M:%S}.{digits}"
+
+
+def show_plan(answer: AnswerRows) -> None:
+    """Print which segments, chunks and bytes would be read."""
+    told = answer.explanation()
+    of_chunks, of_bytes = sum(s.of_chunks for s in told.segments), sum(s.of_bytes for s in told.segments)
+    chunks, num_bytes = sum(s.chunks for s in told.segments), sum(s.num_bytes for s in told.segments)
+    click.echo(
+        f"reads {len(told.segments):,} of {counted(len(answer.segments), 'segment')}, {chunks:,} of "
+        f"{counted(of_chunks, 'chunk')}, {part_of_size(num_bytes, of_bytes)}"
+    )
+    if told.filter is not None:
+        click.echo(f"by the filter {one_line(told.filter)}")
+    if not told.segments:
+        return
+    click.echo()
+    rows = [
+        (s.segment_id, f"{s.chunks:,} of {s.of_chunks:,}", part_of_size(s.num_bytes, s.of_bytes))
+        for s in told.segments[:_SEGMENTS]
+    ]
+    print_columns([Heading("segment"), Heading("chunks", 0, is_number=True), Heading("bytes", 0, is_number=True)], rows)
+    if len(told.segments) > _SEGMENTS:
+        click.echo(f"and {len(told.segments) - _SEGMENTS:,} more segments")

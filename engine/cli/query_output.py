@@ -1,0 +1,133 @@
+"""Rows of a query as Parquet or Arrow: one file, or for many segments a folder with a file for each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import UnsupportedError, UsageError, writing
+from ..execution import Staging, replace_file
+from ..folders import sync_folder
+from ..limits import MIB
+from ..locations import local_path
+from ..query import SEGMENT_ID
+from ..units import counted, size
+from .query_rows import AnswerRows
+
+_GROUP_ROWS: Final = 1 << 20
+"""Rows of a row group of Parquet, at most."""
+_GROUP_BYTES: Final = 64 * MIB
+"""Bytes of rows that are gathered for one."""
+
+_Writer = pq.ParquetWriter | pa.ipc.RecordBatchFileWriter
+
+
+def check_output(output: str, *, overwrite: bool) -> Path:
+    """The path of an output. Raises ``UsageError`` for another kind of file, or one that is there."""
+    path = local_path(output)
+    if path.suffix not in (".parquet", ".arrow"):
+        raise UsageError("the output is a file or folder .parquet or .arrow", path=output, hint="Name it rows.parquet.")
+    if os.path.lexists(path) and not overwrite:
+        raise UsageError("this exists already", path=output, hint="Replace it with --overwrite, or name another.")
+    return path
+
+
+def write_rows(answer: AnswerRows, output: str, *, overwrite: bool, quiet: bool) -> None:
+    """Write the rows, so that they appear at once, or not at all.
+
+    Of one segment they are a file. Of several they are a folder, with a file in ``rerun_segment_id=ID`` for each that
+    has rows; the id is percent-encoded there, and not a column of the files. Raises ``ReadError``, ``WriteError``.
+    """
+    path = check_output(output, overwrite=overwrite)
+    is_folder = len(answer.segments) > 1
+    with writing(output):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    rows = 0
+    with Staging.beside(path) as staging:
+        made = staging.local / f"rows{path.suffix}"
+        with writing(output):
+            if is_folder:
+                made.mkdir()
+        schema = _without_segment(answer.schema) if is_folder else answer.schema
+        for segment_id, batches in groupby(_by_segment(answer), key=lambda pair: pair[0]):
+            file = made / f"{SEGMENT_ID}={quote(segment_id, safe='')}" / f"rows{path.suffix}" if is_folder else made
+            with writing(output):
+                file.parent.mkdir(exist_ok=True)
+            rows += _write(file, schema, (batch.select(schema.names) for _, batch in batches))
+        if not is_folder and not made.exists():
+            _write(made, schema, iter(()))
+        num_bytes = sum(file.stat().st_size for file in [made, *made.rglob("*")] if file.is_file())
+        staging.check()
+        _publish(made, path, overwrite=overwrite)
+    if not quiet:
+        click.echo(f"{output}: {counted(rows, 'row')} of {counted(len(answer.segments), 'segment')}, {size(num_bytes)}")
+
+
+def _publish(made: Path, path: Path, *, overwrite: bool) -> None:
+    """Give what was made its name, in place of what is there."""
+    with writing(str(path)):
+        if overwrite and path.is_dir() and not path.is_symlink():
+            path.rename(made.with_name("replaced"))
+        elif os.path.lexists(path) and made.is_dir():
+            path.unlink()
+        replace_file(made, path)
+        sync_folder(path.parent)
+
+
+def _without_segment(schema: pa.Schema) -> pa.Schema:
+    at = schema.get_field_index(SEGMENT_ID)
+    return schema if at < 0 else schema.remove(at)
+
+
+def _by_segment(answer: AnswerRows) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows in batches of one segment each."""
+    for batch in answer.batches():
+        ids = batch.column(SEGMENT_ID)
+        codes = np.asarray(ids.dictionary_encode().indices)
+        starts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist()]
+        for start, stop in zip(starts, [*starts[1:], len(batch)], strict=True):
+            yield ids[start].as_py(), batch[start:stop]
+
+
+def _write(file: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
+    """Write a file durably; gives its rows. Raises ``UnsupportedError`` for types that Parquet lacks."""
+    rows = 0
+    with file.open("wb") as target:
+        try:
+            writer = pq.ParquetWriter(target, schema) if file.suffix == ".parquet" else pa.ipc.new_file(target, schema)
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+            raise UnsupportedError(
+                f"Parquet cannot hold these columns: {error}", path=str(file), hint="Write OUT.arrow instead."
+            ) from error
+        with writer:
+            for table in _grouped(batches, schema):
+                with writing(str(file)):
+                    writer.write_table(table)
+                rows += len(table)
+        with writing(str(file)):
+            target.flush()
+            os.fsync(target.fileno())
+    return rows
+
+
+def _grouped(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Batches joined, so that small ones make few row groups."""
+    some: list[pa.RecordBatch] = []
+    rows = num_bytes = 0
+    for batch in batches:
+        some.append(batch)
+        rows, num_bytes = rows + len(batch), num_bytes + batch.nbytes
+        if rows >= _GROUP_ROWS or num_bytes >= _GROUP_BYTES:
+            yield pa.Table.from_batches(some, schema)
+            some, rows, num_bytes = [], 0, 0
+    if some:
+        yield pa.Table.from_batches(some, schema)

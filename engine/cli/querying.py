@@ -1,0 +1,139 @@
+"""``chunkmill query``: the rows of recordings by an index, shown, or written as Parquet or Arrow.
+
+As in ``commands``, click alone is imported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ..errors import UsageError
+from .complaints import reported
+from .options import DEBUG, EXECUTOR, QUIET, SPARK, ReadingCommand, chosen_executor, parse_tick
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SHOWN: Final = 20
+"""Rows that are shown where no limit is given, as Rerun's frames show them."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOptions:
+    """The options of ``query``, as parsed. ``None`` and empty mean: not given."""
+
+    index: str | None
+    contents: tuple[str, ...] = ()
+    segments: tuple[str, ...] = ()
+    start: int | None = None
+    end: int | None = None
+    columns: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
+    values: tuple[int, ...] | None = None
+    fill: bool = False
+    limit: int | None = None
+    semantics: str | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    executor: str | None = None
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+def _listed(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of an option that may be repeated, or have several with commas between."""
+    return tuple(word.strip() for value in values for word in value.split(",") if word.strip())
+
+
+def _ticks(context: click.Context, option: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """The index values of an option, with commas between."""
+    if value is None:
+        return None
+    found = [parse_tick(context, option, word.strip()) for word in value.split(",") if word.strip()]
+    return tuple(tick for tick in found if tick is not None)
+
+
+@click.command(cls=ReadingCommand)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("--index", required=True, metavar="NAME", help="The timeline that rows are by; 'none' for static data.")
+@click.option("--contents", multiple=True, metavar="EXPR", help="Entities to show, such as '/imu/**'; repeatable.")
+@click.option(
+    "--segments", multiple=True, metavar="ID", help="Only these segments; an id or a pattern such as 'drive-*'."
+)
+@click.option(
+    "--start",
+    metavar="TIME",
+    callback=parse_tick,
+    help="Only rows from this index value on: nanoseconds, a sequence number, or 2026-01-23T10:43:30.",
+)
+@click.option("--end", metavar="TIME", callback=parse_tick, help="Only rows before this index value.")
+@click.option(
+    "--values",
+    metavar="TIME,...",
+    callback=_ticks,
+    help="Make rows at these index values, instead of those in the data.",
+)
+@click.option("--fill", is_flag=True, help="Fill what is missing in a row with the latest value before.")
+@click.option("--where", multiple=True, metavar="SQL", help="Only rows that match a condition on columns; repeatable.")
+@click.option("--columns", multiple=True, metavar="NAME,...", callback=_listed, help="Only these columns of values.")
+@click.option("--limit", type=click.IntRange(0), metavar="N", help="At most so many rows. Default: 20 if shown.")
+@click.option(
+    "-o", "--output", metavar="OUT", help="Write a file OUT.parquet or OUT.arrow; a folder for many segments."
+)
+@click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
+@click.option(
+    "--semantics",
+    type=click.Choice(["contract", "rerun-0.33"]),
+    help="The rules of rows. Default: contract, or CHUNKMILL_CATALOG_SEMANTICS.",
+)
+@click.option("--explain", is_flag=True, help="Show which segments, chunks and bytes would be read.")
+@EXECUTOR
+@SPARK
+@DEBUG
+@QUIET
+def query(
+    inputs: tuple[str, ...],
+    output: str | None,
+    debug: bool,
+    quiet: bool,
+    overwrite: bool,
+    explain: bool,
+    **given: Any,
+) -> None:
+    """Show the rows of recordings by an index, or write them as Parquet or Arrow.
+
+    INPUT is a catalog and one of its datasets, a store of recordings, or recordings of any format: files, folders and
+    patterns. There is one row for each index value of each segment (recording), with the value of each component.
+    Conditions are SQL, with names of columns in double quotes: --where '"/imu:accel" IS NOT NULL'.
+    """
+    with reported(debug=debug):
+        given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
+        given["index"] = None if given["index"].lower() == "none" else given["index"]
+        options = QueryOptions(**given)
+        _check(options)
+        from .query_display import show_plan, show_rows
+        from .query_output import check_output, write_rows
+        from .query_rows import AnswerRows
+        from .query_sources import queried
+        from .standard_streams import from_standard_input
+
+        if output is not None:
+            check_output(output, overwrite=overwrite)
+        with from_standard_input(inputs) as arguments:
+            answer = AnswerRows.of(queried(arguments, options), options)
+            if explain:
+                show_plan(answer)
+            elif output is not None:
+                write_rows(answer, output, overwrite=overwrite, quiet=quiet)
+            else:
+                show_rows(answer, _SHOWN if options.limit is None else options.limit)
+
+
+def _check(options: QueryOptions) -> None:
+    """Raise ``UsageError`` for options that do not go together."""
+    if options.index is None and (options.start, options.end, options.values) != (None, None, None):
+        raise UsageError("--start, --end and --values are on an index, and --index none has none")
+    if options.start is not None and options.end is not None and options.start >= options.end:
+        raise UsageError("--end has to be later than --start")
