@@ -46,6 +46,27 @@ class ConvertOptions:
     chosen: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class QueryOptions:
+    """The options of ``query``, as parsed. ``None`` and empty mean: not given."""
+
+    index: str | None
+    contents: tuple[str, ...] = ()
+    segments: tuple[str, ...] = ()
+    start: int | None = None
+    end: int | None = None
+    columns: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
+    values: tuple[int, ...] | None = None
+    fill: bool = False
+    limit: int | None = None
+    semantics: str | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    executor: str | None = None
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
 def chosen_executor(executor: str | None, master: str | None, conf: Mapping[str, str]) -> str | None:
     """The executor that is asked for; who names a Spark master or setting wants Spark, whatever the environment.
 

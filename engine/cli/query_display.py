@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..frames import QueryMetrics
 from ..query import SEGMENT_ID
-from ..units import counted, part_of_size
+from ..units import counted, duration, part_of_size, size
 from .complaints import one_line
 from .inspection import Heading, print_columns
 from .query_rows import AnswerRows
@@ -187,3 +188,19 @@ def show_plan(answer: AnswerRows) -> None:
     print_columns([Heading("segment"), Heading("chunks", 0, is_number=True), Heading("bytes", 0, is_number=True)], rows)
     if len(told.segments) > _SEGMENTS:
         click.echo(f"and {len(told.segments) - _SEGMENTS:,} more segments")
+
+
+def show_stats(metrics: QueryMetrics | None) -> None:
+    """Print on stderr what a query took."""
+    if metrics is None:
+        click.echo("nothing was read", err=True)
+        return
+    click.echo(
+        f"{counted(metrics.query_segments, 'segment')}, {counted(metrics.query_chunks, 'chunk')} of "
+        f"{size(metrics.query_bytes)} needed; {size(metrics.fetch_bytes)} read by "
+        f"{counted(metrics.fetch_requests, 'request')}",
+        err=True,
+    )
+    first = metrics.time_to_first_chunk
+    told = "" if first is None else f", first rows after {duration(first.total_seconds())}"
+    click.echo(f"{duration(metrics.total_duration.total_seconds())}{told}", err=True)

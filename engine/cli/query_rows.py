@@ -17,7 +17,7 @@ from ..errors import ChunkmillError, UsageError
 from ..execution import RunOptions
 from ..frames import Explanation, QueryFrame, explain_frame
 from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment
-from .querying import QueryOptions
+from .options import QueryOptions
 
 _IN_ORDER: Final = "datafusion.optimizer.enable_round_robin_repartition"
 """The setting by which DataFusion deals the rows of a partition out to others."""
@@ -76,7 +76,7 @@ class AnswerRows:
                             return
 
     def explanation(self) -> Explanation:
-        """What would be read for the rows; raises as :meth:`batches` does."""
+        """The chunks that would be read for the rows; raises as :meth:`batches` does."""
         with self._explained():
             return explain_frame(self.columns, self.segments, self.asked)
 

@@ -1,4 +1,4 @@
-"""What ``chunkmill query`` is asked of: a dataset, a store, or recordings of any format."""
+"""The inputs of ``chunkmill query``: a dataset, a store, or recordings of any format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..rrd import RrdFile
 from ..store import ChunkStore, LazyStore
 from .complaints import warnings_as_lines
 from .jobs import Input, find_inputs
-from .querying import QueryOptions
+from .options import QueryOptions
 
 
 def queried(arguments: Sequence[str], options: QueryOptions) -> Queried:

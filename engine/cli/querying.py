@@ -5,41 +5,16 @@ As in ``commands``, click alone is imported.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from ..errors import UsageError
 from .complaints import reported
-from .options import DEBUG, EXECUTOR, QUIET, SPARK, ReadingCommand, chosen_executor, parse_tick
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from .options import DEBUG, EXECUTOR, QUIET, SPARK, QueryOptions, ReadingCommand, chosen_executor, parse_tick
 
 _SHOWN: Final = 20
 """Rows that are shown where no limit is given, as Rerun's frames show them."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueryOptions:
-    """The options of ``query``, as parsed. ``None`` and empty mean: not given."""
-
-    index: str | None
-    contents: tuple[str, ...] = ()
-    segments: tuple[str, ...] = ()
-    start: int | None = None
-    end: int | None = None
-    columns: tuple[str, ...] = ()
-    where: tuple[str, ...] = ()
-    values: tuple[int, ...] | None = None
-    fill: bool = False
-    limit: int | None = None
-    semantics: str | None = None
-    reading: Mapping[str, Any] = field(default_factory=dict)
-    executor: str | None = None
-    master: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
 
 
 def _listed(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -91,6 +66,7 @@ def _ticks(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option("--explain", is_flag=True, help="Show which segments, chunks and bytes would be read.")
 @EXECUTOR
 @SPARK
+@click.option("--stats", is_flag=True, help="Print how much was read, and how long it took.")
 @DEBUG
 @QUIET
 def query(
@@ -99,6 +75,7 @@ def query(
     debug: bool,
     quiet: bool,
     overwrite: bool,
+    stats: bool,
     explain: bool,
     **given: Any,
 ) -> None:
@@ -113,7 +90,8 @@ def query(
         given["index"] = None if given["index"].lower() == "none" else given["index"]
         options = QueryOptions(**given)
         _check(options)
-        from .query_display import show_plan, show_rows
+        from ..frames import query_metrics
+        from .query_display import show_plan, show_rows, show_stats
         from .query_output import check_output, write_rows
         from .query_rows import AnswerRows
         from .query_sources import queried
@@ -121,7 +99,7 @@ def query(
 
         if output is not None:
             check_output(output, overwrite=overwrite)
-        with from_standard_input(inputs) as arguments:
+        with from_standard_input(inputs) as arguments, query_metrics() as metrics:
             answer = AnswerRows.of(queried(arguments, options), options)
             if explain:
                 show_plan(answer)
@@ -129,6 +107,8 @@ def query(
                 write_rows(answer, output, overwrite=overwrite, quiet=quiet)
             else:
                 show_rows(answer, _SHOWN if options.limit is None else options.limit)
+        if stats:
+            show_stats(metrics.last_query())
 
 
 def _check(options: QueryOptions) -> None:

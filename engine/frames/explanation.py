@@ -1,4 +1,4 @@
-"""What an execution would read: which segments, and which of their chunks, by their manifests alone."""
+"""Explanations of executions: the segments and chunks that they would read, by manifests alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Explanation(NamedTuple):
 def explain_frame(
     columns: AnswerColumns, segments: Sequence[QueriedSegment], asked: Callable[[DataFrame], DataFrame]
 ) -> Explanation:
-    """What ``asked``, made of a frame over these segments, would read.
+    """The segments and chunks that ``asked``, made of a frame over these segments, would read.
 
     Raises ``ReadError`` where a manifest cannot be read, and what DataFusion raises where it cannot plan.
     """

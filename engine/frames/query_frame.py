@@ -87,6 +87,10 @@ class QueryStream(RecordBatchStream):
         self._call = call
         self._let_go = weakref.finalize(self, call.held())
 
+    def __del__(self) -> None:
+        # before the call is closed, which waits for metrics until DataFusion has dropped the stream
+        del self.rbs
+
     def __next__(self) -> RecordBatch:
         """The next batch."""
         with self._until_the_end():

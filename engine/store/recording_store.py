@@ -130,12 +130,14 @@ class RecordingStore:
         include_tombstone_columns: bool = False,
         fill_latest_at: bool = False,
         using_index_values: Any = None,
+        executor: str | None = None,
         ctx: datafusion.SessionContext | None = None,
     ) -> datafusion.DataFrame:
         """The rows of all recordings by an index, each a segment; see :meth:`DatasetEntry.reader`.
 
         ``contents`` are the entities, by default all but properties; ``ctx`` is the context of DataFusion that
-        evaluates it, by default one of its own. No manifest is read before rows are wanted.
+        evaluates it, by default one of its own; ``executor`` says who reads. No manifest is read before rows are
+        wanted.
 
         Raises
         ------
@@ -154,7 +156,7 @@ class RecordingStore:
             fill_latest_at=fill_latest_at,
             using_index_values=using_index_values,
         )
-        return QueryFrame.of(*self.queried(query), context=ctx)
+        return QueryFrame.of(*self.queried(query), RunOptions(executor), context=ctx)
 
     def queried(
         self, query: Query, recording_ids: Collection[str] | None = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..chunk import Chunk, ChunkHeader, Schema, summarise_chunks
 from ..errors import UsageError
-from ..execution import SHARD_BYTES, Progress
+from ..execution import SHARD_BYTES, Progress, RunOptions
 from ..limits import MIB, SPLIT_BYTES
 from ..optimisation import stored_size
 from ..query import HeldRecording, Query, StoreSource, queried_recordings
@@ -205,12 +205,14 @@ class StoredChunks:
         include_tombstone_columns: bool = False,
         fill_latest_at: bool = False,
         using_index_values: Any = None,
+        executor: str | None = None,
         ctx: datafusion.SessionContext | None = None,
     ) -> datafusion.DataFrame:
         """The rows of the recording by an index, as a DataFrame of DataFusion; see :meth:`DatasetEntry.reader`.
 
         There is no column ``rerun_segment_id``. ``contents`` are the entities, by default all but properties; ``ctx``
-        is the context that evaluates it, by default one of its own. No chunk is read before rows are wanted.
+        is the context that evaluates it, by default one of its own; ``executor`` says who reads. No chunk is read
+        before rows are wanted.
 
         Raises
         ------
@@ -231,7 +233,7 @@ class StoredChunks:
             using_index_values=using_index_values,
             names_segments=False,
         )
-        return QueryFrame.of(*queried_recordings(query, [self.segment(self._name)]), context=ctx)
+        return QueryFrame.of(*queried_recordings(query, [self.segment(self._name)]), RunOptions(executor), context=ctx)
 
     def segment(self, segment_id: str) -> HeldRecording:
         """The chunks as a segment that queries are asked of."""
