@@ -11,8 +11,9 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, groupby
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -88,15 +89,10 @@ class ChunkReferences:
 
         Small ones that were read before are not read again, unless somebody counts what is read.
         """
-        table = self.table.take(rows)
-        which, paths = table.part_codes
-        states = [None if find(Fetches) is not None else state_of(path) for path in paths]
-        columns = (table.batch.column(name).to_pylist() for name in ("offset", "size", "chunk_id", "digest"))
-        sizes = table.uncompressed_sizes.tolist()
-        codes, entities = table.entity_codes
-        for entity, at, offset, size, chunk_id, digest, expanded in zip(
-            codes.tolist(), which.tolist(), *columns, sizes, strict=True
-        ):
+        (_, entities), (which, paths) = self.table.entity_codes, self.table.part_codes
+        is_counted = find(Fetches) is not None
+        states = {at: None if is_counted else state_of(paths[at]) for at in np.unique(which[rows]).tolist()}
+        for entity, at, offset, size, chunk_id, digest, expanded in self._places(rows):
             key = (states[at], self.version, self.store, offset, size, chunk_id, digest)
             data = None if states[at] is None else _RECENT.find(key)
             if data is None:
@@ -119,6 +115,29 @@ class ChunkReferences:
                     _RECENT.keep(key, data, expanded)
             yield data
 
+    def _places(self, rows: Integers) -> Iterable[tuple[Any, ...]]:
+        """The entity, part, offset, size, id and digest of chunks, and the bytes that they expand to."""
+        if len(self.table) <= _SMALL:  # to take rows of a table costs as much as to read ten chunks
+            places = self._all_places
+            return [places[row] for row in rows.tolist()]
+        return self._places_in(self.table.take(rows))
+
+    @cached_property
+    def _all_places(self) -> list[tuple[Any, ...]]:
+        return list(self._places_in(self.table))
+
+    @staticmethod
+    def _places_in(table: ChunkTable) -> Iterable[tuple[Any, ...]]:
+        columns = (table.batch.column(name).to_pylist() for name in ("offset", "size", "chunk_id", "digest"))
+        numbers = (table.entity_codes[0].tolist(), table.part_codes[0].tolist())
+        return zip(*numbers, *columns, table.uncompressed_sizes.tolist(), strict=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ChunkReferences, (self.table, self.version, self.store)
+
+
+_SMALL: Final = 1024
+"""Chunks of a layer whose places are kept once they were asked for."""
 
 _RECENT: Final = Recent[ChunkData]()
 

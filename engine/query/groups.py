@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from ..chunk import ChunkData, ComponentColumnDescriptor
 from ..errors import ReadError
 from ..limits import MIB
-from ..rrd import ChunkTable, OpenFiles, Times
+from ..rrd import ChunkTable, OpenFiles, Recent, Times
 from ..task_context import TaskContext
 from .chunk_rows import ChunkRows, Presence
 from .events import Events, SegmentEvents
@@ -99,7 +99,7 @@ class SegmentGroup:
         events = GroupEvents.of_chunks(chunks, self.segments, columns, slots, names)
         rows = GroupRows(self.segments, columns, slots, events, windows)
         if rows.are_in_slots:
-            yield from rows.batches(names, predicate)
+            yield from rows.batches(names, None if _holds(columns, predicate, windows) else predicate)
         else:
             yield from self._one_by_one(names, predicate)
 
@@ -193,6 +193,11 @@ def _windows(
     return first, last
 
 
+def _holds(columns: AnswerColumns, predicate: pc.Expression | None, windows: tuple[Integers, Integers]) -> bool:
+    """Whether a predicate is true in all rows of windows, so that none need be looked at."""
+    return predicate is None or _is_implied(_Asked(columns, predicate), int(windows[0].min()), int(windows[1].max()))
+
+
 class _Asked:
     """A predicate over columns, as something that can be kept: predicates have no hash."""
 
@@ -206,6 +211,12 @@ class _Asked:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Asked) and self._key == other._key
+
+
+@lru_cache(maxsize=256)
+def _is_implied(asked: _Asked, first: int, last: int) -> bool:
+    guarantee = index_guarantee(asked.columns, (first, last))
+    return not satisfiable(~asked.predicate, [guarantee], asked.columns.arrow)
 
 
 @lru_cache(maxsize=256)
@@ -268,7 +279,7 @@ class GroupChunks(NamedTuple):
             layers += [_NamedLayer(layer, segment) for layer in some]
             owners += [number] * sum(len(layer.table) for layer in some)
         owner = np.array(owners, np.int64)
-        chunks = SegmentChunks(columns, [ChunkTable.concat([layer.table for layer in layers])])
+        chunks = SegmentChunks(columns, [_joined(tuple([layer.table for layer in layers]))])
         static = chunks.static[(windows[0] <= windows[1])[owner[chunks.static]]]
         return cls(layers, chunks, owner, chunks.needed_of_each(owner, *windows), static)
 
@@ -278,6 +289,19 @@ class GroupChunks(NamedTuple):
         bounds = pairwise(np.cumsum([0, *(len(layer.table) for layer in self.layers)]).tolist())
         rows = [numbers[slice(*np.searchsorted(numbers, [first, stop]))] - first for first, stop in bounds]
         return [(layer, some) for layer, some in zip(self.layers, rows, strict=True) if len(some)]
+
+
+def _joined(tables: tuple[ChunkTable, ...]) -> ChunkTable:
+    """The rows of all tables; of those that come again, what was made before."""
+    key = tuple(map(id, tables))  # which nothing else has as long as they are kept beside
+    known = _RECENT.find(key)
+    if known is None:
+        known = tables, ChunkTable.concat(tables)
+        _RECENT.keep(key, known, 2 * sum(table.batch.nbytes for table in tables))
+    return known[1]
+
+
+_RECENT: Final = Recent[tuple[tuple[ChunkTable, ...], ChunkTable]](largest=8 * MIB)
 
 
 class GroupEvents(SegmentEvents):

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..chunk import Schema, TimelineKind
-from ..recordings import RecordingsFolder, SchemaFiles, entries_in
+from ..recordings import RecordingsFolder, SchemaFiles
 from .query import AnswerColumns, Integers
 from .segments import QueriedSegment
-from .sources import StoreSource
+from .sources import LazySource
 
 _LEAST: Final = np.iinfo(np.int64).min
 _MOST: Final = np.iinfo(np.int64).max
@@ -101,15 +101,19 @@ class SegmentLayers:
     def queried(self, folder: RecordingsFolder, schemas: SchemaFiles, columns: AnswerColumns) -> list[QueriedSegment]:
         """The segments as a query with these columns sees them, by their ids. Raises ``ReadError``."""
         spans = self.spans_of(columns.query.index)
-        entries = tuple(entries_in(self.rows.to_batches()))
+        ids = self.segments.to_pylist()
+        digests = self.rows["schema"].to_pylist()
+        bounds = np.append(self.starts, len(self.rows))
+        sizes = np.diff(np.append(0, np.cumsum(np.asarray(self.rows["bytes"], dtype=np.int64)))[bounds])
         there: dict[frozenset[str], frozenset[tuple[str, str]]] = {}
-        found, path = [], str(folder.path)
-        for number, (first, stop) in enumerate(pairwise([*self.starts.tolist(), len(entries)])):
-            layers = entries[first:stop]
-            digests = frozenset(entry.schema for entry in layers if entry.schema)
-            if digests not in there:
-                whole = Schema.from_arrow(schemas.union(digests)).component_columns()
-                there[digests] = frozenset((c.entity_path, c.component) for c in whole)
-            source = StoreSource(path, layers)
-            found.append(QueriedSegment(source, layers[0].recording_id, columns, there[digests], spans[number]))
+        rows, path = self.rows.combine_chunks(), str(folder.path)
+        found = []
+        of_segments = zip(ids, pairwise(bounds.tolist()), spans, sizes.tolist(), strict=True)
+        for segment_id, (first, stop), span, size in of_segments:
+            schema = frozenset(digest for digest in digests[first:stop] if digest)
+            if schema not in there:
+                whole = Schema.from_arrow(schemas.union(schema)).component_columns()
+                there[schema] = frozenset((c.entity_path, c.component) for c in whole)
+            source = LazySource(path, rows, first, stop, size)
+            found.append(QueriedSegment(source, segment_id, columns, there[schema], span))
         return sorted(found, key=lambda segment: segment.segment_id)

@@ -246,7 +246,7 @@ class _Block:
         columns = {name: self._stand_in(name) for name in names}
         number = "row" * (1 + max((len(name) for name in schema.names), default=0))
         table = pa.table({**columns, number: pa.array(np.arange(self.start, self.stop))})
-        found = table.filter(predicate)
+        found = _filtered(table, predicate)
         return np.asarray(found[number], dtype=np.int64)
 
     def batches(self, rows: Integers, names: Sequence[str]) -> Iterator[Integers]:
@@ -341,6 +341,18 @@ def _empty_lists(datatype: pa.ListType, missing: Mask) -> pa.ListArray:
     return pa.Array.from_buffers(
         datatype, len(missing), [validity, offsets], children=[pa.nulls(0, datatype.value_type)]
     )
+
+
+def _filtered(table: pa.Table, predicate: pc.Expression) -> pa.Table:
+    """The rows in which a predicate is true, in their order.
+
+    In this thread: to wait for those of Arrow's pool takes ten times as long as to filter 65,536 rows.
+    """
+    from pyarrow import acero
+
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
+    plan = acero.Declaration("filter", acero.FilterNodeOptions(predicate), [source])
+    return plan.to_table(use_threads=False)
 
 
 def _united(times: Sequence[Integers]) -> Integers:

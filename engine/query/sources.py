@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any, Protocol
+
+import pyarrow as pa
 
 from ..chunk import ChunkData
 from ..optimisation import ChunkReferences
-from ..recordings import RecordingEntry, RecordingsFolder, times_in
+from ..recordings import RecordingEntry, RecordingsFolder, entries_in, times_in
 from ..rrd import ChunkTable, Times
 from .query import Integers
 
@@ -51,6 +53,12 @@ class SegmentSource(Protocol):
         ...
 
 
+@lru_cache(maxsize=16)
+def _folder_of(store: str) -> RecordingsFolder:
+    """The folder of a store: its paths are made once for all of its segments."""
+    return RecordingsFolder(store)
+
+
 @dataclass(frozen=True)
 class StoreSource:
     """A segment of a store: ``store`` is the place of that, ``layers`` are entries of the version that is pinned."""
@@ -76,9 +84,33 @@ class StoreSource:
         """The times of the same layers. Raises ``ReadError``."""
         return [times_in(self._folder, layer) for layer in self.layers if layer.chunks]
 
-    @cached_property
+    @property
     def _folder(self) -> RecordingsFolder:
-        return RecordingsFolder(self.store)
+        return _folder_of(self.store)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoreSource, (self.store, self.layers)
+
+
+class LazySource(StoreSource):
+    """A segment of a store whose entries are rows until somebody asks for them: most segments have no part in a query.
+
+    It pickles as a :class:`StoreSource`.
+    """
+
+    def __init__(self, store: str, rows: pa.Table, first: int, stop: int, stored_bytes: int) -> None:
+        vars(self).update(store=store, _rows=rows, _range=(first, stop), _stored_bytes=stored_bytes)
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of all chunks."""
+        found: int = vars(self)["_stored_bytes"]
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "layers":
+            raise AttributeError(name)
+        known = vars(self)
+        first, stop = known["_range"]
+        known["layers"] = tuple(entries_in(known["_rows"].slice(first, stop - first).to_batches()))
+        return known["layers"]

@@ -25,10 +25,11 @@ _OBJECT: Final = 4096
 
 
 class Recent(Generic[T]):
-    """Things by their keys, of no more than so many bytes; threads may use it together."""
+    """Things by their keys, of no more than so many bytes in all and each; threads may use it together."""
 
-    def __init__(self, most_bytes: int = RECENT_BYTES) -> None:
+    def __init__(self, most_bytes: int = RECENT_BYTES, largest: int = RECENT_BYTES // 256) -> None:
         self._most = most_bytes
+        self._largest = largest
         self._bytes = 0
         self._things: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self._lock = threading.Lock()
@@ -45,7 +46,7 @@ class Recent(Generic[T]):
     def keep(self, key: Hashable, thing: T, size: int) -> None:
         """Keep a thing of ``size`` bytes, unless it is large: then reading it is what takes its time."""
         size += _OBJECT
-        if size > self._most // 256:
+        if size > self._largest:
             return
         with self._lock:
             before = self._things.pop(key, None)
