@@ -69,6 +69,11 @@ class Execution:
             if self._rows is not None:
                 self._rows.close()
 
+    def settle(self) -> None:
+        """Wait until what it took is told, where somebody wants to know."""
+        if self._measured is not None:
+            self._measured.settle()
+
     def _chosen(self, names: tuple[str, ...] | None) -> Rows:
         """Who reads; that is decided once, as all segments are asked for the same columns."""
         with self._lock:

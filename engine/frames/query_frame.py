@@ -137,6 +137,7 @@ def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 if not lasts:
                     call.close()
+                    call.settle()
 
     return keeping
 
