@@ -182,5 +182,7 @@ def frame_of(table: pa.Table) -> datafusion.DataFrame:
     """A table as a DataFrame of DataFusion, with its schema's metadata."""
     from datafusion import SessionContext
 
+    from ..frames import QueryFrame
+
     batches = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
-    return SessionContext().create_dataframe([batches])
+    return QueryFrame(SessionContext().create_dataframe([batches]))

@@ -34,6 +34,7 @@ from .header import (
     split_parts,
     summarise_chunks,
 )
+from .panels import rows_panel
 from .schema import Schema, columns_of_arrow, columns_of_headers, to_arrow_schema
 from .sorbet import (
     SORBET_VERSION,
@@ -47,7 +48,7 @@ from .sorbet import (
     rust_type_name,
     text_metadata,
 )
-from .table_format import clusters, width_of
+from .table_format import clusters, format_batch, width_of
 from .tuid import Minter, RunIds, from_text, given, mint, minted_by, minting, tuid_text
 from .values import (
     Origin,
@@ -111,6 +112,7 @@ __all__ = [
     "descriptor_of",
     "differing",
     "duration_ticks",
+    "format_batch",
     "from_text",
     "given",
     "is_message",
@@ -124,6 +126,7 @@ __all__ = [
     "parse_entity_path",
     "plain_type",
     "polars_of",
+    "rows_panel",
     "rust_type_name",
     "sorted_by_time",
     "split_parts",

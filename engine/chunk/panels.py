@@ -1,4 +1,4 @@
-"""A chunk and a schema as a notebook shows them."""
+"""Chunks, schemas and rows of frames as a notebook shows them."""
 
 from __future__ import annotations
 
@@ -39,12 +39,25 @@ def _chunk_panel(title: str, chunk_id: str, data: ChunkData) -> str:
     return panel(title, facts, table(head, _rows(first), count, kind="grid", most=_MOST_CHUNK_ROWS))
 
 
+def rows_panel(title: str, rows: pa.RecordBatch, *, is_all: bool) -> str:
+    """The first rows of a frame; ``is_all`` where there are no more."""
+    columns = list(zip(rows.schema.names, rows.columns, strict=True))[:_MOST_COLUMNS]
+    left = rows.num_columns - len(columns)
+    facts = [
+        counted(rows.num_columns, "column"),
+        counted(len(rows), "row") if is_all else f"the first {counted(len(rows), 'row')}",
+        f"{counted(left, 'column')} more than are shown" if left else "",
+    ]
+    head = [_head(name, values.type) for name, values in columns]
+    return panel(title, facts, table(head, _rows(columns, len(rows)), len(rows), kind="grid"))
+
+
 def _head(name: str, datatype: pa.DataType) -> Html:
     return Html(f"{shown(name)}<i>{shown(type_text(datatype), _MOST_TYPE)}</i>")
 
 
-def _rows(columns: Sequence[tuple[str, pa.Array]]) -> Iterator[Sequence[Cell]]:
-    texts = [(cell_writer(values.type), values[:_MOST_CHUNK_ROWS]) for _, values in columns]
+def _rows(columns: Sequence[tuple[str, pa.Array]], most: int = _MOST_CHUNK_ROWS) -> Iterator[Sequence[Cell]]:
+    texts = [(cell_writer(values.type), values[:most]) for _, values in columns]
     return zip(*([shown(text_of(v), _MOST_CELL) for v in values] for text_of, values in texts), strict=True)
 
 

@@ -1,4 +1,4 @@
-"""A chunk as a table that people read, Rerun's ``Chunk.format``, drawn with box characters.
+"""A chunk, or rows of a frame, as a table that people read, as Rerun prints them, drawn with box characters.
 
 One line of widths, cells of lines, wrapped where a column is too narrow.
 """
@@ -43,11 +43,23 @@ def format_chunk(data: ChunkData, *, width: int = 240, redact: bool = False, tri
         raise OverflowError("can't convert negative int to unsigned")
     batch = data_to_batch(data)
     columns = batch.num_columns
+    most = (width - (columns + 1)) * (100 // columns) // 100
+    return format_batch(batch, most=most, redact=redact, trim_metadata_keys=trim_metadata_keys)
+
+
+def format_batch(
+    batch: pa.RecordBatch, *, most: int | None = None, redact: bool = False, trim_metadata_keys: bool = True
+) -> str:
+    """The columns and rows of a batch, which has some columns, with its metadata where it has some.
+
+    ``most`` is the largest width of a column; the others as for :func:`format_chunk`.
+    """
     header = [_header(field, redact, trim_metadata_keys) for field in batch.schema]
     texts = [_cells(f, c, redact) for f, c in zip(batch.schema, batch.columns, strict=True)]
     rows = [header, *(list(row) for row in zip(*texts, strict=True))]
-    most = (width - (columns + 1)) * (100 // columns) // 100
     inner = draw(rows, most=most, header=True)
+    if not batch.schema.metadata:
+        return "\n".join(inner)
     metadata = ["METADATA:", *_entries(batch.schema.metadata, "* ", redact, trim_metadata_keys)]
     return "\n".join(draw([[_split(metadata)], [inner]]))
 

@@ -64,15 +64,12 @@ class Execution:
         """End what runs, and remove all files."""
         self._is_closed = True
         if self._measured is not None:
-            self._measured.close()
+            self._measured.stop()
         with self._lock:
             if self._rows is not None:
                 self._rows.close()
-
-    def settle(self) -> None:
-        """Wait until what it took is told, where somebody wants to know."""
         if self._measured is not None:
-            self._measured.settle()
+            self._measured.close()
 
     def _chosen(self, names: tuple[str, ...] | None) -> Rows:
         """Who reads; that is decided once, as all segments are asked for the same columns."""

@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,10 @@ from ..query import AnswerColumns, QueriedSegment, SegmentFigures
 from ..task_context import Fetches, TaskContext
 from .metrics import MetricsCollector, QueryMetrics, open_collectors
 from .predicates import conjuncts_of
+
+_PATIENCE: Final = 5.0
+"""Seconds that the end of an execution waits for a batch that is just being taken."""
+_STEP: Final = 0.002
 
 
 class Measuring:
@@ -54,9 +59,10 @@ class MeasuredScan:
         self._ended: set[int] = set()
         self._running = 0
         self._error: Exception | None = None
-        self._has_begun = self._is_told = False
+        self._has_begun = self._is_closed = self._is_told = False
         self._streams: weakref.WeakSet[MeasuredStream] = weakref.WeakSet()
-        self._changed = threading.RLock()
+        self._changed = threading.Condition()
+        self._telling = threading.RLock()
 
     def stream(
         self, number: int, names: Sequence[str] | None, batches: Iterator[pa.RecordBatch]
@@ -78,8 +84,10 @@ class MeasuredScan:
     def _end(self, number: int, figures: SegmentFigures, is_whole: bool, error: Exception | None) -> None:
         self.add(number, figures)
         with self._changed:
-            self._error = self._error or error
+            if not self._is_closed:
+                self._error = self._error or error
             self._running -= 1
+            self._changed.notify_all()
             self._ended.add(number)
             if is_whole:
                 self._whole.add(number)
@@ -87,12 +95,26 @@ class MeasuredScan:
         if is_last:
             self._tell()
 
+    def stop(self) -> None:
+        """Take what streams fail with from now on for their end."""
+        self._is_closed = True
+
     def close(self) -> None:
-        """End the streams that DataFusion has not dropped yet, which it does in threads of its own, and tell."""
+        """End the streams that DataFusion has not dropped yet, which it does in threads of its own, and tell.
+
+        One of which a thread takes a batch is waited for, some seconds, as what it reads counts.
+        """
+        self.stop()
         with self._changed:
             streams = list(self._streams)
-        for stream in streams:
-            stream.close()
+        until = time.monotonic() + _PATIENCE
+        while self._running:
+            for stream in streams:
+                stream.close()
+            with self._changed:
+                self._changed.wait_for(lambda: not self._running, _STEP)
+            if time.monotonic() > until:
+                break
         if self._has_begun:
             self._tell()
 
@@ -101,13 +123,13 @@ class MeasuredScan:
             self._tell()
 
     def _tell(self) -> None:
-        with self._changed:
+        with self._telling:
             if self._is_told:
                 return
             self._is_told = True
-        metrics = self._metrics(time.time())
-        for collector in self._measuring.collectors:
-            collector.add(metrics)
+            metrics = self._metrics(time.time())
+            for collector in self._measuring.collectors:
+                collector.add(metrics)
 
     def _metrics(self, ended: float) -> QueryMetrics:
         figures = [one for some in self._figures.values() for one in some]
@@ -181,7 +203,7 @@ class MeasuredStream:
     def __init__(
         self, end: Callable[[SegmentFigures, bool, Exception | None], None], batches: Iterator[pa.RecordBatch]
     ) -> None:
-        self._end: Callable[[SegmentFigures, bool, Exception | None], None] | None = end
+        self._end = end
         self._figures = SegmentFigures()
         self._fetches = Fetches()
         self._batches = TaskContext(self._figures, self._fetches).run(batches)
@@ -202,16 +224,16 @@ class MeasuredStream:
         return batch
 
     def close(self) -> None:
-        """Take no more."""
-        self._finish()
+        """Take no more, unless another thread takes some just now."""
+        with contextlib.suppress(ValueError):  # that it is being taken from
+            self._finish()
 
     __del__ = close
 
     def _finish(self, *, is_whole: bool = False, error: Exception | None = None) -> None:
-        end, self._end = self._end, None
+        self._batches.close()
+        end = vars(self).pop("_end", None)  # in one step, as two threads may come here
         if end is not None:
-            with contextlib.suppress(ValueError):  # it is being taken from, and ends with its execution
-                self._batches.close()
             self._figures.read(self._fetches)
             end(self._figures, is_whole, error)
 

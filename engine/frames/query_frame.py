@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from datafusion import DataFrame, RecordBatch, RecordBatchStream, SessionContext
 
+from ..chunk import format_batch, rows_panel
 from ..errors import UsageError
 from ..execution import RunOptions
+from ..markup import panel_or_error
 from ..query import AnswerColumns, QueriedSegment
 from ..spark import interruptible
 from .answer import Answer
@@ -23,6 +26,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame as SparkFrame
 
 _TABLE: Final = "segments"
+
+SHOWN_ROWS: Final = 20
+"""Rows of a frame that are printed."""
+_MORE: Final = "Data truncated due to size."
+_TITLE: Final = "DataFrame"
 
 
 class QueryFrame(DataFrame):
@@ -77,6 +85,26 @@ class QueryFrame(DataFrame):
         from .spark_frame import spark_frame
 
         return spark_frame(self._answer)
+
+    def __repr__(self) -> str:
+        rows, is_all = self._first_rows()
+        if not len(rows) or not rows.num_columns:
+            return "No data to display"
+        return format_batch(rows) if is_all else f"{format_batch(rows)}\n{_MORE}"
+
+    def _repr_html_(self) -> str:
+        def draw() -> str:
+            rows, is_all = self._first_rows()
+            return rows_panel(_TITLE, rows, is_all=is_all)
+
+        return panel_or_error(_TITLE, draw)
+
+    def _first_rows(self) -> tuple[pa.RecordBatch, bool]:
+        """The rows that are shown, and whether they are all."""
+        found = self.limit(SHOWN_ROWS + 1).to_arrow_table().combine_chunks()
+        columns = [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in found.columns]
+        rows = pa.RecordBatch.from_arrays(columns, schema=found.schema)
+        return rows[:SHOWN_ROWS], len(rows) <= SHOWN_ROWS
 
 
 class QueryStream(RecordBatchStream):
@@ -137,7 +165,6 @@ def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 if not lasts:
                     call.close()
-                    call.settle()
 
     return keeping
 
@@ -150,10 +177,10 @@ def _is_capsule(found: Any) -> bool:
     return type(found).__name__ == "PyCapsule"
 
 
-_WITH_UNDERSCORES: Final = ("__getitem__", "__repr__", "_repr_html_", "__arrow_c_stream__", "__iter__", "__aiter__")
+_WITH_UNDERSCORES: Final = ("__getitem__", "__arrow_c_stream__", "__iter__", "__aiter__")
 
 _RUNNING: Final = (
-    *("__repr__", "_repr_html_", "cache", "collect", "collect_column", "collect_partitioned", "count", "describe"),
+    *("cache", "collect", "collect_column", "collect_partitioned", "count", "describe"),
     *("explain", "show", "to_arrow_table", "to_pandas", "to_polars", "to_pydict", "to_pylist"),
     *("write_csv", "write_json", "write_parquet", "write_parquet_with_options", "write_table"),
 )

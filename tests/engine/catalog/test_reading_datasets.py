@@ -56,6 +56,27 @@ def rows(frame: Any) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in frame.to_arrow_table().to_pylist()), key=lambda row: row[:2])
 
 
+def test_frames_are_printed_as_rerun_prints_them(dataset: DatasetEntry, tmp_path: Path) -> None:
+    frame = dataset.filter_segments("one").reader("frame").select("rerun_segment_id", "frame", "/camera:value")
+    lines = str(frame.filter(col("frame") < 3)).splitlines()
+    assert lines[:4][1].strip("│ ") == "METADATA:"
+    assert [line.strip("│ ").split() for line in lines if "│ one" in line] == [
+        ["one", "┆", "1", "┆", "[10]"],
+        ["one", "┆", "2", "┆", "[20]"],
+    ]
+    assert repr(frame) == str(frame)
+    assert str(frame.filter(col("frame") > 9)) == "No data to display"
+    path = tmp_path / "many.rrd"
+    LazyChunkStream.from_iter([made(range(30))]).write_rrd(path, application_id="tests", recording_id="many")
+    many = CatalogClient(tmp_path / "lake").create_dataset("many")
+    many.register(str(path), executor="inline").wait()
+    text = str(many.reader("t").sort("t"))
+    assert text.count("many") == 20 and text.endswith("┘\nData truncated due to size.")
+    html = frame._repr_html_()
+    assert "<table" in html and "/camera:value" in html and "<script" not in html
+    assert "METADATA" in str(dataset.segment_table())
+
+
 def test_a_row_for_each_index_value_of_each_segment(dataset: DatasetEntry) -> None:
     frame = dataset.reader("frame")
     assert isinstance(frame, DataFrame)
