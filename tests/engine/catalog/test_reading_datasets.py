@@ -179,7 +179,7 @@ def test_views_are_composed(dataset: DatasetEntry) -> None:
     assert dataset.filter_segments([]).segment_ids() == [] and dataset.filter_segments([]).reader("frame").count() == 0
     assert repr(view) == f"DatasetView({dataset!r}, 1 segments, content_filters=['/lidar'])"
     assert repr(DatasetView(dataset)) == f"DatasetView({dataset!r}, all segments, no content filter)"
-    with pytest.warns(DeprecationWarning, match="segment_store"), pytest.raises(NotFoundError, match="'one'"):
+    with pytest.warns(DeprecationWarning, match="deprecated"), pytest.raises(NotFoundError, match="'one'"):
         view.download_segment("one")
     for wrong in (3, [3]):
         with pytest.raises(TypeError):
