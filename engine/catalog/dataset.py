@@ -20,7 +20,7 @@ from ..recordings import BASE_LAYER, LiveEntries, RecordingsFolder, StoreReader
 from ..store import LazyStore
 from ..stream import Content
 from .dataset_view import DatasetView, IndexValuesLike, layers_of
-from .deprecated import DeprecatedDatasetNames
+from .deprecated import DeprecatedDatasetNames, with_older_keywords
 from .entries import Entry, EntryKind, time_of
 from .maintenance import maintain
 from .recording import Recording
@@ -259,6 +259,7 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, Entry):
 
     # --- registration
 
+    @with_older_keywords
     def register(
         self,
         recording_uri: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -278,7 +279,8 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, Entry):
         several recordings becomes a layer of several segments. A recording without an id has its file's name.
 
         It goes on in a thread; wait for the handle to be sure. Guarantee: each file succeeds or fails by itself, as a
-        whole, and a result is told when it is visible.
+        whole, and a result is told when it is visible. With the deprecated ``recording_layer=`` or ``timeout_secs=`` of
+        0.27 it waits, and gives the id of the segment.
 
         Parameters
         ----------

@@ -5,14 +5,15 @@ Parameters have the names that they had.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from ..errors import NotFoundError
+from ..errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .dataset import DatasetEntry
     from .entries import EntryId
     from .recording import Recording
+    from .registration_handle import RegistrationHandle
     from .search import AnyComponentColumn, VectorDistanceMetricLike
     from .table_entry import TableEntry
     from .table_rows import Batches
@@ -104,31 +106,36 @@ class DeprecatedClientNames:
     @warned("Use TableEntry.append(), overwrite(), or upsert() instead")
     def write_table(self: CatalogClient, name: str, batches: Batches, insert_mode: TableInsertMode) -> None:  # type: ignore[misc]
         """Write to a table as ``insert_mode`` says; see :meth:`TableEntry.append`."""
-        entry = _table(self, name)
-        mode = TableInsertMode(insert_mode)
-        write = {"APPEND": entry.append, "OVERWRITE": entry.overwrite, "REPLACE": entry.upsert}[mode.name]
-        write(batches)
+        write_to(table_of(self, name), batches, insert_mode)
 
     @replaced_by("TableEntry.append")
     def append_to_table(  # type: ignore[misc]
         self: CatalogClient, table_name: str, batches: Batches | None = None, **named_params: Any
     ) -> None:
         """Append to a table; see :meth:`TableEntry.append`."""
-        _table(self, table_name).append(batches, **named_params)
+        table_of(self, table_name).append(batches, **named_params)
 
     @replaced_by("TableEntry.upsert")
     def update_table(  # type: ignore[misc]
         self: CatalogClient, table_name: str, batches: Batches | None = None, **named_params: Any
     ) -> None:
         """Upsert into a table; see :meth:`TableEntry.upsert`."""
-        _table(self, table_name).upsert(batches, **named_params)
+        table_of(self, table_name).upsert(batches, **named_params)
 
 
-def _table(client: CatalogClient, name: str) -> TableEntry:
+def table_of(client: CatalogClient, name: str) -> TableEntry:
+    """The table of a name; raises ``NotFoundError`` with the words that these calls have."""
     try:
         return client.get_table(name)
     except NotFoundError:
         raise NotFoundError(f"Table with name {name} not found") from None
+
+
+def write_to(entry: TableEntry, batches: Batches, insert_mode: TableInsertMode) -> None:
+    """Write to a table as a mode says."""
+    mode = TableInsertMode(insert_mode)
+    write = {"APPEND": entry.append, "OVERWRITE": entry.overwrite, "REPLACE": entry.upsert}[mode.name]
+    write(batches)
 
 
 class DeprecatedDatasetNames:
@@ -217,6 +224,34 @@ class DeprecatedDatasetNames:
     def delete_indexes(self: DatasetEntry, column: AnyComponentColumn) -> list[Any]:  # type: ignore[misc]
         """Delete the search indexes of a component; see :meth:`DatasetEntry.delete_search_indexes`."""
         return self.delete_search_indexes(column)
+
+
+def with_older_keywords(register: Callable[P, RegistrationHandle]) -> Callable[P, RegistrationHandle]:
+    """Let ``register`` take ``recording_layer`` and ``timeout_secs``, too, as 0.27 has them.
+
+    With one of them it waits, and gives the id of the segment in place of a handle.
+    """
+
+    @wraps(register)
+    def registering(*args: Any, recording_layer: Any = None, timeout_secs: float | None = None, **kwargs: Any) -> Any:
+        if recording_layer is None and timeout_secs is None:
+            return register(*args, **kwargs)
+        if recording_layer is not None:
+            warn_renamed("recording_layer", "layer_name")
+            if "layer_name" in kwargs:
+                raise UsageError("only one of layer_name and recording_layer can be given")
+            kwargs["layer_name"] = recording_layer
+        if timeout_secs is not None:
+            warn_renamed("timeout_secs", "register(...).wait(timeout_secs)")
+        return register(*args, **kwargs).wait(60 if timeout_secs is None else timeout_secs).segment_ids[0]
+
+    taken = inspect.signature(register)
+    older = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=f"{type_} | None")
+        for name, type_ in (("recording_layer", "str"), ("timeout_secs", "float"))
+    ]
+    vars(registering)["__signature__"] = taken.replace(parameters=[*taken.parameters.values(), *older])
+    return cast("Callable[P, RegistrationHandle]", registering)
 
 
 def warn_renamed(old: str, new: str) -> None:

@@ -12,6 +12,7 @@ from ...lazy_names import lazy_names
 if TYPE_CHECKING:
     from ...errors import AlreadyExistsError, NotFoundError
     from ..dataset_view import IndexValuesLike
+    from ..deprecated import TableInsertMode
     from ..entries import EntryId, EntryKind
     from ..search import VectorDistanceMetric, VectorDistanceMetricLike
     from .client import CatalogClient
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "...errors": "AlreadyExistsError NotFoundError",
     "..dataset_view": "IndexValuesLike",
+    "..deprecated": "TableInsertMode",
     "..entries": "EntryId EntryKind",
     "..search": "VectorDistanceMetric VectorDistanceMetricLike",
     ".client": "CatalogClient",
@@ -46,6 +48,7 @@ __all__ = [
     "IndexValuesLike",
     "NotFoundError",
     "TableEntry",
+    "TableInsertMode",
     "Task",
     "Tasks",
     "VectorDistanceMetric",

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from ...query import QuerySemantics
 from .. import client, dataset, table_entry
+from ..deprecated import TableInsertMode, table_of, write_to
 from ..entries import EntryId, EntryKind
 from .dataset import DatasetEntry
 from .entries import TableEntry
 
 if TYPE_CHECKING:
     import datafusion
+
+    from ..table_rows import Batches
 
 
 class CatalogClient:
@@ -43,6 +48,11 @@ class CatalogClient:
     def url(self) -> str:
         """The address, as it was given."""
         return self._catalog.url
+
+    @property
+    def ctx(self) -> datafusion.SessionContext:
+        """A session of DataFusion in which every table is there by its name."""
+        return self._catalog.ctx
 
     # --- lists
 
@@ -138,7 +148,7 @@ class CatalogClient:
         """The same as :meth:`get_table`."""
         return self.get_table(id=id, name=name)
 
-    # --- making and upkeep
+    # --- making, writing and upkeep
 
     def create_dataset(self, name: str) -> DatasetEntry:
         """Make an empty dataset of this name.
@@ -149,6 +159,53 @@ class CatalogClient:
             An entry has this name.
         """
         return DatasetEntry(self, self._catalog.create_dataset(name))
+
+    def create_table_entry(self, name: str, schema: pa.Schema, url: str | os.PathLike[str]) -> TableEntry:
+        """Make a table of this name with these columns, in a folder of its own below ``url``.
+
+        Raises
+        ------
+        AlreadyExistsError
+            An entry has this name.
+        """
+        return TableEntry(self, self._catalog.create_table(name, schema, url))
+
+    def register_table(self, name: str, url: str | os.PathLike[str]) -> TableEntry:
+        """Give a name to a table of Lance, which stays where it is; writes go there, too.
+
+        Raises
+        ------
+        AlreadyExistsError
+            An entry has this name.
+        NotFoundError
+            There is no table of Lance at ``url``.
+        """
+        return TableEntry(self, self._catalog.register_table(name, url))
+
+    def write_table(self, name: str, batches: Batches, insert_mode: TableInsertMode) -> None:
+        """Append batches to a table, or put them in place of its rows, as ``insert_mode`` says.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such table.
+        """
+        write_to(table_of(self._catalog, name), batches, insert_mode)
+
+    def append_to_table(self, table_name: str, **named_params: Any) -> None:
+        """Append rows to a table: the values of columns by their names, one or as many for each.
+
+        Raises
+        ------
+        KeyError
+            The table has no such column.
+        NotFoundError
+            There is no such table.
+        ValueError
+            The columns are not of one length.
+        """
+        if named_params:
+            table_of(self._catalog, table_name).append(**named_params)
 
     def do_global_maintenance(self) -> None:
         """Maintain every dataset; see :meth:`chunkmill.engine.catalog.CatalogClient.do_global_maintenance`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -88,3 +88,10 @@ class TableEntry(Entry):
     def to_arrow_reader(self) -> pa.RecordBatchReader:
         """The rows of the table, as of now, as a stream of batches."""
         return self._entry.to_arrow_reader()
+
+    def __datafusion_table_provider__(self, session: Any = None) -> object:
+        """The table as DataFusion takes it from other libraries.
+
+        Raises ``UnsupportedError`` where Lance was built for another DataFusion.
+        """
+        return self._entry.__datafusion_table_provider__(session)
