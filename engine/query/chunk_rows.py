@@ -162,6 +162,9 @@ class ChunkRows:
         self.numbers = _joined([layer.numbers for layer in self._layers])
         self.counts = _joined([layer.counts for layer in self._layers])
         self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.counts)])
+        self._is_told = np.repeat(
+            [isinstance(layer, ToldRows) for layer in self._layers], [len(layer.numbers) for layer in self._layers]
+        ).tolist()
         self._present: dict[Key, Presence] = {}
         self._ticks: dict[str, tuple[Integers, Mask | None]] = {}
         self._components: dict[int, dict[str, pa.ListArray]] = {}
@@ -215,25 +218,32 @@ class ChunkRows:
     def arrays(self, key: Key, chunks: Integers) -> list[pa.ListArray]:
         """The values of a component in some of its chunks, which are read if they were not. Raises ``ReadError``."""
         self.read(chunks)
-        chosen, counts = chunks.tolist(), self._value_counts(key)
-        found = [self._components[place].get(key[1]) for place in chosen]
-        for place, values in zip(chosen, found, strict=True):
+        chosen = chunks.tolist()
+        if any(self._is_told[place] for place in chosen):
+            self._compare(key, chosen)
+        return [self._components[place][key[1]] for place in chosen]
+
+    def _compare(self, key: Key, chosen: list[int]) -> None:
+        """Raise ``ReadError`` where a component has not as many values as are told."""
+        counts = self._value_counts(key)
+        for place in chosen:
+            values = self._components[place].get(key[1])
             if values is None or len(values) - values.null_count != counts[place]:
                 self._refuse(place)
-        return found
 
     def read(self, chunks: Integers) -> None:
         """Read those of these chunks that were not. Raises ``ReadError``, also for other times than are told of one."""
         missing = np.array([place for place in chunks.tolist() if place not in self._components], np.int64)
+        if not len(missing):
+            return
         for place, data in zip(missing.tolist(), self._load(self.numbers[missing]), strict=True):
-            if data.num_rows != self.counts[place] or not self._has_ticks(place, data):
+            if self._is_told[place] and (data.num_rows != self.counts[place] or not self._has_ticks(place, data)):
                 self._refuse(place)
             self._components[place] = {c.descriptor.component: c.values for c in data.components}
 
-    def bytes_of(self, rows: Integers) -> int:
-        """The bytes of the chunks that have some rows; negative ones are none."""
-        which = np.unique(np.searchsorted(self.starts, rows[rows >= 0], side="right") - 1)
-        return sum(map(self._bytes_of_chunk, which.tolist()))
+    def bytes_of(self, chunks: Integers) -> int:
+        """The bytes of chunks, by their places; each is counted once."""
+        return sum(map(self._bytes_of_chunk, dict.fromkeys(chunks.tolist())))
 
     def _bytes_of_chunk(self, place: int) -> int:
         read = self._components.get(place)
@@ -241,12 +251,14 @@ class ChunkRows:
 
     def _has_ticks(self, place: int, data: ChunkData) -> bool:
         start, stop = int(self.starts[place]), int(self.starts[place + 1])
-        return all(
-            (known is not None and not known[start]) or np.array_equal(values[start:stop], line.ticks)
-            for line in data.timelines
-            if line.name in self._ticks
-            for values, known in (self._ticks[line.name],)
-        )
+        for line in data.timelines:
+            if line.name in self._ticks:
+                values, known = self._ticks[line.name]
+                if known is not None and not known[start]:
+                    return False
+                if not np.array_equal(values[start:stop], line.ticks):
+                    return False
+        return True
 
     def _value_counts(self, key: Key) -> dict[int, int]:
         """The values of a component in each of its chunks."""

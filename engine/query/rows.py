@@ -19,7 +19,7 @@ from ..limits import MIB
 from .events import Events, SegmentEvents, StaticValues
 from .query import SEGMENT_ID, AnswerColumns, Integers, Mask
 from .segment_chunks import Windows
-from .values import ColumnValues, as_type
+from .values import ColumnValues, PickedRows, as_type
 
 BATCH_BYTES: Final = 64 * MIB
 """The most that the values of a batch take, unless it is one row."""
@@ -78,8 +78,8 @@ class SegmentRows:
         for start in range(0, count, _BATCH_ROWS):
             block = _Block(self, start, min(start + _BATCH_ROWS, count))
             kept = np.arange(start, block.stop) if predicate is None else block.kept(predicate)
-            for rows in block.batches(kept, names):
-                yield block.batch(rows, names)
+            for rows, picked in block.batches(kept, names):
+                yield block.batch(rows, names, picked)
 
     def _deciding(self) -> Iterator[Events]:
         """The events that make rows: of all columns, or of the one that rows are filtered by."""
@@ -173,8 +173,12 @@ class SegmentRows:
                 is_any = rows >= 0
                 if there is not None:
                     is_any &= there[rows]
-                np.maximum(latest, ticks[rows], out=latest, where=is_any)
-                known |= is_any
+                if is_any.all():
+                    np.maximum(latest, ticks[rows], out=latest)
+                    known[:] = True
+                else:
+                    np.maximum(latest, ticks[rows], out=latest, where=is_any)
+                    known |= is_any
         return pa.array(latest, mask=~known)
 
     def values(self, name: str) -> ColumnValues:
@@ -187,10 +191,18 @@ class SegmentRows:
             self._values[name] = ColumnValues(self._events.rows, key, column.datatype)
         return self._values[name]
 
-    def bytes_of(self, rows: Integers) -> int:
-        """The bytes, at most, of chunks that have some rows; negative ones are none."""
+    def picked(self, name: str, rows: Integers, known: dict[int, PickedRows]) -> tuple[Integers, PickedRows]:
+        """The rows of chunks that rows take their values of, and by chunks; ``known`` are those of other columns."""
         assert self._events is not None
-        return self._events.rows.bytes_of(rows)
+        found, cleared = self.located(name)
+        some = found if len(rows) == len(found) else found[rows]
+        if id(found) not in known:
+            known[id(found)] = PickedRows(self._events.rows, some, None if cleared is None else cleared[rows])
+        return some, known[id(found)]
+
+    def bytes_of(self, chunks: Sequence[Integers]) -> int:
+        """The bytes of chunks, each counted once."""
+        return self._events.rows.bytes_of(np.concatenate(chunks)) if chunks and self._events is not None else 0
 
 
 class StaticColumns:
@@ -249,13 +261,14 @@ class _Block:
         found = _filtered(table, predicate)
         return np.asarray(found[number], dtype=np.int64)
 
-    def batches(self, rows: Integers, names: Sequence[str]) -> Iterator[Integers]:
-        """The rows in runs whose values take :data:`BATCH_BYTES` at most."""
+    def batches(self, rows: Integers, names: Sequence[str]) -> Iterator[tuple[Integers, dict[int, PickedRows]]]:
+        """The rows in runs whose values take :data:`BATCH_BYTES` at most, and what is known of where these are."""
         if not len(rows):
             return
         fixed = 64
         located: dict[str, Integers] = {}
-        known: dict[int, Integers] = {}
+        picked: dict[int, PickedRows] = {}
+        widest = 0
         for name in names:
             column = self._of.columns.component(name)
             if column is None:
@@ -263,12 +276,11 @@ class _Block:
             if self._of.static.has(column):
                 fixed += self._of.static.size(column)
             elif self._of.has(name):
-                found, cleared = self._of.located(name)
-                if id(found) not in known:
-                    known[id(found)] = found[rows] if cleared is None else np.where(cleared[rows], -1, found[rows])
-                located[name] = known[id(found)]
-        if fixed * len(rows) + self._most(list(known.values())) <= BATCH_BYTES:
-            yield rows
+                located[name], some = self._of.picked(name, rows, picked)
+                widest += 0 if some.are_distinct else self._of.values(name).widest(some)
+        once = [some.chunks for some in picked.values() if some.are_distinct]
+        if (fixed + widest) * len(rows) + self._of.bytes_of(once) <= BATCH_BYTES:
+            yield rows, picked
             return
         total = np.full(len(rows), fixed, np.int64)
         for name, found in located.items():
@@ -277,24 +289,18 @@ class _Block:
         start, before = 0, 0
         while start < len(rows):
             stop = max(int(np.searchsorted(ends, before + BATCH_BYTES, side="right")), start + 1)
-            yield rows[start:stop]
+            yield rows[start:stop], {}
             start, before = stop, int(ends[stop - 1])
 
-    def _most(self, located: Sequence[Integers]) -> int:
-        """The bytes that values take at most, where each value of a chunk is taken once."""
-        if any(bool((np.diff(rows[rows >= 0]) <= 0).any()) for rows in located):
-            return BATCH_BYTES + 1
-        return self._of.bytes_of(np.concatenate(located)) if located else 0
-
-    def batch(self, rows: Integers, names: Sequence[str]) -> pa.RecordBatch:
+    def batch(self, rows: Integers, names: Sequence[str], picked: dict[int, PickedRows]) -> pa.RecordBatch:
         """These rows, with the values of these columns."""
         schema = pa.schema([self._of.columns.arrow.field(name) for name in names], self._of.columns.arrow.metadata)
         if not names:
             empty = pa.Array.from_buffers(pa.struct([]), len(rows), [None])
             return pa.RecordBatch.from_struct_array(empty)
-        return pa.RecordBatch.from_arrays([self._column(name, rows) for name in names], schema=schema)
+        return pa.RecordBatch.from_arrays([self._column(name, rows, picked) for name in names], schema=schema)
 
-    def _column(self, name: str, rows: Integers) -> pa.Array:
+    def _column(self, name: str, rows: Integers, picked: dict[int, PickedRows]) -> pa.Array:
         column = self._of.columns.component(name)
         if column is None:
             whole = self._plain(name)
@@ -303,8 +309,7 @@ class _Block:
             return self._of.static.repeated(column, len(rows))
         if not self._of.has(name):
             return pa.nulls(len(rows), column.datatype)
-        found, cleared = self._of.located(name)
-        return self._of.values(name).take(found[rows], None if cleared is None else cleared[rows])
+        return self._of.values(name).take(self._of.picked(name, rows, picked)[1])
 
     def _plain(self, name: str) -> pa.Array:
         """The column of segment ids or of an index, of all rows."""

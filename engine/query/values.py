@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
@@ -103,6 +104,65 @@ def _steps(count: int, width: int) -> Integers:
     return np.arange(count + 1, dtype=np.int64) * width
 
 
+class PickedRows:
+    """Rows whose values are taken, by the chunks that have them; columns that are logged together share them.
+
+    ``rows`` are numbers of rows (-1: null), ``cleared`` are those that are an empty list. ``chunks`` have the values,
+    ascending, and between two of ``bounds`` are the rows of each, ``local`` ones, in the order of their numbers.
+    ``are_distinct``: each value is taken once, in that order.
+    """
+
+    def __init__(self, source: ChunkRows, rows: Integers, cleared: Mask | None) -> None:
+        self.count = len(rows)
+        self.cleared = cleared if cleared is not None and cleared.any() else None
+        self._missing = rows < 0
+        if self.cleared is not None:
+            self._missing |= self.cleared
+        has_none = not self._missing.any()
+        there = rows if has_none else rows[~self._missing]
+        steps = np.diff(there)
+        self.are_distinct = bool((steps > 0).all())
+        self._places: Integers | None = None
+        if self.are_distinct:
+            distinct = there
+            if not has_none:
+                self._places = np.arange(len(there))
+        elif bool((steps >= 0).all()):
+            is_next = np.append(True, steps > 0)
+            distinct = there[is_next]
+            self._places = np.cumsum(is_next) - 1
+        else:
+            distinct, self._places = np.unique(there, return_inverse=True)
+        which = np.searchsorted(source.starts, distinct, side="right") - 1
+        firsts = np.flatnonzero(np.diff(which, prepend=-1))
+        self.chunks = which[firsts]
+        self.bounds = [*firsts.tolist(), len(distinct)]
+        self.local = distinct - np.repeat(source.starts[self.chunks], np.diff(self.bounds))
+
+    @cached_property
+    def indices(self) -> pa.Array | None:
+        """The places of rows among the values that are taken, an empty list behind them; None where they are these."""
+        if self._places is None:
+            return None
+        places = np.zeros(self.count, np.int64)
+        if self.cleared is None:
+            places[~self._missing] = self._places
+            return pa.array(places, mask=self._missing) if self._missing.any() else pa.array(places)
+        places[~self._missing] = self._places
+        places[self.cleared] = len(self.local)
+        return pa.array(places, mask=self._missing & ~self.cleared)
+
+    @cached_property
+    def runs(self) -> list[tuple[int, int, pa.Array | None]]:
+        """For each chunk the first row, how many, and which they are; None where they are all that follow it."""
+        found = []
+        for first, stop in pairwise(self.bounds):
+            begin = int(self.local[first])
+            is_run = int(self.local[stop - 1]) - begin + 1 == stop - first
+            found.append((begin, stop - first, None if is_run else pa.array(self.local[first:stop])))
+        return found
+
+
 class ColumnValues:
     """The values of a component under the type of the answer, to be taken by the numbers of rows of a segment."""
 
@@ -112,72 +172,64 @@ class ColumnValues:
         self._datatype = datatype
         self._under: dict[int, pa.ListArray] = {}
         self._ends: dict[int, Integers] = {}
+        self._widest: dict[int, int] = {}
 
-    def take(self, rows: Integers, cleared: Mask | None) -> pa.Array:
-        """The values of ``rows``: null where one is negative, and an empty list where ``cleared``.
-
-        Raises ``ReadError`` where a chunk that has one cannot be read.
-        """
-        wanted = rows if cleared is None else rows[~cleared]
-        there = wanted[wanted >= 0] if len(wanted) and int(wanted.min()) < 0 else wanted
-        steps = np.diff(there)
-        ascend = bool((steps > 0).all())
-        if ascend:
-            distinct = there
-        elif bool((steps >= 0).all()):
-            distinct = there[np.append(True, steps > 0)]
-        else:
-            distinct = np.unique(there)
-        pieces = self._pieces(distinct)
-        if cleared is not None and cleared.any():
+    def take(self, picked: PickedRows) -> pa.Array:
+        """The values of rows. Raises ``ReadError`` where a chunk that has one cannot be read."""
+        pieces = []
+        for array, (first, count, rows) in zip(self._arrays(picked.chunks), picked.runs, strict=True):
+            pieces.append(array.slice(first, count) if rows is None else array.take(rows))
+        if picked.cleared is not None:
             pieces.append(pa.array([[]], self._datatype))
         if not pieces:
-            return pa.nulls(len(rows), self._datatype)
+            return pa.nulls(picked.count, self._datatype)
         found = pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
-        if ascend and len(distinct) == len(rows):
-            return found
-        places = np.searchsorted(distinct, rows)
-        if cleared is not None:
-            places[cleared] = len(distinct)
-        missing = rows < 0
-        return found.take(pa.array(places, mask=missing) if missing.any() else pa.array(places))
+        return found if picked.indices is None else found.take(picked.indices)
 
     def sizes(self, rows: Integers) -> Integers:
         """The bytes of each of ``rows``; 0 where one is negative."""
         found = np.zeros(len(rows), np.int64)
         there = np.flatnonzero(rows >= 0)
-        which = self._chunk_of(rows[there])
+        which = np.searchsorted(self._rows.starts, rows[there], side="right") - 1
         for chunk in np.unique(which).tolist():
             at = there[which == chunk]
             local = rows[at] - self._rows.starts[chunk]
-            if chunk not in self._ends:
-                self._ends[chunk] = byte_ends(self._array(chunk))
-            ends = self._ends[chunk]
+            ends = self._ends_of(chunk)
             found[at] = ends[local + 1] - ends[local]
         return found
 
-    def _chunk_of(self, rows: Integers) -> Integers:
-        return np.searchsorted(self._rows.starts, rows, side="right") - 1
-
-    def _pieces(self, rows: Integers) -> list[pa.Array]:
-        """The values of ascending rows, those of each chunk by themselves."""
-        which = self._chunk_of(rows)
-        firsts = np.flatnonzero(np.diff(which, prepend=-1))
-        chunks = which[firsts]
-        self._rows.read(chunks)
-        local = rows - np.repeat(self._rows.starts[chunks], np.diff(np.append(firsts, len(rows))))
-        bounds = pairwise([*firsts.tolist(), len(rows)])
-        found = []
-        for chunk, (first, stop) in zip(chunks.tolist(), bounds, strict=True):
-            array, begin = self._array(chunk), int(local[first])
-            if int(local[stop - 1]) - begin + 1 == stop - first:
-                found.append(array.slice(begin, stop - first))
-            else:
-                found.append(array.take(pa.array(local[first:stop])))
+    def widest(self, picked: PickedRows) -> int:
+        """The bytes of the largest value in the chunks of rows."""
+        found = 0
+        for chunk, array in zip(picked.chunks.tolist(), self._arrays(picked.chunks), strict=True):
+            if chunk not in self._widest:
+                self._widest[chunk] = self._widest_of(chunk, array)
+            found = max(found, self._widest[chunk])
         return found
 
-    def _array(self, chunk: int) -> pa.ListArray:
-        if chunk not in self._under:
-            (values,) = self._rows.arrays(self._key, np.array([chunk]))
-            self._under[chunk] = as_type(values, self._datatype)
-        return self._under[chunk]
+    def _widest_of(self, chunk: int, array: pa.ListArray) -> int:
+        width = _fixed_width(array.type)
+        if width is None:
+            return int(np.diff(self._ends_of(chunk)).max(initial=0))
+        offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset)
+        return 4 + width * int(np.diff(offsets).max(initial=0))
+
+    def _ends_of(self, chunk: int) -> Integers:
+        if chunk not in self._ends:
+            (array,) = self._arrays(np.array([chunk]))
+            self._ends[chunk] = byte_ends(array)
+        return self._ends[chunk]
+
+    def _arrays(self, chunks: Integers) -> list[pa.ListArray]:
+        missing = [chunk for chunk in chunks.tolist() if chunk not in self._under]
+        if missing:
+            found = self._rows.arrays(self._key, np.array(missing))
+            self._under.update((chunk, as_type(v, self._datatype)) for chunk, v in zip(missing, found, strict=True))
+        return [self._under[chunk] for chunk in chunks.tolist()]
+
+
+def _fixed_width(datatype: pa.ListType) -> int | None:
+    """The bytes of an element, of a list of numbers."""
+    inner = datatype.value_type
+    is_plain = pa.types.is_primitive(inner) and not pa.types.is_boolean(inner)
+    return inner.bit_width // 8 if is_plain and pa.types.is_list(datatype) else None
