@@ -36,7 +36,19 @@ from ..execution import (
     whole_run_of,
 )
 from ..limits import MIB, SPLIT_BYTES
-from ..rrd import NEVER_CHANGES, ChunkTable, FileRun, Recent, Run, StoreEntry, VerifiedPayload, VerifiedRun, state_of
+from ..rrd import (
+    ANYWHERE,
+    NEVER_CHANGES,
+    ChunkTable,
+    FileRun,
+    OpenFiles,
+    Recent,
+    Run,
+    StoreEntry,
+    VerifiedPayload,
+    VerifiedRun,
+    state_of,
+)
 from ..task_context import Fetches, find
 from .passes import Compactor, optimised
 from .profile import OptimizationProfile, Settings
@@ -50,6 +62,9 @@ _CHUNK_BYTES: Final = 128 * 1024
 
 _TASK_BYTES: Final = (32 * MIB, 320 * MIB)
 """The least and about the most that a task costs: it takes some hundredths of a second before it begins."""
+
+_GAP: Final = 1024
+"""Bytes between two chunks that are read with them rather than left out: less than a read of its own costs."""
 
 Integers = npt.NDArray[np.int64]
 
@@ -92,7 +107,11 @@ class ChunkReferences:
         (_, entities), (which, paths) = self.table.entity_codes, self.table.part_codes
         is_counted = find(Fetches) is not None
         states = {at: None if is_counted else state_of(paths[at]) for at in np.unique(which[rows]).tolist()}
-        for entity, at, offset, size, chunk_id, digest, expanded in self._places(rows):
+        places, files = list(self._places(rows)), find(OpenFiles)
+        ends = run_ends([place[1:4] for place in places])
+        for (entity, at, offset, size, chunk_id, digest, expanded), end in zip(places, ends, strict=True):
+            if files is not None:
+                files.run_end = end
             key = (states[at], self.version, self.store, offset, size, chunk_id, digest)
             data = None if states[at] is None else _RECENT.find(key)
             if data is None:
@@ -114,6 +133,8 @@ class ChunkReferences:
                 if states[at] is not None:
                     _RECENT.keep(key, data, expanded)
             yield data
+        if files is not None:
+            files.run_end = ANYWHERE
 
     def _places(self, rows: Integers) -> Iterable[tuple[Any, ...]]:
         """The entity, part, offset, size, id and digest of chunks, and the bytes that they expand to."""
@@ -140,6 +161,22 @@ _SMALL: Final = 1024
 """Chunks of a layer whose places are kept once they were asked for."""
 
 _RECENT: Final = Recent[ChunkData]()
+
+
+def run_ends(places: Sequence[tuple[int, int, int]]) -> list[int]:
+    """The ends of the runs that pieces belong to, of which they are read in one go: part, offset and size of each.
+
+    >>> run_ends([(0, 100, 50), (0, 166, 50), (0, 9000, 10), (1, 9010, 10)])
+    [216, 216, 9010, 9020]
+    """
+    found: list[int] = []
+    after = (-1, 0)
+    for part, offset, size in reversed(places):
+        end = offset + size
+        goes_on = after[0] == part and 0 <= after[1] - end <= _GAP
+        found.append(found[-1] if goes_on else end)
+        after = part, offset
+    return found[::-1]
 
 
 @dataclass(frozen=True)

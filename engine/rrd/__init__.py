@@ -20,6 +20,7 @@ from .payloads import (
     message_digest,
 )
 from .positional import (
+    ANYWHERE,
     NEVER_CHANGES,
     HeldFile,
     OpenFiles,
@@ -38,6 +39,7 @@ from .verification import Findings, Look, Told, Verification, verify_file
 from .writer import MessageWriter, RrdWriter, WrittenChunks
 
 __all__ = [
+    "ANYWHERE",
     "ByChunk",
     "CHUNK_TABLE",
     "COMPONENT_TYPE",

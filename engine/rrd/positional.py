@@ -205,6 +205,8 @@ def _inodes_last(device: int) -> bool:
 
 _WINDOW: Final = 1 << 18
 _SMALL: Final = 1 << 16
+ANYWHERE: Final = 1 << 62
+"""The end of a run of which nobody knows where it ends."""
 
 _MOST_HELD: Final = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 """Files that stay open because chunks lie in them; those beyond are opened by name, and their versions checked."""
@@ -253,10 +255,11 @@ def held_file(path: str, version: str | None) -> HeldFile | None:
 class KeptFile(PositionalFile):
     """A local file that stays open when who uses it is done; small pieces that lie close together are read at once."""
 
-    __slots__ = ("_filled", "_next", "_start", "_window")
+    __slots__ = ("_filled", "_next", "_start", "_window", "run_end")
 
     def __init__(self, path: str, descriptor: int | None = None, version: str | None = None) -> None:
         super().__init__(path, descriptor, version)
+        self.run_end = ANYWHERE
         self._window = bytearray()
         self._start = self._next = self._filled = 0
 
@@ -277,8 +280,9 @@ class KeptFile(PositionalFile):
         """Read what lies from ``offset`` on into the window, whose memory is used again; gives how much it holds."""
         self._window = self._window or bytearray(_WINDOW)
         self._start = offset
+        size = min(max(self.run_end - offset, 0), _WINDOW)
         try:
-            self._filled = os.preadv(self.fileno(), [self._window], offset)
+            self._filled = os.preadv(self.fileno(), [memoryview(self._window)[:size]], offset)
             fetched(self._filled)
         except OSError:
             self._filled = 0
@@ -308,9 +312,13 @@ class KeptFile(PositionalFile):
 
 
 class OpenFiles:
-    """The local file that a task opened last: it stays open for the next to ask for it."""
+    """The local file that a task opened last: it stays open for the next to ask for it.
+
+    ``run_end`` is where what is wanted of it ends, as far as that is known: nothing behind is read in advance.
+    """
 
     def __init__(self) -> None:
+        self.run_end = ANYWHERE
         self._file: KeptFile | None = None
 
     def get(self, path: str, version: str | None, held: HeldFile | None) -> KeptFile:
@@ -319,6 +327,7 @@ class OpenFiles:
             self.close()
             self._file = KeptFile(path, None if held is None else held.fileno(), version)
         self._file.check(version)
+        self._file.run_end = self.run_end
         return self._file
 
     def close(self) -> None:
