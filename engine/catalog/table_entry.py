@@ -24,6 +24,8 @@ from .table_rows import Batches, TableRows, rows_of
 if TYPE_CHECKING:
     import datafusion
 
+    from ..execution import DataFrame as SparkFrame
+
 _UPSERTS: Final = "_upserts"
 """The folder in a table's own in which it is said who merges rows, where Lance cannot tell."""
 _LONGEST_TURN: Final = 120.0
@@ -60,6 +62,12 @@ class TableEntry(Entry):
         """The rows of the table, as of now, read as they are taken."""
         snapshot = self.snapshot()
         return pa.RecordBatchReader.from_batches(snapshot.schema, snapshot.batches())
+
+    def to_spark(self) -> SparkFrame:
+        """The rows of the version that is the newest now, as a lazy DataFrame of Spark whose tasks read them."""
+        from .table_spark import spark_frame_of
+
+        return spark_frame_of(self._table(), self.snapshot())
 
     def append(self, batches: Batches | None = None, **named_params: Any) -> None:
         """Add rows, in one commit. Columns that they lack are null. Without any rows, nothing is done.

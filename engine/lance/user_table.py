@@ -71,10 +71,10 @@ class UserTable(LancePlace):
             reason = said.removeprefix("LanceError(Schema): ")
             raise UsageError(f"{self._name} cannot have these columns: {reason}") from None
 
-    def snapshot(self) -> TableSnapshot:
-        """The newest version."""
+    def snapshot(self, version: int | None = None) -> TableSnapshot:
+        """A version, by default the newest."""
         with self.reading():
-            return TableSnapshot(self, self._opened())
+            return TableSnapshot(self, self._opened(version))
 
     def append(self, rows: RowSource) -> None:
         """Add rows; columns that they lack are null."""
@@ -131,12 +131,12 @@ class UserTable(LancePlace):
             with alone():
                 self._commit(merged, rows)
 
-    def _opened(self) -> Any:
-        """The newest version as Lance gives it."""
+    def _opened(self, version: int | None = None) -> Any:
+        """A version as Lance gives it."""
         import lance
 
         try:
-            return lance.dataset(self._address, storage_options=self._options)
+            return lance.dataset(self._address, version=version, storage_options=self._options)
         except ValueError as error:
             if "was not found" not in str(error):
                 raise
