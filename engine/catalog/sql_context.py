@@ -6,28 +6,20 @@ are found, and nothing has to be registered.
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from datafusion import DataFrame, DataFrameWriteOptions, SessionConfig, SessionContext
+from datafusion import DataFrame, SessionConfig, SessionContext
 from datafusion.catalog import CatalogProvider, CatalogProviderList, SchemaProvider, Table
 
-from ..errors import AlreadyExistsError, ChunkmillError, ReadError, UsageError
-from ..frames import QueryFrame
-from ..lance import TableSnapshot
+from ..errors import AlreadyExistsError, UsageError
+from ..frames import UserCall, calling, current_call
 from .system_table import EntriesTable
 from .table_entry import TableEntry
+from .table_frame import TableFrame, TableScan
 from .table_names import DEFAULT_CATALOG, DEFAULT_SCHEMA, TableName, parts_of
-
-_TABLE: Final = "rows"
-_PARTS: Final = max(2, os.cpu_count() or 1)
-"""Parts of a table that are read at once."""
 
 
 class CatalogContext(SessionContext):
@@ -38,110 +30,36 @@ class CatalogContext(SessionContext):
 
     def __init__(self, tables: Callable[[], list[TableEntry]]) -> None:
         super().__init__(SessionConfig().with_information_schema(True))
-        self._entries = _Entries(tables, Failures())
+        self._entries = _Entries(tables)
         self.register_catalog_provider_list(_Catalogs(self._entries))
 
     def frame_of(self, entry: TableEntry) -> TableFrame:
         """The rows of a table, whatever its name is by now."""
-        failures = Failures()
-        context = SessionContext()
-        context.register_dataset(_TABLE, TableScan(entry, failures))
-        return TableFrame(context.table(_TABLE), failures, self._entries)
+        return TableFrame.of_entry(entry, self._entries)
 
 
-class Failures:
-    """The error that reading ended with, which DataFusion tells as text alone."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._first: Exception | None = None
-
-    def add(self, error: Exception) -> None:
-        """Keep an error, unless there is one."""
-        with self._lock:
-            self._first = self._first or error
-
-    def take(self) -> Exception | None:
-        """The error, which is forgotten then."""
-        with self._lock:
-            found, self._first = self._first, None
-        return found
-
-
-class TableFrame(QueryFrame):
-    """A DataFrame of DataFusion over tables of a catalog; what its methods make of it is one, too."""
-
-    def __init__(self, frame: DataFrame, failures: Failures, entries: _Entries) -> None:
-        super().__init__(frame)
-        self._failures = failures
-        self._entries = entries
-
-    def write_table(self, table_name: str, write_options: DataFrameWriteOptions | None = None) -> None:
-        """Write the rows to a table of the catalog, or to another of the session, in one commit.
-
-        They are appended, with ``InsertOp.OVERWRITE`` put in the place of all rows, and with ``InsertOp.REPLACE`` in
-        that of rows with the same key. What the rows are computed from is read as it was before.
-        """
-        entry = self._entries.referred(table_name)
-        if entry is None:
-            super().write_table(table_name, write_options)
-            return
-        rows = pa.RecordBatchReader.from_stream(self)
-        write = {"Overwrite": entry.overwrite, "Replace": entry.upsert, "Append": entry.append}
-        write[_operation_of(write_options)](rows)
-
-
-def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method whose frames are those of tables, and whose failures are what reading failed with."""
+def _told(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method whose frames are those of tables, and whose failures are what looking for them failed with."""
 
     @wraps(method)
-    def keeping(self: CatalogContext | TableFrame, *args: Any, **kwargs: Any) -> Any:
-        entries = self._entries
-        failures = self._failures if isinstance(self, TableFrame) else entries.failures
-        try:
+    def telling(self: CatalogContext, *args: Any, **kwargs: Any) -> Any:
+        call = UserCall()
+        with call.telling(), calling(call):
             found = method(self, *args, **kwargs)
-        except ChunkmillError:
-            raise
-        except Exception as error:
-            failure = failures.take()
-            if failure is None:
-                raise
-            raise failure from error
-        is_other = isinstance(found, DataFrame) and not isinstance(found, TableFrame)
-        return TableFrame(found, failures, entries) if is_other else found
+        return TableFrame(found, self._entries) if isinstance(found, DataFrame) else found
 
-    return keeping
+    return telling
 
 
 for _name in ("sql", "sql_with_options", "table", "from_arrow", "from_pydict", "from_pylist", "from_pandas"):
-    setattr(CatalogContext, _name, _kept(getattr(SessionContext, _name)))
-for _name, _method in vars(DataFrame).items():
-    if callable(_method) and (not _name.startswith("_") or _name == "__getitem__") and _name != "write_table":
-        setattr(TableFrame, _name, _kept(getattr(QueryFrame, _name)))
-
-
-def _operation_of(options: DataFrameWriteOptions | None) -> str:
-    """Find the operation of options, which DataFusion tells nobody: a table in memory can only be appended to."""
-    if options is None:
-        return "Append"
-    context = SessionContext()
-    context.register_record_batches("probe", [[pa.record_batch({"probe": pa.array([], pa.int64())})]])
-    try:
-        context.table("probe").write_table("probe", options)
-    except Exception as error:
-        found = next((name for name in ("Overwrite", "Replace") if name in str(error)), None)
-        if found is None:
-            raise UsageError("rows cannot be written with these options") from error
-        return found
-    return "Append"
+    setattr(CatalogContext, _name, _told(getattr(SessionContext, _name)))
 
 
 class _Entries:
     """The tables of a catalog by the names that SQL has for them."""
 
-    def __init__(self, tables: Callable[[], list[TableEntry]], failures: Failures) -> None:
+    def __init__(self, tables: Callable[[], list[TableEntry]]) -> None:
         self._tables = tables
-        self.failures = failures
 
     def names(self) -> list[TableName]:
         """All of them."""
@@ -172,9 +90,9 @@ class _Entries:
         try:
             if isinstance(entry, EntriesTable):
                 return Table(ds.dataset(entry.rows()))
-            return Table(TableScan(entry, self.failures))
+            return Table(TableScan(entry))
         except Exception as error:
-            self.failures.add(error)
+            current_call().fail(error)
             raise
 
 
@@ -271,81 +189,3 @@ class _Catalogs(CatalogProviderList):
     def register_catalog(self, name: str, catalog: Any) -> None:
         """Add a catalog of this session alone."""
         self._registered[name] = catalog
-
-
-class TableScan(ds.Dataset):  # type: ignore[misc]
-    """A table as DataFusion scans it. It has the columns of when it was made, and the rows of when it is read."""
-
-    def __init__(self, entry: TableEntry, failures: Failures) -> None:
-        self._entry = entry
-        self._failures = failures
-        self._schema = entry.arrow_schema()
-
-    @property
-    def schema(self) -> pa.Schema:
-        """All columns."""
-        return self._schema
-
-    def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> _Scan:
-        """The columns of a scan: DataFusion asks for them when it plans."""
-        return _Scan(self._schema, columns, lambda: iter(()))
-
-    def get_fragments(self, filter: pc.Expression | None = None) -> list[_Part]:  # noqa: A002, ARG002 (pyarrow's name)
-        """The parts of the newest version; DataFusion wants one at least."""
-        try:
-            snapshot = self._entry.snapshot()
-            gone = [field.name for field in self._schema if not _has(snapshot.schema, field)]
-            if gone:
-                raise ReadError(
-                    f"table '{self._entry.name}' has other columns than when it was asked for: {', '.join(gone)}",
-                    hint="Ask for it again.",
-                )
-            parts = snapshot.parts(_PARTS) or [[]]
-        except Exception as error:
-            self._failures.add(error)
-            raise
-        return [_Part(snapshot, part, self._failures) for part in parts]
-
-
-def _has(schema: pa.Schema, field: pa.Field) -> bool:
-    return field.name in schema.names and schema.field(field.name).type == field.type
-
-
-class _Part:
-    """Some fragments of a table as one of a dataset."""
-
-    def __init__(self, snapshot: TableSnapshot, fragments: list[int], failures: Failures) -> None:
-        self._snapshot = snapshot
-        self._fragments = fragments
-        self._failures = failures
-
-    def scanner(
-        self,
-        schema: pa.Schema,
-        columns: Sequence[str] | None = None,
-        filter: pc.Expression | None = None,  # noqa: A002 (pyarrow's name)
-        **_: Any,
-    ) -> _Scan:
-        """The rows in which the filter is true."""
-        names = schema.names if columns is None else columns
-        return _Scan(schema, columns, lambda: self._batches(names, filter))
-
-    def _batches(self, columns: Sequence[str], predicate: pc.Expression | None) -> Iterator[pa.RecordBatch]:
-        if not self._fragments:
-            return
-        try:
-            yield from self._snapshot.batches(columns, predicate, self._fragments)
-        except Exception as error:
-            self._failures.add(error)
-            raise
-
-
-class _Scan:
-    """The batches of a scan, made as they are taken."""
-
-    def __init__(
-        self, schema: pa.Schema, columns: Sequence[str] | None, batches: Callable[[], Iterator[pa.RecordBatch]]
-    ) -> None:
-        names = schema.names if columns is None else columns
-        self.projected_schema = pa.schema([schema.field(name) for name in names], schema.metadata)
-        self.to_batches = batches

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _UPSERTS: Final = "_upserts"
 """The folder in a table's own in which it is said who merges rows, where Lance cannot tell."""
 _LONGEST_TURN: Final = 120.0
+_VERSION: Final = b"sorbet:version"
 _DATAFUSION_OF_LANCE: Final = "54"
 
 
@@ -143,7 +144,7 @@ class TableEntry(Entry):
     def snapshot(self) -> TableSnapshot:
         """The newest version of the table, which stays as it is."""
         found = self._table().snapshot()
-        found.schema = found.schema.with_metadata({"sorbet:version": SORBET_VERSION, **(found.schema.metadata or {})})
+        found.schema = found.schema.with_metadata({_VERSION: SORBET_VERSION, **(found.schema.metadata or {})})
         return found
 
     def __datafusion_table_provider__(self, session: Any = None) -> object:

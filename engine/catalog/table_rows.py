@@ -140,6 +140,9 @@ def _of_batches(batches: Batches) -> TableRows | None:
         return _of_pandas(batches)
     if module == "pyspark" and hasattr(batches, "toArrow"):
         return _converted(batches.toArrow())
+    if hasattr(batches, "execute_stream"):  # a DataFrame of DataFusion, whose stream tells our errors
+        stream = (batch.to_pyarrow() for batch in batches.execute_stream())
+        return TableRows(batches.schema(), pa.RecordBatchReader.from_batches(batches.schema(), stream))
     if hasattr(batches, "__arrow_c_stream__"):
         reader = pa.RecordBatchReader.from_stream(batches)
         return TableRows(reader.schema, reader)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .calls import UserCall, calling, current_call
     from .explanation import Explanation, SegmentReads, explain_frame
     from .metrics import MetricsCollector, QueryMetrics, query_metrics
     from .query_frame import QueryFrame
 
 _HOMES = {
+    ".calls": "UserCall calling current_call",
     ".explanation": "Explanation SegmentReads explain_frame",
     ".metrics": "MetricsCollector QueryMetrics query_metrics",
     ".query_frame": "QueryFrame",
@@ -26,6 +28,9 @@ __all__ = [
     "QueryFrame",
     "QueryMetrics",
     "SegmentReads",
+    "UserCall",
+    "calling",
+    "current_call",
     "explain_frame",
     "query_metrics",
 ]

@@ -68,6 +68,10 @@ class QueryFrame(DataFrame):
         context.deregister_table(name)
         return cls(frame, answer)
 
+    def derived(self, frame: DataFrame) -> QueryFrame:
+        """Give what a method made of this frame as one of its kind."""
+        return QueryFrame(frame)
+
     def to_spark(self) -> SparkFrame:
         """The same rows as a lazy DataFrame of Spark, whose tasks read them; see the page on Spark for its types.
 
@@ -155,7 +159,7 @@ def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
                 with call.telling(), calling(call):
                     found = call.answer(work) if is_run else work()
                 if isinstance(found, DataFrame):
-                    return found if isinstance(found, QueryFrame) else QueryFrame(found)
+                    return found if isinstance(found, QueryFrame) else self.derived(found)
                 streams = found if isinstance(found, list) else [found]
                 lasts = any(map(_is_stream, streams))
                 if not lasts or _is_capsule(found) or isinstance(found, QueryStream):
