@@ -27,7 +27,7 @@ from .events import Events, SegmentEvents
 from .open_segment import OpenSegment
 from .pruning import index_guarantee, satisfiable
 from .query import AnswerColumns, Integers, Key
-from .rows import Located, SegmentRows, StaticColumns
+from .rows import Located, SegmentRows, StaticColumns, within
 from .segment_chunks import SegmentChunks
 from .segments import QueriedSegment, saves
 from .sources import LayerChunks
@@ -36,7 +36,6 @@ GROUP_BYTES: Final = 16 * MIB
 """Bytes of chunks as they are stored of the segments of a group, about."""
 _GROUP_SEGMENTS: Final = 256
 _WIDEST: Final = 1 << 62
-_LEAST: Final = -(1 << 63)
 
 
 @dataclass(frozen=True)
@@ -139,13 +138,8 @@ def grouped(segments: Sequence[QueriedSegment]) -> list[QueriedSegment | Segment
 
 
 def _alike(one: QueriedSegment, other: QueriedSegment) -> bool:
-    is_whole = one.window is None and other.window is None and _can_be_moved(one.columns)
-    return is_whole and one.there == other.there and one.columns is other.columns
-
-
-def _can_be_moved(columns: AnswerColumns) -> bool:
-    """Whether rows have index values, and none of them is compared with one that is not in its slot."""
-    return columns.query.index is not None and columns.query.rows.values is None
+    have_index = one.columns is other.columns and one.columns.query.index is not None
+    return have_index and one.there == other.there and one.window == other.window
 
 
 class Slots(NamedTuple):
@@ -437,9 +431,20 @@ class GroupRows(SegmentRows):
         """The places of the index values that are given."""
         if columns.query.values is None:
             return None
-        found = [np.empty(0, np.int64) if one.given is None else one.given for one in self._segments]
-        owners = np.repeat(np.arange(len(found)), list(map(len, found)))
-        return self._slots.places(owners, np.concatenate(found))
+        return self._places([np.empty(0, np.int64) if one.given is None else one.given for one in self._segments])
+
+    def _kept(self, found: Integers) -> Integers:
+        values = self._query.rows.values
+        if values is None:
+            return found
+        slots = zip(self._segments, self._slots.first.tolist(), self._slots.last.tolist(), strict=True)
+        inside = [within(values.of_segment(one.segment_id), (first, last)) for one, first, last in slots]
+        return np.intersect1d(found, self._places(inside), assume_unique=True)
+
+    def _places(self, values: Sequence[Integers]) -> Integers:
+        """The places of the index values of each segment."""
+        owners = np.repeat(np.arange(len(values)), list(map(len, values)))
+        return self._slots.places(owners, np.concatenate(values))
 
     @property
     def are_in_slots(self) -> bool:

@@ -210,12 +210,6 @@ class RowFilter:
     values: IndexValues | None = None
     component: tuple[str, str] | None = None
 
-    def kept(self, segment_id: str, values: Integers) -> Integers:
-        """Ascending index values of a segment, those of them that count."""
-        if self.values is None:
-            return values
-        return np.intersect1d(values, self.values.of_segment(segment_id), assume_unique=True)
-
 
 @dataclass(frozen=True)
 class Query:

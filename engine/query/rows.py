@@ -64,7 +64,7 @@ class SegmentRows:
             found = self._given
         else:
             distinct = {id(events): events.times for events in self._deciding()}
-            found = self._query.rows.kept(self.segment_id, _united(list(distinct.values())))
+            found = self._kept(_united(list(distinct.values())))
         if self._windows is None:
             return found
         return np.concatenate([found[:0], *(within(found, window) for window in self._windows)])
@@ -87,6 +87,13 @@ class SegmentRows:
         for column in self.columns.visible:
             if column.name in self.found and component in (None, (column.entity_path, column.component)):
                 yield self.found[column.name]
+
+    def _kept(self, found: Integers) -> Integers:
+        """Index values of events, those of them that count."""
+        values = self._query.rows.values
+        return (
+            found if values is None else np.intersect1d(found, values.of_segment(self.segment_id), assume_unique=True)
+        )
 
     @property
     def _has_row(self) -> bool:
