@@ -15,6 +15,9 @@ from ..stream import FrameRequest
 NAME: Final = "chunkmill"
 """The name of the data source of every format; those of one begin with it."""
 
+DATASET_NAME: Final = f"{NAME}.dataset"
+"""The name of the data source of datasets."""
+
 VALUES: Final = ("index", "start", "end", "flatten", "static", "lists", "times", "schemaFrom")
 """The options of value rows, beside what they are of."""
 
@@ -93,7 +96,7 @@ def _values(row: Format | None, options: Mapping[str, str]) -> tuple[FrameReques
     """The choices of a data source that gives values: its frame, whether times are in ns, whose schema it has."""
     if "topic" in options and "contents" in options:
         raise UsageError("options 'topic' and 'contents' exclude each other", hint="Give one of them.")
-    topics = [name if name.startswith("/") else f"/{name}" for name in _listed(options.get("topic", ""))]
+    topics = [name if name.startswith("/") else f"/{name}" for name in listed(options.get("topic", ""))]
     contents = topics or [options.get("contents", "/**")]
     times = options.get("times", "timestamp")
     if times not in ("timestamp", "nanoseconds"):
@@ -105,7 +108,7 @@ def _values(row: Format | None, options: Mapping[str, str]) -> tuple[FrameReques
     frame = FrameRequest.of(
         contents,
         index=index,
-        columns=_listed(options["columns"]) if "columns" in options else None,
+        columns=listed(options["columns"]) if "columns" in options else None,
         start=start,
         end=end,
         flatten=flag("flatten", options),
@@ -121,7 +124,7 @@ def _moment(text: str | None) -> int | str | None:
 
 def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
     payload = flag("payload", options)
-    chosen = _known(_listed(options["columns"])) if "columns" in options else WITHOUT_PAYLOAD
+    chosen = _known(listed(options["columns"])) if "columns" in options else WITHOUT_PAYLOAD
     return tuple(c for c in COLUMNS if c in chosen or (c == "payload" and payload))
 
 
@@ -140,5 +143,6 @@ def _known(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _listed(text: str) -> tuple[str, ...]:
+def listed(text: str) -> tuple[str, ...]:
+    """The words of an option, which commas divide."""
     return tuple(part.strip() for part in text.split(",") if part.strip())

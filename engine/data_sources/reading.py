@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -77,7 +78,26 @@ def chunk_tasks(paths: Iterable[str], request: Request) -> list[ChunkTask]:
     return found
 
 
-class ChunkFrameReader(DataSourceReader):
+class FilteredReader(DataSourceReader):
+    """A reader that looks at the filters of a query."""
+
+    @property
+    def pushFilters(self) -> Callable[[list[Filter]], list[Filter]]:  # noqa: N802 (Spark's name)
+        """Take the filters of a query: what they exclude is not read.
+
+        Spark refuses a reader with a method of this name where a session has not turned filters on, which a data source
+        that was found by its name cannot know. So it finds that of its own class, which it calls where they are on.
+        """
+        take = functools.partial(self._take)
+        take.__func__ = DataSourceReader.pushFilters  # type: ignore[attr-defined]
+        return take
+
+    @abstractmethod
+    def _take(self, filters: list[Filter]) -> list[Filter]:
+        """Remember what can be used; gives the filters that Spark still has to apply."""
+
+
+class ChunkFrameReader(FilteredReader):
     """Plans the tasks over the files, and makes rows of their chunks.
 
     Order: ``task`` counts splits through all files. A task that is run again gives the same chunks, under the same ids.
@@ -98,25 +118,15 @@ class ChunkFrameReader(DataSourceReader):
         if isinstance(partition, ChunkTask):  # where there is none, Spark makes one up
             yield from partition.batches(self._request)
 
-    @property
-    def pushFilters(self) -> Callable[[list[Filter]], list[Filter]]:  # noqa: N802 (Spark's name)
-        """Take the filters of a query: what they exclude of entities and static chunks is not read.
-
-        Spark refuses a reader with a method of this name where a session has not turned filters on, which a data source
-        that was found by its name cannot know. So it finds that of its own class, which it calls where they are on.
-        """
-        take = functools.partial(self._take)
-        take.__func__ = DataSourceReader.pushFilters  # type: ignore[attr-defined]
-        return take
-
     def _take(self, filters: list[Filter]) -> list[Filter]:
         """Remember what can be used. Spark applies all of them once more, so nothing depends on it."""
-        for wanted in filter(None, map(_wanted, filters)):
+        for wanted in filter(None, map(wanted_by, filters)):
             self._request = self._request.pushing(wanted)
         return filters
 
 
-def _wanted(item: Filter) -> Wanted | None:
+def wanted_by(item: Filter) -> Wanted | None:
+    """The rows that a filter asks for, or more; None where it is of no use."""
     attribute, value = getattr(item, "attribute", None), getattr(item, "value", None)
     is_equal = isinstance(item, EqualTo | EqualNullSafe)
     if attribute == ("entity_path",):

@@ -19,7 +19,7 @@ from ..errors import UsageError
 from ..execution import check_columns, ddl_of, register_by_value
 from ..spark import session_for_user
 from .landings import OPTIONS, LandingStreamReader, Watch
-from .options import Request, source_name
+from .options import DATASET_NAME, Request, source_name
 from .reading import ChunkFrameReader
 from .sinks import ChunkWriter, RrdWriterOfRows, StoreWriterOfRows, Target
 from .values import ValueReader, value_row_schema, value_tasks
@@ -98,12 +98,37 @@ class StoreDataSource(_Sink, ChunkDataSource):
     writer_type = StoreWriterOfRows
 
 
+class DatasetDataSource(DataSource):
+    """``chunkmill.dataset``: rows by an index, of a dataset of a catalog or of a store of recordings."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name."""
+        return DATASET_NAME
+
+    def schema(self) -> StructType:
+        """The columns, as of the newest version. Raises ``UsageError`` for options that are wrong."""
+        from .datasets import DatasetRequest
+
+        return DatasetRequest.of(dict(self.options)).schema()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of a ``load``. Raises ``UsageError`` for options and columns that are not there."""
+        from .datasets import DatasetReader, DatasetRequest
+
+        return DatasetReader(DatasetRequest.of(dict(self.options)), schema)
+
+
 def data_source_of(name: str | None = None) -> type[DataSource]:
-    """The data source of a format, by its name; without one, that of every format.
+    """The data source of a format, or that of datasets, by its name; without one, that of every format.
 
     Raises ``KeyError`` where there is no such format.
     """
-    known: dict[str | None, type[DataSource]] = {"rrd": RrdDataSource, "store": StoreDataSource}
+    known: dict[str | None, type[DataSource]] = {
+        "dataset": DatasetDataSource,
+        "rrd": RrdDataSource,
+        "store": StoreDataSource,
+    }
     return known.get(name) or type(
         "DefaultSource", (ChunkDataSource,), {"row": name and FORMATS[name], "__module__": __name__}
     )
@@ -116,7 +141,7 @@ def register(spark: SparkSession) -> None:
     without the package, in a checkout that is installed for editing. A session of :func:`get_session` knows them.
     """
     register_by_value()
-    for name in (None, *FORMATS):
+    for name in (None, "dataset", *FORMATS):
         spark.dataSource.register(data_source_of(name))
 
 

@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from .calls import UserCall, calling, current_call
     from .explanation import Explanation, SegmentReads, explain_frame
     from .metrics import MetricsCollector, QueryMetrics, query_metrics
+    from .plan import RowRequest, TaskShares
     from .query_frame import QueryFrame
+    from .spark_frame import SparkColumns, rows_for_spark, spark_tasks
 
 _HOMES = {
     ".calls": "UserCall calling current_call",
     ".explanation": "Explanation SegmentReads explain_frame",
     ".metrics": "MetricsCollector QueryMetrics query_metrics",
+    ".plan": "RowRequest TaskShares",
     ".query_frame": "QueryFrame",
+    ".spark_frame": "SparkColumns rows_for_spark spark_tasks",
 }
 
 __all__ = [
@@ -27,12 +31,17 @@ __all__ = [
     "MetricsCollector",
     "QueryFrame",
     "QueryMetrics",
+    "RowRequest",
     "SegmentReads",
+    "SparkColumns",
+    "TaskShares",
     "UserCall",
     "calling",
     "current_call",
     "explain_frame",
     "query_metrics",
+    "rows_for_spark",
+    "spark_tasks",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..execution import noting_task, stage_of
-from ..query import AnswerColumns, grouped
+from ..query import AnswerColumns, QueriedSegment, grouped
 from ..spark import arrow_of, running_session, spark_array, spark_form, spark_schema
 from .answer import Answer, possible_segments
 from .plan import RowRequest, TaskShares, needed_bytes, stored_bytes, tasks_over
@@ -47,6 +48,12 @@ class SparkColumns:
         """The columns as Spark wants them in Arrow."""
         return arrow_of(self.schema)
 
+    @property
+    def names_of_index(self) -> list[str]:
+        """The columns of the index that rows are by."""
+        index = self.columns.query.index
+        return [name for name, field in self._fields.items() if field.name == index]
+
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of the answer as rows of Spark."""
         values = zip(self._fields.values(), self.arrow, strict=True)
@@ -79,10 +86,28 @@ class FrameJob:
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
-        with noting_task(self.tasks[index].label):
-            for share in self.tasks[index].shares:
-                for batch in share.batches(RowRequest()):
-                    yield self.columns.batch(batch)
+        yield from rows_for_spark(self.tasks[index], self.columns, RowRequest())
+
+
+def rows_for_spark(task: TaskShares, columns: SparkColumns, request: RowRequest) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, as Spark has them. Raises ``ReadError``."""
+    with noting_task(task.label):
+        for share in task.shares:
+            for batch in share.batches(request):
+                yield columns.batch(batch)
+
+
+def spark_tasks(
+    columns: AnswerColumns, segments: Sequence[QueriedSegment], predicate: pc.Expression | None = None
+) -> tuple[TaskShares, ...]:
+    """The tasks over segments that may have rows in which a predicate is true.
+
+    Raises ``ReadError`` where a manifest cannot be read.
+    """
+    units = grouped(possible_segments(columns, segments, predicate))
+    request = RowRequest(None, predicate)
+    tasks, _ = tasks_over(units, needed_bytes(units, request, stored_bytes(units)))
+    return tuple(tasks)
 
 
 def spark_frame(answer: Answer) -> DataFrame:
@@ -91,8 +116,6 @@ def spark_frame(answer: Answer) -> DataFrame:
     Raises ``ReadError`` where a manifest cannot be read.
     """
     spark = running_session(answer.options.master, answer.options.conf)
-    segments = grouped(possible_segments(answer.columns, answer.segments, None))
-    request = RowRequest()
-    tasks, _ = tasks_over(segments, needed_bytes(segments, request, stored_bytes(segments)))
+    tasks = spark_tasks(answer.columns, answer.segments)
     columns = SparkColumns(answer.columns)
-    return stage_of(spark, FrameJob(tuple(tasks), columns), range(len(tasks) + 1), columns.schema)
+    return stage_of(spark, FrameJob(tasks, columns), range(len(tasks) + 1), columns.schema)

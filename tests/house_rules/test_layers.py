@@ -73,7 +73,15 @@ MAY_IMPORT = {
     "readers": (*CORE, "lenses"),
     "engine.inputs": (*CORE, "engine.pipelines", "lenses", "readers"),
     "engine.ingest": (*CORE, "engine.pipelines", "engine.inputs", "lenses", "readers"),
-    "engine.data_sources": (*CORE, "engine.pipelines", "engine.inputs", "engine.ingest", "lenses", "readers"),
+    "engine.data_sources": (
+        *CORE,
+        "engine.pipelines",
+        "engine.inputs",
+        "engine.ingest",
+        "engine.catalog",
+        "lenses",
+        "readers",
+    ),
     "engine.catalog": (*CORE, "engine.inputs", "readers"),
     "engine.cli": (
         *CORE,

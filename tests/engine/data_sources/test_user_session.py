@@ -29,7 +29,8 @@ def test_there_is_a_module_for_each_name() -> None:
         found[path.stem] = module.DefaultSource.name()
     formats = ["mcap", "rrd", "parquet", "lerobot", "store"]
     assert set(formats) <= set(FORMATS)
-    assert found == {"pyspark_chunkmill": "chunkmill", **{f"pyspark_chunkmill_{n}": f"chunkmill.{n}" for n in formats}}
+    names = [*formats, "dataset"]
+    assert found == {"pyspark_chunkmill": "chunkmill", **{f"pyspark_chunkmill_{n}": f"chunkmill.{n}" for n in names}}
 
 
 @pytest.mark.slow

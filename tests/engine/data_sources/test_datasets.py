@@ -1,0 +1,136 @@
+"""``chunkmill.dataset``: the rows of a reader, in Spark's types, and what filters leave of what is read."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from chunkmill import CatalogClient, Chunk, LazyChunkStream, register
+from chunkmill.engine.chunk import ComponentDescriptor
+from chunkmill.engine.data_sources.datasets import DatasetReader, DatasetRequest, DatasetTask
+from chunkmill.engine.errors import NotFoundError, UsageError
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, IsNotNull, LessThan
+
+SECOND = 1_000_000_000
+
+
+def chunk(entity: str, times: list[int], values: list[int]) -> Chunk:
+    index = {
+        "frame": pa.array(times, pa.int64()),
+        "log_time": pa.array([SECOND * t + 1 for t in times], pa.timestamp("ns")),
+    }
+    lists = pa.array([[value] for value in values], pa.list_(pa.uint8()))
+    return Chunk.build(entity, index, [(ComponentDescriptor("value"), lists)])
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("datasets")
+    paths = []
+    for name in ("a", "b", "c"):
+        path = folder / f"{name}.rrd"
+        parts = [chunk("/speed", [1, 2, 3], [10, 20, 30]), chunk("/gear", [2, 5], [1, 2])]
+        LazyChunkStream.from_iter(parts).write_rrd(path, application_id="t", recording_id=name, executor="inline")
+        paths.append(str(path))
+    drives = CatalogClient(folder / "lake").create_dataset("drives")
+    drives.register(paths, copy=True, executor="inline").wait()
+    return folder / "lake"
+
+
+def reader(lake: Path, filters: list[Filter] | None = None, **options: str) -> DatasetReader:
+    request = DatasetRequest.of({"path": str(lake), "index": "frame", **options})
+    made = DatasetReader(request, request.schema())
+    if filters:
+        assert made._take(filters) == filters
+    return made
+
+
+def rows(lake: Path, filters: list[Filter] | None = None, **options: str) -> list[dict[str, Any]]:
+    """The rows that tasks give, each sent to its worker."""
+    made = reader(lake, filters, **options)
+    tasks = made.partitions()
+    there = pickle.loads(pickle.dumps(made))
+    batches = [batch for task in tasks for batch in there.read(pickle.loads(pickle.dumps(task)))]
+    return pa.Table.from_batches(batches, made._arrow).to_pylist()
+
+
+def test_rows_are_those_of_a_reader_in_types_of_spark(lake: Path) -> None:
+    found = rows(lake, fill="true")
+    frame = CatalogClient(lake).get_dataset("drives").reader("frame", fill_latest_at=True)
+    names = ("rerun_segment_id", "frame", "/gear:value", "/speed:value")
+    assert list(found[0]) == [*names[:2], "log_time", "log_time_timestamp", *names[2:]]
+    expected = frame.sort("rerun_segment_id", "frame").to_pylist()
+    assert [[row[name] for name in names] for row in found] == [[row[name] for name in names] for row in expected]
+    assert found[0]["log_time"] == SECOND + 1
+    assert found[0]["log_time_timestamp"] == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert reader(lake)._arrow.field("/speed:value").type.value_type == pa.int16()
+
+
+def test_options(lake: Path) -> None:
+    assert [r["frame"] for r in rows(lake, segments="a,c", start="2", end="5")] == [2, 3, 2, 3]
+    assert rows(lake, segments="b", contents="/gear", columns="/gear:value", start="5") == [
+        {"rerun_segment_id": "b", "frame": 5, "/gear:value": [2]}
+    ]
+    assert len(rows(lake, index="log_time", end="1970-01-01T00:00:02")) == 3
+    assert len(rows(lake, index="none", dataset="drives")) == 3
+    assert rows(Path(CatalogClient(lake).get_dataset("drives"))) == rows(lake)
+
+
+@pytest.mark.parametrize(
+    ("filters", "segments", "count"),
+    [
+        ([EqualTo(("rerun_segment_id",), "b")], 1, 4),
+        ([In(("rerun_segment_id",), ("a", "c", "x"))], 2, 8),
+        ([GreaterThanOrEqual(("frame",), 3), LessThan(("frame",), 4)], 3, 9),
+        ([GreaterThanOrEqual(("frame",), 6)], 0, 0),
+        ([IsNotNull(("/gear:value",)), EqualTo(("rerun_segment_id",), "a")], 1, 2),
+        ([EqualTo(("/speed:value",), 3)], 3, 12),
+    ],
+)
+def test_filters_decide_what_is_read(lake: Path, filters: list[Filter], segments: int, count: int) -> None:
+    made = reader(lake, filters)
+    tasks = [task for task in made.partitions() if isinstance(task, DatasetTask)]
+    units = [share.segment for task in tasks for share in task.shares.shares]
+    assert sum(len(getattr(unit, "segments", [unit])) for unit in units) == segments
+    assert len(rows(lake, filters)) <= count
+
+
+def test_bad_options(lake: Path) -> None:
+    for options, said in (
+        ({"index": ""}, "needs the option 'index'"),
+        ({"path": ""}, "needs the option 'path'"),
+        ({"topic": "/imu"}, "has no option 'topic'"),
+        ({"index": "frames"}, "Did you mean 'frame'?"),
+        ({"columns": "/speed"}, "There are: rerun_segment_id, frame"),
+        ({"fill": "yes"}, "expected 'true' or 'false'"),
+        ({"start": "noon"}, "start"),
+        ({"index": "none", "start": "1"}, "index 'none' has none"),
+        ({"semantics": "best"}, "expected one of contract"),
+    ):
+        with pytest.raises(UsageError, match=said.replace("?", r"\\?")):
+            reader(lake, **options)
+    with pytest.raises(NotFoundError, match="there is no segment 'd'"):
+        reader(lake, segments="d")
+    with pytest.raises(NotFoundError, match="drive"):
+        reader(lake, dataset="drive")
+    request = DatasetRequest.of({"path": str(lake), "index": "frame"})
+    wrong = DatasetRequest.of({"path": str(lake), "index": "log_time"}).schema()
+    wrong["frame"].dataType = wrong["rerun_segment_id"].dataType
+    with pytest.raises(UsageError, match="column 'frame' is int64, and string in the schema"):
+        DatasetReader(request, wrong)
+
+
+def test_a_session_reads_it(spark: SparkSession, lake: Path) -> None:
+    register(spark)
+    frame = spark.read.format("chunkmill.dataset").option("index", "frame").load(str(lake))
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        found = frame.where("rerun_segment_id = 'c' AND frame > 2").select("frame", "`/speed:value`").collect()
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    assert sorted(map(tuple, found)) == [(3, [30]), (5, None)]
