@@ -116,7 +116,9 @@ def needed_bytes(segments: Sequence[Unit], request: RowRequest, stored: Integers
 
 
 def needed_of(segment: Unit, request: RowRequest) -> int:
-    """The bytes of the chunks of a segment that are needed. Raises ``ReadError``."""
+    """The bytes of the chunks of a segment that are read. Raises ``ReadError``."""
+    if isinstance(segment, QueriedSegment):
+        return segment.read_bytes(request.names, request.predicate)
     columns = segment.columns.narrowed(request.names, request.predicate)
     _, needed = segment.needed(columns, request.predicate)
     return sum(int(layer.table.sizes[rows].sum()) for layer, rows in needed)

@@ -43,6 +43,11 @@ class HeldSource:
     chunks: tuple[Chunk, ...]
 
     @property
+    def has_times(self) -> bool:
+        """There are none: chunks are read for them."""
+        return False
+
+    @property
     def stored_bytes(self) -> int:
         """The bytes of the chunks by reference; nothing is read for the others."""
         return sum(chunk.byte_size for chunk in self.chunks if chunk.payload is not None)

@@ -153,6 +153,17 @@ class QueriedSegment:
             with TaskContext(figures).entered():
                 self._planned(columns, predicate)
 
+    def read_bytes(self, names: Sequence[str] | None = None, predicate: pc.Expression | None = None) -> int:
+        """The bytes of the chunks that :meth:`batches` reads, as stored, or about so. Raises ``ReadError``."""
+        columns = self.columns.narrowed(names, predicate)
+        layers, chunks, _, needed = self._planned(columns, predicate)
+        if self.source.has_times:
+            wanted = chunks.with_values(columns.keys(names))
+            if saves(layers, wanted, needed, is_asked=predicate is not None or self.given is not None):
+                needed = needed[wanted[needed]]
+        sizes = np.concatenate([np.empty(0, np.uint64), *(layer.table.sizes for layer in layers)])
+        return int(sizes[needed].sum())
+
     def needed(
         self, columns: AnswerColumns, predicate: pc.Expression | None
     ) -> tuple[Windows, list[tuple[LayerChunks, Integers]]]:

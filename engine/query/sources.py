@@ -38,6 +38,11 @@ class SegmentSource(Protocol):
         ...
 
     @property
+    def has_times(self) -> bool:
+        """Whether there are times of all layers; known without a look at any."""
+        ...
+
+    @property
     def layer_names(self) -> Sequence[str]:
         """The name of each layer of :meth:`references`."""
         ...
@@ -70,6 +75,11 @@ class StoreSource:
     def stored_bytes(self) -> int:
         """The bytes of all chunks."""
         return sum(layer.bytes for layer in self.layers)
+
+    @property
+    def has_times(self) -> bool:
+        """Whether there are times of all layers that have chunks."""
+        return all(layer.times_size for layer in self.layers if layer.chunks)
 
     @property
     def layer_names(self) -> list[str]:

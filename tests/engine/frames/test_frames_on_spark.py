@@ -138,6 +138,10 @@ def answer(dataset: Any, done: Callable[[], None]) -> QueryFrame:
         def stored_bytes(self) -> int:
             return int(self.of.stored_bytes)
 
+        @property
+        def has_times(self) -> bool:
+            return bool(self.of.has_times)
+
         def references(self) -> Any:
             if in_task():
                 done()
