@@ -23,6 +23,7 @@ def chunk(entity: str, frames: list[int], values: list[Any], name: ComponentDesc
 
 def written(path: Path, segment: str, *chunks: Chunk) -> str:
     """The RRD of a segment."""
+    path.mkdir(exist_ok=True)
     target = path / f"{segment}.rrd"
     stream = LazyChunkStream.from_iter(chunks)
     stream.write_rrd(target, application_id="tests", recording_id=segment, executor="inline")
