@@ -1,7 +1,7 @@
 """The answer of a query as DataFusion wants it: a dataset of pyarrow's kind, whose fragments are segments.
 
-What DataFusion hands down, columns and filters that pyarrow can express, is answered exactly; everything else it
-evaluates above.
+What DataFusion hands down, columns and filters that pyarrow can express, is answered exactly, those that look into
+components by DataFusion again; everything else it evaluates above.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from ..query import AnswerColumns, QueriedSegment, grouped, lacking_guarantee, s
 from .calls import UserCall, current_call
 from .execution import Execution
 from .measured_scan import Measuring
+from .predicates import conjuncts_of
+from .row_filter import RowFilter, divided
 
 
 class Answer(ds.Dataset):  # type: ignore[misc]
@@ -46,16 +48,17 @@ class Answer(ds.Dataset):  # type: ignore[misc]
         call = current_call()
         if isinstance(filter, pa.Scalar):  # DataFusion found out that it is true, or false, of all rows
             filter = pc.scalar(filter)  # noqa: A001
+        below, rest = divided(filter, self.columns)
         try:
-            segments = possible_segments(self.columns, self.segments, filter)
+            segments = possible_segments(self.columns, self.segments, below)
         except UnsupportedError as error:
             call.fail(error)
             raise
-        measured = self._measuring.scan(self.columns, segments, filter)
+        measured = self._measuring.scan(self.columns, segments, below, conjuncts_of(filter))
         units = grouped(segments) if measured is None else segments  # what is read of each segment is counted
-        execution = Execution(units, filter, self.options, measured)
+        execution = Execution(units, below, self.options, measured)
         call.add(execution)
-        return [_Segment(execution, number, call) for number in range(max(len(units), 1))]
+        return [_Segment(execution, number, call, rest) for number in range(max(len(units), 1))]
 
 
 def possible_segments(
@@ -80,8 +83,9 @@ def possible_segments(
 class _Segment:
     """A segment as a fragment of a dataset."""
 
-    def __init__(self, execution: Execution, number: int, call: UserCall) -> None:
+    def __init__(self, execution: Execution, number: int, call: UserCall, rest: RowFilter | None) -> None:
         self._execution = execution
+        self._rest = rest
         self._number = number
         self._call = call
 
@@ -93,16 +97,22 @@ class _Segment:
         **_: Any,
     ) -> _Scan:
         """The rows in which the filter is true."""
-        return _Scan(schema, columns, lambda: self._batches(columns))
+        return _Scan(schema, columns, lambda: self._batches(schema.names if columns is None else columns))
 
-    def _batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._execution.rows(self._number, columns)
+            yield from self._rows(columns)
         except GeneratorExit:
             raise
         except BaseException as error:  # an interrupt too, where the thread that asks is the main one
             self._call.fail(error)
             raise
+
+    def _rows(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if self._rest is None:
+            return self._execution.rows(self._number, columns)
+        beside = [name for name in self._rest.names if name not in columns]
+        return self._rest.kept(self._execution.rows(self._number, [*columns, *beside]), columns)
 
 
 class _Scan:

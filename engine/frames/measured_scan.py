@@ -17,7 +17,7 @@ from ..errors import ReadError, SourceMissingError
 from ..query import AnswerColumns, QueriedSegment, SegmentFigures
 from ..task_context import Fetches, TaskContext
 from .metrics import MetricsCollector, QueryMetrics, open_collectors
-from .predicates import conjuncts_of
+from .predicates import Term
 
 _PATIENCE: Final = 5.0
 """Seconds that the end of an execution waits for a batch that is just being taken."""
@@ -32,10 +32,17 @@ class Measuring:
         self.collectors: tuple[MetricsCollector, ...] = open_collectors()
 
     def scan(
-        self, columns: AnswerColumns, segments: Sequence[QueriedSegment], predicate: pc.Expression | None
+        self,
+        columns: AnswerColumns,
+        segments: Sequence[QueriedSegment],
+        predicate: pc.Expression | None,
+        filters: Sequence[Term],
     ) -> MeasuredScan | None:
-        """An execution that is about to begin; None where nobody wants to know."""
-        return MeasuredScan(self, columns, segments, predicate) if self.collectors else None
+        """An execution that is about to begin; None where nobody wants to know.
+
+        ``predicate`` is what the kernel takes of the ``filters`` that DataFusion hands down.
+        """
+        return MeasuredScan(self, columns, segments, predicate, filters) if self.collectors else None
 
 
 class MeasuredScan:
@@ -47,12 +54,14 @@ class MeasuredScan:
         columns: AnswerColumns,
         segments: Sequence[QueriedSegment],
         predicate: pc.Expression | None,
+        filters: Sequence[Term],
     ) -> None:
         self._begun = time.time()
         self._measuring = measuring
         self._columns = columns
         self._segments = segments
         self._predicate = predicate
+        self._filters = filters
         self._narrowed = columns
         self._figures: dict[int, list[SegmentFigures]] = {}
         self._whole: set[int] = set()
@@ -136,7 +145,7 @@ class MeasuredScan:
         chunks = self._chunks_needed()
         counts = [len(some) for some in chunks if some]
         kind, reason = (None, None) if self._error is None else kind_of(self._error)
-        pushed = [one.decides_what_is_read(self._columns) for one in conjuncts_of(self._predicate)]
+        pushed = [one.decides_what_is_read(self._columns) for one in self._filters]
         requests = sum(one.requests for one in figures)
         return QueryMetrics(
             dataset_id=self._measuring.dataset_id,
@@ -149,7 +158,7 @@ class MeasuredScan:
             query_chunks_per_segment_min=min(counts, default=0),
             query_chunks_per_segment_max=max(counts, default=0),
             query_chunks_per_segment_mean=sum(counts) / len(counts) if counts else 0.0,
-            query_type=_type_of(self._columns, self._predicate),
+            query_type=_type_of(self._columns, self._filters),
             primary_index_name=self._columns.query.index,
             time_to_first_chunk_info=self._first(one.planned for one in figures),
             filters_pushed_down=sum(pushed),
@@ -254,12 +263,12 @@ def kind_of(error: Exception) -> tuple[str, str | None]:
     return ("decode" if isinstance(error, (ReadError, ValueError)) else "other"), None
 
 
-def _type_of(columns: AnswerColumns, predicate: pc.Expression | None) -> str:
+def _type_of(columns: AnswerColumns, filters: Sequence[Term]) -> str:
     query = columns.query
     if query.index is None:
         return "static"
     if query.values is not None:
         return "latest_at" if query.fill_latest_at else "range"
-    if any(query.index in one.fields for one in conjuncts_of(predicate)):
+    if any(query.index in one.fields for one in filters):
         return "dataframe" if query.fill_latest_at else "range"
     return "full_scan"

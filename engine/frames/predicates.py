@@ -28,13 +28,14 @@ class Term:
     """A part of an expression: a ``call`` of parts, the name of a ``field``, a ``literal`` as a scalar of Arrow, or an
     expression that is ``opaque``.
 
-    ``options`` are those of a call, as Arrow's function takes them.
+    ``options`` are those of a call, as Arrow's function takes them, and ``values`` the set of ``is_in``.
     """
 
     kind: str
     value: Any
     parts: tuple[Term, ...] = ()
     options: pc.FunctionOptions | None = None
+    values: pa.Array | None = None
 
     @cached_property
     def fields(self) -> frozenset[str]:
@@ -108,12 +109,14 @@ def _term(kind: str, value: str, entries: Iterator[tuple[str, str]], values: pa.
     if kind != "call":
         raise ValueError(f"unknown: {kind}")
     parts: list[Term] = []
-    options = None
+    options = members = None
     for entry in entries:
         if entry == ("end", value):
-            return Term("call", value, tuple(parts), options)
+            return Term("call", value, tuple(parts), options, members)
         if entry[0] == "options":
-            options = _options(value, values.column(int(entry[1]))[0])
+            told = values.column(int(entry[1]))[0]
+            options = _options(value, told)
+            members = told["value_set"].values if value == "is_in" else None
         else:
             parts.append(_term(*entry, entries, values))
     raise ValueError(f"{value} does not end")

@@ -15,7 +15,7 @@ from chunk_making import made
 from chunkmill.engine import Chunk, LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, ContentFilter, DatasetEntry, DatasetView, NotFoundError
 from chunkmill.engine.chunk import ComponentDescriptor
-from chunkmill.engine.errors import ReadError, UnsupportedError
+from chunkmill.engine.errors import ReadError
 from datafusion import DataFrame, col, lit
 from datafusion import functions as f
 
@@ -217,11 +217,6 @@ def test_a_filter_takes_the_rows_that_it_takes_of_all(dataset: DatasetEntry, pre
     expected = SessionContext().create_dataframe([everything.to_batches()]).filter(predicate)
     assert rows(frame.filter(predicate)) == rows(expected)
     assert frame.filter(predicate).count() == expected.count()
-
-
-def test_a_filter_that_nothing_evaluates_is_refused(dataset: DatasetEntry) -> None:
-    with pytest.raises(UnsupportedError, match="cannot be evaluated"):
-        dataset.reader("frame").filter(col('"/camera:value"') == col('"/lidar:value"')).collect()
 
 
 def test_a_reader_keeps_its_version(dataset: DatasetEntry, write: Callable[..., Path]) -> None:
