@@ -131,7 +131,7 @@ def _selected(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
 
 
 def _elsewhere(work: Callable[[], list[pa.RecordBatch]]) -> list[pa.RecordBatch]:
-    """What ``work`` gives, done by another thread: those of DataFusion may not wait for DataFusion."""
+    """Do ``work`` in another thread: those of DataFusion may not wait for DataFusion."""
     found: list[pa.RecordBatch] = []
     failed: list[BaseException] = []
 
