@@ -17,10 +17,10 @@ from ..errors import UnsupportedError
 from ..execution import RunOptions
 from ..query import AnswerColumns, QueriedSegment, grouped, lacking_guarantee, satisfiable, segment_guarantee
 from .calls import UserCall, current_call
-from .component_filter import ComponentFilter, divided
 from .execution import Execution
 from .measured_scan import Measuring
 from .predicates import conjuncts_of
+from .value_filter import ValueFilter, divided
 
 
 class Answer(ds.Dataset):  # type: ignore[misc]
@@ -83,7 +83,7 @@ def possible_segments(
 class _Segment:
     """A segment as a fragment of a dataset."""
 
-    def __init__(self, execution: Execution, number: int, call: UserCall, rest: ComponentFilter | None) -> None:
+    def __init__(self, execution: Execution, number: int, call: UserCall, rest: ValueFilter | None) -> None:
         self._execution = execution
         self._rest = rest
         self._number = number

@@ -38,7 +38,7 @@ _OPERATORS: Final[dict[str, Callable[..., Any]]] = {
 
 
 @dataclass(frozen=True)
-class ComponentFilter:
+class ValueFilter:
     """Filters of which all must be true in the rows that are kept."""
 
     terms: tuple[Term, ...]
@@ -67,9 +67,7 @@ class ComponentFilter:
         return [found.cast(batch.schema) for found in frame.filter(self.expression).collect()]
 
 
-def divided(
-    predicate: pc.Expression | None, columns: AnswerColumns
-) -> tuple[pc.Expression | None, ComponentFilter | None]:
+def divided(predicate: pc.Expression | None, columns: AnswerColumns) -> tuple[pc.Expression | None, ValueFilter | None]:
     """The part of a predicate that the kernel evaluates, and the rest.
 
     The kernel knows of components whether they are null; and to Arrow, null is in no set, where SQL does not know.
@@ -80,7 +78,7 @@ def divided(
     if not rest and not any(_asks_for_sets(term) for term in below):
         return predicate, None
     plain = reduce(operator.and_, (_of_sql(term, columns).expression for term in below)) if below else None
-    return plain, ComponentFilter(tuple(rest)) if rest else None
+    return plain, ValueFilter(tuple(rest)) if rest else None
 
 
 def _looks_into(term: Term, columns: AnswerColumns) -> bool:
