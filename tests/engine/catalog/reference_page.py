@@ -13,6 +13,7 @@ _FUNCTION = re.compile(r"def (\w+)\((.*)\)( deprecated)?$")
 _ATTRIBUTE = re.compile(
     r"(\w+): (.+?) (property|instance-attribute|module-attribute)$|(\w+): TypeAlias = .* module-attribute$"
 )
+_TYPE = re.compile(r"[\w.\[\]]+( \| None)?$")
 _ERROR = re.compile(r"(\w*Error)$")
 
 
@@ -37,7 +38,7 @@ class Name:
 
 def names(text: str) -> Iterator[Name]:
     """Every name of the page."""
-    owner, last, in_errors = "", None, False
+    owner, last, in_errors, in_returns = "", None, False, False
     for line in text.splitlines():
         if made := _CLASS.match(line):
             owner, last = made[1], Name("", made[1], "class")
@@ -46,8 +47,11 @@ def names(text: str) -> Iterator[Name]:
         elif made := _ATTRIBUTE.match(line):
             is_alias = made[3] == "module-attribute"
             last = Name("" if is_alias else owner, made[1] or made[4], "alias" if is_alias else "property")
-            last.returns = made[2] or ""
+            last.returns = "" if is_alias else made[2] or ""
         else:
+            if last is not None and in_returns and _TYPE.match(line):
+                last.returns, in_returns = line, False
+            in_returns = line.startswith("RETURNS") or (in_returns and not line)
             if last is not None and line.startswith("Bases: "):
                 last.bases = line.removeprefix("Bases: ")
             if last is not None and last.deprecated and not last.text and line not in ("", "Deprecated"):
@@ -56,7 +60,7 @@ def names(text: str) -> Iterator[Name]:
             if last is not None and in_errors and (error := _ERROR.match(line)):
                 last.errors.append(error[1])
             continue
-        in_errors = False
+        in_errors = in_returns = False
         yield last
 
 
@@ -84,6 +88,23 @@ def differences(theirs: inspect.Signature, ours: inspect.Signature) -> list[str]
     return found
 
 
+OTHER_NAMES = {
+    "CatalogClientInternal": "CatalogClient",
+    "RecordingView": "DataframeQueryView",
+    "partition_id": "str",
+}
+"""What pages say of types, and mean."""
+
+SUBCLASSES = {"CatalogContext": "SessionContext", "QueryFrame": "DataFrame"}
+"""Ours of types that pages name."""
+
+
+def returned(thing: Any) -> str:
+    """The type of what a method gives, or of a property, as its annotation has it, without the module."""
+    function = thing.fget if isinstance(thing, property) else thing
+    return str(function.__annotations__.get("return")).replace("datafusion.", "")
+
+
 def check(name: Name, thing: Any, has_its_parameters: bool = True) -> None:
     """A thing is what the page says of a name."""
     if name.kind == "class":
@@ -94,5 +115,9 @@ def check(name: Name, thing: Any, has_its_parameters: bool = True) -> None:
     elif name.kind == "method" and has_its_parameters:
         assert differences(signature_of(name.parameters), inspect.signature(thing)) == []
         assert getattr(thing, "__deprecated__", "") == name.text
+    if name.returns and not inspect.ismemberdescriptor(thing):
+        wanted = OTHER_NAMES.get(name.returns, name.returns).rpartition(".")[2]
+        found = returned(thing).rpartition(".")[2]
+        assert SUBCLASSES.get(found, found) == wanted
     for error in name.errors:
         assert error in (inspect.getdoc(thing) or ""), f"{error} is not told"
