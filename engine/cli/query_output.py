@@ -69,7 +69,8 @@ def write_rows(answer: AnswerRows, output: str, *, overwrite: bool, quiet: bool)
         staging.check()
         _publish(made, path, overwrite=overwrite)
     if not quiet:
-        click.echo(f"{output}: {counted(rows, 'row')} of {counted(len(answer.segments), 'segment')}, {size(num_bytes)}")
+        told = f"{counted(rows, 'row')} of {counted(len(answer.segments), 'segment')}, {size(num_bytes)}"
+        click.echo(f"{output}: {told}", err=True)
 
 
 def _publish(made: Path, path: Path, *, overwrite: bool) -> None:
