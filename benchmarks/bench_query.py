@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import Duel
-from query_cases import CASES, Sums, client_of, registered, taken
+from query_cases import CASES, Sums, client_of, options_of, registered, taken
 
 pytest.importorskip("rerun.server")
 
@@ -41,7 +41,8 @@ def clients() -> Iterator[tuple[Any, Any]]:
 def test_query(benchmark: Any, duel: Duel, clients: tuple[Any, Any], folder: Path, name: str) -> None:
     """Guards: the rows of Rerun's server, in half of its time."""
     case = CASES[name]
-    ours, theirs = (registered(client, name, case.recordings(folder)) for client in clients)
+    ours = registered(clients[0], name, case.recordings(folder), **options_of("ours", case))
+    theirs = registered(clients[1], name, case.recordings(folder))
     assert Sums.of(case.ask(ours)).agrees(Sums.of(case.ask(theirs)))
     duel.run(benchmark, lambda: taken(case.ask(ours)), lambda: taken(case.ask(theirs)), bar=case.bar)
 

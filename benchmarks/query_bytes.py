@@ -3,8 +3,8 @@
     python benchmarks/query_bytes.py [--folder FOLDER] [--segments 1000]
 
 Guards: a range of an index over 1,000 segments reads 1.1 x the manifests and the chunks that it needs, at most; a
-scalar beside images 3 % of the bytes; and of what Spark's workers read, 1 % at most passes the JVM. Each in a process of
-its own. Ends with 1 where one is missed.
+scalar beside images 3 % of the bytes; and of what Spark's workers read, 1 % at most passes the JVM. Each in a process
+of its own. Ends with 1 where one is missed.
 """
 
 from __future__ import annotations

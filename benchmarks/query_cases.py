@@ -137,11 +137,15 @@ def cameras(folder: Path) -> list[Path]:
 
 
 class Case(NamedTuple):
-    """A question: its recordings, what is asked of a dataset that has them, and the part of Rerun's time to reach."""
+    """A question: its recordings, what is asked of a dataset that has them, and the part of Rerun's time to reach.
+
+    ``times``: whether our catalog makes their times when they are registered, for rows that need no values.
+    """
 
     recordings: Callable[[Path], list[Path]]
     ask: Callable[[Any], Any]
     bar: float = 0.5
+    times: bool = False
 
 
 def between(frame: Any, first: int, stop: int) -> Any:
@@ -199,9 +203,11 @@ CASES = {
     "entity_range_of_many": Case(
         many, lambda dataset: between(dataset.filter_contents(JOINT).reader("frame"), 100, 120)
     ),
-    "count_beside_images": Case(cameras, lambda dataset: dataset.reader("frame").count()),
+    "count_beside_images": Case(cameras, lambda dataset: dataset.reader("frame").count(), times=True),
     "scalar_beside_images": Case(
-        cameras, lambda dataset: dataset.reader("frame").select("rerun_segment_id", "frame", f'"{JOINT}:scalars"')
+        cameras,
+        lambda dataset: dataset.reader("frame").select("rerun_segment_id", "frame", f'"{JOINT}:scalars"'),
+        times=True,
     ),
 }
 
@@ -271,6 +277,11 @@ def client_of(who: str) -> Iterator[Any]:
             yield running.client()
 
 
+def options_of(who: str, case: Case) -> dict[str, Any]:
+    """Options of a registration."""
+    return {"times": True} if who == "ours" and case.times else {}
+
+
 def registered(client: Any, name: str, paths: list[Path], **options: Any) -> Any:
     """A new dataset of recordings."""
     dataset = client.create_dataset(name)
@@ -283,7 +294,7 @@ def main() -> None:
     who, name, folder = sys.argv[1:]
     case = CASES[name]
     with client_of(who) as client:
-        print(taken(case.ask(registered(client, "cold", case.recordings(Path(folder))))))
+        print(taken(case.ask(registered(client, "cold", case.recordings(Path(folder)), **options_of(who, case)))))
 
 
 if __name__ == "__main__":
