@@ -82,7 +82,9 @@ class QueriedSegment:
     @property
     def may_have_rows(self) -> bool:
         """Whether there can be any row, as far as that is known without a chunk."""
-        shows = any((c.entity_path, c.component) in self.there for c in self.columns.visible)
+        deciding = self.columns.query.rows.component
+        keys = ((c.entity_path, c.component) for c in self.columns.visible)
+        shows = any(key in self.there and deciding in (None, key) for key in keys)
         if self.columns.query.index is None:
             return shows
         return self.bounds is not None and (shows or self.given is not None)

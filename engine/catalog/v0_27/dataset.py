@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...chunk import IndexColumnSelector, Schema
-from ...errors import UsageError
+from ...errors import UsageError, check_argument
 from ...recordings import BASE_LAYER
 from .. import dataset
 from ..entries import EntryId
@@ -150,6 +150,8 @@ class DatasetEntry(Entry):
         NotFoundError
             There is no such file.
         """
+        for name, value in (("recording_uris", recording_uris), ("recording_layers", recording_layers)):
+            check_argument(name, value, list, tuple)
         count = len(recording_uris)
         layers = [*recording_layers] or [BASE_LAYER]
         return Tasks(self._registered(recording_uris, [*layers, *[layers[-1]] * count][:count]))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from ...chunk import ComponentColumnDescriptor, ComponentColumnSelector
@@ -83,9 +85,7 @@ class DataframeQueryView:
         ValueError
             The view has no index.
         """
-        for name, value in (("start", start), ("end", end)):
-            check_argument(name, value, int)
-        return self._within(start, end)
+        return self._within(operator.index(start), operator.index(end))
 
     def filter_range_nanos(self, start: int, end: int) -> DataframeQueryView:
         """The rows between two times in nanoseconds, as :meth:`filter_range_sequence`, which it is for times."""
@@ -94,10 +94,10 @@ class DataframeQueryView:
     def filter_range_secs(self, start: float, end: float) -> DataframeQueryView:
         """The rows between two times in seconds, which may have fractions; see :meth:`filter_range_sequence`."""
         for name, value in (("start", start), ("end", end)):
-            check_argument(name, value, int, float)
+            check_argument(name, value, int, float, np.number)
             if not math.isfinite(value):
                 raise UsageError(f"{name}: {value} is no number of seconds")
-        return self._within(round(start * 1e9), round(end * 1e9))
+        return self._within(round(float(start) * 1e9), round(float(end) * 1e9))
 
     def filter_index_values(self, values: IndexValuesLike) -> DataframeQueryView:
         """The rows at these values of the index, as far as there are any; see :meth:`using_index_values`."""
@@ -115,7 +115,8 @@ class DataframeQueryView:
         """
         check_argument("column", column, str, ComponentColumnSelector, ComponentColumnDescriptor)
         chosen = ComponentColumnSelector.parse(column) if isinstance(column, str) else column
-        return self._with(rows=replace(self._query.rows, component=(chosen.entity_path, chosen.component)))
+        key = None if self._query.index is None else (chosen.entity_path, chosen.component)
+        return self._with(rows=replace(self._query.rows, component=key))
 
     # --- values
 
@@ -176,7 +177,7 @@ class DataframeQueryView:
         return columns, [replace(segment, window=self._range) for segment in segments]
 
     def _values(self, values: IndexValuesLike) -> IndexValues | None:
-        """Index values; without an index none count."""
+        """Index values; without an index they do not count."""
         found = IndexValues.of(values, self._query.index or "")
         return None if self._query.index is None else found
 

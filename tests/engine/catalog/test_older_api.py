@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import datafusion
+import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill.engine.catalog import CatalogClient as CurrentClient
@@ -375,6 +376,15 @@ def test_the_current_register_takes_the_older_keywords(tmp_path: Path) -> None:
     assert dataset.manifest().to_pydict()["rerun_layer_name"] == ["x", "base"]
 
 
+def test_numbers_of_numpy_bound_a_range(lake: Lake) -> None:
+    index = lake.dataset.schema().index_columns()[0].name
+    view = lake.dataset.dataframe_query_view(index=index, contents="/**").filter_partition_id("s2")
+    values = [int(value.as_py()) for value in view.df().to_arrow_table()[index].cast(pa.int64())[1:]]
+    assert view.filter_range_sequence(np.int64(values[0]), np.uint8(values[1])).df().count() == 2
+    first, last = (np.float64(value / 1e9) for value in values)
+    assert view.filter_range_nanos(0, 0).filter_range_secs(first, last).df().count() == 2
+
+
 def test_a_view_refuses_what_it_cannot_mean(lake: Lake) -> None:
     view = lake.dataset.dataframe_query_view(index="frame", contents="/**")
     static = lake.dataset.dataframe_query_view(index=None, contents="/**")
@@ -386,6 +396,9 @@ def test_a_view_refuses_what_it_cannot_mean(lake: Lake) -> None:
         lambda: view.filter_partition_id("a", 1),  # type: ignore[arg-type]
         lambda: view.filter_is_not_null(3),  # type: ignore[arg-type]
         lambda: view.using_index_values([1.5]),
+        lambda: view.filter_range_secs("1", "2"),  # type: ignore[arg-type]
+        lambda: lake.dataset.register_batch(lake.uris["s1"]),
+        lambda: lake.dataset.register_batch([lake.uris["s1"]], recording_layers="base"),
         lambda: lake.dataset.dataframe_query_view(index="frame", contents=["/**"]),  # type: ignore[arg-type]
         lambda: lake.dataset.dataframe_query_view(index="frame", contents={"/**": [1]}),  # type: ignore[list-item]
     ):
