@@ -124,15 +124,16 @@ class QueriedSegment:
             return
         columns = self.columns.narrowed(names, predicate)
         layers, chunks, windows, needed = self._planned(columns, predicate)
+        if not windows:
+            return
         wanted = chunks.with_values(columns.keys(names))
         is_asked = predicate is not None or self.given is not None
         has_use = saves(layers, wanted, needed, is_asked=is_asked)
         times = self.source.times() if has_use else [None] * len(layers)
         opened = OpenSegment(layers, times)
-        static = StaticValues(opened.rows(chunks.static, None))
-        repeated = StaticColumns(static)
+        static = StaticColumns(StaticValues(opened.rows(chunks.static, None)))
         if columns.query.index is None:
-            yield from SegmentRows(columns, self.segment_id, repeated, None).batches(names, predicate)
+            yield from SegmentRows(columns, self.segment_id, static, None).batches(names, predicate)
             return
         is_read = np.repeat([some is None for some in times], [len(some.table) for some in layers]) | wanted
         rows = np.concatenate([some.table.num_rows for some in layers]).astype(np.int64)
@@ -143,11 +144,21 @@ class QueriedSegment:
                 continue
             needed = chunks.needed(some, given)
             opened.keep(needed)
-            events = SegmentEvents(
-                opened.rows(needed, columns.query.index), static, columns.visible, columns.query.index, self.there
-            )
-            found = SegmentRows(columns, self.segment_id, repeated, events, given=given, windows=some)
-            yield from found.batches(names, predicate)
+            yield from self._rows(opened, static, columns, needed, given, some).batches(names, predicate)
+
+    def _rows(
+        self,
+        opened: OpenSegment,
+        static: StaticColumns,
+        columns: AnswerColumns,
+        needed: Integers,
+        given: Integers | None,
+        windows: Windows,
+    ) -> SegmentRows:
+        index = columns.query.index
+        assert index is not None
+        events = SegmentEvents(opened.rows(needed, index), static.values, columns.visible, index, self.there)
+        return SegmentRows(columns, self.segment_id, static, events, given=given, windows=windows)
 
     def plan(self, figures: SegmentFigures, columns: AnswerColumns, predicate: pc.Expression | None) -> None:
         """Count the chunks that rows need, without reading them. Raises ``ReadError``."""

@@ -123,6 +123,11 @@ class Source:
         """One for each chunk."""
         return sum(len(layer.table) for layer in self._layers)
 
+    @property
+    def has_times(self) -> bool:
+        """Whether all layers have times."""
+        return None not in self._times
+
     def references(self) -> list[References]:
         """The chunks of each layer."""
         return self._layers

@@ -27,6 +27,11 @@ class Source:
 
     layer_names = ("base", "more")
 
+    @property
+    def has_times(self) -> bool:
+        """Whether all layers have times."""
+        return None not in self._times
+
     def references(self) -> list[Any]:
         """The layers, by whose reads is counted."""
         return [Counted(layer, read) for layer, read in zip(self._layers, self.read, strict=True)]
