@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextvars
+import dataclasses
+import inspect
 import os
+import re
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -19,6 +22,7 @@ from chunkmill.engine.errors import ReadError
 from chunkmill.engine.folders import LocalFolder
 from datafusion import DataFrame, col, lit
 from datafusion import functions as f
+from places import SHARED
 
 
 def chunk(entity: str, times: list[int], size: int = 1) -> Chunk:
@@ -234,3 +238,30 @@ def test_a_collector_can_be_read_afterwards() -> None:
     with query_metrics() as metrics:
         assert isinstance(metrics, MetricsCollector)
     assert metrics.queries == [] and metrics.last_query() is None
+
+
+# --- the page of the chunk API
+
+PAGE = SHARED / "reference" / "chunk-api.txt"
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("kind", [MetricsCollector, QueryMetrics])
+def test_metrics_have_the_names_of_the_page(kind: type) -> None:
+    if not PAGE.exists():
+        pytest.skip("the page is not at hand")
+    text = PAGE.read_text(encoding="utf-8")
+    section = re.split(r"\n(?:class|def query_metrics)", text.split(f"\nclass {kind.__name__}", 1)[1], maxsplit=1)[0]
+    named = re.findall(r"^def (\w+)\(|^(\w+) property$", section, re.M)
+    assert len(named) >= 2
+    for method, prop in named:
+        assert callable(getattr(kind, method)) if method else isinstance(getattr(kind, prop), property)
+    assert "def query_metrics()" in text and not inspect.signature(query_metrics).parameters
+
+
+def test_metrics_have_the_fields_of_rerun() -> None:
+    theirs = pytest.importorskip("rerun.experimental").QueryMetrics
+    fields = {field.name: str(field.type).replace("datetime.", "") for field in dataclasses.fields(theirs)}
+    ours = {field.name: str(field.type) for field in dataclasses.fields(QueryMetrics)}
+    assert len(ours) == 30
+    assert {name: fields[name] for name in ours} == ours
