@@ -27,7 +27,7 @@ def facts_of(entry: DatasetEntry | TableEntry) -> dict[str, Any]:
     """An entry as JSON data: what it is, and for a dataset what its newest version counts."""
     facts: dict[str, Any] = {"name": entry.name, "id": str(entry.id), "kind": kind_of(entry)}
     if not isinstance(entry, DatasetEntry):
-        return facts
+        return facts | ({"url": entry.storage_url} if entry.storage_url else {})
     newest = RecordingsFolder(os.fspath(entry)).newest()
     counts = ("chunks", "rows", "bytes")
     is_hidden = entry.kind is EntryKind.BLUEPRINT_DATASET
@@ -47,7 +47,8 @@ def facts_of(entry: DatasetEntry | TableEntry) -> dict[str, Any]:
 def print_entries(lake: str, facts: Sequence[dict[str, Any]]) -> None:
     """Print a line on a catalog, and a table of its entries."""
     datasets = [fact for fact in facts if fact["kind"] == "dataset"]
-    click.echo(f"{lake}: {counted(len(datasets), 'dataset')}")
+    tables = sum(fact["kind"] == "table" for fact in facts)
+    click.echo(f"{lake}: {counted(len(datasets), 'dataset')}" + f", {counted(tables, 'table')}" * bool(tables))
     if not facts:
         return
     click.echo()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import NotFoundError, ReadError, SourceMissingError, UsageError
+from ..errors import ChunkmillError, NotFoundError, ReadError, SourceMissingError, UsageError
 from ..locations import exists, located
 from ..spark import Terminated
 from ..units import counted
@@ -27,7 +27,7 @@ from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place
 from .start import leave_out_what_nothing_needs
 
 if TYPE_CHECKING:
-    from ..catalog import CatalogClient, DatasetEntry, RegistrationHandle, SegmentRegistrationResult
+    from ..catalog import CatalogClient, DatasetEntry, RegistrationHandle, SegmentRegistrationResult, TableEntry
     from ..locations import Location
 
 _LAKE = click.argument("lake", callback=check_place)
@@ -36,7 +36,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead
 
 @click.group(cls=CommandGroup)
 def catalog() -> None:
-    """Show and change the datasets of a catalog, and check their files.
+    """Show and change the entries of a catalog, and check the files of its datasets.
 
     LAKE is the folder or URL of a catalog: the destination of `chunkmill ingest --into LAKE --dataset NAME`.
     """
@@ -48,7 +48,7 @@ def catalog() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per entry.")
 @DEBUG
 def list_entries(lake: str, everything: bool, as_json: bool, debug: bool) -> None:
-    """List the datasets of LAKE, with the segments and bytes of each."""
+    """List the datasets of LAKE, with the segments and bytes of each, and its tables."""
     with reported(debug=debug):
         leave_out_what_nothing_needs()
         from .catalog_display import facts_of, kind_of, print_entries
@@ -105,33 +105,39 @@ def create_dataset(lake: str, name: str, url: str | None, exist_ok: bool, debug:
 
 @catalog.command("rename")
 @_LAKE
-@click.argument("dataset")
+@click.argument("entry")
 @click.argument("name")
 @DEBUG
-def rename_entry(lake: str, dataset: str, name: str, debug: bool) -> None:
-    """Give DATASET of LAKE another NAME."""
+def rename_entry(lake: str, entry: str, name: str, debug: bool) -> None:
+    """Give ENTRY of LAKE, a dataset or a table, another NAME."""
     with reported(debug=debug):
         leave_out_what_nothing_needs()
-        _dataset(lake, dataset).set_name(name)
-        click.echo(f"dataset {dataset!r} is now {name!r}")
+        from .catalog_display import kind_of
+
+        found = _entry(lake, entry)
+        found.set_name(name)
+        click.echo(f"{kind_of(found)} {entry!r} is now {name!r}")
 
 
 @catalog.command("rm")
 @_LAKE
-@click.argument("datasets", nargs=-1, required=True, metavar="DATASET...")
+@click.argument("entries", nargs=-1, required=True, metavar="ENTRY...")
 @DEBUG
-def remove_datasets(lake: str, datasets: tuple[str, ...], debug: bool) -> None:
-    """Remove datasets from LAKE.
+def remove_entries(lake: str, entries: tuple[str, ...], debug: bool) -> None:
+    """Remove entries, datasets or tables, from LAKE.
 
     Recordings stay where they are; those in the catalog's own folder for at least a week, in which `chunkmill catalog
-    create --url` brings them back.
+    create --url` brings them back. Tables stay.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
-        for entry in [_dataset(lake, name) for name in dict.fromkeys(datasets)]:
-            place = os.fspath(entry)
+        from ..catalog import DatasetEntry
+
+        for entry in [_entry(lake, name) for name in dict.fromkeys(entries)]:
+            is_dataset = isinstance(entry, DatasetEntry)
+            data = f"store stays at {os.fspath(entry)}" if is_dataset else f"data stays at {entry.storage_url}"
             entry.delete()
-            click.echo(f"removed dataset {entry.name!r}; its store stays at {place}")
+            click.echo(f"removed {'dataset' if is_dataset else 'table'} {entry.name!r}; its {data}")
 
 
 @catalog.command("check")
@@ -234,6 +240,36 @@ def unregister(
         click.echo(f"{counted(len(gone), 'layer')} of {counted(len(ids), 'segment')} removed from {dataset!r}")
 
 
+@click.command()
+@_LAKE
+@click.argument("statement")
+@click.option(
+    "--limit", type=click.IntRange(0), default=20, show_default=True, metavar="N", help="At most so many rows."
+)
+@DEBUG
+def sql(lake: str, statement: str, limit: int, debug: bool) -> None:
+    """Show the rows of an SQL query over the tables of LAKE.
+
+    Tables are there by their names: chunkmill sql lake 'select count(*) from labels'. `show tables` lists them.
+    """
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        import pyarrow as pa
+
+        from .query_display import first_rows, print_table
+
+        context = _opened(lake).ctx
+        try:
+            frame = context.sql(statement)
+            batches = (batch.to_pyarrow() for batch in frame.execute_stream())
+            rows = pa.Table.from_batches(first_rows(batches, limit + 1), frame.schema())
+        except ChunkmillError:
+            raise
+        except Exception as error:  # DataFusion has no kinds of errors
+            raise UsageError(f"the query fails: {error}") from error
+        print_table(rows, limit, ("--limit shows more", "select fewer"))
+
+
 # --- catalogs and stores that are named
 
 
@@ -294,6 +330,12 @@ def _opened(lake: str) -> CatalogClient:
 
 def _dataset(lake: str, name: str) -> DatasetEntry:
     return _opened(lake).get_dataset(name)
+
+
+def _entry(lake: str, name: str) -> DatasetEntry | TableEntry:
+    client = _opened(lake)
+    is_table = name in client.table_names(include_hidden=True)
+    return client.get_table(name) if is_table else client.get_dataset(name)
 
 
 def _one_dataset(lake: str, name: str | None) -> DatasetEntry:

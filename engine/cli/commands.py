@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..locations import located
-from .catalogs import catalog, place_at, register, unregister
+from .catalogs import catalog, place_at, register, sql, unregister
 from .comparison import compare, print_chunks
 from .complaints import FAILED, reported
 from .looking import export, inspect, ls, show
@@ -359,5 +359,5 @@ def status(store: str, dataset: str | None, checkpoint: str | None, watch: bool,
             raise click.exceptions.Exit(FAILED)
 
 
-for _command in (inspect, ls, show, export, compare, print_chunks, query, merge, catalog, register, unregister):
+for _command in (inspect, ls, show, export, compare, print_chunks, query, merge, catalog, register, unregister, sql):
     commands.add_command(_command)

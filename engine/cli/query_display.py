@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, NamedTuple
@@ -36,18 +36,27 @@ _MOST_TEXT: Final = 200
 
 def show_rows(answer: AnswerRows, most: int) -> None:
     """Print the first rows, ``most`` of them, and on stderr what was left out."""
-    rows = list(_first(answer, most + 1))
-    table = pa.Table.from_batches(rows, answer.schema)
+    rows = first_rows(answer.batches(), most + 1)
+    table = pa.Table.from_batches(rows, answer.schema).select(_ordered(answer))
+    hints = "--limit shows more, -o writes all", "--columns chooses"
+    print_table(table, most, hints, index=answer.options.index)
+
+
+def print_table(table: pa.Table, most: int, hints: tuple[str, str], *, index: str | None = None) -> None:
+    """Print ``most`` rows of a table, values of ``index`` whole, and on stderr what was left out.
+
+    ``hints`` say how more rows, and other columns, are seen.
+    """
     shown = table[:most]
     if not len(shown):
         click.echo("no rows", err=True)
         return
-    left_out = _print(shown.select(_ordered(answer)), answer.options.index)
+    left_out = _print(shown, index)
     notes = []
     if len(table) > most:
-        notes.append(f"the first {counted(most, 'row')}: --limit shows more, -o writes all")
+        notes.append(f"the first {counted(most, 'row')}: {hints[0]}")
     if left_out:
-        notes.append(f"{counted(left_out, 'column')} did not fit: --columns chooses")
+        notes.append(f"{counted(left_out, 'column')} did not fit: {hints[1]}")
     for note in notes:
         click.echo(note, err=True)
 
@@ -60,13 +69,16 @@ def _ordered(answer: AnswerRows) -> list[str]:
     return sorted(names, key=lambda name: 2 * (name in others) + (name in static))
 
 
-def _first(answer: AnswerRows, most: int) -> Iterator[pa.RecordBatch]:
-    count = 0
-    for batch in answer.batches():
-        yield batch[: most - count]
-        count += len(batch)
-        if count >= most:
-            return
+def first_rows(batches: Iterable[pa.RecordBatch], most: int) -> list[pa.RecordBatch]:
+    """The batches that have the first rows, ``most`` of them; no other is asked for."""
+    found: list[pa.RecordBatch] = []
+    left = most
+    for batch in batches if most else ():
+        found.append(batch[:left])
+        left -= len(found[-1])
+        if not left:
+            break
+    return found
 
 
 def _print(rows: pa.Table, index: str | None) -> int:
