@@ -77,9 +77,9 @@ class UserCall:
         """Give what ``work`` does, which may wait in DataFusion for tasks. An interrupt ends it.
 
         DataFusion looks for signals by a timer that stands still while its threads wait. So where signals come, in the
-        main thread, it is another one that waits for DataFusion.
+        main thread, it is another one that waits for DataFusion, unless it is known that there are no tasks.
         """
-        if threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread() or self._reads_here():
             with calling(self):
                 return work()
         waiting = _Waiting(self, work)
@@ -96,6 +96,11 @@ class UserCall:
         if waiting.error is not None:
             raise waiting.error
         return waiting.found[0]
+
+    def _reads_here(self) -> bool:
+        """Whether it is known of all executions that this process reads."""
+        with self._lock:
+            return bool(self._executions) and all(execution.is_here for execution in self._executions)
 
 
 class _Waiting(Generic[T]):

@@ -50,6 +50,11 @@ class Execution:
         rows = self._unmeasured(segment, names)
         return rows if self._measured is None else self._measured.stream(segment, names, rows)
 
+    @property
+    def is_here(self) -> bool:
+        """Whether it is known that this process reads."""
+        return isinstance(self._rows, RowsHere)
+
     def _unmeasured(self, segment: int, names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         if segment < len(self._segments):
             for batch in self._chosen(None if names is None else tuple(names)).rows(segment):

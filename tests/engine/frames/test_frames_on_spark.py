@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import random
 import signal
 import threading
 import time
@@ -18,12 +19,12 @@ import pytest
 from chunkmill import CatalogClient, Chunk
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import ReadError, UsageError
-from chunkmill.engine.execution import RunOptions
+from chunkmill.engine.execution import RunOptions, stage
 from chunkmill.engine.frames import QueryFrame, plan
 from chunkmill.engine.query import Query
 from chunkmill.engine.spark import in_task
 from datafusion import col, lit
-from query_data import generated_dataset, small_dataset, written
+from query_data import chunk, generated_dataset, small_dataset, written
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -82,6 +83,23 @@ def test_a_segment_comes_in_one_partition_in_order(tmp_path: Path, monkeypatch: 
         assert rows == sorted(rows)
         seen += sorted({segment for segment, _ in rows})
     assert sorted(seen) == ["s0", "s1", "s2"]
+
+
+def test_names_and_sizes_alone_pass_the_jvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[int] = []
+    parse_rows = stage.parse_rows
+
+    def counted(batches: Iterator[pa.RecordBatch]) -> Any:
+        found = list(batches)
+        passed.extend(batch.nbytes for batch in found)
+        return parse_rows(found)
+
+    monkeypatch.setattr(stage, "parse_rows", counted)
+    noise = random.Random(1).randbytes(3_000_000).hex()
+    dataset = CatalogClient(str(tmp_path / "lake")).create_dataset("noise")
+    dataset.register([written(tmp_path, "noise", chunk("/a", [1], [[noise]]))]).wait()
+    assert dataset.reader("frame", executor="spark").to_pylist()[0]["/a:value"] == [noise]
+    assert 0 < sum(passed) < 3000
 
 
 def test_files_go_with_the_rows(tmp_path: Path, scratch: Path) -> None:
