@@ -45,8 +45,10 @@ from ..rrd import (
     Recent,
     Run,
     StoreEntry,
+    ToldChunks,
     VerifiedPayload,
     VerifiedRun,
+    lying_footer,
     state_of,
 )
 from ..task_context import Fetches, find
@@ -109,7 +111,9 @@ class ChunkReferences:
         states = {at: None if is_counted else state_of(paths[at]) for at in np.unique(which[rows]).tolist()}
         places, files = list(self._places(rows)), find(OpenFiles)
         ends = run_ends([place[1:4] for place in places])
-        for (entity, at, offset, size, chunk_id, digest, expanded), end in zip(places, ends, strict=True):
+        for row, (entity, at, offset, size, chunk_id, digest, expanded), end in zip(
+            rows.tolist(), places, ends, strict=True
+        ):
             if files is not None:
                 files.run_end = end
             key = (states[at], self.version, self.store, offset, size, chunk_id, digest)
@@ -127,6 +131,8 @@ class ChunkReferences:
                 )
                 try:
                     data = Chunk.lazy(None, payload).data
+                    if self.store is None:  # others made the footer that says what can be left unread
+                        self._check(row, data, paths[at], offset)
                 except ReadError as error:
                     error.message += f", in chunk {chunk_id.hex()} of {entities[entity]}"
                     raise
@@ -135,6 +141,15 @@ class ChunkReferences:
             yield data
         if files is not None:
             files.run_end = ANYWHERE
+
+    def _check(self, row: int, data: ChunkData, path: str, offset: int) -> None:
+        what = self._told.difference(row, data)
+        if what is not None:
+            raise lying_footer(what, path, offset)
+
+    @cached_property
+    def _told(self) -> ToldChunks:
+        return ToldChunks(self.table)
 
     def _places(self, rows: Integers) -> Iterable[tuple[Any, ...]]:
         """The entity, part, offset, size, id and digest of chunks, and the bytes that they expand to."""

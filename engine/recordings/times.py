@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..chunk import Chunk
 from ..errors import ReadError, ReadWarning
 from ..execution import PartChunk, Staging
+from ..optimisation import ChunkReferences
 from ..rrd import NEVER_CHANGES, Times, TimesDirectory, TimesWriter, digest_of, keeping_open
 from .entries import RecordingEntry
 from .folder import RecordingsFolder
@@ -101,7 +101,7 @@ def kept_times(folder: RecordingsFolder, entry: RecordingEntry) -> TimesBytes:
     except ReadError as error:
         warnings.warn(f"{folder.path}: they are made anew: {error}", ReadWarning, stacklevel=2)
     try:
-        return TimesBytes.of(*made_times(folder.references(entry).chunks()).finish())
+        return TimesBytes.of(*made_times(folder.references(entry)).finish())
     except ReadError as error:
         warnings.warn(
             f"{folder.path}: the times of recording {entry.recording_id} are not known: {error}",
@@ -111,10 +111,10 @@ def kept_times(folder: RecordingsFolder, entry: RecordingEntry) -> TimesBytes:
         return NO_TIMES
 
 
-def made_times(chunks: Iterable[Chunk]) -> TimesWriter:
+def made_times(chunks: ChunkReferences) -> TimesWriter:
     """The times of chunks, each of which is read and decoded. Raises ``ReadError``."""
     writer = TimesWriter()
     with keeping_open():
-        for chunk in chunks:
-            writer.add(chunk.data)
+        for data in chunks.read(np.arange(len(chunks.table))):
+            writer.add(data)
     return writer

@@ -37,7 +37,7 @@ class _TimesBody:
         name = f"{task.name}.times"
         new = task.folder.new(name)
         try:
-            for piece in part_end(made_times(self.layers[task.index][1].chunks())):
+            for piece in part_end(made_times(self.layers[task.index][1])):
                 new.file.write(piece)
             new.finish()
         except BaseException:

@@ -35,6 +35,7 @@ from .runs import FileRun, Listed, Run, RunRows, VerifiedRun
 from .table_columns import sequence_codes, types_from_bytes, types_to_bytes
 from .times import MIXED, ByChunk, Times, TimesDirectory, Validity
 from .times_writing import TimesWriter, part_end
+from .told_chunks import ToldChunks, difference_of, lying_footer
 from .verification import Findings, Look, Told, Verification, verify_file
 from .writer import MessageWriter, RrdWriter, WrittenChunks
 
@@ -79,6 +80,7 @@ __all__ = [
     "TimesDirectory",
     "TimesWriter",
     "Told",
+    "ToldChunks",
     "Validity",
     "Verification",
     "VerifiedPayload",
@@ -90,11 +92,13 @@ __all__ = [
     "copy_range",
     "damaged_chunk",
     "decode_batch",
+    "difference_of",
     "digest_of",
     "encode_batch",
     "file_identity",
     "has_dictionary",
     "keeping_open",
+    "lying_footer",
     "message_digest",
     "open_positional",
     "parse_stream_footer",

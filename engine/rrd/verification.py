@@ -23,6 +23,7 @@ from .messages import StoreEntry, StoreKey
 from .payloads import VerifiedPayload
 from .positional import GROWING, HeldFile, PositionalFile, held_file, keeping_open, open_positional
 from .recovery import announced_by, decoded_chunk, owner_of, store_of
+from .told_chunks import difference
 
 _HINT: Final = "The file was damaged on disk or in transit, or its writer is faulty; restore it from a copy."
 _MOST_FAULTS: Final = 1000
@@ -247,23 +248,12 @@ class _Verifying:
                 raise self._error(place.offset, f"a chunk of {owner.text} lies where one of {named.text} should")
             if told.digest and entry.digest and told.digest != entry.digest:
                 raise self._error(place.offset, "two digests are told of this chunk, and they differ")
-            self._compare(header, told.header, place.offset)
+            otherwise = difference(header, told.header)
+            if otherwise is not None:
+                raise self._error(place.offset, otherwise)
         if self._look is not None:
             self._look(place.offset, data)
         return header, bool(entry.digest)
-
-    def _compare(self, there: ChunkHeader, told: ChunkHeader, offset: int) -> None:
-        for what in ("chunk_id", "entity_path", "num_rows", "is_static", "timelines"):
-            is_so, is_told = getattr(there, what), getattr(told, what)
-            if is_so != is_told:
-                raise self._error(offset, f"the {what} of a chunk is {is_so}; it is told to be {is_told}")
-        if told.components:
-            types = {c.descriptor: c for c in there.components}
-            for component in told.components:
-                found = types.pop(component.descriptor, None)
-                if found is None or found.ranges != component.ranges:
-                    name = component.descriptor.component
-                    raise self._error(offset, f"component {name} of a chunk is not there, or not at the times told")
 
     def _expect_announced(self, store: StoreEntry, offset: int | None) -> None:
         if store not in self._announced and store not in self._unannounced:

@@ -35,6 +35,7 @@ from .output import Output
 from .payloads import EncodedPayload, RrdPayload
 from .positional import NEVER_CHANGES, HeldFile, PositionalFile, open_positional
 from .times_writing import TimesWriter, part_end
+from .told_chunks import difference_of, lying_footer
 
 if TYPE_CHECKING:
     from ..chunk import Chunk, ChunkHeader
@@ -357,7 +358,7 @@ class MessageWriter:
                 data = self._open(encoded).read(encoded.offset, encoded.size, what=_PAYLOAD)
             if data is not None:
                 digest = self._write((head, data, tail), digest)
-                self._note_times(encoded, data)
+                self._note_times(encoded, data, header)
             else:
                 self._out.write(head)
                 self._out.copy(self._open(encoded), encoded.offset, encoded.size, what=_PAYLOAD, many=_MANY)
@@ -365,16 +366,21 @@ class MessageWriter:
         passed_through(encoded.size)
         return ChunkEntry(header, offset, total, encoded.uncompressed_size, digest)
 
-    def _note_times(self, encoded: EncodedPayload, data: bytes | memoryview) -> None:
+    def _note_times(self, encoded: EncodedPayload, data: bytes | memoryview, header: ChunkHeader) -> None:
         if self._times is None:
             return
         path, offset = encoded.path, encoded.offset
         try:
             size = encoded.uncompressed_size
             stream = decompress(data, encoded.compression, size, path=path, offset=offset, what=_PAYLOAD)
-            self._times.add(decode_chunk(stream, path=path, offset=offset, what=_PAYLOAD))
+            chunk = decode_chunk(stream, path=path, offset=offset, what=_PAYLOAD)
         except (ReadError, ValueError):
             self._times = None  # whoever reads the chunk itself says what is wrong
+            return
+        what = difference_of(chunk, header)
+        if what is not None:
+            raise lying_footer(what, path, offset)
+        self._times.add(chunk)
 
     def _write(self, pieces: Iterable[Bytes], digest: bytes | None = None) -> bytes:
         """Write a message with its frame header and store, which are in the first piece; gives its digest."""
