@@ -26,7 +26,7 @@ from chunkmill.engine.catalog import CatalogClient
 from chunkmill.engine.chunk import ChunkData
 from chunkmill.engine.store import RecordingStore
 from generated_rrds import write_rrds
-from query_oracle import Dataset, canonical, generated, plain, query_of
+from query_oracle import Dataset, Reading, canonical, generated, plain, query_of
 
 _CONTENTS = (None, None, "/w/**", "/w/a /z", "/** -/w/a/**", "/__properties/** /**")
 _PROFILES = (
@@ -98,9 +98,12 @@ def compared(seed: int, queries: int = 4) -> int:
     count = 0
     for asked in questions(random_, indexes, queries):
         query, cut = query_of(asked), random_.choice([None, 1, 10, 50, 1000])
+        reading = Reading(
+            cut, random_.choice([1, 100, 1 << 20]), tuple(random_.sample(range(4), random_.randint(0, 4)))
+        )
         expected = dataset.rows(query)
-        found = other.rows(query, cut_bytes=cut)
-        assert canonical(found) == canonical(expected), f"seed {seed}: {asked}, cut {cut}"
+        found = other.rows(query, reading=reading)
+        assert canonical(found) == canonical(expected), f"seed {seed}: {asked}, {reading}"
         count += len(found)
     return count
 
