@@ -18,7 +18,7 @@ _HINT = "Its footer was made wrong: write the file anew by what made it, or from
 
 
 def difference(there: ChunkHeader, told: ChunkHeader) -> str | None:
-    """What is told otherwise of a chunk than it is, if anything. A header without components tells of none."""
+    """The fact of a chunk that is told otherwise than it is, if any. A header without components tells of none."""
     for what in ("chunk_id", "entity_path", "num_rows", "is_static", "timelines"):
         is_so, is_told = getattr(there, what), getattr(told, what)
         if is_so != is_told:
@@ -47,7 +47,7 @@ def _text(fact: Any) -> str:
 
 
 def untold(there: ChunkHeader, told: ChunkHeader) -> str | None:
-    """What a chunk has that is not told of, though some components are; None where there is nothing but nulls."""
+    """The component of a chunk that is not told of, though others are; None where there is none but of nulls."""
     names = {c.descriptor for c in told.components}
     for component in there.components if names else ():
         if component.descriptor not in names and not _is_null(component.ranges, component.is_empty):
@@ -56,7 +56,7 @@ def untold(there: ChunkHeader, told: ChunkHeader) -> str | None:
 
 
 def difference_of(data: ChunkData, told: ChunkHeader) -> str | None:
-    """What is told otherwise of a chunk than it is, or not told, though some is; None where nothing is."""
+    """The fact of a chunk that is told otherwise than it is, or not told though others are; None where there is none."""
     there = Chunk.from_data(data).header
     return difference(there, told) or untold(there, told)
 
@@ -86,7 +86,7 @@ class ToldChunks:
         self._table = table
 
     def difference(self, row: int, data: ChunkData) -> str | None:
-        """What is told otherwise of the chunk in a row than it is; None where nothing is."""
+        """The fact of the chunk in a row that is told otherwise than it is; None where there is none."""
         if self._is_as_told(row, data):
             return None
         (told,) = self._table.slice(row, row + 1).headers()
