@@ -56,7 +56,7 @@ def untold(there: ChunkHeader, told: ChunkHeader) -> str | None:
 
 
 def difference_of(data: ChunkData, told: ChunkHeader) -> str | None:
-    """The fact of a chunk that is told otherwise than it is, or not told though others are; None where there is none."""
+    """The fact of a chunk that is told otherwise than it is, or not told though others are, if any."""
     there = Chunk.from_data(data).header
     return difference(there, told) or untold(there, told)
 
