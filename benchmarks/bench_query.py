@@ -8,14 +8,18 @@
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
-from conftest import Duel
+from conftest import AT_LEAST, FIGURES, ROUNDS, Duel
 from query_cases import CASES, Sums, client_of, options_of, registered, taken
 
 pytest.importorskip("rerun.server")
@@ -60,3 +64,64 @@ def test_cold(benchmark: Any, duel: Duel, folder: Path, name: str) -> None:
 
     assert answer("ours") == answer("rerun")
     duel.run(benchmark, lambda: answer("ours"), lambda: answer("rerun"), bar=CASES[name].bar)
+
+
+JOIN = """
+SELECT fast.frame, fast.scalars, slow.scalars, slower.scalars FROM fast
+ASOF LEFT JOIN slow ON fast.frame >= slow.frame ASOF LEFT JOIN slower ON fast.frame >= slower.frame
+"""
+
+
+def test_latest_at_beside_duckdb(
+    benchmark: Any, duel: Duel, clients: tuple[Any, Any], folder: Path, tmp_path: Path
+) -> None:
+    """Guards: filling takes 1.5 x the time of DuckDB's join over the same columns in Parquet, at most."""
+    duckdb = pytest.importorskip("duckdb")
+    case = CASES["latest_at"]
+    dataset = registered(clients[0], "beside_duckdb", case.recordings(folder))
+    connection = duckdb.connect()
+    for entity in ("fast", "slow", "slower"):
+        name = f"/{entity}:scalars"
+        rows = dataset.filter_contents(f"/{entity}").reader("frame").select("frame", f'"{name}"').to_arrow_table()
+        values = [pc.list_flatten(chunk) for chunk in rows[name].chunks]
+        path = tmp_path / f"{entity}.parquet"
+        pq.write_table(pa.table({"frame": rows["frame"], "scalars": pa.chunked_array(values)}), path)
+        connection.execute(f"CREATE VIEW {entity} AS SELECT * FROM read_parquet('{path}')")
+
+    def joined() -> int:
+        return sum(len(batch) for batch in connection.sql(JOIN).to_arrow_reader(65_536))
+
+    assert joined() == taken(case.ask(dataset))
+    duel.run(benchmark, lambda: taken(case.ask(dataset)), joined, bar=1.5)
+
+
+READ = """
+import sys, time
+from chunkmill import CatalogClient
+uri, home, rounds = sys.argv[1:]
+dataset = CatalogClient(home).create_dataset("long")
+dataset.register(uri).wait()
+for _ in range(int(rounds) + 1):
+    started = time.perf_counter()
+    for batch in dataset.reader("frame", executor="spark").execute_stream():
+        batch.to_pyarrow()
+    print(time.perf_counter() - started, flush=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["long_segment"])
+def test_two_cores_over_one(benchmark: Any, folder: Path, tmp_path: Path, name: str) -> None:
+    """Guards: Spark reads a long segment 1.6 x as fast with two cores as with one."""
+    (path,) = CASES[name].recordings(folder)
+
+    def seconds(cores: int) -> float:
+        script = [sys.executable, "-c", READ, path.as_uri(), tmp_path / str(cores), str(ROUNDS)]
+        environment = {**os.environ, "CHUNKMILL_MASTER": f"local[{cores}]"}
+        text = subprocess.run(script, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+        return statistics.median([float(line) for line in text.split()][1:])
+
+    one = seconds(1)
+    two = benchmark.pedantic(lambda: seconds(2), rounds=1)
+    AT_LEAST.append((f"two cores over one, {name}", one / two, 1.6, "x"))
+    FIGURES.append(("one core", one, None, "s"))
+    FIGURES.append(("two cores", two, None, "s"))

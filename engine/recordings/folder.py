@@ -26,6 +26,7 @@ import pyarrow as pa
 from ..chunk import Chunk
 from ..errors import ReadError, SourceMissingError, UnsupportedError, writing
 from ..execution import Folder, PartChunk, sync_folder
+from ..limits import MIB
 from ..locations import located
 from ..objects import is_url
 from ..optimisation import ChunkReferences
@@ -288,7 +289,7 @@ class RecordingsFolder:
         return self.files.try_commit(version.number, version.to_dict())
 
 
-_RECENT: Final = Recent[ChunkReferences]()
+_RECENT: Final = Recent[ChunkReferences](32 * MIB, largest=4 * MIB)
 
 
 class StoreReader:
