@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ..chunk import Chunk
+from ..query import QuerySemantics
 from ..store import LazyStore
+
+if TYPE_CHECKING:
+    from .row_view import RecordingView, ViewContentsLike
 
 
 class Recording(LazyStore):
@@ -23,3 +28,32 @@ class Recording(LazyStore):
     def recording_id(self) -> str:
         """The id of the recording: the segment's."""
         return self._recording_id
+
+    def view(
+        self,
+        *,
+        index: str | None,
+        contents: ViewContentsLike,
+        include_semantically_empty_columns: bool = False,
+        include_tombstone_columns: bool = False,
+    ) -> RecordingView:
+        """The rows by an index of the entities that ``contents`` name, with filters to be added; see :meth:`reader`.
+
+        ``contents`` are an expression such as ``/imu/**``, or a mapping of expressions to components.
+
+        Raises
+        ------
+        TypeError
+            ``contents`` are something else.
+        """
+        from .row_view import RecordingView, view_query
+
+        query = view_query(
+            index,
+            contents,
+            include_semantically_empty_columns=include_semantically_empty_columns,
+            include_tombstone_columns=include_tombstone_columns,
+            semantics=QuerySemantics.of(),
+            names_segments=False,
+        )
+        return RecordingView(self.segment(self._recording_id), query)

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from ..dataset_view import IndexValuesLike
     from ..deprecated import TableInsertMode
     from ..entries import EntryId, EntryKind
+    from ..row_view import ViewContentsLike
     from ..search import VectorDistanceMetric, VectorDistanceMetricLike
     from .client import CatalogClient
     from .dataset import DatasetEntry
     from .entries import Entry, TableEntry
     from .providers import DataFusionTable
-    from .query_view import DataframeQueryView, ViewContentsLike
+    from .query_view import DataframeQueryView
     from .tasks import Task, Tasks
 
 _HOMES = {
@@ -32,7 +33,8 @@ _HOMES = {
     ".dataset": "DatasetEntry",
     ".entries": "Entry TableEntry",
     ".providers": "DataFusionTable",
-    ".query_view": "DataframeQueryView ViewContentsLike",
+    "..row_view": "ViewContentsLike",
+    ".query_view": "DataframeQueryView",
     ".tasks": "Task Tasks",
 }
 

@@ -17,11 +17,12 @@ from ..entries import EntryId
 from ..recording import Recording
 from ..registration_handle import RegistrationHandle
 from ..requests import OnDuplicateSegmentLayer
+from ..row_view import ViewContentsLike
 from ..search import AnyComponentColumn, VectorDistanceMetricLike
 from ..segment_url import partition_url
 from .entries import Entry
 from .providers import DataFusionTable, with_partition_ids
-from .query_view import DataframeQueryView, ViewContentsLike
+from .query_view import DataframeQueryView
 from .tasks import Tasks
 
 

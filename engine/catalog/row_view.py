@@ -1,0 +1,245 @@
+"""Views of rows by an index, with filters that are added one by one: of a recording, and of datasets as in 0.27."""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from ..chunk import ComponentColumnDescriptor, ComponentColumnSelector
+from ..errors import UsageError, check_argument
+from ..query import (
+    AnswerColumns,
+    ComponentFilter,
+    IndexValues,
+    QueriedSegment,
+    Query,
+    QuerySemantics,
+    queried_recordings,
+)
+from ..stream import ContentFilter
+
+if TYPE_CHECKING:
+    import datafusion
+
+    from ..query import HeldRecording
+    from .dataset_view import IndexValuesLike
+    from .search import AnyComponentColumn
+
+ViewContentsLike = str | Mapping[str, str | Sequence[str]]
+"""Entities: an expression, or several by spaces; or expressions, each with the components of its entities."""
+
+_EVERYTHING: Final = ("/**", "/__properties/**")
+_LEAST: Final = -(1 << 63)
+_MOST: Final = (1 << 63) - 1
+
+
+class RowView(ABC):
+    """Rows by an index. It is immutable: each method below gives a new view.
+
+    Filters choose rows of values that were logged, and :meth:`fill_latest_at` fills what they left, with values from
+    outside of them, too. Of two filters of a kind the later counts; the three of ranges are one kind. Where
+    :meth:`using_index_values` is given, no other filter of rows counts.
+    """
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+        self._range: tuple[int, int] | None = None
+
+    # --- filters
+
+    def filter_range_sequence(self, start: int, end: int) -> Self:
+        """The rows with ``start <= index <= end``; where ``start > end`` there are none.
+
+        Raises
+        ------
+        ValueError
+            The view has no index.
+        """
+        return self._within(operator.index(start), operator.index(end))
+
+    def filter_range_nanos(self, start: int, end: int) -> Self:
+        """The rows between two times in nanoseconds, as :meth:`filter_range_sequence`, which it is for times."""
+        return self.filter_range_sequence(start, end)
+
+    def filter_range_secs(self, start: float, end: float) -> Self:
+        """The rows between two times in seconds, which may have fractions; see :meth:`filter_range_sequence`."""
+        for name, value in (("start", start), ("end", end)):
+            check_argument(name, value, int, float, np.number)
+            if not math.isfinite(value):
+                raise UsageError(f"{name}: {value} is no number of seconds")
+        return self._within(round(float(start) * 1e9), round(float(end) * 1e9))
+
+    def filter_index_values(self, values: IndexValuesLike) -> Self:
+        """The rows at these values of the index, as far as there are any; see :meth:`using_index_values`."""
+        return self._with(rows=replace(self._query.rows, values=self._values(values)))
+
+    def filter_is_not_null(self, column: AnyComponentColumn) -> Self:
+        """The rows at whose index value the component itself was logged, or cleared, whatever is filled.
+
+        A column that the view does not have leaves no rows, and one that is static has no index value.
+
+        Raises
+        ------
+        ValueError
+            ``column`` is text that is no selector of a column.
+        """
+        check_argument("column", column, str, ComponentColumnSelector, ComponentColumnDescriptor)
+        chosen = ComponentColumnSelector.parse(column) if isinstance(column, str) else column
+        key = None if self._query.index is None else (chosen.entity_path, chosen.component)
+        return self._with(rows=replace(self._query.rows, component=key))
+
+    # --- values
+
+    def using_index_values(self, values: IndexValuesLike) -> Self:
+        """Rows at these values of the index in each partition, in place of those that are there.
+
+        Raises
+        ------
+        TypeError
+            They are neither integers nor times.
+        ValueError
+            One is given twice.
+        """
+        return self._with(values=self._values(values))
+
+    def fill_latest_at(self) -> Self:
+        """The rows with nulls filled by the latest value before, of the same partition."""
+        return self._with(fill_latest_at=True)
+
+    # --- rows
+
+    def df(self) -> datafusion.DataFrame:
+        """The rows as a DataFrame of DataFusion, which reads when they are wanted; see :meth:`DatasetEntry.reader`.
+
+        An index that is not there gives no rows.
+        """
+        from ..frames import QueryFrame
+
+        return QueryFrame.of(*self._queried())
+
+    def to_arrow_reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream of batches; raises as :meth:`df` does."""
+        return _reader_of(self.df())
+
+    # --- inside
+
+    @abstractmethod
+    def _asked(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
+        """The columns of the answer to a query, and the segments as it sees them."""
+
+    def _queried(self) -> tuple[AnswerColumns, list[QueriedSegment]]:
+        try:
+            columns, segments = self._asked(self._query)
+        except UsageError:  # there is no such index
+            columns, _ = self._asked(replace(self._query, index=None))
+            return replace(columns, components=columns.visible), []
+        if self._range is None or self._query.values is not None:
+            return columns, segments
+        if self._range[0] > self._range[1]:
+            return columns, []
+        return columns, [replace(segment, window=self._range) for segment in segments]
+
+    def _values(self, values: IndexValuesLike) -> IndexValues | None:
+        """Index values; without an index they do not count."""
+        found = IndexValues.of(values, self._query.index or "")
+        return None if self._query.index is None else found
+
+    def _within(self, start: int, end: int) -> Self:
+        if self._query.index is None:
+            raise UsageError("Specify an index to filter on first.")
+        return self._with(within=(max(start, _LEAST), min(end, _MOST)))
+
+    def _with(self, *, within: tuple[int, int] | None = None, **changes: Any) -> Self:
+        within = self._range if within is None else within
+        return self._changed(_query=replace(self._query, **changes), _range=within)
+
+    def _changed(self, **state: Any) -> Self:
+        made = copy.copy(self)
+        vars(made).update(state)
+        return made
+
+
+class RecordingView(RowView):
+    """Rows of one recording by an index; made by :meth:`Recording.view`.
+
+    ::
+
+        view = dataset.download_segment("drive_1").view(index="log_time", contents="/imu/**")
+        table = view.filter_range_secs(10, 20).fill_latest_at().select().read_all()
+    """
+
+    def __init__(self, recording: HeldRecording, query: Query) -> None:
+        super().__init__(query)
+        self._recording = recording
+
+    def select(self, *columns: str) -> pa.RecordBatchReader:
+        """The rows with some columns, or all, as a stream of batches.
+
+        Raises
+        ------
+        ValueError
+            There is no such column.
+        """
+        frame = self.df()
+        missing = [name for name in columns if name not in frame.schema().names]
+        if missing:
+            raise UsageError(f"there is no column {missing[0]!r}", hint="df().schema() has all of them.")
+        return _reader_of(frame.select(*(f'"{name}"' for name in columns)) if columns else frame)
+
+    def _asked(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
+        return queried_recordings(query, [self._recording])
+
+    def __repr__(self) -> str:
+        return f"RecordingView({self._recording.segment_id!r}, index={self._query.index!r})"
+
+
+def view_query(
+    index: str | None,
+    contents: ViewContentsLike,
+    *,
+    include_semantically_empty_columns: bool,
+    include_tombstone_columns: bool,
+    semantics: QuerySemantics,
+    names_segments: bool = True,
+) -> Query:
+    """The query that the arguments of a view mean. Raises ``TypeError`` for other ones."""
+    entities, components = _contents_of(contents)
+    query = Query.of(
+        index,
+        entities,
+        include_semantically_empty_columns=include_semantically_empty_columns,
+        include_tombstone_columns=include_tombstone_columns,
+        # what differs by the rules of 0.33 was as in the contract, but for what clears hide
+        semantics=replace(semantics, selection_narrows=False, clips_values=False, static_rows_need_values=False),
+        names_segments=names_segments,
+    )
+    return replace(query, components=components)
+
+
+def _reader_of(frame: datafusion.DataFrame) -> pa.RecordBatchReader:
+    """The rows of a frame, as a stream that fails as the frame does."""
+    batches = (batch.to_pyarrow() for batch in frame.execute_stream())
+    return pa.RecordBatchReader.from_batches(frame.schema(), batches)
+
+
+def _contents_of(contents: ViewContentsLike) -> tuple[ContentFilter, ComponentFilter | None]:
+    """The entities that contents mean, and the components, where these are named."""
+    check_argument("contents", contents, str, Mapping)
+    if isinstance(contents, str):
+        return ContentFilter([contents]), None
+    rules = []
+    for expression, components in contents.items():
+        check_argument("contents", expression, str)
+        names = [components] if isinstance(components, str) else components
+        for name in names:
+            check_argument(f"contents[{expression!r}]", name, str)
+        rules.append((ContentFilter([expression]), frozenset(names)))
+    return ContentFilter(_EVERYTHING), ComponentFilter(tuple(rules))
