@@ -149,13 +149,19 @@ class ChunkRows:
     """The rows of some chunks of a segment, numbered through, one layer after the other.
 
     ``numbers`` are those of the chunks, ``starts`` the first row of each, and the end of all. ``load`` gives chunks for
-    their numbers, ``sizes`` has the bytes of each chunk of the segment.
+    their numbers, ``unlike`` the error for one that is not as its table says; ``sizes`` are the bytes of each chunk of
+    the segment.
     """
 
     def __init__(
-        self, load: Callable[[Integers], list[ChunkData]], sizes: Integers, layers: Sequence[LayerRows]
+        self,
+        load: Callable[[Integers], list[ChunkData]],
+        unlike: Callable[[int], ReadError],
+        sizes: Integers,
+        layers: Sequence[LayerRows],
     ) -> None:
         self._load = load
+        self.unlike = unlike
         self._sizes = sizes
         self._layers = [layer for layer in layers if len(layer.numbers)]
         self._firsts = np.cumsum([0, *(len(layer.numbers) for layer in self._layers)]).tolist()

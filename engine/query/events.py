@@ -72,6 +72,25 @@ class StaticValues:
         return self._found[key]
 
 
+class ChunkRanges(NamedTuple):
+    """The first and the last event of a component in each of some chunks, by ascending numbers of these."""
+
+    chunks: Integers
+    starts: Integers
+    ends: Integers
+
+
+class Claims(Protocol):
+    """Knowledge of where the events of components lie, by which chunks were chosen."""
+
+    unclear: Integers
+    is_filled: bool
+
+    def claimed(self, key: Key) -> ChunkRanges:
+        """The ranges of the events of a component, but in ``unclear`` chunks."""
+        ...
+
+
 class Static(Protocol):
     """Knowledge of which components have static values."""
 
@@ -85,7 +104,7 @@ class SegmentEvents:
 
     Chunks come in the order of their layers. ``there`` are the components that the segment has, in whatever chunks,
     which clears empty. Of events at one time the one with the highest row id counts, and of several with one id the
-    first. A component that has a static value has no events.
+    first. A component that has a static value has no events. ``claims`` is what chunks were chosen by, and is checked.
     """
 
     def __init__(
@@ -95,8 +114,11 @@ class SegmentEvents:
         columns: Sequence[ComponentColumnDescriptor],
         index: str,
         there: Collection[Key],
+        claims: Claims,
     ) -> None:
         self.rows = rows
+        self._claims = claims
+        self._ranges: dict[object, ChunkRanges] = {}
         self._static = static
         self._index = index
         self._there = there
@@ -111,12 +133,44 @@ class SegmentEvents:
         if key not in self._there or self._static.has(key):
             return None
         present = self._present(key)
+        self._check(key, present)
         clearing = self._clears_of(key) if clears else ()
         known: object = (key if present.mask is not None else present.chunks.tobytes(), clearing)
         if known not in self._events:
             self._events[known] = self._resolved(self.rows.rows(present), clearing)
         found = self._events[known]
         return found if len(found.times) else None
+
+    def _check(self, key: Key, present: Presence) -> None:
+        """Raise ``ReadError`` where events of a component lie elsewhere than was told when chunks were chosen."""
+        if not len(present.chunks):
+            return
+        shared = present.chunks.tobytes() if present.mask is None else key
+        if shared not in self._ranges:
+            self._ranges[shared] = self._ranges_of(present)
+        chunks, starts, ends = self._ranges[shared]
+        told = self._claims.claimed(key)
+        at = np.minimum(np.searchsorted(told.chunks, chunks), max(len(told.chunks) - 1, 0))
+        if len(told.chunks):
+            is_told = (told.chunks[at] == chunks) & (told.starts[at] <= starts) & (told.ends[at] >= ends)
+            if self._claims.is_filled:  # then other chunks may have been left out for what begins or ends there
+                is_told &= (told.starts[at] == starts) & (told.ends[at] == ends)
+        else:
+            is_told = np.zeros(len(chunks), np.bool_)
+        if not is_told.all():
+            others = chunks[~is_told]
+            others = others[~np.isin(others, self._claims.unclear)]
+            if len(others):
+                raise self.rows.unlike(int(others[0]))
+
+    def _ranges_of(self, present: Presence) -> ChunkRanges:
+        times = self.rows.ticks(self._index)[0][self.rows.rows(present)]
+        counts = self.rows.counts[present.chunks]
+        if present.mask is not None:
+            counts = np.add.reduceat(present.mask, np.cumsum(counts) - counts, dtype=np.int64)
+        firsts = np.cumsum(counts) - counts
+        starts, ends = np.minimum.reduceat(times, firsts), np.maximum.reduceat(times, firsts)
+        return ChunkRanges(self.rows.numbers[present.chunks], starts, ends)
 
     # --- rows
 

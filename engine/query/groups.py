@@ -313,9 +313,10 @@ class GroupEvents(SegmentEvents):
         columns: AnswerColumns,
         slots: Slots,
         there: Collection[Key],
+        claims: SegmentChunks,
     ) -> None:
         assert columns.query.index is not None
-        super().__init__(rows, _Moving(), columns.visible, columns.query.index, there)
+        super().__init__(rows, _Moving(), columns.visible, columns.query.index, there, claims)
         self._temporal = temporal
         self._owner = owner
         self._slots = slots
@@ -340,7 +341,7 @@ class GroupEvents(SegmentEvents):
                 with _named(segment):
                     times += segment.source.times()
         rows = OpenSegment(layers, times).rows(needed, columns.query.index, static)
-        return cls(rows, len(rows.numbers) - len(static), owner, columns, slots, segments[0].there)
+        return cls(rows, len(rows.numbers) - len(static), owner, columns, slots, segments[0].there, found)
 
     @cached_property
     def owners(self) -> Integers:

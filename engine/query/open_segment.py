@@ -34,7 +34,7 @@ class OpenSegment:
         Raises ``ReadError``.
         """
         others = [] if static is None else self._layer_rows(static, None)
-        return ChunkRows(self.load, self._sizes, [*self._layer_rows(numbers, index), *others])
+        return ChunkRows(self.load, self.unlike, self._sizes, [*self._layer_rows(numbers, index), *others])
 
     def _layer_rows(self, numbers: Integers, index: str | None) -> list[LayerRows]:
         found: list[LayerRows] = []
@@ -69,9 +69,22 @@ class OpenSegment:
             (entities, paths), is_static = table.entity_codes, table.is_static
             for row, data in zip(rows.tolist(), layer.read(rows), strict=True):
                 if data.entity_path != paths[entities[row]] or bool(data.timelines) == is_static[row]:
-                    raise _unlike(layer, row)
+                    raise self.unlike(first + row)
                 self._chunks[first + row] = data
         return [self._chunks[number] for number in numbers.tolist()]
+
+    def unlike(self, number: int) -> ReadError:
+        """The error for a chunk that is not as its manifest or its footer says."""
+        at = next(i for i, (_, stop) in enumerate(self._bounds) if number < stop)
+        table, row = self._layers[at].table, number - self._bounds[at][0]
+        (parts, paths), (entities, names) = table.part_codes, table.entity_codes
+        return ReadError(
+            f"chunk {bytes(table.chunk_ids[row]).hex()} of {names[entities[row]]} is not as the footer of its file "
+            "says: it has another entity, or values at other times",
+            path=paths[parts[row]],
+            offset=int(table.offsets[row]),
+            hint="The file is damaged, or the program that wrote it is faulty; compact or copy it to have it right.",
+        )
 
     def keep(self, numbers: Integers) -> None:
         """Let all chunks go but these, and of times what tells of others."""
@@ -85,14 +98,3 @@ def sizes_of(layers: Sequence[LayerChunks]) -> Integers:
     """The bytes of each chunk of layers, in memory or about so."""
     sizes = [np.maximum(layer.table.uncompressed_sizes, layer.table.sizes).astype(np.int64) for layer in layers]
     return np.concatenate([np.empty(0, np.int64), *sizes])
-
-
-def _unlike(layer: LayerChunks, row: int) -> ReadError:
-    table = layer.table
-    codes, parts = table.part_codes
-    return ReadError(
-        f"chunk {bytes(table.chunk_ids[row]).hex()} is of another entity than its footer says, or has other timelines",
-        path=parts[codes[row]],
-        offset=int(table.offsets[row]),
-        hint="The file is damaged, or the program that wrote it is faulty.",
-    )

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..rrd import ChunkTable
 from .chunk_rows import spread
-from .events import TOMBSTONE, ancestors
+from .events import TOMBSTONE, ChunkRanges, ancestors
 from .query import AnswerColumns, Integers, Key, Mask
 
 Windows = Sequence[tuple[int, int]]
@@ -38,7 +38,8 @@ class SegmentChunks:
     """
 
     def __init__(self, columns: AnswerColumns, tables: Sequence[ChunkTable]) -> None:
-        self._is_filled = columns.query.fill_latest_at
+        self.is_filled = columns.query.fill_latest_at
+        self._claimed: dict[Key, ChunkRanges] = {}
         self.layer_starts = np.cumsum([0, *map(len, tables)])
         unclear: list[Integers] = []
         lasting: list[tuple[int, Integers, Integers, list[Key]]] = []
@@ -72,6 +73,14 @@ class SegmentChunks:
 
     def __len__(self) -> int:
         return int(self.layer_starts[-1])
+
+    def claimed(self, key: Key) -> ChunkRanges:
+        """The ranges that the tables tell of the events of a component, by ascending numbers of chunks."""
+        if key not in self._claimed:
+            cells = np.flatnonzero(self._key == self._keys.get(key, -1))
+            cells = cells[np.argsort(self._chunk[cells], kind="stable")]
+            self._claimed[key] = ChunkRanges(self._chunk[cells], self.starts[cells], self.ends[cells])
+        return self._claimed[key]
 
     def by_layer(self, numbers: Integers) -> list[Integers]:
         """The rows of the table of each layer, of ascending numbers of chunks."""
@@ -107,7 +116,7 @@ class SegmentChunks:
         of = owner[self._chunk]
         begins = begin[of]
         is_needed = (self.starts <= end[of]) & (self.ends >= begins)
-        if self._is_filled:
+        if self.is_filled:
             key = self._key * len(begin) + of
             early = self.starts < begins
             latest = np.full(len(self._keys) * len(begin), np.iinfo(np.int64).min)
@@ -124,10 +133,10 @@ class SegmentChunks:
             return np.ones(len(self._chunk), np.bool_)
         begins, ends = np.array(windows, np.int64).reshape(-1, 2).T
         found = self._touching(begins, ends)
-        return found | self._before(begins) if self._is_filled else found
+        return found | self._before(begins) if self.is_filled else found
 
     def _of_values(self, given: Integers) -> Mask:
-        if not self._is_filled:
+        if not self.is_filled:
             return self._touching(given, given)
         return self._before(np.minimum(given, _MOST - 1) + 1) | self._touching(given[-1:], given[-1:])
 

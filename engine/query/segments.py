@@ -144,20 +144,21 @@ class QueriedSegment:
                 continue
             needed = chunks.needed(some, given)
             opened.keep(needed)
-            yield from self._rows(opened, static, columns, needed, given, some).batches(names, predicate)
+            yield from self._rows(opened, static, columns, chunks, needed, given, some).batches(names, predicate)
 
     def _rows(
         self,
         opened: OpenSegment,
         static: StaticColumns,
         columns: AnswerColumns,
+        chunks: SegmentChunks,
         needed: Integers,
         given: Integers | None,
         windows: Windows,
     ) -> SegmentRows:
         index = columns.query.index
         assert index is not None
-        events = SegmentEvents(opened.rows(needed, index), static.values, columns.visible, index, self.there)
+        events = SegmentEvents(opened.rows(needed, index), static.values, columns.visible, index, self.there, chunks)
         return SegmentRows(columns, self.segment_id, static, events, given=given, windows=windows)
 
     def plan(self, figures: SegmentFigures, columns: AnswerColumns, predicate: pc.Expression | None) -> None:
