@@ -80,7 +80,7 @@ class ChunkRanges(NamedTuple):
     ends: Integers
 
 
-class Claims(Protocol):
+class ClaimedRanges(Protocol):
     """Knowledge of where the events of components lie, by which chunks were chosen."""
 
     unclear: Integers
@@ -114,7 +114,7 @@ class SegmentEvents:
         columns: Sequence[ComponentColumnDescriptor],
         index: str,
         there: Collection[Key],
-        claims: Claims,
+        claims: ClaimedRanges,
     ) -> None:
         self.rows = rows
         self._claims = claims

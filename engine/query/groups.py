@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 from typing import Final, NamedTuple, Self
 
@@ -25,7 +25,7 @@ from ..task_context import TaskContext
 from .chunk_rows import ChunkRows, Presence
 from .events import Events, SegmentEvents
 from .open_segment import OpenSegment
-from .pruning import index_guarantee, satisfiable
+from .pruning import Asked, hull_of, is_implied
 from .query import AnswerColumns, Integers, Key
 from .rows import Located, SegmentRows, StaticColumns, within
 from .segment_chunks import SegmentChunks
@@ -180,7 +180,7 @@ def _windows(
     bounds = np.array([segment.bounds for segment in segments], np.int64)
     first, last = bounds[:, 0], bounds[:, 1]
     if predicate is not None:
-        hull = _hull(_Asked(columns, predicate), int(first.min()), int(last.max()))
+        hull = hull_of(Asked(columns, predicate), int(first.min()), int(last.max()))
         if hull is None:
             return None
         first, last = np.maximum(first, hull[0]), np.minimum(last, hull[1])
@@ -189,49 +189,7 @@ def _windows(
 
 def _holds(columns: AnswerColumns, predicate: pc.Expression | None, windows: tuple[Integers, Integers]) -> bool:
     """Whether a predicate is true in all rows of windows, so that none need be looked at."""
-    return predicate is None or _is_implied(_Asked(columns, predicate), int(windows[0].min()), int(windows[1].max()))
-
-
-class _Asked:
-    """A predicate over columns, as something that can be kept: predicates have no hash."""
-
-    def __init__(self, columns: AnswerColumns, predicate: pc.Expression) -> None:
-        self.columns = columns
-        self.predicate = predicate
-        self._key = (str(predicate), columns.query.index, tuple(columns.arrow.names))
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Asked) and self._key == other._key
-
-
-@lru_cache(maxsize=256)
-def _is_implied(asked: _Asked, first: int, last: int) -> bool:
-    guarantee = index_guarantee(asked.columns, (first, last))
-    return not satisfiable(~asked.predicate, [guarantee], asked.columns.arrow)
-
-
-@lru_cache(maxsize=256)
-def _hull(asked: _Asked, first: int, last: int) -> tuple[int, int] | None:
-    """The first and the last index value between two at which a predicate can hold; None where it cannot."""
-
-    def can_hold(begin: int, end: int) -> bool:
-        guarantee = index_guarantee(asked.columns, (begin, end))
-        return bool(satisfiable(asked.predicate, [guarantee], asked.columns.arrow))
-
-    if not can_hold(first, last):
-        return None
-    low, high = first, last
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if can_hold(first, middle) else (middle + 1, high)
-    begin, high = low, last
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if can_hold(middle, last) else (low, middle - 1)
-    return begin, low
+    return predicate is None or is_implied(Asked(columns, predicate), int(windows[0].min()), int(windows[1].max()))
 
 
 class _NamedLayer:

@@ -7,6 +7,7 @@ guarantees something, such as the bounds of its index, and a filter that cannot 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -93,3 +94,46 @@ def windows_of(
             begin = found.pop()[0]
         found.append((begin, end))
     return found
+
+
+class Asked:
+    """A predicate over columns, as something that can be kept: predicates have no hash."""
+
+    def __init__(self, columns: AnswerColumns, predicate: pc.Expression) -> None:
+        self.columns = columns
+        self.predicate = predicate
+        self._key = (str(predicate), columns.query.index, tuple(columns.arrow.names))
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Asked) and self._key == other._key
+
+
+@lru_cache(maxsize=256)
+def is_implied(asked: Asked, first: int, last: int) -> bool:
+    """Whether a predicate is true in all rows between two index values."""
+    guarantee = index_guarantee(asked.columns, (first, last))
+    return not satisfiable(~asked.predicate, [guarantee], asked.columns.arrow)
+
+
+@lru_cache(maxsize=256)
+def hull_of(asked: Asked, first: int, last: int) -> tuple[int, int] | None:
+    """The first and the last index value between two at which a predicate can hold; None where it cannot."""
+
+    def can_hold(begin: int, end: int) -> bool:
+        guarantee = index_guarantee(asked.columns, (begin, end))
+        return bool(satisfiable(asked.predicate, [guarantee], asked.columns.arrow))
+
+    if not can_hold(first, last):
+        return None
+    low, high = first, last
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if can_hold(first, middle) else (middle + 1, high)
+    begin, high = low, last
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if can_hold(middle, last) else (low, middle - 1)
+    return begin, low
