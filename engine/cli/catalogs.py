@@ -134,10 +134,12 @@ def remove_entries(lake: str, entries: tuple[str, ...], debug: bool) -> None:
         from ..catalog import DatasetEntry
 
         for entry in [_entry(lake, name) for name in dict.fromkeys(entries)]:
-            is_dataset = isinstance(entry, DatasetEntry)
-            data = f"store stays at {os.fspath(entry)}" if is_dataset else f"data stays at {entry.storage_url}"
+            if isinstance(entry, DatasetEntry):
+                told = f"dataset {entry.name!r}; its store stays at {os.fspath(entry)}"
+            else:
+                told = f"table {entry.name!r}; its data stays at {entry.storage_url}"
             entry.delete()
-            click.echo(f"removed {'dataset' if is_dataset else 'table'} {entry.name!r}; its {data}")
+            click.echo(f"removed {told}")
 
 
 @catalog.command("check")
