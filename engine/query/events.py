@@ -164,13 +164,24 @@ class SegmentEvents:
                 raise self.rows.unlike(int(others[0]))
 
     def _ranges_of(self, present: Presence) -> ChunkRanges:
+        numbers = self.rows.numbers[present.chunks]
+        if present.mask is None:
+            starts, ends = self._whole_ranges
+            return ChunkRanges(numbers, starts[present.chunks], ends[present.chunks])
         times = self.rows.ticks(self._index)[0][self.rows.rows(present)]
         counts = self.rows.counts[present.chunks]
-        if present.mask is not None:
-            counts = np.add.reduceat(present.mask, np.cumsum(counts) - counts, dtype=np.int64)
+        counts = np.add.reduceat(present.mask, np.cumsum(counts) - counts, dtype=np.int64)
         firsts = np.cumsum(counts) - counts
-        starts, ends = np.minimum.reduceat(times, firsts), np.maximum.reduceat(times, firsts)
-        return ChunkRanges(self.rows.numbers[present.chunks], starts, ends)
+        return ChunkRanges(numbers, np.minimum.reduceat(times, firsts), np.maximum.reduceat(times, firsts))
+
+    @cached_property
+    def _whole_ranges(self) -> tuple[Integers, Integers]:
+        """The first and the last index value of each chunk that has rows."""
+        times, has_rows = self.rows.ticks(self._index)[0], self.rows.counts > 0
+        firsts = self.rows.starts[:-1][has_rows]
+        starts, ends = np.zeros(len(has_rows), np.int64), np.zeros(len(has_rows), np.int64)
+        starts[has_rows], ends[has_rows] = np.minimum.reduceat(times, firsts), np.maximum.reduceat(times, firsts)
+        return starts, ends
 
     # --- rows
 
