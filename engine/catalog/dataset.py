@@ -293,7 +293,8 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, Entry):
             ``error``.
         verify
             Read all chunks of RRDs that stay where they lie, and keep a digest of each, with which they are compared
-            whenever they are read. Those that are copied have one anyway.
+            whenever they are read. Those that are copied have one anyway. A file whose footer lies about a chunk is
+            refused; without this only chunks that are read are compared with it.
         copy
             Copy RRDs, too: the dataset does not need the files any more then.
         times
