@@ -54,8 +54,8 @@ class Answer(ds.Dataset):  # type: ignore[misc]
         except UnsupportedError as error:
             call.fail(error)
             raise
-        measured = self._measuring.scan(self.columns, segments, below, conjuncts_of(filter))
-        units = grouped(segments) if measured is None else segments  # what is read of each segment is counted
+        units = grouped(segments)
+        measured = self._measuring.scan(self.columns, units, below, conjuncts_of(filter))
         execution = Execution(units, below, self.options, measured)
         call.add(execution)
         return [_Segment(execution, number, call, rest) for number in range(max(len(units), 1))]

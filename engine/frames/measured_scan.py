@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ReadError, SourceMissingError
-from ..query import AnswerColumns, QueriedSegment, SegmentFigures
+from ..query import AnswerColumns, QueriedSegment, SegmentFigures, SegmentGroup
 from ..task_context import Fetches, TaskContext
 from .metrics import MetricsCollector, QueryMetrics, open_collectors
 from .predicates import Term
@@ -34,7 +34,7 @@ class Measuring:
     def scan(
         self,
         columns: AnswerColumns,
-        segments: Sequence[QueriedSegment],
+        units: Sequence[QueriedSegment | SegmentGroup],
         predicate: pc.Expression | None,
         filters: Sequence[Term],
     ) -> MeasuredScan | None:
@@ -42,24 +42,26 @@ class Measuring:
 
         ``predicate`` is what the kernel takes of the ``filters`` that DataFusion hands down.
         """
-        return MeasuredScan(self, columns, segments, predicate, filters) if self.collectors else None
+        return MeasuredScan(self, columns, units, predicate, filters) if self.collectors else None
 
 
 class MeasuredScan:
-    """An execution: a stream for each of the segments. It is told when all have ended, or it is closed, or dropped."""
+    """An execution: a stream for each unit, a segment or some small ones. It is told when all have ended, or it is
+    closed, or dropped.
+    """
 
     def __init__(
         self,
         measuring: Measuring,
         columns: AnswerColumns,
-        segments: Sequence[QueriedSegment],
+        units: Sequence[QueriedSegment | SegmentGroup],
         predicate: pc.Expression | None,
         filters: Sequence[Term],
     ) -> None:
         self._begun = time.time()
         self._measuring = measuring
         self._columns = columns
-        self._segments = segments
+        self._units = units
         self._predicate = predicate
         self._filters = filters
         self._narrowed = columns
@@ -100,7 +102,7 @@ class MeasuredScan:
             self._ended.add(number)
             if is_whole:
                 self._whole.add(number)
-            is_last = not self._running and len(self._ended) >= len(self._segments)
+            is_last = not self._running and len(self._ended) >= len(self._units)
         if is_last:
             self._tell()
 
@@ -179,25 +181,17 @@ class MeasuredScan:
         """The bytes of the chunks that each segment needs, by layer and number; those that were not read to the end are
         planned for that.
         """
-        found = []
-        for number, segment in enumerate(self._segments):
+        found: dict[str, dict[tuple[str, int], int]] = {}
+        for number, unit in enumerate(self._units):
             figures = self._figures.get(number, [])
             if number not in self._whole:
-                planned = SegmentFigures()
-                try:
-                    segment.plan(planned, self._narrowed, self._predicate)
-                except ReadError:  # whoever reads the segment is told of it
-                    planned = SegmentFigures()
-                figures = [planned]
-            found.append(
-                {
-                    (layer, row): size
-                    for one in figures
-                    for layer, some in one.chunks.items()
-                    for row, size in some.items()
-                }
-            )
-        return found
+                figures = [SegmentFigures()]
+                with TaskContext(*figures).entered(), contextlib.suppress(ReadError):  # who reads is told of that
+                    unit.plan(self._narrowed, self._predicate)
+            for segment_id, layers in ((name, some) for one in figures for name, some in one.chunks.items()):
+                mine = found.setdefault(segment_id, {})
+                mine.update({(layer, row): size for layer, some in layers.items() for row, size in some.items()})
+        return list(found.values())
 
     def _first(self, moments: Iterator[float | None]) -> timedelta | None:
         known = [moment for moment in moments if moment is not None]

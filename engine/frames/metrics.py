@@ -33,7 +33,7 @@ class QueryMetrics:
     of files and requests to object stores, manifests among them; ``fetch_direct_original_ranges`` the pieces that were
     asked for, and ``fetch_direct_merged_ranges`` the ranges that were read for them. Clients of object stores repeat
     what fails by themselves and do not tell, so that ``…_retries``, ``…_requests_retried`` and ``…_retry_sleep`` count
-    nothing, and ``fetch_direct_max_attempt`` is 1 for each segment that read something.
+    nothing, and ``fetch_direct_max_attempt`` is 1 for each partition that read something.
     """
 
     dataset_id: str

@@ -1,4 +1,4 @@
-"""Figures of the rows of a segment: the chunks that they need, what was read, and when rows were there."""
+"""Figures of the rows of segments: the chunks that they need, what was read, and when rows were there."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from .query import Integers
 
 @dataclass
 class SegmentFigures:
-    """The figures of a segment, or of a share of one, counted while its rows are made.
+    """The figures of a segment, of a share of one, or of some that are read together, counted while rows are made.
 
     Who wants them has one in the context of the task. ``chunks`` has the bytes of the message of each chunk that is
-    needed, by layer and number. ``planned`` is when the chunks were known, and ``first`` when the first rows were
-    there, in seconds since the epoch.
+    needed, by segment, layer and number. ``planned`` is when the chunks were known, and ``first`` when the first rows
+    were there, in seconds since the epoch.
     """
 
-    chunks: dict[str, dict[int, int]] = field(default_factory=dict)
+    chunks: dict[str, dict[str, dict[int, int]]] = field(default_factory=dict)
     pieces: int = 0
     requests: int = 0
     bytes: int = 0
     planned: float | None = None
     first: float | None = None
 
-    def need(self, layers: Iterable[tuple[str, ChunkTable, Integers]]) -> None:
-        """Count chunks that are needed: rows of the tables of layers."""
+    def need(self, segment_id: str, layers: Iterable[tuple[str, ChunkTable, Integers]]) -> None:
+        """Count chunks that a segment needs: rows of the tables of layers."""
         self.planned = self.planned or time.time()
+        mine = self.chunks.setdefault(segment_id, {})
         for name, table, rows in layers:
-            sizes = table.sizes[rows]
-            self.chunks.setdefault(name, {}).update(zip(rows.tolist(), np.asarray(sizes).tolist(), strict=True))
+            sizes = np.asarray(table.sizes[rows])
+            mine.setdefault(name, {}).update(zip(rows.tolist(), sizes.tolist(), strict=True))
 
     def read(self, fetches: Fetches) -> None:
         """Count what was read."""
@@ -43,11 +44,17 @@ class SegmentFigures:
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as JSON has them."""
-        chunks = {name: [list(some), list(some.values())] for name, some in self.chunks.items()}
+        chunks = [
+            [segment_id, layer, list(some), list(some.values())]
+            for segment_id, layers in self.chunks.items()
+            for layer, some in layers.items()
+        ]
         return {**vars(self), "chunks": chunks}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SegmentFigures:
         """The figures that :meth:`to_dict` gave."""
-        chunks = {name: dict(zip(*some, strict=True)) for name, some in data["chunks"].items()}
-        return cls(**{**data, "chunks": chunks})
+        found = cls(**{**data, "chunks": {}})
+        for segment_id, layer, rows, sizes in data["chunks"]:
+            found.chunks.setdefault(segment_id, {})[layer] = dict(zip(rows, sizes, strict=True))
+        return found

@@ -21,9 +21,10 @@ from ..chunk import ChunkData, ComponentColumnDescriptor
 from ..errors import ReadError
 from ..limits import MIB
 from ..rrd import ChunkTable, OpenFiles, Recent, Times
-from ..task_context import TaskContext
+from ..task_context import TaskContext, find
 from .chunk_rows import ChunkRows, Presence
 from .events import Events, SegmentEvents
+from .figures import SegmentFigures
 from .open_segment import OpenSegment
 from .pruning import Asked, hull_of, is_implied
 from .query import AnswerColumns, Integers, Key
@@ -69,6 +70,10 @@ class SegmentGroup:
         """The chunks that are needed of each segment; see :meth:`QueriedSegment.needed`."""
         windows = _windows(self.segments, columns, predicate)
         return None, [] if windows is None else GroupChunks.of(self.segments, columns, windows).by_layer()
+
+    def plan(self, columns: AnswerColumns, predicate: pc.Expression | None) -> None:
+        """Find the chunks that rows need, without reading them, to be counted. Raises ``ReadError``."""
+        self.needed(columns, predicate)
 
     def batches(
         self, names: Sequence[str] | None = None, predicate: pc.Expression | None = None
@@ -193,10 +198,12 @@ def _holds(columns: AnswerColumns, predicate: pc.Expression | None, windows: tup
 
 
 class _NamedLayer:
-    """A layer whose errors name its segment."""
+    """A layer that knows its name and its segment, which its errors say."""
 
-    def __init__(self, layer: LayerChunks, segment: QueriedSegment) -> None:
+    def __init__(self, layer: LayerChunks, segment: QueriedSegment, name: str) -> None:
         self.table = layer.table
+        self.name = name
+        self.segment_id = segment.segment_id
         self._layer = layer
         self._segment = segment
 
@@ -228,12 +235,19 @@ class GroupChunks(NamedTuple):
         for number, segment in enumerate(segments):
             with _named(segment):
                 some = segment.source.references()
-            layers += [_NamedLayer(layer, segment) for layer in some]
+            names = segment.source.layer_names
+            layers += [_NamedLayer(layer, segment, name) for layer, name in zip(some, names, strict=True)]
             owners += [number] * sum(len(layer.table) for layer in some)
         owner = np.array(owners, np.int64)
         chunks = SegmentChunks(columns, [_joined(tuple([layer.table for layer in layers]))])
         static = chunks.static[(windows[0] <= windows[1])[owner[chunks.static]]]
-        return cls(layers, chunks, owner, chunks.needed_of_each(owner, *windows), static)
+        found = cls(layers, chunks, owner, chunks.needed_of_each(owner, *windows), static)
+        figures = find(SegmentFigures)
+        if figures is not None:
+            for layer, rows in found.by_layer():
+                assert isinstance(layer, _NamedLayer)
+                figures.need(layer.segment_id, [(layer.name, layer.table, rows)])
+        return found
 
     def by_layer(self) -> list[tuple[LayerChunks, Integers]]:
         """The layers of which chunks are needed, and the rows of these."""

@@ -161,11 +161,10 @@ class QueriedSegment:
         events = SegmentEvents(opened.rows(needed, index), static.values, columns.visible, index, self.there, chunks)
         return SegmentRows(columns, self.segment_id, static, events, given=given, windows=windows)
 
-    def plan(self, figures: SegmentFigures, columns: AnswerColumns, predicate: pc.Expression | None) -> None:
-        """Count the chunks that rows need, without reading them. Raises ``ReadError``."""
+    def plan(self, columns: AnswerColumns, predicate: pc.Expression | None) -> None:
+        """Find the chunks that rows need, without reading them, to be counted. Raises ``ReadError``."""
         if self.may_have_rows:
-            with TaskContext(figures).entered():
-                self._planned(columns, predicate)
+            self._planned(columns, predicate)
 
     def read_bytes(self, names: Sequence[str] | None = None, predicate: pc.Expression | None = None) -> int:
         """The bytes of the chunks that :meth:`batches` reads, as stored, or about so. Raises ``ReadError``."""
@@ -197,7 +196,7 @@ class QueriedSegment:
         needed = np.union1d(chunks.needed(windows, self.given), chunks.static)
         figures = find(SegmentFigures)
         if figures is not None:
-            figures.need(zip(self.source.layer_names, tables, chunks.by_layer(needed), strict=True))
+            figures.need(self.segment_id, zip(self.source.layer_names, tables, chunks.by_layer(needed), strict=True))
         return _Plan(layers, chunks, windows, needed)
 
 

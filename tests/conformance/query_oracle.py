@@ -128,6 +128,11 @@ class Source:
         """Whether all layers have times."""
         return None not in self._times
 
+    @property
+    def layer_names(self) -> list[str]:
+        """Numbers."""
+        return [str(number) for number in range(len(self._layers))]
+
     def references(self) -> list[References]:
         """The chunks of each layer."""
         return self._layers

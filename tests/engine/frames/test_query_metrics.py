@@ -112,7 +112,7 @@ def test_bytes_and_requests_are_what_files_were_asked_for(dataset: DatasetEntry,
     assert (found.fetch_bytes, found.fetch_requests) == (sum(reads), len(reads))
     assert (found.fetch_direct_bytes, found.fetch_direct_requests) == (found.fetch_bytes, found.fetch_requests)
     assert found.fetch_direct_merged_ranges == found.fetch_requests <= found.fetch_direct_original_ranges
-    assert found.fetch_direct_max_attempt == 3
+    assert found.fetch_direct_max_attempt == 2
     assert (found.fetch_grpc_bytes, found.fetch_grpc_requests) == (0, 0)
 
 
