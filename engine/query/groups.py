@@ -7,7 +7,6 @@ searched or filled in the index of one long segment is so in all of them. What l
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -17,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..chunk import ChunkData, ComponentColumnDescriptor
-from ..errors import ReadError
+from ..chunk import ComponentColumnDescriptor
 from ..limits import MIB
 from ..rrd import ChunkTable, OpenFiles, Recent, Times
 from ..task_context import TaskContext, find
@@ -31,7 +29,7 @@ from .query import AnswerColumns, Integers, Key
 from .rows import Located, SegmentRows, StaticColumns, within
 from .segment_chunks import SegmentChunks
 from .segments import QueriedSegment, saves
-from .sources import LayerChunks
+from .sources import LayerChunks, NamedLayer, segment_named
 
 GROUP_BYTES: Final = 16 * MIB
 """Bytes of chunks as they are stored of the segments of a group, about."""
@@ -66,7 +64,7 @@ class SegmentGroup:
 
     def needed(
         self, columns: AnswerColumns, predicate: pc.Expression | None
-    ) -> tuple[None, list[tuple[LayerChunks, Integers]]]:
+    ) -> tuple[None, Sequence[tuple[LayerChunks, Integers]]]:
         """The chunks that are needed of each segment; see :meth:`QueriedSegment.needed`."""
         windows = _windows(self.segments, columns, predicate)
         return None, [] if windows is None else GroupChunks.of(self.segments, columns, windows).by_layer()
@@ -109,18 +107,8 @@ class SegmentGroup:
 
     def _one_by_one(self, names: Sequence[str] | None, predicate: pc.Expression | None) -> Iterator[pa.RecordBatch]:
         for segment in self.segments:
-            with _named(segment):
+            with segment_named(segment.segment_id):
                 yield from segment.batches(names, predicate)
-
-
-@contextmanager
-def _named(segment: QueriedSegment) -> Iterator[None]:
-    """Say in errors of reading which segment it was."""
-    try:
-        yield
-    except ReadError as error:
-        error.message += f", in segment {segment.segment_id}"
-        raise
 
 
 def grouped(segments: Sequence[QueriedSegment]) -> list[QueriedSegment | SegmentGroup]:
@@ -197,29 +185,13 @@ def _holds(columns: AnswerColumns, predicate: pc.Expression | None, windows: tup
     return predicate is None or is_implied(Asked(columns, predicate), int(windows[0].min()), int(windows[1].max()))
 
 
-class _NamedLayer:
-    """A layer that knows its name and its segment, which its errors say."""
-
-    def __init__(self, layer: LayerChunks, segment: QueriedSegment, name: str) -> None:
-        self.table = layer.table
-        self.name = name
-        self.segment_id = segment.segment_id
-        self._layer = layer
-        self._segment = segment
-
-    def read(self, rows: Integers) -> Iterator[ChunkData]:
-        """The chunks of some rows. Raises ``ReadError`` with the name of the segment."""
-        with _named(self._segment):
-            yield from self._layer.read(rows)
-
-
 class GroupChunks(NamedTuple):
     """The chunks of segments, as rows of one table; ``owner`` is the number of the segment of each.
 
     ``needed`` are the numbers of those that are needed, but static ones, which are ``static``.
     """
 
-    layers: Sequence[LayerChunks]
+    layers: Sequence[NamedLayer]
     chunks: SegmentChunks
     owner: Integers
     needed: Integers
@@ -230,13 +202,13 @@ class GroupChunks(NamedTuple):
         cls, segments: Sequence[QueriedSegment], columns: AnswerColumns, windows: tuple[Integers, Integers]
     ) -> GroupChunks:
         """The chunks for the rows in ``windows``, one for each segment. Raises ``ReadError`` with the name of one."""
-        layers: list[LayerChunks] = []
+        layers: list[NamedLayer] = []
         owners = []
         for number, segment in enumerate(segments):
-            with _named(segment):
+            with segment_named(segment.segment_id):
                 some = segment.source.references()
             names = segment.source.layer_names
-            layers += [_NamedLayer(layer, segment, name) for layer, name in zip(some, names, strict=True)]
+            layers += [NamedLayer(layer, segment.segment_id, name) for layer, name in zip(some, names, strict=True)]
             owners += [number] * sum(len(layer.table) for layer in some)
         owner = np.array(owners, np.int64)
         chunks = SegmentChunks(columns, [_joined(tuple([layer.table for layer in layers]))])
@@ -245,11 +217,10 @@ class GroupChunks(NamedTuple):
         figures = find(SegmentFigures)
         if figures is not None:
             for layer, rows in found.by_layer():
-                assert isinstance(layer, _NamedLayer)
                 figures.need(layer.segment_id, [(layer.name, layer.table, rows)])
         return found
 
-    def by_layer(self) -> list[tuple[LayerChunks, Integers]]:
+    def by_layer(self) -> list[tuple[NamedLayer, Integers]]:
         """The layers of which chunks are needed, and the rows of these."""
         numbers = np.union1d(self.needed, self.static)
         bounds = pairwise(np.cumsum([0, *(len(layer.table) for layer in self.layers)]).tolist())
@@ -310,7 +281,7 @@ class GroupEvents(SegmentEvents):
         if saves(layers, wanted, np.union1d(needed, static), is_asked=columns.query.values is not None):
             times = []
             for segment in segments:
-                with _named(segment):
+                with segment_named(segment.segment_id):
                     times += segment.source.times()
         rows = OpenSegment(layers, times).rows(needed, columns.query.index, static)
         return cls(rows, len(rows.numbers) - len(static), owner, columns, slots, segments[0].there, found)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ..chunk import ChunkData
+from ..errors import ReadError
 from ..optimisation import ChunkReferences
 from ..recordings import RecordingEntry, RecordingsFolder, entries_in, times_in
 from ..rrd import ChunkTable, Times
@@ -124,3 +126,28 @@ class LazySource(StoreSource):
         first, stop = known["_range"]
         known["layers"] = tuple(entries_in(known["_rows"].slice(first, stop - first).to_batches()))
         return known["layers"]
+
+
+@contextmanager
+def segment_named(segment_id: str) -> Iterator[None]:
+    """Say in errors of reading which segment it was."""
+    try:
+        yield
+    except ReadError as error:
+        error.message += f", in segment {segment_id}"
+        raise
+
+
+class NamedLayer:
+    """A layer that knows its name and its segment, which its errors say."""
+
+    def __init__(self, layer: LayerChunks, segment_id: str, name: str) -> None:
+        self.table = layer.table
+        self.name = name
+        self.segment_id = segment_id
+        self._layer = layer
+
+    def read(self, rows: Integers) -> Iterator[ChunkData]:
+        """The chunks of some rows. Raises ``ReadError`` with the name of the segment."""
+        with segment_named(self.segment_id):
+            yield from self._layer.read(rows)
