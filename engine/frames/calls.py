@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Generic, TypeVar
 
 from ..errors import ChunkmillError
@@ -126,19 +126,51 @@ class _Thread(threading.local):
     call: UserCall | None = None
 
 
-_thread = _Thread()
+class _Calls:
+    """The calls that are going on, by their threads."""
+
+    def __init__(self) -> None:
+        self._thread = _Thread()
+        self._lock = threading.Lock()
+        self._active: list[UserCall] = []
+
+    @contextmanager
+    def entered(self, call: UserCall) -> Iterator[None]:
+        before, self._thread.call = self._thread.call, call
+        with self._lock:
+            self._active.append(call)
+        try:
+            yield
+        finally:
+            self._thread.call = before
+            with self._lock:
+                self._active.remove(call)
+
+    def of_thread(self) -> UserCall | None:
+        """The call of this thread, if it is in one."""
+        return self._thread.call
+
+    def current(self) -> UserCall | None:
+        """The call of this thread; DataFusion 52 plans some in threads of its own: then the one that there is."""
+        with self._lock:
+            distinct = {id(call): call for call in self._active}
+        only = next(iter(distinct.values())) if len(distinct) == 1 else None
+        return self._thread.call or only
 
 
-@contextmanager
-def calling(call: UserCall) -> Iterator[None]:
+_calls = _Calls()
+
+
+def calling(call: UserCall) -> AbstractContextManager[None]:
     """Let this thread be in a call until the end of the block: DataFusion plans in the thread that asks."""
-    before, _thread.call = _thread.call, call
-    try:
-        yield
-    finally:
-        _thread.call = before
+    return _calls.entered(call)
+
+
+def outer_call() -> UserCall | None:
+    """The call that this thread is in, if it is in one: what it calls in turn is part of it."""
+    return _calls.of_thread()
 
 
 def current_call() -> UserCall:
     """The call that this thread is in, or else a new one."""
-    return _thread.call or UserCall()
+    return _calls.current() or UserCall()

@@ -19,7 +19,7 @@ from ..markup import panel_or_error
 from ..query import AnswerColumns, QueriedSegment
 from ..spark import interruptible
 from .answer import Answer
-from .calls import UserCall, calling
+from .calls import UserCall, calling, outer_call
 from .measured_scan import Measuring
 
 if TYPE_CHECKING:
@@ -152,7 +152,8 @@ def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def keeping(self: QueryFrame, *args: Any, **kwargs: Any) -> Any:
-        call, lasts = UserCall(), False
+        outer, lasts = outer_call(), False
+        call = outer or UserCall()
         work = partial(method, self, *args, **kwargs)
         with interruptible():
             try:
@@ -167,7 +168,7 @@ def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
                 made = [QueryStream(stream, call) for stream in streams]
                 return made if isinstance(found, list) else made[0]
             finally:
-                if not lasts:
+                if not lasts and outer is None:
                     call.close()
 
     return keeping

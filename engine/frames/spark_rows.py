@@ -181,6 +181,8 @@ class SparkRows:
     def _run(self, job: _Job) -> None:
         try:
             spark = self._session(job)
+            if self._is_closed:
+                return
             tag_jobs(spark, self._tag)
             files = self._files(job)
         except BaseException as error:  # noqa: BLE001 (raised where the rows are asked for)

@@ -28,7 +28,6 @@ CHANGING_CALLS = {
 # Globals that change, and why they may. A new one needs as good a reason.
 MAY_CHANGE = {
     "engine.execution.chunk_frames": {"_kept"},
-    "engine.frames.calls": {"_thread"},  # the call that a thread is in
     "engine.execution.spark_stage": {"_spared"},
     "engine.execution.transport": {"_waiting"},
     "engine.frames.metrics": {"_open"},  # a scope of the context, as its users have it
