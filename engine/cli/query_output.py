@@ -19,6 +19,7 @@ from ..execution import Staging, replace_file
 from ..folders import sync_folder
 from ..limits import MIB
 from ..locations import local_path
+from ..objects import is_url
 from ..query import SEGMENT_ID
 from ..units import counted, size
 from .query_rows import AnswerRows
@@ -33,6 +34,8 @@ _Writer = pq.ParquetWriter | pa.ipc.RecordBatchFileWriter
 
 def check_output(output: str, *, overwrite: bool) -> Path:
     """The path of an output. Raises ``UsageError`` for another kind of file, or one that is there."""
+    if is_url(output) and not output.startswith("file:"):
+        raise UsageError("rows are written to local files", path=output, hint="Write them here, and upload them then.")
     path = local_path(output)
     if path.suffix not in (".parquet", ".arrow"):
         raise UsageError("the output is a file or folder .parquet or .arrow", path=output, hint="Name it rows.parquet.")

@@ -111,7 +111,7 @@ class AnswerRows:
         except Exception as error:
             if not self.options.where or not str(error).startswith("DataFusion error"):
                 raise
-            missing = re.search(r"No field named \"?([^\"]+?)\"?\. ", str(error))
+            missing = re.search(r"No field named \"?([^\"]+?)\"?\.\s", str(error))
             if missing:
                 raise _no_column("--where", missing[1], self.columns.arrow.names) from error
             text = re.sub(r"\s+", " ", str(error).removeprefix("DataFusion error: "))[:_LONGEST]

@@ -240,6 +240,8 @@ CALLS = {
     "query demo.rrd --index log_time": (2, "Index 'log_time' does not exist"),
     "query demo.rrd --index message_log_time --columns ros2_time": (2, "Did you mean 'ros2_timestamp'?"),
     "query demo.rrd --index message_log_time --where ros2": (2, "--where: there is no column 'ros2'"),
+    "query demo.rrd --index message_log_time --where Speed>5": (2, "there is no column 'speed'"),
+    "query demo.rrd --index message_log_time -o s3://bucket/rows.parquet": (2, "rows are written to local files"),
     "query demo.rrd --index message_log_time --where a>": (2, "A condition is SQL"),
     "query demo.rrd --index message_log_time --values noon": (2, "neither a number"),
     "query demo.rrd --index message_log_time --start noon": (2, "neither a number"),
