@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..chunk import Chunk, ChunkData, ChunkHeader, ComponentDescriptor, TimelineKind
@@ -94,7 +94,7 @@ class ToldChunks:
 
     def _is_as_told(self, row: int, data: ChunkData) -> bool:
         """Whether a chunk without nulls is surely as it is told, which costs a third of comparing all."""
-        fact = self._facts[row]
+        fact = self._fact(row)
         if fact is None or fact.num_rows != data.num_rows or fact.entity_path != data.entity_path:
             return False
         if len(fact.lines) != len(data.timelines) or len(fact.components) != len(data.components):
@@ -110,14 +110,32 @@ class ToldChunks:
                 return False
         return True
 
-    @cached_property
-    def _facts(self) -> list[_Fact | None]:
-        """A fact for each row all components of which are told to have a value in every row."""
+    def _fact(self, row: int) -> _Fact | None:
+        """The fact of a row all components of which are told to have a value in every row; None for another."""
+        if not self._is_whole[row]:
+            return None
         table = self._table
         lines, parts = table.timelines, table.components
-        rows = np.asarray(table.num_rows, np.int64)
+        (codes, paths), (sets, types) = table.entity_codes, table.type_sets
+        on, of = slice(*lines.ends[row : row + 2].tolist()), slice(*parts.ends[row : row + 2].tolist())
+        keys = [lines.keys[code] for code in lines.codes[on].tolist()]
+        return _Fact(
+            paths[codes[row]],
+            int(table.num_rows[row]),
+            list(zip(keys, lines.start[on].tolist(), lines.end[on].tolist(), strict=True)),
+            [
+                (parts.descriptors[code], datatype)
+                for code, datatype in zip(parts.codes[of].tolist(), types[sets[row]], strict=True)
+            ],
+        )
+
+    @cached_property
+    def _is_whole(self) -> npt.NDArray[np.bool_]:
+        """The rows whose components are all told to have a value in every row, at the times of the chunk."""
+        lines, parts = self._table.timelines, self._table.components
+        rows = np.asarray(self._table.num_rows, np.int64)
         counts = np.diff(parts.range_ends)
-        row = np.repeat(np.arange(len(table)), np.diff(parts.ends))
+        row = np.repeat(np.arange(len(rows)), np.diff(parts.ends))
         is_whole = counts == np.diff(lines.ends)[row]
         cell = np.repeat(np.arange(len(counts)), counts)
         fits = is_whole[cell]
@@ -125,26 +143,7 @@ class ToldChunks:
         if len(lines.codes):
             fits &= parts.is_known & (parts.start == lines.start[line]) & (parts.end == lines.end[line])
             fits &= parts.num_rows == rows[row[cell]]
-        whole = rows > 0
+        whole = (rows > 0) & (np.diff(parts.ends) > 0)
         whole[row[~is_whole]] = False
         whole[row[cell[~fits]]] = False
-        whole &= np.diff(parts.ends) > 0
-        codes, paths = table.entity_codes
-        sets, types = table.type_sets
-        keys = [lines.keys[code] for code in lines.codes.tolist()]
-        told = list(zip(keys, lines.start.tolist(), lines.end.tolist(), strict=True))
-        descriptors = [parts.descriptors[code] for code in parts.codes.tolist()]
-        return [
-            _Fact(paths[code], count, told[begin:end], list(zip(descriptors[first:stop], types[which], strict=True)))
-            if is_sure
-            else None
-            for is_sure, code, count, which, (begin, end), (first, stop) in zip(
-                whole.tolist(),
-                codes.tolist(),
-                rows.tolist(),
-                sets.tolist(),
-                pairwise(lines.ends.tolist()),
-                pairwise(parts.ends.tolist()),
-                strict=True,
-            )
-        ]
+        return whole
