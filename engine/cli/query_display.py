@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import islice
@@ -16,6 +17,7 @@ from rich.table import Table
 
 from ..frames import QueryMetrics
 from ..query import SEGMENT_ID
+from ..reports import RunReport
 from ..units import counted, duration, part_of_size, size
 from .complaints import one_line
 from .inspection import Heading, print_columns
@@ -34,12 +36,13 @@ _MOST_TEXT: Final = 200
 """Characters of a value in a pipe."""
 
 
-def show_rows(answer: AnswerRows, most: int) -> None:
-    """Print the first rows, ``most`` of them, and on stderr what was left out."""
+def show_rows(answer: AnswerRows, most: int) -> int:
+    """Print the first rows, ``most`` of them, and on stderr what was left out; gives how many were printed."""
     rows = first_rows(answer.batches(), most + 1)
     table = pa.Table.from_batches(rows, answer.schema).select(_ordered(answer))
     hints = "--limit shows more, -o writes all", "--columns chooses"
     print_table(table, most, hints, index=answer.options.index)
+    return min(len(table), most)
 
 
 def print_table(table: pa.Table, most: int, hints: tuple[str, str], *, index: str | None = None) -> None:
@@ -200,6 +203,23 @@ def show_plan(answer: AnswerRows) -> None:
     print_columns([Heading("segment"), Heading("chunks", 0, is_number=True), Heading("bytes", 0, is_number=True)], rows)
     if len(told.segments) > _SEGMENTS:
         click.echo(f"and {len(told.segments) - _SEGMENTS:,} more segments")
+
+
+def query_report(
+    metrics: QueryMetrics | None, began: float, output: str | None, rows: int, num_bytes: int
+) -> RunReport:
+    """The report of a query that began at a Unix time and wrote or showed so many rows."""
+    return RunReport(
+        splits=0 if metrics is None else metrics.query_segments,
+        chunks=0 if metrics is None else metrics.query_chunks,
+        rows=rows,
+        bytes_in=0 if metrics is None else metrics.fetch_bytes,
+        bytes_out=num_bytes,
+        seconds=time.time() - began,
+        started=began,
+        destination=output or "",
+        query={} if metrics is None else metrics.to_dict(),
+    )
 
 
 def show_stats(metrics: QueryMetrics | None) -> None:

@@ -44,8 +44,8 @@ def check_output(output: str, *, overwrite: bool) -> Path:
     return path
 
 
-def write_rows(answer: AnswerRows, output: str, *, overwrite: bool, quiet: bool) -> None:
-    """Write the rows, so that they appear at once, or not at all.
+def write_rows(answer: AnswerRows, output: str, *, overwrite: bool, quiet: bool) -> tuple[int, int]:
+    """Write the rows, so that they appear at once, or not at all; gives how many, and the bytes of the output.
 
     Of one segment they are a file. Of several they are a folder, with a file in ``rerun_segment_id=ID`` for each that
     has rows; the id is percent-encoded there, and not a column of the files. Raises ``ReadError``, ``WriteError``.
@@ -74,6 +74,7 @@ def write_rows(answer: AnswerRows, output: str, *, overwrite: bool, quiet: bool)
     if not quiet:
         told = f"{counted(rows, 'row')} of {counted(len(answer.segments), 'segment')}, {size(num_bytes)}"
         click.echo(f"{output}: {told}", err=True)
+    return rows, num_bytes
 
 
 def _publish(made: Path, path: Path, *, overwrite: bool) -> None:

@@ -5,13 +5,24 @@ As in ``commands``, click alone is imported.
 
 from __future__ import annotations
 
+import time
 from typing import Any, Final
 
 import click
 
 from ..errors import UsageError
 from .complaints import reported
-from .options import DEBUG, EXECUTOR, QUIET, SPARK, QueryOptions, ReadingCommand, chosen_executor, parse_tick
+from .options import (
+    DEBUG,
+    EXECUTOR,
+    QUIET,
+    SPARK,
+    QueryOptions,
+    ReadingCommand,
+    check_report,
+    chosen_executor,
+    parse_tick,
+)
 
 _SHOWN: Final = 20
 """Rows that are shown where no limit is given, as Rerun's frames show them."""
@@ -67,6 +78,12 @@ def _ticks(context: click.Context, option: click.Parameter, value: str | None) -
 @EXECUTOR
 @SPARK
 @click.option("--stats", is_flag=True, help="Print how much was read, and how long it took.")
+@click.option(
+    "--report",
+    metavar="FILE",
+    callback=check_report,
+    help="Save the run report as FILE.json, or as a page FILE.html.",
+)
 @DEBUG
 @QUIET
 def query(
@@ -76,6 +93,7 @@ def query(
     quiet: bool,
     overwrite: bool,
     stats: bool,
+    report: str | None,
     explain: bool,
     **given: Any,
 ) -> None:
@@ -91,7 +109,8 @@ def query(
         options = QueryOptions(**given)
         _check(options)
         from ..frames import query_metrics
-        from .query_display import show_plan, show_rows, show_stats
+        from ..reports import save_report
+        from .query_display import query_report, show_plan, show_rows, show_stats
         from .query_output import check_output, write_rows
         from .query_rows import AnswerRows
         from .query_sources import queried
@@ -100,15 +119,18 @@ def query(
         if output is not None:
             check_output(output, overwrite=overwrite)
         with from_standard_input(inputs) as arguments, query_metrics() as metrics:
+            began, rows, num_bytes = time.time(), 0, 0
             answer = AnswerRows.of(queried(arguments, options), options)
             if explain:
                 show_plan(answer)
             elif output is not None:
-                write_rows(answer, output, overwrite=overwrite, quiet=quiet)
+                rows, num_bytes = write_rows(answer, output, overwrite=overwrite, quiet=quiet)
             else:
-                show_rows(answer, _SHOWN if options.limit is None else options.limit)
+                rows = show_rows(answer, _SHOWN if options.limit is None else options.limit)
         if stats:
             show_stats(metrics.last_query())
+        if report is not None:
+            save_report(query_report(metrics.last_query(), began, output, rows, num_bytes), report)
 
 
 def _check(options: QueryOptions) -> None:

@@ -72,8 +72,9 @@ def _body(report: RunReport) -> Iterator[str]:
     if report.warnings:
         yield _heading("Warnings")
         yield "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in report.warnings) + "</ul>"
-    yield _heading("Where the time went")
-    yield phase_strip(report.shares())
+    if report.phases:
+        yield _heading("Where the time went")
+        yield phase_strip(report.shares())
     if report.tasks:
         yield _heading(f"Tasks in time ({len(report.tasks):,})")
         yield timeline(report.tasks, report.seconds)
@@ -84,9 +85,19 @@ def _body(report: RunReport) -> Iterator[str]:
     if report.sizes_out.chunks or report.sizes_in.chunks:
         yield _heading("Chunk sizes, before and after")
         yield histogram_bars(report.sizes_in, report.sizes_out)
+    if report.query:
+        yield _heading("Query")
+        rows = [(name, _metric(value)) for name, value in report.query.items()]
+        yield table(("metric", "value"), rows, len(rows))
     if report.plan:
         yield _heading("Plan")
         yield f"<pre>{escape(report.plan)}</pre>"
+
+
+def _metric(value: object) -> str:
+    if value is None:
+        return "none"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _subtitle(report: RunReport) -> str:

@@ -89,7 +89,8 @@ class RunReport:
     (sources opened and divided) and ``commit`` on the driver, and those of the tasks' phases, added up over tasks that
     ran side by side; ``start`` is the time from the plan to the first task: with a cold Spark, the start of its
     session. ``sizes_in`` are the sizes of the chunks from the sources: bytes in memory or, if they were not
-    decoded, as stored; ``sizes_out`` are those of the chunks that were written, before compression.
+    decoded, as stored; ``sizes_out`` are those of the chunks that were written, before compression. ``query`` has the
+    metrics of a query by their names, where the run was one; durations are seconds.
     """
 
     splits: int
@@ -109,6 +110,7 @@ class RunReport:
     entities: Sequence[EntityReport] = field(default=(), repr=False)
     sizes_in: SizeHistogram = field(default_factory=SizeHistogram, repr=False)
     sizes_out: SizeHistogram = field(default_factory=SizeHistogram, repr=False)
+    query: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def skew(self) -> float:

@@ -230,7 +230,10 @@ CALLS = {
         0,
         "2 rows of 1 segment",
     ),
-    "query demo.rrd pq_base.parquet --index none --contents /nissan/** --executor inline --stats": (0, " needed; "),
+    "query demo.rrd pq_base.parquet --index none --contents /nissan/** --executor inline --stats --report out/q.json": (
+        0,
+        " needed; ",
+    ),
     "query demo.rrd --index message_log_time --columns ros2_timestamp --limit 0": (0, "no rows"),
     "query demo.rrd --index ros2_timestamp --where \"ros2_timestamp\">'2026-01-01' --overwrite -o out/w.arrow": (
         0,
@@ -249,6 +252,7 @@ CALLS = {
     "query demo.rrd --index message_log_time --start 5 --end 5": (2, "has to be later"),
     "query demo.rrd --index none --start 5": (2, "--index none has none"),
     "query demo.rrd --index message_log_time --limit -1": (2, "--limit"),
+    "query demo.rrd --index message_log_time --report run.txt": (2, "does not end with .json or .html"),
     "query demo.rrd --index message_log_time --semantics best": (2, "--semantics"),
     "query demo.rrd --index message_log_time --segments drive-*": (1, "there is no segment 'drive-*'"),
     "query demo.rrd --index message_log_time -o note.txt": (2, "a file or folder .parquet or .arrow"),

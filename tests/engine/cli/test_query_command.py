@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from chunkmill import CatalogClient, Chunk, LazyChunkStream
+from chunkmill.engine import query_metrics
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.cli.commands import commands
 from click.testing import CliRunner, Result
@@ -113,3 +115,18 @@ def test_a_plan_tells_what_filters_leave(lake: Path) -> None:
     assert "by the filter (frame < 2)" in done.output
     done = run(lake / "lake", "--index", "frame", "--where", "rerun_segment_id = 'c' AND frame < 0", "--explain")
     assert done.output.startswith("reads 0 of 3 segments")
+
+
+def test_the_report_has_the_metrics_of_the_query(lake: Path, tmp_path: Path) -> None:
+    out, report = tmp_path / "rows.arrow", tmp_path / "run.json"
+    with query_metrics() as metrics:
+        done = run(lake / "0.rrd", "--index", "frame", "--contents", "/speed", "-o", out, "--report", report)
+    assert done.exit_code == 0, done.output
+    told, query = json.loads(report.read_text()), metrics.last_query()
+    assert query is not None and told["query"] == query.to_dict()
+    assert (told["rows"], told["chunks"], told["bytes_in"]) == (3, query.query_chunks, query.fetch_bytes)
+    assert told["bytes_out"] == out.stat().st_size and told["destination"] == str(out)
+
+    page = tmp_path / "run.html"
+    assert run(lake / "0.rrd", "--index", "frame", "--report", page).exit_code == 0
+    assert "query_chunks" in page.read_text() and "full_scan" in page.read_text()

@@ -20,7 +20,7 @@ from chunkmill import CatalogClient, Chunk
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import ReadError, UsageError
 from chunkmill.engine.execution import RunOptions, stage
-from chunkmill.engine.frames import QueryFrame, plan
+from chunkmill.engine.frames import QueryFrame, plan, query_metrics
 from chunkmill.engine.query import Query
 from chunkmill.engine.spark import in_task
 from datafusion import col, lit
@@ -265,3 +265,22 @@ def test_what_datafusion_made_is_none_of_spark(tmp_path: Path) -> None:
     frame = small_dataset(tmp_path, 1).reader("frame")
     with pytest.raises(UsageError, match="reader's own frame"):
         frame.select("frame").to_spark()
+
+
+def test_metrics_are_those_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "TASK_BYTES", 700)  # a segment in several tasks
+    dataset = generated_dataset(tmp_path, 3)
+    told = []
+    for executor in "inline", "spark":
+        with query_metrics() as metrics:
+            dataset.reader("frame", executor=executor).to_arrow_table()
+        (query,) = metrics.queries
+        told.append(query)
+    here, spark = (
+        {name: value for name, value in one.to_dict().items() if name.startswith(("query_", "filters_", "error_"))}
+        for one in told
+    )
+    assert spark == here and here["query_chunks"]
+    # every task opens the manifests that it needs, and reads its chunks
+    assert told[1].fetch_bytes >= told[0].fetch_bytes >= told[0].query_bytes
+    assert None not in (told[1].time_to_first_chunk, told[1].time_to_first_chunk_info)
