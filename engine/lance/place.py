@@ -101,7 +101,9 @@ class LancePlace:
         """Raise what Lance raises from within as our own, where it is a store's error as ``of_store`` does."""
         try:
             yield
-        except ChunkmillError:
+        except ChunkmillError as error:
+            if isinstance(error, (ReadError, WriteError)) and str(error.path).startswith(self.place):
+                error.path = self.place  # its files are nothing that a user knows
             raise
         except BaseException as error:
             is_panic = type(error).__name__ == _PANIC  # as when there are no file handles to begin with
