@@ -118,6 +118,7 @@ def check(name: Name, thing: Any, has_its_parameters: bool = True) -> None:
     if name.returns and not inspect.ismemberdescriptor(thing):
         wanted = OTHER_NAMES.get(name.returns, name.returns).rpartition(".")[2]
         found = returned(thing).rpartition(".")[2]
+        found = name.owner if found == "Self" else found
         assert SUBCLASSES.get(found, found) == wanted
     for error in name.errors:
         assert error in (inspect.getdoc(thing) or ""), f"{error} is not told"
