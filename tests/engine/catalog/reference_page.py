@@ -99,10 +99,11 @@ SUBCLASSES = {"CatalogContext": "SessionContext", "QueryFrame": "DataFrame"}
 """Ours of types that pages name."""
 
 
-def returned(thing: Any) -> str:
+def returned(thing: Any, owner: str) -> str:
     """The type of what a method gives, or of a property, as its annotation has it, without the module."""
     function = thing.fget if isinstance(thing, property) else thing
-    return str(function.__annotations__.get("return")).replace("datafusion.", "")
+    found = str(function.__annotations__.get("return")).replace("datafusion.", "")
+    return owner if found == "Self" else found
 
 
 def check(name: Name, thing: Any, has_its_parameters: bool = True) -> None:
@@ -117,8 +118,7 @@ def check(name: Name, thing: Any, has_its_parameters: bool = True) -> None:
         assert getattr(thing, "__deprecated__", "") == name.text
     if name.returns and not inspect.ismemberdescriptor(thing):
         wanted = OTHER_NAMES.get(name.returns, name.returns).rpartition(".")[2]
-        found = returned(thing).rpartition(".")[2]
-        found = name.owner if found == "Self" else found
+        found = returned(thing, name.owner).rpartition(".")[2]
         assert SUBCLASSES.get(found, found) == wanted
     for error in name.errors:
         assert error in (inspect.getdoc(thing) or ""), f"{error} is not told"

@@ -73,7 +73,7 @@ def test_every_name_is_there_as_the_page_has_it(name: Name) -> None:
     thing = inspect.getattr_static(home, name.name) if name.owner else getattr(home, name.name)
     check(name, thing, name.full not in OTHER_PARAMETERS)
     if name.full in RETURNED:
-        assert returned(thing) == RETURNED[name.full]
+        assert returned(thing, name.owner) == RETURNED[name.full]
 
 
 def test_what_is_known_of_names_is_on_the_page() -> None:
