@@ -1,16 +1,16 @@
 """Chunks and manifests that were read of files lately, verified and decoded: they are read again and again.
 
 A query over 100 small segments reads thousands of chunks: each takes 55 us to be decoded (2 cores), and one to be found
-here. What is kept is bounded in bytes; what was not asked for longest goes first. A file is known by its path, size,
-modification time and inode, so that one which was changed or is gone is read anew, and fails as it would.
+here. What is kept is bounded in bytes. A file is known by its path, size, modification time and inode, so that one that
+was changed or is gone is read anew, and fails as it would.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Hashable
+from random import Random
 from typing import Final, Generic, TypeVar
 
 from ..limits import MIB
@@ -25,23 +25,26 @@ _OBJECT: Final = 4096
 
 
 class Recent(Generic[T]):
-    """Things by their keys, of no more than so many bytes in all and each; threads may use it together."""
+    """Things by their keys, of no more than so many bytes in all and each; threads may use it together.
+
+    Where there is no room any more, one that is drawn by lot goes: of what is asked for in turns, and is a little more
+    than fits, the oldest is always the next that is asked for.
+    """
 
     def __init__(self, most_bytes: int = RECENT_BYTES, largest: int = RECENT_BYTES // 256) -> None:
         self._most = most_bytes
         self._largest = largest
         self._bytes = 0
-        self._things: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._things: dict[Hashable, tuple[T, int]] = {}
+        self._keys: list[Hashable] = []
+        self._lots = Random(0)  # noqa: S311 (nobody guesses it)
         self._lock = threading.Lock()
 
     def find(self, key: Hashable) -> T | None:
         """The thing of a key, if it is kept."""
         with self._lock:
             found = self._things.get(key)
-            if found is None:
-                return None
-            self._things.move_to_end(key)
-            return found[0]
+            return None if found is None else found[0]
 
     def keep(self, key: Hashable, thing: T, size: int) -> None:
         """Keep a thing of ``size`` bytes, unless it is large: then reading it is what takes its time."""
@@ -49,12 +52,18 @@ class Recent(Generic[T]):
         if size > self._largest:
             return
         with self._lock:
-            before = self._things.pop(key, None)
-            self._bytes += size - (0 if before is None else before[1])
+            if key in self._things:
+                return
+            while self._keys and self._bytes + size > self._most:
+                self._drop_one()
             self._things[key] = thing, size
-            while self._bytes > self._most:
-                _, (_, gone) = self._things.popitem(last=False)
-                self._bytes -= gone
+            self._keys.append(key)
+            self._bytes += size
+
+    def _drop_one(self) -> None:
+        at = self._lots.randrange(len(self._keys))
+        self._keys[at], self._keys[-1] = self._keys[-1], self._keys[at]
+        self._bytes -= self._things.pop(self._keys.pop())[1]
 
 
 def state_of(path: str) -> tuple[str, int, int, int] | None:
