@@ -289,7 +289,7 @@ class RecordingsFolder:
         return self.files.try_commit(version.number, version.to_dict())
 
 
-_RECENT: Final = Recent[ChunkReferences](32 * MIB, largest=4 * MIB)
+_RECENT: Final = Recent[ChunkReferences](48 * MIB, largest=4 * MIB)
 
 
 class StoreReader:
