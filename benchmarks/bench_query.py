@@ -11,15 +11,18 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from chunkmill.engine.frames import execution
 from conftest import AT_LEAST, FIGURES, ROUNDS, Duel
+from datafusion import SessionContext
 from query_cases import CASES, Sums, client_of, options_of, registered, taken
 
 pytest.importorskip("rerun.server")
@@ -93,6 +96,41 @@ def test_latest_at_beside_duckdb(
 
     assert joined() == taken(case.ask(dataset))
     duel.run(benchmark, lambda: taken(case.ask(dataset)), joined, bar=1.5)
+
+
+class Mapped:
+    """The rows of an execution that lie in an Arrow file, as they do when Spark's workers have written them."""
+
+    def __init__(self, path: Path, names: Sequence[str] | None) -> None:
+        self._path = path
+        self._names = names
+
+    def rows(self, _segment: int) -> Iterator[pa.RecordBatch]:
+        """The rows of the one segment."""
+        with pa.memory_map(str(self._path)) as file:
+            reader = pa.ipc.open_file(file)
+            for number in range(reader.num_record_batches):
+                batch = reader.get_batch(number)
+                yield batch if self._names is None else batch.select(self._names)
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def test_scan_beside_an_arrow_file(
+    benchmark: Any, duel: Duel, clients: tuple[Any, Any], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards: rows that were written take twice the time through a frame that an Arrow file of them takes, at most."""
+    frame = registered(clients[0], "scanned", CASES["long_segment"].recordings(folder)).reader("frame")
+    path = tmp_path / "rows.arrow"
+    with pa.ipc.new_file(path, frame.schema()) as file:
+        for batch in frame.execute_stream():
+            file.write_batch(batch.to_pyarrow())
+    context = SessionContext()
+    context.register_dataset("rows", ds.dataset(path, format="ipc"))
+    monkeypatch.setattr(execution, "rows_of", lambda _, request, *__: Mapped(path, request.names))
+    assert Sums.of(frame).agrees(Sums.of(context.table("rows")))
+    duel.run(benchmark, lambda: taken(frame), lambda: taken(context.table("rows")), bar=2.0)
 
 
 READ = """
