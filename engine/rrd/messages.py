@@ -10,6 +10,7 @@ fields around the payload are read and parsed, and only they are made anew on wr
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,19 +23,19 @@ from ..limits import MIB
 from .positional import PositionalFile
 
 
-def _load_pool() -> descriptor_pool.DescriptorPool:
-    """The messages in a ``FileDescriptorSet``, whose only field is the files.
+def message_classes(compiled: bytes) -> Callable[[str], Any]:
+    """A function that gives the class of a message by its name, of those in a ``FileDescriptorSet``.
 
-    Taken apart here: to import ``descriptor_pb2`` for it is a quarter of what protobuf takes to be imported.
+    They live in a pool of their own. The set, whose only field is the files, is taken apart here: to import
+    ``descriptor_pb2`` for it is a quarter of what protobuf takes to be imported.
     """
-    compiled = Path(__file__).with_name("messages.binpb").read_bytes()
     pool = descriptor_pool.DescriptorPool()
     at = 0
     while at < len(compiled):
         size, at = _number_at(compiled, at + 1)
         pool.AddSerializedFile(compiled[at : at + size])
         at += size
-    return pool
+    return lambda name: message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
 
 
 def _number_at(data: bytes, at: int) -> tuple[int, int]:
@@ -48,12 +49,7 @@ def _number_at(data: bytes, at: int) -> tuple[int, int]:
             return number, at
 
 
-_POOL = _load_pool()
-
-
-def _message(name: str) -> Any:
-    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(name))
-
+_message = message_classes(Path(__file__).with_name("messages.binpb").read_bytes())
 
 SetStoreInfo = _message("rerun.log_msg.v1alpha1.SetStoreInfo")
 ArrowMsg = _message("rerun.log_msg.v1alpha1.ArrowMsg")

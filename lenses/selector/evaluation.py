@@ -20,12 +20,12 @@ from ..arrays import Offsets, Validity, type_name
 from . import conversion
 from .conversion import unexpected
 from .syntax import (
-    Call,
     Cast,
     Constant,
     Each,
     Field,
     Function,
+    FunctionCall,
     Identity,
     Index,
     Jq,
@@ -248,7 +248,7 @@ def _apply(node: Node, values: pa.Array, tracking: Tracking) -> GroupedValues | 
             return GroupedValues(values)
         case Constant(text):
             return GroupedValues(pa.repeat(pa.scalar(text, pa.string()), len(values)))
-        case Call(name, arguments):
+        case FunctionCall(name, arguments):
             return GroupedValues(conversion.call(name, arguments or (), values))
         case _:
             return _converted(node, values, tracking)

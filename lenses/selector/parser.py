@@ -27,10 +27,10 @@ from typing import NamedTuple, NoReturn
 from ...engine.errors import SelectorSyntaxError
 from ...engine.limits import MAX_NESTING
 from .syntax import (
-    Call,
     Constant,
     Each,
     Field,
+    FunctionCall,
     Identity,
     Index,
     MapEach,
@@ -280,7 +280,7 @@ class _Parser:
         if name == "pack":
             return self._pack()
         if not self._take("("):
-            return Call(name, None)
+            return FunctionCall(name, None)
         arguments: list[str] = []
         while not (self._symbol(")") and not arguments):
             token = self._peek()
@@ -291,7 +291,7 @@ class _Parser:
             if not self._take(";"):
                 break
         self._expect(")")
-        return Call(name, tuple(arguments))
+        return FunctionCall(name, tuple(arguments))
 
     # --- looking at tokens
 

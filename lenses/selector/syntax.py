@@ -81,7 +81,7 @@ class Nested:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """``name`` or ``name("a"; "b")``: a function, of which there are none."""
 
     name: str
@@ -202,7 +202,7 @@ Node = (
     | Each
     | MapEach
     | Nested
-    | Call
+    | FunctionCall
     | Constant
     | Marked
     | Function
@@ -260,7 +260,7 @@ def _node_text(node: Node) -> str:
             return f"map({pipeline_text(body)})"
         case Nested(body):
             return f"({pipeline_text(body)})"
-        case Call(name, arguments):
+        case FunctionCall(name, arguments):
             return name if arguments is None else f"{name}({'; '.join(map(quoted, arguments))})"
         case Constant(text):
             return quoted(text)

@@ -8,6 +8,7 @@ from source_tree import REPOSITORY, modules, own_imports
 # Packages that are used by their faces alone. Grows until it is all of them.
 FACES = (
     "engine.catalog",
+    "engine.catalog.server",
     "engine.catalog.v0_27",
     "engine.chunk",
     "engine.cli",

@@ -119,6 +119,7 @@ HOME_OF_LIBRARY = {
     "prometheus_client": ("engine.ingest",),
     "click": ("engine.cli",),
     "datafusion": ("engine.frames", "engine.store", "engine.catalog", "engine.cli"),
+    "grpc": ("engine.catalog.server", "engine.spark"),
     "lance": ("engine.lance",),
     "rich": ("engine.cli", "engine.chunk", "engine.execution"),
     "rerun": ("engine.viewer",),

@@ -7,7 +7,7 @@ from importlib import resources
 
 import pytest
 from chunkmill.engine.rrd import messages
-from compile_messages import COMPILED, HERE, compile_messages
+from compile_messages import COMPILED, COMPILED_FOR_SERVER, HERE, SERVER, compile_messages
 from google.protobuf import descriptor_pb2, descriptor_pool
 
 _FIELD = re.compile(r"^\s*(optional |repeated )?([\w.]+) (\w+) = (\d+);", re.MULTILINE)
@@ -56,6 +56,12 @@ def test_compiled_set_says_what_the_source_says(name: str) -> None:
 def test_compiled_set_is_what_the_compiler_makes() -> None:
     pytest.importorskip("grpc_tools")
     assert descriptor_pb2.FileDescriptorSet.FromString(compile_messages()) == compiled()
+
+
+def test_compiled_set_of_the_server_is_what_the_compiler_makes() -> None:
+    pytest.importorskip("grpc_tools")
+    made = descriptor_pb2.FileDescriptorSet.FromString(compile_messages(SERVER / "cloud.proto"))
+    assert made == descriptor_pb2.FileDescriptorSet.FromString(COMPILED_FOR_SERVER.read_bytes())
 
 
 def test_messages_live_in_a_pool_of_their_own() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from ..errors import UsageError
-from .client import CatalogClient
-from .deprecated import replaced_by, warn_renamed
+from ...errors import UsageError
+from ..client import CatalogClient
+from ..deprecated import replaced_by, warn_renamed
 
 PathLike = str | os.PathLike[str]
 

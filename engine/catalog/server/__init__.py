@@ -1,0 +1,41 @@
+"""Catalogs for others: Rerun's catalog protocol over an own catalog, and a catalog for a while.
+
+A request is one of the messages of ``cloud.proto``, and :class:`CatalogService` has a handler for each call. What
+carries requests (gRPC, gRPC-web) is not its business: see :class:`Method` and :class:`Call`.
+
+The names below are loaded when they are first used: ``Server`` needs none of the messages.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .methods import Call, Kind, Method, ProtocolError, Status, protocol_error
+    from .service import CatalogService, ServiceOptions
+    from .temporary import Server
+    from .transport import start
+
+_HOMES = {
+    ".methods": "Call Kind Method ProtocolError Status protocol_error",
+    ".service": "CatalogService ServiceOptions",
+    ".temporary": "Server",
+    ".transport": "start",
+}
+
+__all__ = [
+    "Call",
+    "CatalogService",
+    "Kind",
+    "Method",
+    "ProtocolError",
+    "Server",
+    "ServiceOptions",
+    "Status",
+    "protocol_error",
+    "start",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
