@@ -115,8 +115,8 @@ def main() -> int:
         return int(pytest.main([*settings, *files, *rest], plugins=[Portable()]))
 
 
-def extracted(checkout: Path, ref: str, into: Path, assets: Path | None) -> Path:
-    """The folder of Rerun's tests as of ``ref``, with their imports mapped and what they read beside them."""
+def extracted(checkout: Path, ref: str, into: Path, assets: Path | None, *, mapped: bool = True) -> Path:
+    """The folder of Rerun's tests as of ``ref`` with what they read beside them, their imports mapped unless told."""
     for folder in _FOLDERS:
         command = ["git", "-C", str(checkout), "archive", ref, folder]
         packed = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
@@ -126,7 +126,7 @@ def extracted(checkout: Path, ref: str, into: Path, assets: Path | None) -> Path
     _fill_pointers(into, assets)
     _make_table(tests / "e2e_redap_tests" / "resources" / "simple_datatypes")
     _make_recordings(tests)
-    for name in (*FILES, *_BESIDE):
+    for name in (*FILES, *_BESIDE) if mapped else ():
         if (tests / name).exists():
             text = _IMPORT.sub(r"\1 chunkmill_names import", (tests / name).read_text(encoding="utf-8"))
             text = text.replace("rr.TimeColumn(", "__import__('chunkmill_names').TimeColumn(")
@@ -152,8 +152,13 @@ def _make_recordings(tests: Path) -> None:
     names = {f"file{n}": next(short if n % 2 else long) for n in range(1, len(ids) + 1)}
     text = made_by.read_text(encoding="utf-8").replace("import random\n", "import random\nrandom.seed(1)\n")
     text = text.replace("spawn=True", f"recording_id={names!r}[filename], send_properties=False")
+    if int(version("rerun-sdk").split(".")[1]) > 33:
+        ticks = "    rr.get_global_data_recording().set_log_tick_enabled(True)\n    rr.save("
+        text = text.replace("    rr.save(", ticks)  # the tests read a timeline that is no longer written by default
     made_by.write_text(text, encoding="utf-8")
-    subprocess.run([sys.executable, made_by.name], cwd=made_by.parent, check=True)
+    blueprints = made_by.parents[1] / "blueprints" / "generate_blueprints.py"
+    for script in filter(Path.exists, (made_by, blueprints)):
+        subprocess.run([sys.executable, script.name], cwd=script.parent, check=True)
     settings = ["-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", "."]
     command = [sys.executable, "-m", "pytest", "-q", "--tb=no", *settings, "--snapshot-update", "--inline-snapshot=fix"]
     ran = subprocess.run([*command, "e2e_redap_tests"], cwd=tests, stdout=subprocess.PIPE, text=True, check=False)
