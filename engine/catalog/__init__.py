@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .recording import Recording
     from .registration_handle import RegistrationHandle, RegistrationResult, SegmentRegistrationResult
     from .requests import OnDuplicateSegmentLayer
-    from .search import VectorDistanceMetric, VectorDistanceMetricLike
+    from .search import IndexConfig, IndexingResult, IndexProperties, VectorDistanceMetric, VectorDistanceMetricLike
     from .server import Server
     from .table_entry import TableEntry
 
@@ -49,7 +49,7 @@ _HOMES = {
     ".recording": "Recording",
     ".registration_handle": "RegistrationHandle RegistrationResult SegmentRegistrationResult",
     ".requests": "OnDuplicateSegmentLayer",
-    ".search": "VectorDistanceMetric VectorDistanceMetricLike",
+    ".search": "IndexConfig IndexProperties IndexingResult VectorDistanceMetric VectorDistanceMetricLike",
     ".server": "Server",
     ".table_entry": "TableEntry",
 }
@@ -68,7 +68,10 @@ __all__ = [
     "EntryKind",
     "IndexColumnDescriptor",
     "IndexColumnSelector",
+    "IndexConfig",
+    "IndexProperties",
     "IndexValuesLike",
+    "IndexingResult",
     "NotFoundError",
     "OnDuplicateSegmentLayer",
     "Queried",

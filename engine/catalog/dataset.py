@@ -430,7 +430,7 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, Entry):
     def do_maintenance(
         self,
         optimize_indexes: bool = False,
-        retrain_indexes: bool = False,  # noqa: ARG002
+        retrain_indexes: bool = False,
         compact_fragments: bool = False,
         cleanup_before: datetime | None = None,
         unsafe_allow_recent_cleanup: bool = False,
@@ -441,9 +441,10 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, Entry):
         ----------
         optimize_indexes
             Make the times of recordings that have none, those registered in place above all: their chunks are read
-            once. What cannot be read stays as it is, with a ``ReadWarning``. Bring search indexes up to date.
+            once. What cannot be read stays as it is, with a ``ReadWarning``. Bring search indexes up to date: what
+            came since is taken in, what is gone is taken out.
         retrain_indexes
-            Make search indexes anew, where the dataset has some.
+            Do that, and train search indexes anew.
         compact_fragments
             Join small files, and leave behind what is dead; see :meth:`RecordingStore.compact`.
         cleanup_before
@@ -461,7 +462,8 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, Entry):
         """
         maintain(
             self._folder(),
-            times=optimize_indexes,
+            optimize=optimize_indexes,
+            retrain=retrain_indexes,
             compact=compact_fragments,
             cleanup_before=cleanup_before,
             allow_recent=unsafe_allow_recent_cleanup,

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from ..errors import NotFoundError, ReadError, UsageError
 from ..execution import RunOptions
-from ..recordings import RecordingsFolder, StoreWriter, check_store, make_times
+from ..recordings import RecordingsFolder, StoreReader, StoreWriter, check_store, make_times
 from ..store import RecordingStore
 from .entries import DATASET_KINDS, EntryKind
 from .entry_log import EntryLog
+from .search import SearchIndexes
 
 WEEK: Final = timedelta(days=7)
 """What is younger may still be in use: by a long query, or a writer that sleeps."""
@@ -71,17 +72,29 @@ def a_week_ago() -> datetime:
 
 
 def maintain(
-    folder: RecordingsFolder, *, times: bool, compact: bool, cleanup_before: datetime | None, allow_recent: bool
+    folder: RecordingsFolder,
+    *,
+    optimize: bool,
+    retrain: bool,
+    compact: bool,
+    cleanup_before: datetime | None,
+    allow_recent: bool,
 ) -> None:
-    """Make missing times in a dataset's store, compact it, and vacuum it, as asked for; nothing where there is none."""
+    """Make missing times in a dataset's store, compact it, bring its search indexes up to date, and vacuum it, as asked
+    for; nothing where there is none.
+    """
     age = None if cleanup_before is None else _age_of(cleanup_before, allow_recent)
     if folder.newest() is None:
         return
-    if times:
+    if optimize:
         make_times(StoreWriter(folder), RunOptions("auto"))
     if compact:
         RecordingStore.open(folder.path).compact()
+    indexes = SearchIndexes(folder)
+    if optimize or retrain:
+        indexes.maintain(StoreReader(folder).live(), RunOptions("auto"), retrain=retrain)
     if age is not None:
+        indexes.clean(age)
         RecordingStore.open(folder.path).vacuum(older_than_seconds=age)
 
 

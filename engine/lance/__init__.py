@@ -10,16 +10,31 @@ from typing import TYPE_CHECKING
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .index_table import ENTRY, INSTANCE, IndexTable, SearchIndex, TextIndex, VectorIndex, found_in
     from .snapshot import TableSnapshot
     from .table import LanceTable
     from .user_table import RowSource, UserTable, keys_of
 
 _HOMES = {
+    ".index_table": "ENTRY INSTANCE IndexTable SearchIndex TextIndex VectorIndex found_in",
     ".snapshot": "TableSnapshot",
     ".table": "LanceTable",
     ".user_table": "RowSource UserTable keys_of",
 }
 
-__all__ = ["LanceTable", "RowSource", "TableSnapshot", "UserTable", "keys_of"]
+__all__ = [
+    "ENTRY",
+    "INSTANCE",
+    "IndexTable",
+    "LanceTable",
+    "RowSource",
+    "SearchIndex",
+    "TableSnapshot",
+    "TextIndex",
+    "UserTable",
+    "VectorIndex",
+    "found_in",
+    "keys_of",
+]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

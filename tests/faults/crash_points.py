@@ -58,7 +58,7 @@ SPARK_POINTS: Final = (
     "staging.remove",
 )
 
-OF_INGESTIONS: Final = tuple(point for point in POINTS if not point.startswith("entry."))
+OF_INGESTIONS: Final = tuple(point for point in POINTS if not point.startswith(("entry.", "search.")))
 """Those of a catalog's entries are cut by ``catalog_points.py``."""
 
 NOT_WRITING: Final = (

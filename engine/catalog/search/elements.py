@@ -1,0 +1,204 @@
+"""Elements of a component: what a search index has a row of, cut from the chunks of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...chunk import ChunkData
+from ...errors import ReadError, UsageError
+from ...execution import TaskRun
+from ...lance import ENTRY, INSTANCE, IndexTable
+from ...locations import located
+from ...optimisation import ChunkReferences
+from ...recordings import RecordingEntry, RecordingsFolder
+
+TIMEPOINT: Final = "timepoint"
+"""The column with the value of the time index, which has the name of that in what is found."""
+
+Numbered = tuple[int, RecordingEntry]
+"""A layer, and the number that its rows have."""
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The elements of a component that have a time on an index: ``instance`` is what each of them is.
+
+    Vectors are ``fixed_size_list``; of a component whose lists hold numbers each list is one, otherwise each of their
+    elements.
+    """
+
+    entity: str
+    component: str
+    index: str
+    timepoint: pa.DataType
+    instance: pa.DataType
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of an index."""
+        return pa.schema(
+            [
+                ("rerun_segment_id", pa.string()),
+                ("rerun_segment_layer", pa.string()),
+                ("chunk_id", pa.binary(16)),
+                (TIMEPOINT, self.timepoint),
+                ("instance_id", pa.uint32()),
+                (INSTANCE, self.instance),
+                (ENTRY, pa.uint32()),
+            ]
+        )
+
+    def of_layer(self, folder: RecordingsFolder, numbered: Numbered) -> Iterator[pa.RecordBatch]:
+        """The rows of a layer, by chunk. Raises ``ReadError``, and ``UsageError`` for vectors of other lengths."""
+        number, entry = numbered
+        if not entry.chunks:
+            return
+        references = folder.references(entry)
+        for data in references.read(self.chunks_of(references)):
+            batch = self._of_chunk(data, number, entry)
+            if batch.num_rows:
+                yield batch
+
+    def chunks_of(self, references: ChunkReferences) -> npt.NDArray[np.int64]:
+        """The chunks that have the component, and the index."""
+        table = references.table
+        codes, paths = table.entity_codes
+        if self.entity not in paths:
+            return np.empty(0, np.int64)
+        parts, lines = table.components, table.timelines
+        wanted = [i for i, descriptor in enumerate(parts.descriptors) if descriptor.component == self.component]
+        indexes = [i for i, (name, _) in enumerate(lines.keys) if name == self.index]
+        are = (codes == paths.index(self.entity)) & ~table.is_static
+        return np.flatnonzero(
+            are & _having(parts.ends, parts.codes, wanted) & _having(lines.ends, lines.codes, indexes)
+        )
+
+    def _of_chunk(self, data: ChunkData, number: int, entry: RecordingEntry) -> pa.RecordBatch:
+        times = next(line.times for line in data.timelines if line.name == self.index)
+        values = next(one.values for one in data.components if one.descriptor.component == self.component)
+        rows, instances, found = self._cut(values)
+        count = len(found)
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.repeat(entry.recording_id, count),
+                pa.repeat(entry.layer, count),
+                pa.repeat(pa.scalar(data.chunk_id, pa.binary(16)), count),
+                times.take(rows).cast(self.timepoint),
+                instances.cast(pa.uint32()),
+                found,
+                pa.repeat(pa.scalar(number, pa.uint32()), count),
+            ],
+            schema=self.schema,
+        )
+
+    def _cut(self, values: pa.ListArray) -> tuple[pa.Array, pa.Array, pa.Array]:
+        """The row, the place in its list and the value of each element that is not null."""
+        lengths = np.asarray(pc.fill_null(pc.list_value_length(values), 0), dtype=np.int64)
+        rows = np.repeat(np.arange(len(values)), lengths)
+        places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        found = pc.list_flatten(values)
+        if not pa.types.is_fixed_size_list(self.instance):
+            kept = found.is_valid()
+            return pa.array(rows).filter(kept), pa.array(places).filter(kept), found.filter(kept).cast(self.instance)
+        if is_number(found.type):
+            lists, rows, places = values, np.arange(len(values)), np.zeros(len(values), np.int64)
+        else:
+            lists = found
+        kept = self._vectors_in(lists)
+        cells = pc.list_flatten(lists.filter(kept)).cast(self.instance.value_type)
+        vectors = pa.FixedSizeListArray.from_arrays(cells, type=self.instance)
+        return pa.array(rows).filter(kept), pa.array(places).filter(kept), vectors
+
+    def _vectors_in(self, lists: pa.Array) -> pa.Array:
+        """The mask of the lists that are vectors: those that are null or empty, or have a null, are none."""
+        size = self.instance.list_size
+        lengths = pc.fill_null(pc.list_value_length(lists), 0)
+        other = lengths.filter(pc.and_(pc.not_equal(lengths, 0), pc.not_equal(lengths, size)))
+        if len(other):
+            raise UsageError(
+                f"{self.entity}:{self.component} has vectors of {other[0]} and of {size} numbers",
+                hint="Vectors of an index have one length.",
+            )
+        kept = np.asarray(pc.equal(lengths, size), dtype=bool)
+        cells = pc.list_flatten(lists)
+        if cells.null_count:
+            owners = np.repeat(np.arange(len(lists)), np.asarray(lengths, dtype=np.int64))
+            kept = kept & ~np.isin(np.arange(len(lists)), owners[np.asarray(cells.is_null(), dtype=bool)])
+        return pa.array(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class ElementsBody:
+    """The stage that writes the rows of layers into files of an index's table, some layers a task."""
+
+    elements: Elements
+    store: str
+    table: str
+    name: str
+    groups: tuple[tuple[Numbered, ...], ...]
+
+    def label(self, index: int) -> str:
+        """The layers of a task."""
+        first = self.groups[index][0][1].recording_id
+        return first if len(self.groups[index]) == 1 else f"{first} and {len(self.groups[index]) - 1} more"
+
+    def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        """Write the rows of some layers, and tell in which files they are."""
+        folder = RecordingsFolder(self.store)
+        batches = (batch for one in self.groups[task.index] for batch in layer_rows(self.elements, folder, one))
+        first = next(batches, None)
+        if first is not None:
+            table = IndexTable(located(self.table), self.name)
+            for fragment in table.written(_chained(first, batches), self.elements.schema):
+                task.rows.note("fragment", {"fragment": fragment})
+        yield from ()
+        return {}
+
+
+def layer_rows(elements: Elements, folder: RecordingsFolder, numbered: Numbered) -> Iterator[pa.RecordBatch]:
+    """The rows of a layer, whose errors say whose they are."""
+    try:
+        yield from elements.of_layer(folder, numbered)
+    except ReadError as error:
+        error.message += f", in segment {numbered[1].recording_id}"
+        raise
+
+
+def first_length(elements: Elements, folder: RecordingsFolder, layers: Sequence[RecordingEntry]) -> int | None:
+    """The length of the first list that is not empty, which is that of all where lists are vectors."""
+    for entry in layers:
+        if not entry.chunks:
+            continue
+        references = folder.references(entry)
+        for data in references.read(elements.chunks_of(references)):
+            values = next(one.values for one in data.components if one.descriptor.component == elements.component)
+            lists = values if is_number(values.type.value_type) else pc.list_flatten(values)
+            lengths = pc.list_value_length(lists)
+            found = lengths.filter(pc.greater(pc.fill_null(lengths, 0), 0))
+            if len(found):
+                return int(found[0].as_py())
+    return None
+
+
+def is_number(type_: pa.DataType) -> bool:
+    """Whether vectors may be made of such values."""
+    return bool(pa.types.is_floating(type_) or pa.types.is_integer(type_))
+
+
+def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+def _having(ends: npt.NDArray[np.int64], codes: npt.NDArray[np.int64], wanted: list[int]) -> npt.NDArray[np.bool_]:
+    """The mask of the rows that have one of the wanted cells."""
+    found = np.zeros(len(ends) - 1, np.bool_)
+    found[np.repeat(np.arange(len(found)), np.diff(ends))[np.isin(codes, wanted)]] = True
+    return found

@@ -1,0 +1,324 @@
+"""The search indexes of a dataset: which there are, which layers each of them covers, and how they are made.
+
+::
+
+    search/versions/00000007.json      the indexes, by versions like those of a store
+    search/made/<name>.arrow           the layers that an index covers, by the numbers that their rows have
+    search/made/<name>.table           an empty file, which says that there is, or may be, such a table
+    search/tables/<name>               its rows, a Lance table of which one version counts
+
+What an index says is taken in by the version file that names it, in one step: until then the one of before is in use,
+and what was written for another is of no effect.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ...errors import ReadError, WriteError
+from ...execution import RunOptions, Stage, Task, executor_for, raise_failure, warn_of
+from ...faults import reach
+from ...folders import Folder
+from ...lance import IndexTable, SearchIndex, TextIndex, VectorIndex
+from ...objects import is_url
+from ...recordings import Lease, LiveEntries, RecordingEntry, RecordingsFolder, VersionFiles
+from ...rrd import digest_of
+from .elements import Elements, ElementsBody, Numbered
+
+_HOW: Final = "create_vector_search_index() and create_fts_search_index() make one."
+_POINTS: Final = "search.draft", "search.publish"
+_MOST_TRIES: Final = 100
+_TASK_BYTES: Final = 256 << 20
+"""Bytes of the layers that one task makes rows of."""
+_MOST_TASKS: Final = 64
+_MARKS: Final = ("recording_id", "layer", "added", "segment_version", "source_digest")
+_COVERED: Final = pa.schema(
+    [
+        ("number", pa.uint32()),
+        ("recording_id", pa.string()),
+        ("layer", pa.string()),
+        ("added", pa.float64()),
+        ("segment_version", pa.int64()),
+        ("source_digest", pa.string()),
+    ]
+)
+_TABLE: Final = ".table"
+_LIST: Final = ".arrow"
+_NAME: Final = re.compile(r"(?P<since>[0-9a-f]{16})-[0-9a-f]{12}\.(table|arrow)")
+
+Mark = tuple[Any, ...]
+"""What tells a layer from one that took its place."""
+
+
+@dataclass(frozen=True)
+class StoredIndex:
+    """An index: what it has, and the table, its version and the list of layers that count.
+
+    ``covers`` is the name of that list, ``digest`` its digest, and ``next_number`` the one that no layer had yet.
+    """
+
+    elements: Elements
+    index: SearchIndex
+    table: str = ""
+    version: int = 0
+    covers: str = ""
+    digest: str = ""
+    next_number: int = 0
+    choices: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The component whose elements it has."""
+        return f"{self.elements.entity}:{self.elements.component}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON data."""
+        types = pa.schema([("timepoint", self.elements.timepoint), ("instance", self.elements.instance)])
+        return {
+            "entity": self.elements.entity,
+            "component": self.elements.component,
+            "index": self.elements.index,
+            "types": types.serialize().to_pybytes().hex(),
+            "text" if isinstance(self.index, TextIndex) else "vector": asdict(self.index),
+            **{name: getattr(self, name) for name in _PLAIN},
+        }
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> StoredIndex:
+        """The inverse of :meth:`to_dict`. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for something else."""
+        types = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(data["types"])))
+        timepoint, instance = (types.field(name).type for name in ("timepoint", "instance"))
+        index = TextIndex(**data["text"]) if "text" in data else VectorIndex(**data["vector"])
+        elements = Elements(data["entity"], data["component"], data["index"], timepoint, instance)
+        return cls(elements, index, **{name: data[name] for name in _PLAIN})
+
+
+_PLAIN: Final = ("table", "version", "covers", "digest", "next_number", "choices")
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The layers of a dataset beside those of an index: ``dead`` are numbers of rows that are not to be found."""
+
+    kept: tuple[tuple[int, Mark], ...]
+    dead: tuple[int, ...]
+    missing: tuple[RecordingEntry, ...]
+
+
+class SearchIndexes:
+    """The search indexes of a dataset whose store is at ``folder``."""
+
+    def __init__(self, folder: RecordingsFolder) -> None:
+        self._store = folder
+        self._home = folder.path / "search"
+        self._files = VersionFiles(Folder.at(self._home / "versions"), str(self._home), _HOW, _POINTS)
+
+    def all(self) -> list[StoredIndex]:
+        """All indexes, in the order of their making. Raises ``ReadError``."""
+        return self._read()[1]
+
+    def named(self, entity: str, component: str) -> StoredIndex | None:
+        """The index of a component."""
+        return next((one for one in self.all() if _key(one) == (entity, component)), None)
+
+    def table(self, index: StoredIndex) -> IndexTable:
+        """The rows of an index."""
+        return IndexTable(self._home / "tables" / index.table, index.name)
+
+    def create(self, index: StoredIndex, live: LiveEntries, run: RunOptions) -> StoredIndex:
+        """Make an index of all layers, and let it be in use, in the place of one of the same component."""
+        made = self._made(index, live, run)
+        self._change(lambda all_: [*(one for one in all_ if _key(one) != _key(made)), made])
+        return made
+
+    def delete(self, entity: str, component: str) -> list[StoredIndex]:
+        """Take the index of a component out of use; gives what there was."""
+        gone: list[StoredIndex] = []
+
+        def without(all_: list[StoredIndex]) -> list[StoredIndex] | None:
+            gone[:] = [one for one in all_ if _key(one) == (entity, component)]
+            return [one for one in all_ if one not in gone] if gone else None
+
+        self._change(without)
+        return gone
+
+    def coverage(self, index: StoredIndex, live: LiveEntries) -> Coverage:
+        """The layers that are live beside those that an index covers. Raises ``ReadError``."""
+        covered = self._covered(index)
+        there = dict(zip(_marks(live.table), range(len(live)), strict=True))
+        kept = tuple((number, mark) for number, mark in covered if mark in there)
+        known = {mark for _, mark in kept}
+        dead = tuple(number for number, mark in covered if mark not in there)
+        if len(known) == len(there):
+            return Coverage(kept, dead, ())
+        missing = (entry for entry in live if _mark_of(entry) not in known)
+        return Coverage(kept, dead, tuple(entry for entry in missing if entry.kind != "blueprint"))
+
+    def maintain(self, live: LiveEntries, run: RunOptions, *, retrain: bool) -> None:
+        """Bring all indexes up to date; with ``retrain`` they are trained anew.
+
+        Raises a transient ``WriteError`` where another process does that, or changes them.
+        """
+        if not self.all():
+            return
+        with Lease.take(self._home, "search"):
+            for index in self.all():
+                self._bring_up_to_date(index, live, run, retrain=retrain)
+
+    def clean(self, age_seconds: float) -> None:
+        """Remove what no index has named for so long."""
+        indexes = self.all()
+        limit = time.time() - age_seconds
+        named = {f"{one.table}{_TABLE}" for one in indexes} | {f"{one.covers}{_LIST}" for one in indexes}
+        folder = Folder.at(self._home / "made")
+        for name in [] if not folder.exists() else set(folder.names()) - named:
+            told = _NAME.fullmatch(name)
+            if told is None or int(told["since"], 16) / 1e9 > limit:
+                continue
+            if name.endswith(_TABLE):
+                Folder.at(self._home / "tables").sub(name.removesuffix(_TABLE)).remove()
+            folder.delete([name])
+        for one in indexes:
+            self.table(one).clean(one.version, age_seconds)
+
+    # --- inside
+
+    def _made(self, index: StoredIndex, live: LiveEntries, run: RunOptions) -> StoredIndex:
+        layers = tuple(enumerate(entry for entry in live if entry.kind != "blueprint"))
+        new = replace(index, table=_fresh(), next_number=len(layers))
+        self._folder_of_made().put(f"{new.table}{_TABLE}", b"")
+        table = self.table(new)
+        version = table.create(new.elements.schema)
+        files = self._written(new, layers, run)
+        reach("search.rows")
+        version = table.upkeep(version, (), files, new.index, retrain=True)
+        reach("search.index")
+        return self._covering(replace(new, version=version), [(number, _mark_of(entry)) for number, entry in layers])
+
+    def _bring_up_to_date(self, index: StoredIndex, live: LiveEntries, run: RunOptions, *, retrain: bool) -> None:
+        coverage = self.coverage(index, live)
+        if not (coverage.dead or coverage.missing or retrain):
+            return
+        layers = tuple(enumerate(coverage.missing, index.next_number))
+        files = self._written(index, layers, run)
+        reach("search.rows")
+        version = self.table(index).upkeep(index.version, coverage.dead, files, index.index, retrain=retrain)
+        reach("search.index")
+        marks = [*coverage.kept, *((number, _mark_of(entry)) for number, entry in layers)]
+        next_number = index.next_number + len(layers)
+        made = self._covering(replace(index, version=version, next_number=next_number), marks)
+
+        def in_its_place(all_: list[StoredIndex]) -> list[StoredIndex] | None:
+            return [made if one == index else one for one in all_] if index in all_ else None
+
+        self._change(in_its_place)
+
+    def _written(self, index: StoredIndex, layers: Sequence[Numbered], run: RunOptions) -> list[str]:
+        """Write the rows of layers by tasks, and give what Lance is to be told of their files."""
+        groups = tuple(_grouped(layers))
+        place = str(self._home / "tables" / index.table)
+        body = ElementsBody(index.elements, str(self._store.path), place, index.name, groups)
+        sizes = [sum(entry.bytes for _, entry in group) for group in groups]
+        tasks = [Task(i, body.label(i), size) for i, size in enumerate(sizes)]
+        executor = executor_for(run.executor, lambda: None if is_url(str(self._store.path)) else sum(sizes))
+        ran = Stage(body, tasks).run(replace(run, executor=executor))
+        raise_failure(ran.notes)
+        warn_of(ran.notes, set())
+        return [note.data["fragment"] for note in ran.notes if note.kind == "fragment"]
+
+    def _covering(self, index: StoredIndex, marks: Sequence[tuple[int, Mark]]) -> StoredIndex:
+        """The index with the list of its layers, which is written."""
+        columns = [[number for number, _ in marks], *([mark[i] for _, mark in marks] for i in range(len(_MARKS)))]
+        table = pa.table(dict(zip(_COVERED.names, columns, strict=True)), _COVERED)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, _COVERED) as writer:
+            writer.write_table(table)
+        data = sink.getvalue().to_pybytes()
+        name = _fresh()
+        self._folder_of_made().put(f"{name}{_LIST}", data)
+        return replace(index, covers=name, digest=digest_of(data).hex())
+
+    def _folder_of_made(self) -> Folder:
+        folder = Folder.at(self._home / "made")
+        folder.make()
+        return folder
+
+    def _covered(self, index: StoredIndex) -> list[tuple[int, Mark]]:
+        folder, name = Folder.at(self._home / "made"), f"{index.covers}{_LIST}"
+        try:
+            data = folder.get(name)
+            if digest_of(data).hex() != index.digest:
+                raise ValueError("its digest differs")
+            columns = [column.to_pylist() for column in pa.ipc.open_file(data).read_all().columns]
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise ReadError(
+                f"the layers of the search index of {index.name} cannot be read: {error}",
+                path=folder.place(name),
+                hint="Make the index again: it holds nothing that the dataset lacks.",
+            ) from error
+        return [(number, mark) for number, *mark_ in zip(*columns, strict=True) for mark in [tuple(mark_)]]
+
+    def _read(self) -> tuple[int, list[StoredIndex]]:
+        latest = self._files.latest()
+        if latest is None:
+            return 0, []
+        try:
+            return latest[0], [StoredIndex.of(data) for data in latest[1]["indexes"]]
+        except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+            raise ReadError(
+                f"this list of search indexes cannot be read: {error!r}",
+                path=str(self._home),
+                hint="Remove the folder, and make the indexes again: they hold nothing that the dataset lacks.",
+            ) from error
+
+    def _change(self, change: Callable[[list[StoredIndex]], list[StoredIndex] | None]) -> None:
+        """Publish the indexes that ``change`` makes of those there are, unless it gives None."""
+        self._files.folder.make()
+        for _ in range(_MOST_TRIES):
+            number, there = self._read()
+            changed = change(there)
+            if changed is None:
+                return
+            if self._files.try_commit(number + 1, {"indexes": [one.to_dict() for one in changed]}):
+                self._files.delete(old for old in self._files.all_numbers() if old < number - 8)
+                return
+        raise WriteError("the search indexes change all the time", path=str(self._home), transient=True)
+
+
+def _key(index: StoredIndex) -> tuple[str, str]:
+    return index.elements.entity, index.elements.component
+
+
+def _fresh() -> str:
+    """A name that nobody has, and that tells since when."""
+    return f"{time.time_ns():016x}-{secrets.token_hex(6)}"
+
+
+def _marks(entries: pa.Table) -> list[Mark]:
+    return list(zip(*(entries[name].to_pylist() for name in _MARKS), strict=True))
+
+
+def _mark_of(entry: RecordingEntry) -> Mark:
+    return tuple(getattr(entry, name) for name in _MARKS)
+
+
+def _grouped(layers: Sequence[Numbered]) -> Iterator[tuple[Numbered, ...]]:
+    """The layers in order, in groups for a task each."""
+    budget = max(_TASK_BYTES, sum(entry.bytes for _, entry in layers) // _MOST_TASKS)
+    group: list[Numbered] = []
+    size = 0
+    for one in layers:
+        if group and size + one[1].bytes > budget:
+            yield tuple(group)
+            group, size = [], 0
+        group.append(one)
+        size += one[1].bytes
+    if group:
+        yield tuple(group)

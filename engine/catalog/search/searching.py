@@ -1,0 +1,324 @@
+"""The calls of a dataset for search: in words, and for the vectors nearest to one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...chunk import ComponentColumnDescriptor, ComponentColumnSelector, IndexColumnSelector, Schema
+from ...errors import NotFoundError, UsageError, check_argument
+from ...execution import RunOptions
+from ...lance import ENTRY, TextIndex, VectorIndex, found_in
+from ...recordings import RecordingsFolder, StoreReader
+from ..table_entry import frame_of
+from .elements import TIMEPOINT, Elements, first_length, is_number, layer_rows
+from .indexes import SearchIndexes, StoredIndex
+from .metrics import (
+    AnyComponentColumn,
+    IndexConfig,
+    IndexingResult,
+    IndexProperties,
+    VectorDistanceMetric,
+    VectorDistanceMetricLike,
+)
+
+if TYPE_CHECKING:
+    import datafusion
+
+_PARTITION_ROWS: Final = 8192
+_LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+
+
+class DatasetSearch:
+    """The calls of a dataset for search."""
+
+    if TYPE_CHECKING:
+
+        def store_reader(self) -> StoreReader:
+            """The store of the dataset."""
+            ...
+
+        def schema(self) -> Schema:
+            """The columns of the dataset."""
+            ...
+
+        def arrow_schema(self) -> pa.Schema:
+            """The columns of the dataset, as Arrow fields."""
+            ...
+
+        def _folder(self) -> RecordingsFolder: ...
+
+    def create_fts_search_index(
+        self,
+        *,
+        column: AnyComponentColumn,
+        time_index: str | IndexColumnSelector,
+        store_position: bool = False,
+        base_tokenizer: str = "simple",
+    ) -> None:
+        """Index the words of a component, for :meth:`search_fts`; an index that it had is replaced.
+
+        Words are found whatever their case and accents, but otherwise as they are written: there are no stems, and no
+        word is left out. Elements without a time on ``time_index`` have no part in it. What is registered later is
+        found, too; :meth:`do_maintenance` with ``optimize_indexes`` takes it into the index.
+
+        Parameters
+        ----------
+        column
+            The component, whose elements are texts.
+        time_index
+            The index by whose values results are told.
+        store_position
+            Keep where in a text words are, which phrases need.
+        base_tokenizer
+            How texts become words: ``simple`` at whatever is no letter or digit, ``whitespace`` at white space alone,
+            ``raw`` not at all.
+
+        Raises
+        ------
+        LookupError
+            There is no such component.
+        NotFoundError
+            There is no such index.
+        ValueError
+            The component holds no texts, or there is no such tokenizer.
+        """
+        found, type_ = self._component(column)
+        if not (pa.types.is_string(type_) or pa.types.is_large_string(type_)):
+            raise UsageError(f"{found.entity_path}:{found.component} holds {type_}, and no texts")
+        index = TextIndex(store_position, base_tokenizer)
+        choices = {"store_position": store_position, "base_tokenizer": base_tokenizer}
+        self._create(StoredIndex(self._elements(found, time_index, pa.string()), index, choices=choices))
+
+    def create_vector_search_index(
+        self,
+        *,
+        column: AnyComponentColumn,
+        time_index: str | IndexColumnSelector,
+        target_partition_num_rows: int | None = None,
+        num_sub_vectors: int = 16,
+        distance_metric: VectorDistanceMetricLike = "Cosine",
+    ) -> IndexingResult:
+        """Index the vectors of a component, for :meth:`search_vector`; an index that it had is replaced.
+
+        Parameters
+        ----------
+        column
+            The component: each of its elements is a vector, or each of its lists of numbers is one. All have one
+            length.
+        time_index
+            The index by whose values results are told. Vectors without a time on it have no part.
+        target_partition_num_rows
+            How many vectors are in a partition, about; 8,192 by default.
+        num_sub_vectors
+            The parts in which vectors are compressed, a divisor of their length.
+        distance_metric
+            The measure of distance.
+
+        Raises
+        ------
+        LookupError
+            There is no such component.
+        NotFoundError
+            There is no such index.
+        ValueError
+            The component holds no vectors, or such of different lengths; or there is no such metric, or it does not go
+            with them.
+        """
+        metric = VectorDistanceMetric.of(distance_metric)
+        found, type_ = self._component(column)
+        elements = self._elements(found, time_index, self._vectors(found, time_index, type_))
+        name, dimension = f"{found.entity_path}:{found.component}", elements.instance.list_size
+        rows = _PARTITION_ROWS if target_partition_num_rows is None else target_partition_num_rows
+        check_argument("target_partition_num_rows", rows, int)
+        check_argument("num_sub_vectors", num_sub_vectors, int)
+        if rows < 1:
+            raise UsageError(f"target_partition_num_rows is at least 1, not {rows}")
+        is_bytes = elements.instance.value_type == pa.uint8()
+        if is_bytes != (metric is VectorDistanceMetric.HAMMING):
+            raise UsageError(
+                f"{name} holds vectors of {elements.instance.value_type}, which {metric.value} does not compare",
+                hint="Hamming compares those of uint8, and the others those of floating-point numbers.",
+            )
+        if not is_bytes and (num_sub_vectors < 1 or dimension % num_sub_vectors):
+            divisor = next(n for n in range(min(16, dimension), 0, -1) if dimension % n == 0)
+            raise UsageError(
+                f"num_sub_vectors={num_sub_vectors} does not divide the {dimension} numbers of a vector of {name}",
+                hint=f"Give a divisor, such as {divisor}.",
+            )
+        choices: dict[str, Any] = {} if is_bytes else {"num_sub_vectors": num_sub_vectors}
+        choices["metric"] = metric.value
+        index = VectorIndex(metric.value.lower(), dimension, num_sub_vectors, rows)
+        return self._told(self._create(StoredIndex(elements, index, choices=choices)))
+
+    def list_search_indexes(self) -> list[IndexingResult]:
+        """The search indexes of the dataset."""
+        return [self._told(index) for index in self._indexes().all()]
+
+    def delete_search_indexes(self, column: AnyComponentColumn) -> list[IndexConfig]:
+        """Delete the index of a component, if it has one; gives what there was. Its files go with later maintenance.
+
+        Raises ``LookupError`` where there is no such component.
+        """
+        key = _key_of(column)
+        gone = self._indexes().delete(*key)
+        if not gone:
+            self._component(column)
+        return [_config(index) for index in gone]
+
+    def search_fts(self, query: str, column: AnyComponentColumn) -> datafusion.DataFrame:
+        """The elements of a component that have one of the words of ``query``, those that have most first.
+
+        The columns are ``rerun_segment_id``, ``rerun_segment_layer``, ``chunk_id``, the time index, ``instance_id``
+        (the place in the list), ``instance`` (the text) and ``_score``, a BM25 score. What is live in the dataset now
+        is found, whether the index covers it or not; scores of what it does not are reckoned among that alone.
+
+        Raises
+        ------
+        NotFoundError
+            The component has no index.
+        ValueError
+            Its index is one of vectors.
+        """
+        check_argument("query", query, str)
+        index = self._index_of(column, TextIndex)
+        return self._found(index, (query,), "_score", "descending", None)
+
+    def search_vector(self, query: Any, column: AnyComponentColumn, top_k: int) -> datafusion.DataFrame:
+        """The ``top_k`` vectors of a component nearest to ``query``, the nearest first.
+
+        The columns are those of :meth:`search_fts`, with the vector as ``instance``, and ``_distance``, by the metric
+        of the index. What is live in the dataset now is found, whether the index covers it or not. Below 20,000 vectors
+        nothing is missed; of more, partitions of the index are looked at, and the best of these compared as they are.
+
+        Parameters
+        ----------
+        query
+            Numbers, as many as vectors have: a list, or an array of numpy or Arrow.
+
+        Raises
+        ------
+        NotFoundError
+            The component has no index.
+        ValueError
+            ``query`` has another length, or ``top_k`` is less than 1.
+        """
+        check_argument("top_k", top_k, int)
+        if top_k < 1:
+            raise UsageError(f"top_k is at least 1, not {top_k}")
+        index = self._index_of(column, VectorIndex)
+        return self._found(index, (_vector(query, index), top_k), "_distance", "ascending", top_k)
+
+    # --- inside
+
+    def _indexes(self) -> SearchIndexes:
+        return SearchIndexes(self._folder())
+
+    def _component(self, column: AnyComponentColumn) -> tuple[ComponentColumnDescriptor, pa.DataType]:
+        """A column, and the type of the elements of its lists."""
+        found = self.schema().column_for_selector(column)
+        schema = self.arrow_schema()
+        if found.name not in schema.names:
+            raise LookupError(f"Could not find column for selector {found.entity_path}:{found.component}")
+        return found, schema.field(found.name).type.value_type
+
+    def _elements(
+        self, found: ComponentColumnDescriptor, time_index: str | IndexColumnSelector, instance: pa.DataType
+    ) -> Elements:
+        check_argument("time_index", time_index, str, IndexColumnSelector)
+        name = time_index if isinstance(time_index, str) else time_index.name
+        columns = [column.name for column in self.schema().index_columns()]
+        if name not in columns:
+            raise NotFoundError(f"there is no index '{name}'", hint=f"There are: {', '.join(columns) or 'none'}.")
+        return Elements(found.entity_path, found.component, name, self.arrow_schema().field(name).type, instance)
+
+    def _vectors(
+        self, found: ComponentColumnDescriptor, time_index: str | IndexColumnSelector, type_: pa.DataType
+    ) -> pa.DataType:
+        """The type of the vectors of a component."""
+        number = type_.value_type if any(of(type_) for of in _LISTS) else type_
+        if not is_number(number):
+            raise UsageError(f"{found.entity_path}:{found.component} holds {type_}, and no vectors")
+        if pa.types.is_integer(number) and number != pa.uint8():
+            number = pa.float32()
+        if pa.types.is_fixed_size_list(type_):
+            return pa.list_(number, type_.list_size)
+        store = self.store_reader()
+        layers = [entry for entry in store.live() if entry.kind != "blueprint"]
+        probe = self._elements(found, time_index, type_)
+        length = first_length(probe, store.folder, layers)
+        if length is None:
+            raise UsageError(f"{found.entity_path}:{found.component} holds no vectors on '{probe.index}' yet")
+        return pa.list_(number, length)
+
+    def _create(self, index: StoredIndex) -> StoredIndex:
+        return self._indexes().create(index, self.store_reader().live(), RunOptions("auto"))
+
+    def _told(self, index: StoredIndex) -> IndexingResult:
+        return IndexingResult(_config(index), self._indexes().table(index).statistics(index.version))
+
+    def _index_of(self, column: AnyComponentColumn, kind: type) -> StoredIndex:
+        entity, component = _key_of(column)
+        index = self._indexes().named(entity, component)
+        if index is None:
+            raise NotFoundError(
+                f"Component path '{entity}:{component}' not found among the search indexes",
+                hint="Make one: create_vector_search_index() or create_fts_search_index().",
+            )
+        if not isinstance(index.index, kind):
+            made = "words" if isinstance(index.index, TextIndex) else "vectors"
+            raise UsageError(f"the search index of {index.name} is one of {made}")
+        return index
+
+    def _found(
+        self, index: StoredIndex, query: tuple[Any, ...], by: str, order: str, most: int | None
+    ) -> datafusion.DataFrame:
+        indexes, store = self._indexes(), self.store_reader()
+        coverage = indexes.coverage(index, store.live())
+        found = [indexes.table(index).search(index.version, index.index, *query, dead=coverage.dead)]
+        numbered = enumerate(coverage.missing, index.next_number)
+        batches = [batch for one in numbered for batch in layer_rows(index.elements, store.folder, one)]
+        if batches:
+            found.append(found_in(batches, index.elements.schema, index.index, *query))
+        whole = pa.concat_tables(found)
+        places = pc.sort_indices(whole, [(by, order), (ENTRY, "ascending"), (TIMEPOINT, "ascending")])
+        whole = whole.take(places[:most] if most is not None else places).drop_columns([ENTRY])
+        names = [index.elements.index if name == TIMEPOINT else name for name in whole.column_names]
+        return frame_of(whole.rename_columns(names))
+
+
+def _key_of(column: AnyComponentColumn) -> tuple[str, str]:
+    """The entity and the component that are meant, whether there are such or not."""
+    selector = ComponentColumnSelector.parse(column) if isinstance(column, str) else column
+    check_argument("column", selector, ComponentColumnSelector, ComponentColumnDescriptor)
+    return selector.entity_path, selector.component
+
+
+def _config(index: StoredIndex) -> IndexConfig:
+    elements, of_text = index.elements, isinstance(index.index, TextIndex)
+    kind = "Inverted" if of_text else "VectorIvfPq" if "num_sub_vectors" in index.choices else "VectorIvfFlat"
+    return IndexConfig(
+        IndexColumnSelector(elements.index),
+        ComponentColumnSelector(elements.entity, elements.component),
+        IndexProperties(kind, index.choices),
+    )
+
+
+def _vector(query: Any, index: StoredIndex) -> pa.Array:
+    """The query as vectors of the index are. Raises ``UsageError`` where it is none such."""
+    assert isinstance(index.index, VectorIndex)
+    try:
+        found = query if isinstance(query, (pa.Array, pa.ChunkedArray)) else pa.array(np.asarray(query))
+        found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+        found = found.cast(index.elements.instance.value_type)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise UsageError(f"the query is no vector of numbers: {error}") from None
+    if found.null_count or len(found) != index.index.dimension:
+        raise UsageError(
+            f"the query has {len(found) - found.null_count} numbers, and vectors of {index.name} have "
+            f"{index.index.dimension}"
+        )
+    return found
