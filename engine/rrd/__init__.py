@@ -8,7 +8,7 @@ from .file import RrdFile
 from .footer_groups import Each, FooterGroup, ListedStore, read_footers
 from .framing import MESSAGE_HEADER_SIZE, STREAM_FOOTER_SIZE, STREAM_HEADER_SIZE, parse_stream_footer
 from .manifest_writing import build_manifest
-from .messages import StoreEntry, message_classes, store_field
+from .messages import StoreEntry, message_classes, message_head, message_tail, store_field
 from .output import Output
 from .payloads import (
     EncodedPayload,
@@ -101,6 +101,8 @@ __all__ = [
     "lying_footer",
     "message_classes",
     "message_digest",
+    "message_head",
+    "message_tail",
     "open_positional",
     "parse_stream_footer",
     "part_end",

@@ -22,7 +22,7 @@ def shared(name: str) -> Any:
     return _class_of(f"rerun.common.v1alpha1.{name}")
 
 
-ArrowMsg: Final = _class_of("rerun.log_msg.v1alpha1.ArrowMsg")
+RrdManifest: Final = _class_of("rerun.log_msg.v1alpha1.RrdManifest")
 
 
 def entry_id_message(id: EntryId) -> Any:  # noqa: A002 (it is one)

@@ -20,11 +20,13 @@ from ...errors import (
     MissingExtraError,
     NoSpaceError,
     NotFoundError,
+    ReadError,
     RegistrationError,
     SameRecordingError,
     SchemaConflictError,
     SourceMissingError,
     UnreachableError,
+    UnsupportedError,
     UsageError,
 )
 from ..entries import EntryId
@@ -164,6 +166,8 @@ _STATUSES: Final[tuple[tuple[type[BaseException], Status], ...]] = (
     (AlreadyExistsError, Status.ALREADY_EXISTS),
     (SameRecordingError, Status.ALREADY_EXISTS),
     (UnreachableError, Status.UNAVAILABLE),
+    (UnsupportedError, Status.UNIMPLEMENTED),
+    (ReadError, Status.DATA_LOSS),
     (NoSpaceError, Status.RESOURCE_EXHAUSTED),
     (CommitUnknownError, Status.UNKNOWN),
     (MissingExtraError, Status.FAILED_PRECONDITION),
@@ -191,6 +195,6 @@ def protocol_error(error: BaseException) -> ProtocolError:
         code = next((status for status in own if status is not Status.INVALID_ARGUMENT), Status.INTERNAL)
         return ProtocolError(code, f"the server failed ({type(error).__name__}); its log has the cause")
     code = next((status for kind, status in _STATUSES if isinstance(error, kind)), Status.INTERNAL)
-    if error.transient and code is Status.INTERNAL:
+    if error.transient and code in (Status.INTERNAL, Status.DATA_LOSS):
         code = Status.UNAVAILABLE
     return ProtocolError(code, str(error))

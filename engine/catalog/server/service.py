@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from ..client import CatalogClient
-from .messages import cloud
-from .methods import Call, Kind, Method
+from .chunk_methods import ChunkCalls
+from .dataset_methods import DatasetCalls
+from .entry_methods import EntryCalls
+from .methods import Method
+from .server_methods import server_methods
 
-FEATURES: Final = ("per_segment_index_values",)
-"""What ``Version`` tells: queries may come with index values of their own for each segment."""
+_CAPABILITIES: Final = ("dataset:find_chunks",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +37,10 @@ class CatalogService:
     def __init__(self, catalog: CatalogClient | str | os.PathLike[str], options: ServiceOptions | None = None) -> None:
         self.catalog = catalog if isinstance(catalog, CatalogClient) else CatalogClient(catalog)
         self.options = options or ServiceOptions()
-        groups = (_server_methods(),)
-        self.methods: Mapping[str, Method] = {method.path: method for group in groups for method in group}
-
-
-def _server_methods() -> tuple[Method, ...]:
-    return (
-        Method("Version", cloud("VersionRequest"), cloud("VersionResponse"), Kind.UNARY, _version),
-        Method("WhoAmI", cloud("WhoAmIRequest"), cloud("WhoAmIResponse"), Kind.UNARY, _who_am_i),
-    )
-
-
-def _version(request: Any, call: Call) -> Any:
-    del request, call
-    return cloud("VersionResponse")(version=f"chunkmill {importlib.metadata.version('chunkmill')}", features=FEATURES)
-
-
-def _who_am_i(request: Any, call: Call) -> Any:
-    del request
-    return cloud("WhoAmIResponse")(can_read=call.can_read, can_write=call.can_write)
+        found = [
+            *server_methods(_CAPABILITIES),
+            *EntryCalls(self.catalog).methods(),
+            *DatasetCalls(self.catalog).methods(),
+            *ChunkCalls(self.catalog).methods(),
+        ]
+        self.methods: Mapping[str, Method] = {method.path: method for method in found}

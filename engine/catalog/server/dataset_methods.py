@@ -1,0 +1,118 @@
+"""Calls about what a dataset holds: its schema, and its tables of segments and layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...recordings import RecordingsFolder, summarised
+from ..client import CatalogClient
+from ..dataset import DatasetEntry
+from ..dataset_view import layers_of
+from ..entries import EntryKind
+from ..segment_table import SegmentTables, url_of
+from .chunk_keys import owners_of
+from .entry_methods import dataset_of
+from .envelopes import part_of, projected, schema_message
+from .messages import cloud, shared
+from .methods import Call, Kind, Method, ProtocolError, Status
+
+_ID_BYTES = 32
+_MOST_SCHEMAS = 1024
+
+
+class DatasetCalls:
+    """The handlers, over one catalog."""
+
+    def __init__(self, catalog: CatalogClient) -> None:
+        self._catalog = catalog
+
+    def methods(self) -> tuple[Method, ...]:
+        """The methods of this group."""
+        named = (
+            ("GetDatasetSchema", Kind.UNARY, self._schema),
+            ("GetSegmentTableSchema", Kind.UNARY, self._segments_schema),
+            ("ScanSegmentTable", Kind.STREAM, self._segments),
+            ("GetDatasetManifestSchema", Kind.UNARY, self._manifest_schema),
+            ("ScanDatasetManifest", Kind.STREAM, self._manifest),
+            ("GetSchemas", Kind.STREAM, self._schemas),
+        )
+        return tuple(
+            Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), kind, handler)
+            for name, kind, handler in named
+        )
+
+    def _schema(self, request: Any, call: Call) -> Any:
+        del request
+        dataset = dataset_of(self._catalog, call)
+        return cloud("GetDatasetSchemaResponse")(schema=schema_message(dataset.arrow_schema()))
+
+    def _segments_schema(self, request: Any, call: Call) -> Any:
+        del request
+        table = self._segment_table(dataset_of(self._catalog, call))
+        return cloud("GetSegmentTableSchemaResponse")(schema=schema_message(table.schema))
+
+    def _segments(self, request: Any, call: Call) -> Iterator[Any]:
+        table = _chosen(self._segment_table(dataset_of(self._catalog, call)), request)
+        yield cloud("ScanSegmentTableResponse")(data=part_of(projected(table, request.columns)))
+
+    def _manifest_schema(self, request: Any, call: Call) -> Any:
+        del request
+        table = self._manifest_table(dataset_of(self._catalog, call))
+        return cloud("GetDatasetManifestSchemaResponse")(schema=schema_message(table.schema))
+
+    def _manifest(self, request: Any, call: Call) -> Iterator[Any]:
+        table = _chosen(self._manifest_table(dataset_of(self._catalog, call)), request)
+        yield cloud("ScanDatasetManifestResponse")(data=part_of(projected(table, request.columns)))
+
+    def _schemas(self, request: Any, call: Call) -> Iterator[Any]:
+        dataset = dataset_of(self._catalog, call)
+        if len(request.schema_ids) > _MOST_SCHEMAS:
+            raise ProtocolError(Status.INVALID_ARGUMENT, f"more than {_MOST_SCHEMAS} schema ids")
+        for wanted in request.schema_ids:
+            if len(wanted.sha256) != _ID_BYTES:
+                text = f"SchemaId.sha256: expected {_ID_BYTES} bytes, got {len(wanted.sha256)}"
+                raise ProtocolError(Status.INVALID_ARGUMENT, f"invalid value for field 'rerun.common.v1alpha1.{text}'")
+        store = dataset.store_reader()
+        known = set(layers_of(dataset, store).digests)
+        for wanted in request.schema_ids:
+            digest = wanted.sha256.hex()
+            if digest in known:
+                schema = schema_message(store.schemas.get(digest))
+                id_ = shared("SchemaId")(sha256=wanted.sha256)
+                yield cloud("GetSchemasResponse")(schema_id=id_, schema=schema)
+
+    def _segment_table(self, dataset: DatasetEntry) -> pa.Table:
+        return _joined([layers.segment_table(partial(url_of, folder)) for layers, folder in self._layers(dataset)])
+
+    def _manifest_table(self, dataset: DatasetEntry) -> pa.Table:
+        found = self._layers(dataset)
+        return _joined([layers.manifest(partial(url_of, folder), diagnostic=True) for layers, folder in found])
+
+    def _layers(self, dataset: DatasetEntry) -> list[tuple[SegmentTables, RecordingsFolder]]:
+        """The layers of the segments of a dataset, by the stores that they lie in."""
+        kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
+        stores = [owner.store_reader() for owner in owners_of(self._catalog, dataset)]
+        return [
+            (SegmentTables.of(summarised(store.folder, store.live(), store.schemas).table, kind), store.folder)
+            for store in stores
+        ]
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    there = [table for table in tables if len(table)]
+    return pa.concat_tables(there, promote_options="default") if there else tables[0]
+
+
+def _chosen(table: pa.Table, request: Any) -> pa.Table:
+    """The rows of the segments, and layers, that a scan names."""
+    chosen = request.segment_id_filter.WhichOneof("filter")
+    if chosen is not None:
+        ids = pa.array(list(getattr(request.segment_id_filter, chosen).segment_ids), pa.string())
+        is_named = pc.is_in(table["rerun_segment_id"], ids)
+        table = table.filter(is_named if chosen == "scan_only" else pc.invert(is_named))
+    return table

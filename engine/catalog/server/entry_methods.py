@@ -1,0 +1,174 @@
+"""Calls about entries: found, read, made, renamed and deleted."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...errors import NotFoundError
+from ..client import CatalogClient
+from ..dataset import DatasetEntry
+from ..entries import EntryId, EntryKind
+from ..table_entry import TableEntry
+from .messages import cloud, entry_id_message, entry_id_of, shared, time_message
+from .methods import Call, Kind, Method, ProtocolError, Status
+
+_RECORDING, _BLUEPRINT = 1, 2
+_BY_DEFAULT: Final = frozenset({1, 3, 5})
+"""The kinds that are found where none is asked for."""
+
+
+class EntryCalls:
+    """The handlers, over one catalog."""
+
+    def __init__(self, catalog: CatalogClient) -> None:
+        self._catalog = catalog
+
+    def methods(self) -> tuple[Method, ...]:
+        """The methods of this group."""
+        named = (
+            ("FindEntries", self._find, False),
+            ("CreateDatasetEntry", self._create, True),
+            ("ReadDatasetEntry", self._read, False),
+            ("UpdateDatasetEntry", self._update_dataset, True),
+            ("UpdateEntry", self._update, True),
+            ("DeleteEntry", self._delete, True),
+        )
+        return tuple(
+            Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), Kind.UNARY, handler, writes)
+            for name, handler, writes in named
+        )
+
+    def _find(self, request: Any, call: Call) -> Any:
+        del call
+        given, wanted = request.filter, set(request.filter.entry_kinds)
+        if 0 in wanted:
+            raise _bad("find_entries: entry_kinds must not contain ENTRY_KIND_UNSPECIFIED")
+        if not wanted and given.HasField("entry_kind"):
+            if given.entry_kind == 0:
+                raise _bad("find_entries: entry kind unspecified")
+            wanted = {given.entry_kind}
+        found = [
+            entry
+            for entry in self._catalog.entries(include_hidden=True)
+            if int(entry.kind) in (wanted or _BY_DEFAULT)
+            and (not given.HasField("name") or entry.name == given.name)
+            and (not given.HasField("id") or entry.id == entry_id_of(given.id))
+        ]
+        return cloud("FindEntriesResponse")(entries=map(details_of, found))
+
+    def _create(self, request: Any, call: Call) -> Any:
+        del call
+        if not request.HasField("name"):
+            raise _bad("missing required field: 'rerun.cloud.v1alpha1.CreateDatasetEntryRequest.name'")
+        if request.HasField("id"):
+            raise ProtocolError(Status.UNIMPLEMENTED, "ids of entries are chosen by the catalog: leave out `id`")
+        return cloud("CreateDatasetEntryResponse")(dataset=dataset_message(self._catalog.create_dataset(request.name)))
+
+    def _read(self, request: Any, call: Call) -> Any:
+        del request
+        return cloud("ReadDatasetEntryResponse")(dataset=dataset_message(dataset_of(self._catalog, call)))
+
+    def _update_dataset(self, request: Any, call: Call) -> Any:
+        dataset = self._catalog.get_dataset(id=_id_in(request, call))
+        details = request.dataset_details
+        hidden = dataset.blueprint_dataset()
+        if details.HasField("blueprint_dataset"):
+            self._check_blueprints(entry_id_of(details.blueprint_dataset))
+            if hidden is None or hidden.id != entry_id_of(details.blueprint_dataset):
+                raise ProtocolError(Status.UNIMPLEMENTED, "a dataset keeps the blueprint dataset that it was made with")
+        default = details.default_blueprint_segment.id or None
+        if default is not None and hidden is None:
+            raise _bad("default dataset blueprint requires a blueprint dataset")
+        if hidden is not None:
+            dataset.set_default_blueprint(default)
+        return cloud("UpdateDatasetEntryResponse")(dataset=dataset_message(dataset))
+
+    def _check_blueprints(self, id: EntryId) -> None:  # noqa: A002 (it is one)
+        try:
+            found = self._catalog.get_dataset(id=id)
+        except NotFoundError as error:
+            raise _bad(f"dataset blueprint dataset does not exist: {error.message}") from None
+        if found.kind is not EntryKind.BLUEPRINT_DATASET:
+            raise _bad("dataset blueprint dataset must be a blueprint dataset")
+
+    def _update(self, request: Any, call: Call) -> Any:
+        entry = self._entry(_id_in(request, call))
+        update = request.entry_details_update
+        if update.HasField("name") and update.name != entry.name:
+            entry.set_name(update.name)
+        return cloud("UpdateEntryResponse")(entry_details=details_of(entry))
+
+    def _delete(self, request: Any, call: Call) -> Any:
+        self._entry(_id_in(request, call)).delete()
+        return cloud("DeleteEntryResponse")()
+
+    def _entry(self, id: EntryId) -> DatasetEntry | TableEntry:  # noqa: A002 (it is one)
+        found = next((entry for entry in self._catalog.entries(include_hidden=True) if entry.id == id), None)
+        if found is None:
+            raise NotFoundError(f"Entry id '{id}' not found")
+        return found
+
+
+def dataset_of(catalog: CatalogClient, call: Call) -> DatasetEntry:
+    """The dataset that the headers of a call name. Raises :class:`ProtocolError`, or ``NotFoundError``."""
+    id_ = call.entry_id
+    if id_ is not None:
+        return catalog.get_dataset(id=id_)
+    if call.entry_name is None:
+        raise _bad("missing entry id in request header")
+    return catalog.get_dataset(call.entry_name)
+
+
+def details_of(entry: DatasetEntry | TableEntry) -> Any:
+    """The details that all entries have, as a message."""
+    return cloud("EntryDetails")(
+        id=entry_id_message(entry.id),
+        name=entry.name,
+        entry_kind=int(entry.kind),
+        created_at=time_message(int(entry.created_at.timestamp() * 1e6) * 1000),
+        updated_at=time_message(int(entry.updated_at.timestamp() * 1e6) * 1000),
+    )
+
+
+def dataset_message(dataset: DatasetEntry) -> Any:
+    """A dataset as a message."""
+    is_blueprint = dataset.kind is EntryKind.BLUEPRINT_DATASET
+    details = cloud("DatasetDetails")()
+    hidden = dataset.blueprint_dataset()
+    if hidden is not None:
+        details.blueprint_dataset.CopyFrom(entry_id_message(hidden.id))
+    default = dataset.default_blueprint()
+    if default is not None:
+        details.default_blueprint_segment.id = default
+    kind = _BLUEPRINT if is_blueprint else _RECORDING
+    handle = shared("DatasetHandle")(
+        entry_id=entry_id_message(dataset.id),
+        dataset_url=dataset.manifest_url,
+        store_kind=kind,
+        dataset_kind=kind,
+    )
+    return cloud("DatasetEntry")(details=details_of(dataset), dataset_details=details, dataset_handle=handle)
+
+
+def _id_in(request: Any, call: Call) -> EntryId:
+    """The id that a request and its headers name. Raises :class:`ProtocolError`."""
+    return entry_id_from(request.id if request.HasField("id") else None, call)
+
+
+def entry_id_from(message: Any | None, call: Call) -> EntryId:
+    """The id in a message, or else in the headers. Raises :class:`ProtocolError` where both are, and differ."""
+    header = call.entry_id
+    if message is None:
+        if header is None:
+            raise _bad("missing entry id in request header and body")
+        return header
+    body = entry_id_of(message)
+    if header is not None and header != body:
+        raise _bad(
+            f"mismatched entry ids: the 'x-rerun-entry-id' header says '{header}', but the request body says '{body}'"
+        )
+    return body
+
+
+def _bad(text: str) -> ProtocolError:
+    return ProtocolError(Status.INVALID_ARGUMENT, text)

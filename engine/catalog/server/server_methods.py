@@ -1,0 +1,54 @@
+"""Calls about the server itself: its version, who asks, and how fast the line is."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from ...limits import MIB
+from .messages import cloud
+from .methods import Call, Kind, Method, ProtocolError, Status
+
+FEATURES: Final = ("per_segment_index_values",)
+"""What ``Version`` tells: queries may come with index values of their own for each segment."""
+_MOST_TESTED: Final = 32 * MIB
+
+
+def server_methods(capabilities: Sequence[str]) -> tuple[Method, ...]:
+    """The methods; ``capabilities`` are told to each who asks."""
+
+    def who_am_i(request: Any, call: Call) -> Any:
+        del request
+        told = {"capabilities": list(capabilities)}
+        return cloud("WhoAmIResponse")(can_read=call.can_read, can_write=call.can_write, capabilities=told)
+
+    return (
+        Method("Version", cloud("VersionRequest"), cloud("VersionResponse"), Kind.UNARY, _version),
+        Method("WhoAmI", cloud("WhoAmIRequest"), cloud("WhoAmIResponse"), Kind.UNARY, who_am_i),
+        Method(
+            "DoBandwidthTest",
+            cloud("DoBandwidthTestRequest"),
+            cloud("DoBandwidthTestResponse"),
+            Kind.STREAM,
+            _bandwidth,
+        ),
+    )
+
+
+def _version(request: Any, call: Call) -> Any:
+    del request, call
+    return cloud("VersionResponse")(version=f"chunkmill {importlib.metadata.version('chunkmill')}", features=FEATURES)
+
+
+def _bandwidth(request: Any, call: Call) -> Iterator[Any]:
+    left = request.num_bytes
+    if left > _MOST_TESTED:
+        raise ProtocolError(Status.INVALID_ARGUMENT, f"num_bytes ({left}) exceeds the maximum of {_MOST_TESTED}")
+    noise = os.urandom(min(left, MIB))
+    while left:
+        call.check()
+        some = noise[:left]
+        left -= len(some)
+        yield cloud("DoBandwidthTestResponse")(payload=some)

@@ -1,0 +1,49 @@
+"""The unmodified SDK of Rerun as the client of a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from chunkmill.engine.catalog import CatalogClient
+from chunkmill.engine.catalog.server import CatalogService, start
+from served import SEGMENTS, small_lake
+
+rerun_catalog = pytest.importorskip("rerun.catalog")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> CatalogClient:
+    return small_lake(tmp_path)
+
+
+@pytest.fixture
+def client(lake: CatalogClient) -> Iterator[object]:
+    with start(CatalogService(lake)) as running:
+        yield rerun_catalog.CatalogClient(running.url)
+
+
+def test_the_sdk_lists_and_reads_a_dataset(lake: CatalogClient, client) -> None:
+    own = lake.get_dataset("drives")
+    dataset = client.get_dataset("drives")
+    assert client.dataset_names() == ["drives"]
+    assert sorted(dataset.segment_ids()) == sorted(SEGMENTS)
+    assert pa.table(dataset.segment_table()).num_rows == len(SEGMENTS)
+    for index in (column.name for column in own.schema().index_columns()):
+        for fill in (False, True):
+            told = pa.table(dataset.reader(index=index, fill_latest_at=fill))
+            rows = own.reader(index, fill_latest_at=fill).to_arrow_table()
+            keys = [("rerun_segment_id", "ascending"), (index, "ascending")]
+            assert told.sort_by(keys).to_pylist() == rows.select(told.column_names).sort_by(keys).to_pylist()
+
+
+def test_the_sdk_opens_a_segment(client) -> None:
+    (chunk,) = client.get_dataset("drives").segment_store("two").stream().to_chunks()
+    assert chunk.num_rows == 3
+
+
+def test_a_missing_segment_is_told_as_such(client) -> None:
+    with pytest.raises(rerun_catalog.NotFoundError, match="nobody"):
+        client.get_dataset("drives").segment_store("nobody")
