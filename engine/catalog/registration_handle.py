@@ -79,9 +79,13 @@ class Outcomes:
 
     def all(self, until: float | None) -> list[SegmentRegistrationResult]:
         """All results, in the order of the request. Raises ``TimeoutError``."""
+        return [result for found in self.by_file(until) for result in found]
+
+    def by_file(self, until: float | None) -> list[list[SegmentRegistrationResult]]:
+        """The results of each file, in the order of the request. Raises ``TimeoutError``."""
         with self._changed:
             self._wait(lambda: not self._left, until)
-            return [result for found in self._of for result in found or ()]
+            return [list(found or ()) for found in self._of]
 
     def _wait(self, ready: Callable[[], bool], until: float | None) -> None:
         if not self._changed.wait_for(ready, None if until is None else max(until - time.monotonic(), 0.0)):
@@ -127,6 +131,16 @@ class RegistrationHandle:
             text = "\n".join(("Registration failed.", "", "The following segments failed:", *failed))
             raise RegistrationError(text, transient=self._outcomes.is_transient)
         return RegistrationResult([result.segment_id for result in results if result.segment_id is not None])
+
+    def results(self, timeout_secs: float | None = None) -> list[list[SegmentRegistrationResult]]:
+        """The outcomes of each file, in the order of the request, once all are done.
+
+        Raises
+        ------
+        TimeoutError
+            Not all are done within ``timeout_secs`` seconds. The registration goes on.
+        """
+        return self._outcomes.by_file(_until(timeout_secs))
 
     def cancel(self) -> None:
         """Begin no more files. Those that are visible stay registered; the others fail, as ``cancelled``."""

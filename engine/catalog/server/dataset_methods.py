@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,8 +22,9 @@ from .envelopes import part_of, projected, schema_message
 from .messages import cloud, shared
 from .methods import Call, Kind, Method, ProtocolError, Status
 
-_ID_BYTES = 32
-_MOST_SCHEMAS = 1024
+_ID_BYTES: Final = 32
+_MOST_SCHEMAS: Final = 1024
+_WRITING: Final = frozenset({"DoMaintenance", "DoGlobalMaintenance"})
 
 
 class DatasetCalls:
@@ -40,9 +42,12 @@ class DatasetCalls:
             ("GetDatasetManifestSchema", Kind.UNARY, self._manifest_schema),
             ("ScanDatasetManifest", Kind.STREAM, self._manifest),
             ("GetSchemas", Kind.STREAM, self._schemas),
+            ("GetAssetsForSegment", Kind.STREAM, self._assets),
+            ("DoMaintenance", Kind.UNARY, self._maintain),
+            ("DoGlobalMaintenance", Kind.UNARY, self._maintain_all),
         )
         return tuple(
-            Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), kind, handler)
+            Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), kind, handler, name in _WRITING)
             for name, kind, handler in named
         )
 
@@ -86,6 +91,31 @@ class DatasetCalls:
                 id_ = shared("SchemaId")(sha256=wanted.sha256)
                 yield cloud("GetSchemasResponse")(schema_id=id_, schema=schema)
 
+    def _assets(self, request: Any, call: Call) -> Iterator[Any]:
+        """Nothing: datasets have no assets here, and a dataset without them tells none."""
+        del request
+        dataset = dataset_of(self._catalog, call)
+        if dataset.kind is EntryKind.BLUEPRINT_DATASET:
+            text = "assets can only be queried on recording datasets, this is a Blueprint dataset"
+            raise ProtocolError(Status.INVALID_ARGUMENT, text)
+        yield from ()
+
+    def _maintain(self, request: Any, call: Call) -> Any:
+        before = request.cleanup_before if request.HasField("cleanup_before") else None
+        dataset_of(self._catalog, call).do_maintenance(
+            optimize_indexes=request.optimize_indexes,
+            retrain_indexes=request.retrain_indexes,
+            compact_fragments=request.compact_fragments,
+            cleanup_before=None if before is None else _time_in(before),
+            unsafe_allow_recent_cleanup=request.unsafe_allow_recent_cleanup,
+        )
+        return cloud("DoMaintenanceResponse")()
+
+    def _maintain_all(self, request: Any, call: Call) -> Any:
+        del request, call
+        self._catalog.do_global_maintenance()
+        return cloud("DoGlobalMaintenanceResponse")()
+
     def _segment_table(self, dataset: DatasetEntry) -> pa.Table:
         return _joined([layers.segment_table(partial(url_of, folder)) for layers, folder in self._layers(dataset)])
 
@@ -101,6 +131,13 @@ class DatasetCalls:
             (SegmentTables.of(summarised(store.folder, store.live(), store.schemas).table, kind), store.folder)
             for store in stores
         ]
+
+
+def _time_in(message: Any) -> datetime:
+    try:
+        return datetime.fromtimestamp(message.seconds, UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise ProtocolError(Status.INVALID_ARGUMENT, f"`cleanup_before` is no time: {error}") from None
 
 
 def _joined(tables: list[pa.Table]) -> pa.Table:

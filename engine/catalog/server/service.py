@@ -12,9 +12,11 @@ from .chunk_methods import ChunkCalls
 from .dataset_methods import DatasetCalls
 from .entry_methods import EntryCalls
 from .methods import Method
+from .registration_methods import RegistrationCalls
 from .server_methods import server_methods
+from .table_methods import TableCalls
 
-_CAPABILITIES: Final = ("dataset:find_chunks",)
+_CAPABILITIES: Final = ("catalog:write:register:file", "dataset:find_chunks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,5 +44,7 @@ class CatalogService:
             *EntryCalls(self.catalog).methods(),
             *DatasetCalls(self.catalog).methods(),
             *ChunkCalls(self.catalog).methods(),
+            *RegistrationCalls(self.catalog, self.options.readable).methods(),
+            *TableCalls(self.catalog, self.options.readable).methods(),
         ]
         self.methods: Mapping[str, Method] = {method.path: method for method in found}

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.catalog import CatalogClient
 from chunkmill.engine.catalog.server import CatalogService, start
-from served import SEGMENTS, small_lake
+from served import SEGMENTS, recording, small_lake
 
 rerun_catalog = pytest.importorskip("rerun.catalog")
 
@@ -47,3 +47,23 @@ def test_the_sdk_opens_a_segment(client) -> None:
 def test_a_missing_segment_is_told_as_such(client) -> None:
     with pytest.raises(rerun_catalog.NotFoundError, match="nobody"):
         client.get_dataset("drives").segment_store("nobody")
+
+
+def test_the_sdk_registers_and_unregisters(lake: CatalogClient, client, tmp_path: Path) -> None:
+    dataset = client.create_dataset("more")
+    assert dataset.register([recording(tmp_path, "new").as_uri()]).wait().segment_ids == ["new"]
+    with pytest.raises(rerun_catalog.AlreadyExistsError):
+        dataset.register([recording(tmp_path, "new").as_uri()], on_duplicate="error").wait()
+    assert lake.get_dataset("more").segment_ids() == ["new"]
+    lake.get_dataset("more").unregister(segments_to_drop="new")
+    assert dataset.segment_ids() == []
+
+
+def test_the_sdk_writes_a_table(lake: CatalogClient, client) -> None:
+    key = pa.field("id", pa.int64(), metadata={"rerun:is_table_index": "true"})
+    table = client.create_table("tab", pa.schema([key, ("v", pa.string())]))
+    table.append(id=[1, 2], v=["a", "b"])
+    table.upsert(id=[2], v=["B"])
+    rows = [{"id": 1, "v": "a"}, {"id": 2, "v": "B"}]
+    assert pa.table(table.reader()).sort_by("id").to_pylist() == rows
+    assert lake.get_table("tab").to_arrow_reader().read_all().sort_by("id").to_pylist() == rows

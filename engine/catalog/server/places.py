@@ -1,0 +1,31 @@
+"""Places that clients may name: files to register, and folders for tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...locations import located
+from .methods import ProtocolError, Status
+
+
+def check_place(url: str, allowed: Sequence[str] | None) -> None:
+    """Raise :class:`ProtocolError` unless a path or URL lies below one of those ``allowed``; None allows all.
+
+    Local paths are compared as they are once their links are followed.
+    """
+    if allowed is None:
+        return
+    place = _resolved(url)
+    for root in map(_resolved, allowed):
+        if place == root or place.startswith(f"{root.rstrip('/')}/"):
+            return
+    raise ProtocolError(
+        Status.PERMISSION_DENIED, f"this server does not open {url[:500]!r}: it lies in no allowed folder"
+    )
+
+
+def _resolved(url: str) -> str:
+    location = located(url)
+    return os.path.realpath(location) if isinstance(location, Path) else os.path.normpath(str(location))

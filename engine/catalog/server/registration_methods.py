@@ -1,0 +1,178 @@
+"""Calls that change what a dataset holds: registration, what became of it, and the removal of layers."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from ...errors import UsageError
+from ...recordings import BASE_LAYER
+from ..client import CatalogClient
+from ..dataset import DatasetEntry
+from ..requests import OnDuplicateSegmentLayer, requests_below
+from .entry_methods import dataset_of
+from .envelopes import part_of
+from .messages import cloud
+from .methods import Call, Kind, Method, ProtocolError, Status
+from .places import check_place
+
+DONE: Final = "task_0000000000000000"
+"""The task of all that succeeded: a call answers when it is done."""
+_MOST_FAILED: Final = 10_000
+"""Failed tasks whose text is kept for who asks."""
+_ON_DUPLICATE: Final = {
+    0: OnDuplicateSegmentLayer.REPLACE,
+    1: OnDuplicateSegmentLayer.REPLACE,
+    2: OnDuplicateSegmentLayer.SKIP,
+    3: OnDuplicateSegmentLayer.ERROR,
+}
+_RRD: Final = 1
+
+_TOLD: Final = pa.schema(
+    [
+        pa.field(name, pa.string(), False)
+        for name in (
+            "rerun_segment_id",
+            "rerun_segment_layer",
+            "rerun_segment_type",
+            "rerun_storage_url",
+            "rerun_task_id",
+        )
+    ]
+)
+_TASKS: Final = pa.schema(
+    [
+        pa.field("task_id", pa.string(), False),
+        pa.field("kind", pa.string()),
+        pa.field("data", pa.string()),
+        pa.field("exec_status", pa.string(), False),
+        pa.field("msgs", pa.string()),
+        pa.field("blob", pa.binary()),
+        pa.field("lease_owner", pa.string()),
+        pa.field("lease_expiration", pa.timestamp("ns")),
+        pa.field("attempts", pa.uint8(), False),
+        pa.field("creation_time", pa.timestamp("ns")),
+        pa.field("last_update_time", pa.timestamp("ns")),
+    ]
+)
+
+
+class _Source(NamedTuple):
+    """A file that is to become a layer."""
+
+    uri: str
+    layer: str
+
+
+class RegistrationCalls:
+    """The handlers, over one catalog; files below ``allowed`` may be registered, None: all."""
+
+    def __init__(self, catalog: CatalogClient, allowed: Sequence[str] | None) -> None:
+        self._catalog = catalog
+        self._allowed = allowed
+        self._failed: OrderedDict[str, str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def methods(self) -> tuple[Method, ...]:
+        """The methods of this group."""
+        named = (
+            ("RegisterWithDataset", Kind.UNARY, self._register, True),
+            ("UnregisterFromDataset", Kind.STREAM, self._unregister, True),
+            ("QueryTasks", Kind.UNARY, self._tasks, False),
+            ("QueryTasksOnCompletion", Kind.STREAM, self._completed, False),
+        )
+        return tuple(
+            Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), kind, handler, writes)
+            for name, kind, handler, writes in named
+        )
+
+    def _register(self, request: Any, call: Call) -> Any:
+        dataset = dataset_of(self._catalog, call)
+        if not request.data_sources:
+            raise UsageError("no data sources to register")
+        choice = _ON_DUPLICATE.get(request.on_duplicate)
+        if choice is None:
+            raise _bad(f"on_duplicate is {request.on_duplicate}, which is none of its values")
+        sources = [source for given in request.data_sources for source in self._sources(given)]
+        rows = self._registered(dataset, sources, choice)
+        table = pa.Table.from_pylist([dict(zip(_TOLD.names, row, strict=True)) for row in rows], _TOLD)
+        return cloud("RegisterWithDatasetResponse")(data=part_of(table))
+
+    def _sources(self, given: Any) -> list[_Source]:
+        """The files that a data source of a request means."""
+        if given.typ != _RRD:
+            raise _bad("invalid value for field 'rerun.cloud.v1alpha1.DataSourceKind.: enum value unspecified'")
+        if not given.storage_url:
+            raise _bad("missing required field: 'rerun.cloud.v1alpha1.DataSource.storage_url'")
+        check_place(given.storage_url, self._allowed)
+        layer = given.layer or BASE_LAYER
+        if not given.prefix:
+            return [_Source(given.storage_url, layer)]
+        found = [one for one in requests_below(given.storage_url, layer) if one.place.endswith(".rrd")]
+        if not found:
+            raise UsageError(f"no rrd files found in {given.storage_url}")
+        for one in found:  # a link may lead out of what is allowed
+            check_place(one.place, self._allowed)
+        return [_Source(one.uri, layer) for one in found]
+
+    def _registered(
+        self, dataset: DatasetEntry, sources: Sequence[_Source], choice: OnDuplicateSegmentLayer
+    ) -> list[tuple[str, ...]]:
+        """Register files, and give a row for each layer, or each file that failed."""
+        uris, layers = [source.uri for source in sources], [source.layer for source in sources]
+        handle = dataset.register(uris, layer_name=layers, on_duplicate=choice, executor="inline")
+        rows = []
+        for source, results in zip(sources, handle.results(), strict=True):
+            for result in results:
+                task = DONE if result.error is None else self._failure(result.error)
+                rows.append((result.segment_id or "", source.layer, "rrd", source.uri, task))
+        return rows
+
+    def _failure(self, text: str) -> str:
+        task = f"task_{uuid.uuid4().hex[:16]}"
+        with self._lock:
+            self._failed[task] = text
+            while len(self._failed) > _MOST_FAILED:
+                self._failed.popitem(last=False)
+        return task
+
+    def _unregister(self, request: Any, call: Call) -> Iterator[Any]:
+        dataset = dataset_of(self._catalog, call)
+        segments = [segment.id for segment in request.segments_to_drop]
+        dataset.unregister(segments_to_drop=segments, layers_to_drop=list(request.layers_to_drop))
+        told = cloud("UnregisterFromDatasetResponse")(data=part_of(_TOLD.empty_table()))
+        told.task_id.id = DONE
+        yield told
+
+    def _tasks(self, request: Any, call: Call) -> Any:
+        del call
+        return cloud("QueryTasksResponse")(data=self._told(request.ids))
+
+    def _completed(self, request: Any, call: Call) -> Iterator[Any]:
+        del call
+        yield cloud("QueryTasksOnCompletionResponse")(data=self._told(request.ids))
+
+    def _told(self, ids: Sequence[Any]) -> Any:
+        """The state of tasks. One that is not known is done, and was told so."""
+        with self._lock:
+            failed = {task.id: self._failed.get(task.id) for task in ids}
+        rows = [
+            {
+                "task_id": task,
+                "kind": "register",
+                "exec_status": "success" if text is None else "failed",
+                "msgs": text,
+                "attempts": 1,
+            }
+            for task, text in failed.items()
+        ]
+        return part_of(pa.Table.from_pylist(rows, _TASKS))
+
+
+def _bad(text: str) -> ProtocolError:
+    return ProtocolError(Status.INVALID_ARGUMENT, text)

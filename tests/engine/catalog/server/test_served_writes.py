@@ -1,0 +1,178 @@
+"""What clients change in a served lake: registration, tables, upkeep, and what they may not."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from chunkmill.engine.catalog import CatalogClient, EntryKind
+from chunkmill.engine.catalog.server import (
+    Call,
+    CatalogService,
+    ProtocolError,
+    ServiceOptions,
+    Status,
+    protocol_error,
+)
+from chunkmill.engine.catalog.server.envelopes import part_of, rows_in, schema_message
+from chunkmill.engine.catalog.server.messages import cloud, entry_id_message
+from chunkmill.engine.catalog.server.methods import SERVICE
+from chunkmill.engine.errors import ChunkmillError
+from served import SEGMENTS, Caller, recording, small_lake
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), metadata={"rerun:is_table_index": "true"}), ("v", pa.string())])
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> CatalogClient:
+    return small_lake(tmp_path)
+
+
+def refusal(function: Any, *args: Any, **kwargs: Any) -> ProtocolError:
+    with pytest.raises((ProtocolError, ChunkmillError)) as caught:
+        function(*args, **kwargs)
+    return protocol_error(caught.value)
+
+
+def source(path: Path, **more: Any) -> dict[str, Any]:
+    return {"storage_url": path.as_uri(), "typ": 1, **more}
+
+
+def test_registration_tells_of_each_file_in_order(catalog: CatalogClient, tmp_path: Path) -> None:
+    dataset = catalog.create_dataset("more")
+    call = Caller(catalog, dataset)
+    bad = tmp_path / "bad.rrd"
+    bad.write_bytes(b"nothing of the kind")
+    files = [recording(tmp_path, "b"), bad, recording(tmp_path, "a")]
+    rows = rows_in(call("RegisterWithDataset", data_sources=[source(path) for path in files], on_duplicate=3).data)
+    assert rows["rerun_segment_id"].to_pylist() == ["b", "", "a"]
+    assert rows["rerun_storage_url"].to_pylist() == [path.as_uri() for path in files]
+    assert sorted(dataset.segment_ids()) == ["a", "b"]
+    (response,) = call("QueryTasksOnCompletion", ids=[{"id": id_} for id_ in rows["rerun_task_id"].to_pylist()])
+    states = {row["task_id"]: row for row in rows_in(response.data).to_pylist()}
+    assert [states[id_]["exec_status"] for id_ in rows["rerun_task_id"].to_pylist()] == ["success", "failed", "success"]
+    assert "not an RRD" in states[rows["rerun_task_id"][1].as_py()]["msgs"]
+    again = refusal(call, "RegisterWithDataset", data_sources=[source(files[0])], on_duplicate=3)
+    assert again.code is Status.ALREADY_EXISTS
+
+
+def test_a_prefix_registers_what_lies_below(catalog: CatalogClient, tmp_path: Path) -> None:
+    dataset = catalog.create_dataset("more")
+    call = Caller(catalog, dataset)
+    call("RegisterWithDataset", data_sources=[source(tmp_path / "files", prefix=True, layer="extra")])
+    assert sorted(dataset.segment_ids()) == sorted(SEGMENTS)
+    (tmp_path / "empty").mkdir()
+    told = refusal(call, "RegisterWithDataset", data_sources=[source(tmp_path / "empty", prefix=True)])
+    assert told.code is Status.INVALID_ARGUMENT
+    assert "no rrd files found in" in told.text
+
+
+def test_only_allowed_places_are_opened(catalog: CatalogClient, tmp_path: Path) -> None:
+    inside, outside = tmp_path / "files", tmp_path / "secret"
+    outside.mkdir()
+    recording(outside, "hidden").rename(outside / "hidden.rrd")
+    (inside / "link.rrd").symlink_to(outside / "hidden.rrd")
+    call = Caller(catalog, catalog.get_dataset("drives"))
+    call.service = CatalogService(catalog, ServiceOptions(readable=[str(inside)]))
+    for path in (
+        outside / "hidden.rrd",
+        inside / "link.rrd",
+        inside / ".." / "secret" / "hidden.rrd",
+        Path("/etc/passwd"),
+    ):
+        told = refusal(call, "RegisterWithDataset", data_sources=[{"storage_url": f"file://{path}", "typ": 1}])
+        assert told.code is Status.PERMISSION_DENIED
+    told = refusal(call, "RegisterWithDataset", data_sources=[source(inside, prefix=True)])
+    assert told.code is Status.PERMISSION_DENIED
+    details = {"type_url": "/rerun.cloud.v1alpha1.LanceTable"}
+    details["value"] = cloud("LanceTable")(table_url=outside.as_uri()).SerializeToString()
+    told = refusal(call, "CreateTableEntry", name="t", provider_details=details, schema=schema_message(SCHEMA))
+    assert told.code is Status.PERMISSION_DENIED
+    assert "hidden" not in catalog.get_dataset("drives").segment_ids()
+
+
+def test_layers_are_removed(catalog: CatalogClient) -> None:
+    call = Caller(catalog, catalog.get_dataset("drives"))
+    assert refusal(call, "UnregisterFromDataset").code is Status.INVALID_ARGUMENT
+    (response,) = call("UnregisterFromDataset", segments_to_drop=[{"id": "two"}])
+    assert response.task_id.id
+    assert sorted(catalog.get_dataset("drives").segment_ids()) == ["one", "three"]
+
+
+def test_a_table_is_made_written_and_read(catalog: CatalogClient) -> None:
+    call = Caller(catalog)
+    made = call("CreateTableEntry", name="tab", schema=schema_message(SCHEMA)).table
+    id_ = {"id": {"time_ns": made.details.id.id.time_ns, "inc": made.details.id.id.inc}}
+    call.headers["x-rerun-entry-id"] = str(catalog.get_table("tab").id)
+
+    def write(mode: int, *parts: dict[str, list[Any]]) -> None:
+        call.upload("WriteTable", [{"dataframe_part": part_of(pa.table(p)), "insert_mode": mode} for p in parts])
+
+    def read() -> list[tuple[Any, ...]]:
+        found = [rows_in(response.dataframe_part) for response in call("ScanTable", table_id=id_)]
+        return sorted(tuple(row.values()) for table in found for row in table.to_pylist())
+
+    write(1, {"id": [1, 2], "v": ["a", "b"]}, {"id": [3], "v": ["c"]})
+    write(3, {"id": [2, 4], "v": ["B", "d"]})
+    assert read() == [(1, "a"), (2, "B"), (3, "c"), (4, "d")]
+    write(2, {"id": [9], "v": ["z"]})
+    assert read() == [(9, "z")]
+    with pytest.raises(ProtocolError, match="insert mode 4"):
+        write(4, {"id": [9], "v": ["y"]})
+    with pytest.raises(ProtocolError, match="different columns"):
+        call.upload("WriteTable", [{"dataframe_part": part_of(pa.table(p))} for p in ({"id": [1]}, {"v": ["a"]})])
+    assert read() == [(9, "z")]
+
+
+def test_the_table_of_entries_is_told_as_clients_know_it(catalog: CatalogClient) -> None:
+    table = next(entry for entry in catalog.tables(include_hidden=True) if entry.name == "__entries")
+    id_ = entry_id_message(table.id)
+    for version, kind in (("rerun-py/0.33.1", pa.int32()), ("rerun-py/0.41.0", pa.uint8())):
+        call = Caller(catalog, **{"x-rerun-client-version": version})
+        (response,) = call("ScanTable", table_id=id_)
+        rows = rows_in(response.dataframe_part)
+        assert rows.schema.field("entry_kind").type == kind
+        assert pa.ipc.read_schema(pa.py_buffer(call("GetTableSchema", table_id=id_).schema.arrow_schema)) == rows.schema
+        assert int(EntryKind.DATASET) in rows["entry_kind"].to_pylist()
+
+
+def test_maintenance_keeps_what_is_there(catalog: CatalogClient) -> None:
+    dataset = catalog.get_dataset("drives")
+    call = Caller(catalog, dataset)
+    before = {name: len(list(dataset.segment_store(name).stream().to_chunks())) for name in SEGMENTS}
+    call("DoMaintenance", compact_fragments=True)
+    assert {name: len(list(dataset.segment_store(name).stream().to_chunks())) for name in SEGMENTS} == before
+    assert refusal(call, "DoMaintenance", cleanup_before={"seconds": 2**60}).code is Status.INVALID_ARGUMENT
+
+
+def test_entries_that_come_and_go_are_told(catalog: CatalogClient) -> None:
+    method = CatalogService(catalog).methods[f"/{SERVICE}/WatchEvents"]
+    stopped = threading.Event()
+    events = method.handler(method.request(kinds=[{"entry": {}}]), Call(is_active=lambda: not stopped.is_set()))
+    threading.Timer(0.1, lambda: catalog.create_dataset("new")).start()
+    assert next(events).entry_created.id == entry_id_message(catalog.get_dataset("new").id)
+    id_ = catalog.get_dataset("new").id
+    catalog.get_dataset("new").delete()
+    assert next(events).entry_deleted.id == entry_id_message(id_)
+    stopped.set()
+    assert list(events) == []
+
+
+def test_every_call_that_writes_says_so(catalog: CatalogClient) -> None:
+    writing = {method.name for method in CatalogService(catalog).methods.values() if method.writes}
+    assert writing == {
+        "CreateDatasetEntry",
+        "CreateTableEntry",
+        "DeleteEntry",
+        "DoGlobalMaintenance",
+        "DoMaintenance",
+        "RegisterTable",
+        "RegisterWithDataset",
+        "UnregisterFromDataset",
+        "UpdateDatasetEntry",
+        "UpdateEntry",
+        "WriteTable",
+    }
