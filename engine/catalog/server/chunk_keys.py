@@ -9,16 +9,15 @@ from __future__ import annotations
 import struct
 import threading
 from collections import OrderedDict
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from ...recordings import RecordingEntry, RecordingsFolder
 from ..client import CatalogClient
-from ..dataset import DatasetEntry
-from ..entries import EntryId, EntryKind
+from ..entries import EntryId
 from .methods import ProtocolError, Status
+from .served_layers import ServedLayers, StoredLayer
 
 _KEY: Final = struct.Struct(">16s16sI")
 _MOST_KEPT: Final = 20_000
@@ -28,13 +27,6 @@ LayerKey = tuple[bytes, bytes]
 """A dataset, and the digest of a manifest."""
 
 
-class StoredLayer(NamedTuple):
-    """A layer of a segment, and the store that it lies in."""
-
-    folder: RecordingsFolder
-    entry: RecordingEntry
-
-
 class ChunkKeys:
     """Makes keys, and finds the layers that they name.
 
@@ -42,8 +34,9 @@ class ChunkKeys:
     dataset is read from that version.
     """
 
-    def __init__(self, catalog: CatalogClient) -> None:
+    def __init__(self, catalog: CatalogClient, layers: ServedLayers) -> None:
         self._catalog = catalog
+        self._layers = layers
         self._kept: OrderedDict[LayerKey, StoredLayer] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -77,35 +70,9 @@ class ChunkKeys:
         if found is not None:
             return found
         digest = key[1].hex()
-        for layer in layers_in(self._catalog, dataset):
+        for layer in self._layers.of(dataset):
             if layer.entry.manifest_digest == digest:
                 return layer
         raise ProtocolError(
             Status.NOT_FOUND, f"dataset '{dataset.id}' has no such chunk any more; query it again for the present ones"
         )
-
-
-def owners_of(catalog: CatalogClient, dataset: DatasetEntry) -> list[DatasetEntry]:
-    """The datasets in whose stores the segments of a dataset lie: blueprints come with recordings, too."""
-    if dataset.kind is not EntryKind.BLUEPRINT_DATASET:
-        return [dataset]
-    for other in catalog.datasets():
-        hidden = other.blueprint_dataset()
-        if hidden is not None and hidden.id == dataset.id:
-            return [other, dataset]
-    return [dataset]
-
-
-def layers_in(catalog: CatalogClient, dataset: DatasetEntry, segment_id: str | None = None) -> list[StoredLayer]:
-    """The layers of all segments of a dataset, or of one, that have chunks."""
-    wants_blueprints = dataset.kind is EntryKind.BLUEPRINT_DATASET
-    found: dict[tuple[str, str], StoredLayer] = {}
-    for owner in owners_of(catalog, dataset):
-        store = owner.store_reader()
-        live = store.live()
-        kind = "blueprint" if wants_blueprints else "recording"
-        entries = live if segment_id is None else live.of_recording(segment_id, kind)
-        for entry in entries:
-            if (entry.kind == "blueprint") == wants_blueprints:
-                found[entry.recording_id, entry.layer] = StoredLayer(store.folder, entry)
-    return list(found.values())

@@ -13,13 +13,14 @@ from ...rrd import ChunkTable, StoreEntry, build_manifest
 from ..client import CatalogClient
 from ..dataset import DatasetEntry
 from ..entries import EntryKind
-from .chunk_keys import ChunkKeys, StoredLayer, layers_in
+from .chunk_keys import ChunkKeys
 from .entry_methods import dataset_of
 from .envelopes import part_of, rows_in
 from .fetching import EncodedMessage, encoded_chunks
 from .messages import RrdManifest, cloud
 from .methods import Call, Kind, Method, ProtocolError, Status
 from .planning import ChunkQuery, Contents, Integers, chunk_ranges
+from .served_layers import ServedLayers, StoredLayer
 
 _LAYERS_AT_ONCE: Final = 256
 """Layers whose chunks are told in one message."""
@@ -47,9 +48,10 @@ _START: Final = pa.field("chunk_timeline_start", pa.int64())
 class ChunkCalls:
     """The handlers, over one catalog."""
 
-    def __init__(self, catalog: CatalogClient) -> None:
+    def __init__(self, catalog: CatalogClient, layers: ServedLayers) -> None:
         self._catalog = catalog
-        self._keys = ChunkKeys(catalog)
+        self._layers = layers
+        self._keys = ChunkKeys(catalog, layers)
 
     def methods(self) -> tuple[Method, ...]:
         """The methods of this group."""
@@ -70,7 +72,7 @@ class ChunkCalls:
         dataset = dataset_of(self._catalog, call)
         if request.select_all_entity_paths and request.entity_paths:
             raise _bad("`entity_paths` and `select_all_entity_paths` exclude each other")
-        layers = self._chosen(dataset, [segment.id for segment in request.segment_ids] or None)
+        layers = self._layers.of(dataset, [segment.id for segment in request.segment_ids] or None)
         lines = _timelines_of(layers)
         for query, some in _queries(request, layers, lines):
             for plan in self._plans(dataset, some, query, call):
@@ -81,7 +83,7 @@ class ChunkCalls:
     def _find(self, request: Any, call: Call) -> Iterator[Any]:
         dataset = dataset_of(self._catalog, call)
         query, segments = _found_query(request)
-        layers = self._chosen(dataset, segments)
+        layers = self._layers.of(dataset, segments)
         if query.timeline is not None:
             _check_timeline(query.timeline, layers, dataset)
         if query.window is not None and not query.latest_at:
@@ -89,17 +91,6 @@ class ChunkCalls:
         for plan in self._plans(dataset, layers, query, call):
             starts = _starts(plan, query.timeline)
             yield cloud("FindChunksResponse")(data=part_of(_batch(plan, [_START], [starts])))
-
-    def _chosen(self, dataset: DatasetEntry, segments: Sequence[str] | None) -> list[StoredLayer]:
-        """The layers of some segments, or of all, that have chunks."""
-        if segments is not None and len(segments) == 1:
-            found = layers_in(self._catalog, dataset, segments[0])
-        else:
-            found = layers_in(self._catalog, dataset)
-            if segments is not None:
-                wanted = frozenset(segments)
-                found = [layer for layer in found if layer.entry.recording_id in wanted]
-        return [layer for layer in found if layer.entry.chunks]
 
     def _plans(
         self, dataset: DatasetEntry, layers: Sequence[StoredLayer], query: ChunkQuery, call: Call
@@ -109,6 +100,8 @@ class ChunkCalls:
             found = []
             for layer in layers[first : first + _LAYERS_AT_ONCE]:
                 call.check()
+                if not layer.entry.chunks:
+                    continue
                 table = layer.folder.references(layer.entry).table
                 rows = query.rows(table, layer.entry.recording_id)
                 if len(rows):
@@ -138,7 +131,7 @@ class ChunkCalls:
         if not request.HasField("segment_id"):
             raise _bad("missing required field: 'rerun.cloud.v1alpha1.GetRrdManifestRequest.segment_id'")
         dataset, segment = dataset_of(self._catalog, call), request.segment_id.id
-        layers = layers_in(self._catalog, dataset, segment)
+        layers = self._layers.of(dataset, [segment])
         if not layers:
             raise NotFoundError(f"Segment '{segment}' not found in dataset '{dataset.id}'")
         there = [layer for layer in layers if layer.entry.chunks]

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...recordings import RecordingsFolder, summarised
 from ..client import CatalogClient
-from ..dataset import DatasetEntry
 from ..dataset_view import layers_of
 from ..entries import EntryKind
-from ..segment_table import SegmentTables, url_of
-from .chunk_keys import owners_of
 from .entry_methods import dataset_of
 from .envelopes import part_of, projected, schema_message
 from .messages import cloud, shared
 from .methods import Call, Kind, Method, ProtocolError, Status
+from .served_layers import ServedLayers
 
 _ID_BYTES: Final = 32
 _MOST_SCHEMAS: Final = 1024
@@ -30,8 +26,9 @@ _WRITING: Final = frozenset({"DoMaintenance", "DoGlobalMaintenance"})
 class DatasetCalls:
     """The handlers, over one catalog."""
 
-    def __init__(self, catalog: CatalogClient) -> None:
+    def __init__(self, catalog: CatalogClient, layers: ServedLayers) -> None:
         self._catalog = catalog
+        self._layers = layers
 
     def methods(self) -> tuple[Method, ...]:
         """The methods of this group."""
@@ -58,20 +55,20 @@ class DatasetCalls:
 
     def _segments_schema(self, request: Any, call: Call) -> Any:
         del request
-        table = self._segment_table(dataset_of(self._catalog, call))
+        table = self._layers.segment_table(dataset_of(self._catalog, call))
         return cloud("GetSegmentTableSchemaResponse")(schema=schema_message(table.schema))
 
     def _segments(self, request: Any, call: Call) -> Iterator[Any]:
-        table = _chosen(self._segment_table(dataset_of(self._catalog, call)), request)
+        table = _chosen(self._layers.segment_table(dataset_of(self._catalog, call)), request)
         yield cloud("ScanSegmentTableResponse")(data=part_of(projected(table, request.columns)))
 
     def _manifest_schema(self, request: Any, call: Call) -> Any:
         del request
-        table = self._manifest_table(dataset_of(self._catalog, call))
+        table = self._layers.manifest(dataset_of(self._catalog, call))
         return cloud("GetDatasetManifestSchemaResponse")(schema=schema_message(table.schema))
 
     def _manifest(self, request: Any, call: Call) -> Iterator[Any]:
-        table = _chosen(self._manifest_table(dataset_of(self._catalog, call)), request)
+        table = _chosen(self._layers.manifest(dataset_of(self._catalog, call)), request)
         yield cloud("ScanDatasetManifestResponse")(data=part_of(projected(table, request.columns)))
 
     def _schemas(self, request: Any, call: Call) -> Iterator[Any]:
@@ -116,33 +113,12 @@ class DatasetCalls:
         self._catalog.do_global_maintenance()
         return cloud("DoGlobalMaintenanceResponse")()
 
-    def _segment_table(self, dataset: DatasetEntry) -> pa.Table:
-        return _joined([layers.segment_table(partial(url_of, folder)) for layers, folder in self._layers(dataset)])
-
-    def _manifest_table(self, dataset: DatasetEntry) -> pa.Table:
-        found = self._layers(dataset)
-        return _joined([layers.manifest(partial(url_of, folder), diagnostic=True) for layers, folder in found])
-
-    def _layers(self, dataset: DatasetEntry) -> list[tuple[SegmentTables, RecordingsFolder]]:
-        """The layers of the segments of a dataset, by the stores that they lie in."""
-        kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
-        stores = [owner.store_reader() for owner in owners_of(self._catalog, dataset)]
-        return [
-            (SegmentTables.of(summarised(store.folder, store.live(), store.schemas).table, kind), store.folder)
-            for store in stores
-        ]
-
 
 def _time_in(message: Any) -> datetime:
     try:
         return datetime.fromtimestamp(message.seconds, UTC)
     except (ValueError, OverflowError, OSError) as error:
         raise ProtocolError(Status.INVALID_ARGUMENT, f"`cleanup_before` is no time: {error}") from None
-
-
-def _joined(tables: list[pa.Table]) -> pa.Table:
-    there = [table for table in tables if len(table)]
-    return pa.concat_tables(there, promote_options="default") if there else tables[0]
 
 
 def _chosen(table: pa.Table, request: Any) -> pa.Table:

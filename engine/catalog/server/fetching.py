@@ -12,9 +12,9 @@ import numpy as np
 from ...limits import MIB
 from ...optimisation import ChunkReferences
 from ...rrd import PositionalFile, StoreEntry, VerifiedPayload, message_head, message_tail, open_positional, store_field
-from .chunk_keys import StoredLayer
 from .methods import Call, ProtocolError, Status
 from .planning import Integers
+from .served_layers import StoredLayer
 
 ANSWER_BYTES: Final = MIB
 """Bytes of chunks that one message has, or one chunk more."""

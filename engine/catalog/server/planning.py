@@ -68,7 +68,8 @@ class ChunkQuery:
         rows = np.repeat(np.arange(len(table)), counts)
         has = counts == 0  # only the chunk itself knows its components
         has[rows[meant[codes[rows], cells.codes]]] = True
-        return found & has
+        chosen: Mask = found & has
+        return chosen
 
     def _at_times(self, table: ChunkTable, segment_id: str) -> Mask:
         starts, ends, there = chunk_ranges(table, self.timeline or "")

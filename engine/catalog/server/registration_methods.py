@@ -126,7 +126,7 @@ class RegistrationCalls:
         """Register files, and give a row for each layer, or each file that failed."""
         uris, layers = [source.uri for source in sources], [source.layer for source in sources]
         handle = dataset.register(uris, layer_name=layers, on_duplicate=choice, executor="inline")
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for source, results in zip(sources, handle.results(), strict=True):
             for result in results:
                 task = DONE if result.error is None else self._failure(result.error)

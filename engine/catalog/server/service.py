@@ -13,6 +13,7 @@ from .dataset_methods import DatasetCalls
 from .entry_methods import EntryCalls
 from .methods import Method
 from .registration_methods import RegistrationCalls
+from .served_layers import ServedLayers
 from .server_methods import server_methods
 from .table_methods import TableCalls
 
@@ -39,11 +40,12 @@ class CatalogService:
     def __init__(self, catalog: CatalogClient | str | os.PathLike[str], options: ServiceOptions | None = None) -> None:
         self.catalog = catalog if isinstance(catalog, CatalogClient) else CatalogClient(catalog)
         self.options = options or ServiceOptions()
+        layers = ServedLayers(self.catalog)
         found = [
             *server_methods(_CAPABILITIES),
             *EntryCalls(self.catalog).methods(),
-            *DatasetCalls(self.catalog).methods(),
-            *ChunkCalls(self.catalog).methods(),
+            *DatasetCalls(self.catalog, layers).methods(),
+            *ChunkCalls(self.catalog, layers).methods(),
             *RegistrationCalls(self.catalog, self.options.readable).methods(),
             *TableCalls(self.catalog, self.options.readable).methods(),
         ]

@@ -44,7 +44,7 @@ def start(service: CatalogService, port: int = 0, host: str = "127.0.0.1", *, th
             "serving a catalog needs the package grpcio, which is not installed", hint="pip install 'chunkmill[serve]'"
         ) from error
 
-    class Handlers(grpc.GenericRpcHandler):
+    class Handlers:
         def service(self, details: Any) -> Any:
             method = service.methods.get(details.method)
             return None if method is None else _handler(grpc, method)
