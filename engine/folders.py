@@ -81,6 +81,10 @@ class Folder(ABC):
         """The names of the files right in the folder, in no order."""
 
     @abstractmethod
+    def folders(self) -> list[str]:
+        """The names of the folders right in the folder, sorted; none where it is not there."""
+
+    @abstractmethod
     def size(self, name: str) -> int:
         """The size of a file, in bytes."""
 
@@ -146,6 +150,14 @@ class LocalFolder(Folder):
         """The names of the files right in the folder, in no order."""
         with os.scandir(self.location) as found:
             yield from (f.name for f in found if f.is_file())
+
+    def folders(self) -> list[str]:
+        """The names of the folders right in the folder, sorted; none where it is not there."""
+        try:
+            with os.scandir(self.location) as found:
+                return sorted(f.name for f in found if f.is_dir())
+        except FileNotFoundError:
+            return []
 
     def size(self, name: str) -> int:
         """The size of a file, in bytes."""
@@ -231,6 +243,12 @@ class ObjectFolder(Folder):
     def names(self) -> Iterator[str]:
         """The names of the objects right below the prefix."""
         return (entry.name for entry in self._listed())
+
+    def folders(self) -> list[str]:
+        """The next parts of keys that go on below the prefix, sorted: all objects are listed."""
+        begin = f"{self.location.key.rstrip('/')}/"
+        keys = (found.url.key.removeprefix(begin) for found in bucket_of(self.location).list(self.location.key))
+        return sorted({key.partition("/")[0] for key in keys if "/" in key})
 
     def size(self, name: str) -> int:
         """The size of an object, in bytes."""

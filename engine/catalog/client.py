@@ -29,7 +29,7 @@ from .entries import (
     dataset_rows,
 )
 from .entry_log import SYSTEM_TABLE, CatalogVersion, EntryLog
-from .maintenance import CatalogFault, a_week_ago, faults_of, remove_deleted
+from .maintenance import CatalogFault, a_week_ago, faults_of, maintain_tables, remove_abandoned, remove_deleted
 from .system_table import EntriesTable
 from .table_creation import created_table, registered_table
 from .table_entry import TableEntry
@@ -316,10 +316,11 @@ class CatalogClient(DeprecatedClientNames):
         return self._table_of(registered_table(self._log, name, url))
 
     def do_global_maintenance(self) -> None:
-        """Compact every dataset, and remove what nothing has needed for a week, the data of deleted ones included.
+        """Compact datasets and tables, and remove what nothing has needed for a week, as the data of deleted datasets.
 
-        See :meth:`DatasetEntry.do_maintenance`. Where one dataset fails, the others are maintained, and then the first
-        error is raised.
+        See :meth:`DatasetEntry.do_maintenance` and :meth:`TableEntry.do_maintenance`. Tables that were registered are
+        left to those who made them. Data of deleted tables stays; what is left of tables whose creation was cut goes.
+        Where one fails, the others are maintained, and then the first error is raised.
         """
         failed: list[Exception] = []
         for dataset in self.datasets(include_hidden=True):
@@ -329,20 +330,28 @@ class CatalogClient(DeprecatedClientNames):
                 continue  # it was deleted meanwhile
             except Exception as error:  # noqa: BLE001 (it is raised below)
                 failed.append(error)
+        failed += maintain_tables(self._log)
         remove_deleted(self._log)
+        remove_abandoned(self._log)
         if failed:
             raise failed[0]
 
     def check(self, datasets: Sequence[str] | None = None) -> list[CatalogFault]:
-        """Look for files that are not as they were: all datasets', and the catalog's own, or those of some datasets.
+        """Look for files that are not as they were: all entries', and the catalog's own, or those of some entries.
 
-        Those are registered files that were replaced or removed since, which no segment can be read from any more, and
-        files of the catalog and its stores that are damaged or gone. Chunks are not read; ``verify`` does that.
+        Those are registered files that were replaced or removed since, which no segment can be read from any more,
+        files of the catalog, its stores and its tables that are damaged or gone, and tables whose creation was cut.
+        Chunks and rows are not read; ``verify`` reads chunks.
+
+        Parameters
+        ----------
+        datasets
+            Names of datasets or tables, by default all.
 
         Raises
         ------
         NotFoundError
-            There is no dataset of one of the names.
+            There is no entry of one of the names.
         """
         return faults_of(self._log, datasets)
 

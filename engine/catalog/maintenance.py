@@ -1,4 +1,4 @@
-"""Upkeep of datasets: compaction, the removal of what nothing has needed for long enough, and a look for faults."""
+"""Upkeep of datasets and tables: compaction, removal of what nothing has needed for long enough, a look for faults."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from typing import Any, Final
 
 from ..errors import NotFoundError, ReadError, UsageError
 from ..execution import RunOptions
+from ..faults import reach
+from ..lance import UserTable
+from ..locations import located
 from ..recordings import RecordingsFolder, StoreReader, StoreWriter, check_store, make_times
 from ..store import RecordingStore
-from .entries import DATASET_KINDS, EntryKind
+from .entries import EntryKind, EntryRow
 from .entry_log import EntryLog
 from .search import SearchIndexes
+from .table_creation import abandoned_tables
 
 WEEK: Final = timedelta(days=7)
 """What is younger may still be in use: by a long query, or a writer that sleeps."""
+_NO_LONGER_MADE: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogFault:
-    """A file of a catalog that is not as it was: of ``dataset``, or the catalog's own, where that is None.
+    """A file of a catalog that is not as it was: of ``dataset`` or ``table``, or the catalog's own if neither is told.
 
     ``segment_id`` and ``layer`` name the layer that needs it, if that is one. ``error`` says which file, and what is
     wrong with it.
@@ -31,6 +36,7 @@ class CatalogFault:
     dataset: str | None = None
     segment_id: str | None = None
     layer: str | None = None
+    table: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON data: the error with its code, message, path and hint, and what it is about."""
@@ -38,23 +44,28 @@ class CatalogFault:
             "dataset": self.dataset,
             "segment_id": self.segment_id,
             "layer": self.layer,
+            "table": self.table,
             **self.error.to_dict(),
         }
 
 
 def faults_of(log: EntryLog, names: Sequence[str] | None) -> list[CatalogFault]:
-    """The faults of all datasets and of the catalog's own files, or of the datasets of some names."""
+    """The faults of all datasets and tables and of the catalog's own files, or of the entries of some names."""
     version = log.read()
-    rows = [row for row in version.entries.values() if row.kind in DATASET_KINDS]
+    rows = list(version.entries.values())
     if names is not None:
         missing = next((name for name in names if version.named(name) not in rows), None)
         if missing is not None:
             raise NotFoundError(
-                f"No dataset found with name '{missing}'", hint=version.like(missing, (EntryKind.DATASET,))
+                f"No entry found with name '{missing}'",
+                hint=version.like(missing, (EntryKind.DATASET, EntryKind.TABLE)),
             )
         rows = [row for row in rows if row.name in names]
-    found = [CatalogFault(error) for error in log.faults()] if names is None else []
+    found = [CatalogFault(error) for error in [*log.faults(), *_abandoned(log)]] if names is None else []
     for row in sorted(rows, key=lambda row: row.name):
+        if row.kind is EntryKind.TABLE:
+            found += [CatalogFault(error, table=row.name) for error in table_of(log, row).faults()]
+            continue
         folder = RecordingsFolder(log.place(row))
         try:
             faults = check_store(folder) if folder.files.all_numbers() else []
@@ -64,6 +75,23 @@ def faults_of(log: EntryLog, names: Sequence[str] | None) -> list[CatalogFault]:
             layer = (None, None) if entry is None else (entry.recording_id, entry.layer)
             found.append(CatalogFault(fault, row.name, *layer))
     return found
+
+
+def table_of(log: EntryLog, row: EntryRow) -> UserTable:
+    """The table of an entry."""
+    return UserTable(located(log.place(row)), row.name)
+
+
+def _abandoned(log: EntryLog) -> list[ReadError]:
+    """What is told of tables that have no entry, once nobody is making them any more."""
+    return [
+        ReadError(
+            "no entry has this table, and nothing was ever written to it",
+            path=str(folder.location),
+            hint="client.do_global_maintenance() removes it when it is a week old.",
+        )
+        for folder in abandoned_tables(log, _NO_LONGER_MADE)
+    ]
 
 
 def a_week_ago() -> datetime:
@@ -96,6 +124,37 @@ def maintain(
     if age is not None:
         indexes.clean(age)
         RecordingStore.open(folder.path).vacuum(older_than_seconds=age)
+
+
+def maintain_table(table: UserTable, *, compact: bool, cleanup_before: datetime | None, allow_recent: bool) -> None:
+    """Compact a table, and remove its old versions, as asked for."""
+    age = None if cleanup_before is None else _age_of(cleanup_before, allow_recent)
+    if compact:
+        table.compact()
+    if age is not None:
+        table.cleanup(timedelta(seconds=age))
+
+
+def maintain_tables(log: EntryLog) -> list[Exception]:
+    """Maintain all tables that the catalog has made, and none that was registered; gives what went wrong."""
+    failed: list[Exception] = []
+    for row in log.read().entries.values():
+        if row.kind is not EntryKind.TABLE or row.place.rpartition("/")[2] != str(row.id):
+            continue
+        try:
+            maintain_table(table_of(log, row), compact=True, cleanup_before=a_week_ago(), allow_recent=False)
+        except NotFoundError:
+            continue  # somebody has moved it away, which a check tells
+        except Exception as error:  # noqa: BLE001 (others are maintained)
+            failed.append(error)
+    return failed
+
+
+def remove_abandoned(log: EntryLog) -> None:
+    """Remove what creations of tables that were cut a week ago have left."""
+    for folder in abandoned_tables(log, WEEK):
+        reach("lance.remove")
+        folder.remove()
 
 
 def _age_of(before: datetime, allow_recent: bool) -> float:

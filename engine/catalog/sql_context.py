@@ -6,18 +6,20 @@ are found, and nothing has to be registered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 from datafusion import DataFrame, SessionConfig, SessionContext
 from datafusion.catalog import CatalogProvider, CatalogProviderList, SchemaProvider, Table
+from datafusion.plan import LogicalPlan
 
-from ..errors import AlreadyExistsError, UsageError
+from ..errors import AlreadyExistsError, UnsupportedError, UsageError
 from ..frames import UserCall, calling, current_call
 from .system_table import EntriesTable
-from .table_entry import TableEntry
+from .table_entry import TableEntry, frame_of
 from .table_frame import TableFrame, TableScan
 from .table_names import DEFAULT_CATALOG, DEFAULT_SCHEMA, TableName, parts_of
 
@@ -33,6 +35,33 @@ class CatalogContext(SessionContext):
         self._entries = _Entries(tables)
         self.register_catalog_provider_list(_Catalogs(self._entries))
 
+    def _written(self, plan: LogicalPlan) -> DataFrame | None:
+        """Write to a table of the catalog, where a statement says so, and give the number of rows; else None."""
+        if not plan.display().startswith("Dml"):
+            return None
+        statement: Any = plan.to_variant()
+        entry = self._entries.referred(statement.table_name())
+        if entry is None:
+            return None
+        operation = str(statement.op()).rpartition(".")[2]
+        write = {"Append": entry.append, "Overwrite": entry.overwrite, "Replace": entry.upsert}.get(operation)
+        if write is None:
+            raise UnsupportedError(
+                f"SQL has no {operation.upper()} of a table of the catalog",
+                hint="Use upsert or overwrite of the table.",
+            )
+        rows = TableFrame(self.create_dataframe_from_logical_plan(plan.inputs()[0]), self._entries)
+        count = 0
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            nonlocal count
+            for batch in rows.execute_stream():
+                count += len(found := batch.to_pyarrow())
+                yield found
+
+        write(pa.RecordBatchReader.from_batches(rows.schema(), counted()))
+        return frame_of(pa.table({"count": pa.array([count], pa.uint64())}))
+
     def frame_of(self, entry: TableEntry) -> TableFrame:
         """The rows of a table, whatever its name is by now."""
         return TableFrame.of_entry(entry, self._entries)
@@ -46,7 +75,10 @@ def _told(method: Callable[..., Any]) -> Callable[..., Any]:
         call = UserCall()
         with call.telling(), calling(call):
             found = method(self, *args, **kwargs)
-        return TableFrame(found, self._entries) if isinstance(found, DataFrame) else found
+        if not isinstance(found, DataFrame):
+            return found
+        written = self._written(found.logical_plan())
+        return TableFrame(found if written is None else written, self._entries)
 
     return telling
 

@@ -52,6 +52,9 @@ class EntriesTable(TableEntry):
 
     overwrite = upsert = append
 
+    def do_maintenance(self, **_: Any) -> None:
+        """Nothing: there is nothing of it to keep up."""
+
     def rows(self) -> pa.Table:
         """All rows, as of now."""
         rows = list(self._log.read().all_rows())

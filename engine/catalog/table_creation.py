@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import timedelta
 from pathlib import PurePath
 from typing import Final
 
 import pyarrow as pa
 
-from ..errors import AlreadyExistsError, UsageError
+from ..errors import AlreadyExistsError, UsageError, WriteError
+from ..faults import reach
 from ..folders import Folder
 from ..lance import UserTable
 from ..locations import Location, located
@@ -18,6 +20,8 @@ from .entries import EntryId, EntryKind, EntryRow
 from .entry_log import EntryLog
 
 _TABLES: Final = "tables"
+_LONGEST_CREATION: Final = timedelta(days=1)
+"""Within which a table that was made gets its entry, or never: much less than after which it would be removed."""
 
 
 def created_table(log: EntryLog, name: str, schema: pa.Schema, url: str | os.PathLike[str] | None) -> EntryRow:
@@ -26,6 +30,9 @@ def created_table(log: EntryLog, name: str, schema: pa.Schema, url: str | os.Pat
     id_ = EntryId.new()
     place = log.root / _TABLES / str(id_) if url is None else _absolute(url) / str(id_)
     UserTable(place, name).create(schema)
+    reach("lance.create")
+    if _age_of(id_) > _LONGEST_CREATION:
+        raise WriteError(f"making table {name!r} took too long", path=str(place), hint="Try again.", transient=True)
     try:
         return _entry(log, id_, name, place)
     except AlreadyExistsError:
@@ -38,6 +45,37 @@ def registered_table(log: EntryLog, name: str, url: str | os.PathLike[str]) -> E
     place = _absolute(url)
     UserTable(place, name).snapshot()
     return _entry(log, EntryId.new(), name, place)
+
+
+def abandoned_tables(log: EntryLog, older_than: timedelta) -> list[Folder]:
+    """The folders of tables of that age in the catalog's own, that have no entry, and to which nobody ever wrote.
+
+    So they are what is left of creations that were cut. A table that was deleted is none of them if it ever had a row.
+    """
+    tables = log.folder.sub(_TABLES)
+    found = [name for name in tables.folders() if (id_ := _id_of(name)) is not None and _age_of(id_) > older_than]
+    named = {row.place for row in log.read().entries.values()}
+    folders = [tables.sub(name) for name in found if f"{_TABLES}/{name}" not in named]
+    return [folder for folder in folders if not _has_rows(folder)]
+
+
+def _has_rows(folder: Folder) -> bool:
+    try:
+        return any(True for _ in folder.sub("data").names())
+    except FileNotFoundError:
+        return False
+
+
+def _id_of(name: str) -> EntryId | None:
+    try:
+        return EntryId(name)
+    except TypeError:
+        return None
+
+
+def _age_of(id_: EntryId) -> timedelta:
+    """How long ago an id was made, which begins with the time in nanoseconds."""
+    return timedelta(microseconds=(time.time_ns() - int.from_bytes(id_.tuid[:8], "big")) / 1000)
 
 
 def _entry(log: EntryLog, id_: EntryId, name: str, place: Location) -> EntryRow:

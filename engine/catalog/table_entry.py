@@ -6,6 +6,7 @@ import importlib.metadata
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from random import uniform
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ from ..lance import TableSnapshot, UserTable
 from ..locations import located
 from ..recordings import Lease
 from .entries import Entry
+from .maintenance import maintain_table, table_of
 from .table_names import check_table_name
 from .table_rows import Batches, TableRows, rows_of
 
@@ -141,6 +143,39 @@ class TableEntry(Entry):
         """
         super().delete()
 
+    def do_maintenance(
+        self,
+        *,
+        compact_fragments: bool = False,
+        cleanup_before: datetime | None = None,
+        unsafe_allow_recent_cleanup: bool = False,
+    ) -> None:
+        """Compact the table, and remove its old versions, while others may write to it.
+
+        Parameters
+        ----------
+        compact_fragments
+            Join small fragments, and leave deleted rows behind, in one commit.
+        cleanup_before
+            Remove versions from before this time, those with a tag excepted, and what only they need. A time without a
+            zone is one in UTC. What somebody has written and not committed yet stays for a week in every case.
+        unsafe_allow_recent_cleanup
+            Allow a time that is less than a week ago. Readers and writers that began before it may fail then.
+
+        Raises
+        ------
+        ValueError
+            ``cleanup_before`` is less than a week ago, and that is not allowed.
+        WriteError
+            The table cannot be written; a transient one where others changed the fragments all the time.
+        """
+        maintain_table(
+            self._table(),
+            compact=compact_fragments,
+            cleanup_before=cleanup_before,
+            allow_recent=unsafe_allow_recent_cleanup,
+        )
+
     def snapshot(self) -> TableSnapshot:
         """The newest version of the table, which stays as it is."""
         found = self._table().snapshot()
@@ -165,7 +200,7 @@ class TableEntry(Entry):
             row = self._row()
         except NotFoundError:
             raise NotFoundError(f"Table with name {self.name} not found", hint="It was deleted.") from None
-        return UserTable(located(self._log.place(row)), row.name)
+        return table_of(self._log, row)
 
     def _rows_of(self, table: UserTable, batches: Batches | None, named: dict[str, Any]) -> TableRows | None:
         return rows_of(batches, named, lambda: table.snapshot().schema)

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import pyarrow as pa
 
 from ..errors import UsageError, WriteError
+from ..faults import reach
 
 Batches = Any
 """A RecordBatchReader, a RecordBatch, a list of them or of lists of them, a pyarrow Table, a DataFrame of pandas, Spark
@@ -88,6 +89,7 @@ class TableRows:
         try:
             for batch in self._batches:
                 yield change(batch)
+            reach("lance.rows")
         except Exception as error:
             self.failure = error
             raise

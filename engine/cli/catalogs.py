@@ -144,19 +144,20 @@ def remove_entries(lake: str, entries: tuple[str, ...], debug: bool) -> None:
 
 @catalog.command("check")
 @_LAKE
-@click.argument("datasets", nargs=-1, metavar="[DATASET]...")
+@click.argument("entries", nargs=-1, metavar="[ENTRY]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per fault.")
 @DEBUG
 @QUIET
-def check_catalog(lake: str, datasets: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> None:
-    """Check the files of LAKE, or of some of its datasets.
+def check_catalog(lake: str, entries: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> None:
+    """Check the files of LAKE, or of some of its datasets and tables.
 
-    Reported are registered files that were replaced or removed since, and damaged or missing files of the catalog and
-    its stores. Chunks are not read: `chunkmill verify LAKE` does that. The exit code is 1 if there is any fault.
+    Reported are registered files that were replaced or removed since, damaged or missing files of the catalog, its
+    stores and its tables, and tables whose creation was cut. Neither chunks nor rows are read: `chunkmill verify LAKE`
+    reads chunks. The exit code is 1 if there is any fault.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
-        raise click.exceptions.Exit(_check(lake, datasets, as_json=as_json, debug=debug, quiet=quiet))
+        raise click.exceptions.Exit(_check(lake, entries, as_json=as_json, debug=debug, quiet=quiet))
 
 
 @click.command()
@@ -424,17 +425,17 @@ def _tell(result: SegmentRegistrationResult, *, as_json: bool, quiet: bool) -> N
 
 
 def _check(lake: str, names: Sequence[str], *, as_json: bool, debug: bool, quiet: bool) -> int:
-    """Check datasets, and print each fault, or what is without one; the exit code."""
+    """Check entries, and print each fault, or what is without one; the exit code."""
     client = _opened(lake)
     faults = client.check(names or None)
     for fault in faults if as_json else ():
         click.echo(json.dumps(fault.to_dict(), ensure_ascii=False))
     if not as_json:
         # Layers of one file, or recordings of one shard, have one fault.
-        different = {(fault.dataset, str(fault.error)): fault.error for fault in faults}
+        different = {(fault.dataset or fault.table, str(fault.error)): fault.error for fault in faults}
         for error in different.values():
             show_error(error, debug=debug)
-        count = Counter(dataset for dataset, _ in different)
-        for name in () if quiet else names or client.dataset_names():
+        count = Counter(entry for entry, _ in different)
+        for name in () if quiet else names or client.entry_names():
             click.echo(f"{name}: {counted(count[name], 'fault') if count[name] else 'no faults'}")
     return FAILED if faults else 0

@@ -6,11 +6,16 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from ..errors import NotFoundError, UsageError, WriteError
+from ..errors import NotFoundError, ReadError, SourceMissingError, UsageError, WriteError
+from ..faults import reach
+from ..folders import Folder
 from ..locations import Location
 from .place import LancePlace, shortened
 from .snapshot import PRIMARY_KEY, TableSnapshot
@@ -19,6 +24,7 @@ _INDEX: Final = b"rerun:is_table_index"
 _MOST_TRIES: Final = 100
 _LONGEST_WAIT: Final = 0.5
 _ROWS_OF_A_BATCH: Final = 16_384
+_RESTORE: Final = "Restore the file, or the table from a copy."
 
 
 class RowSource(Protocol):
@@ -103,12 +109,13 @@ class UserTable(LancePlace):
         """Put rows in the place of those with the same key, and add the others; columns that they lack are null.
 
         Lance notices that two insert the same key at once where keys cannot be null. Otherwise it is done in
-        ``alone``, in which no other upsert of this table is.
+        ``alone``, in which no other upsert of this table is, as a rule: one that slept in there for too long is refused
+        by its commit, and merges again.
 
         Raises ``UsageError`` where the table has no key, or several rows replace one.
         """
 
-        def merged(dataset: Any) -> None:
+        def merged(dataset: Any, *, is_primary: bool = True) -> None:
             keys = keys_of(dataset.schema)
             if not keys:
                 raise UsageError(
@@ -117,7 +124,12 @@ class UserTable(LancePlace):
                 )
             merge = dataset.merge_insert(keys).when_matched_update_all().when_not_matched_insert_all()
             try:
-                merge.conflict_retries(10).execute(rows.under(dataset.schema))
+                if is_primary:
+                    merge.conflict_retries(10).execute(rows.under(dataset.schema))
+                else:
+                    transaction, _ = merge.execute_uncommitted(rows.under(dataset.schema))
+                    reach("lance.merge")
+                    _commit_after_all(dataset, transaction)
             except OSError as error:
                 if "Ambiguous merge insert" in str(error):
                     raise UsageError(shortened(error), hint="Nothing was written. Give each key once.") from None
@@ -129,7 +141,67 @@ class UserTable(LancePlace):
             self._commit(merged, rows)
         else:
             with alone():
-                self._commit(merged, rows)
+                self._commit(partial(merged, is_primary=False), rows)
+
+    def compact(self) -> None:
+        """Join small fragments, in one commit; none where there is nothing to join."""
+        from lance.optimize import Compaction
+
+        def compacted(dataset: Any) -> None:
+            plan = Compaction.plan(dataset, {"num_threads": 1})
+            joined = [task.execute(dataset) for task in plan.tasks]
+            if joined:
+                reach("lance.compact")
+                Compaction.commit(dataset, joined)
+
+        self._commit(compacted)
+
+    def cleanup(self, older_than: timedelta) -> None:
+        """Remove versions of that age, but those with a tag, and the files that only they need.
+
+        Files that no version names are another's who may be about to name them: those stay for a week.
+        """
+        with self.writing():
+            self._opened().cleanup_old_versions(older_than=older_than, error_if_tagged_old_versions=False)
+        reach("lance.cleanup")
+
+    def faults(self) -> list[ReadError]:
+        """What is wrong with the files of the newest version, which are looked at, and not read."""
+        try:
+            with self.reading():
+                fragments = [fragment.metadata for fragment in self._opened().get_fragments()]
+                sizes = self._sizes_of("data")
+                deletions = self._sizes_of("_deletions") if any(one.deletion_file for one in fragments) else {}
+        except NotFoundError as error:
+            hint = "Restore its files, or delete the entry."
+            return [SourceMissingError(error.message, path=self.place, hint=hint)]
+        except ReadError as error:
+            return [error]
+        wanted = {
+            f"data/{file.path}": file.file_size_bytes for one in fragments for file in one.files if not file.base_id
+        }
+        there = {f"data/{name}": size for name, size in sizes.items()}
+        for one in fragments:
+            if one.deletion_file is not None and not one.deletion_file.base_id:
+                wanted[one.deletion_file.path(one.id)] = None
+        there |= {f"_deletions/{name}": size for name, size in deletions.items()}
+        found: list[ReadError] = []
+        for name, size in wanted.items():
+            place = str(self._location / name)
+            if name not in there:
+                found.append(
+                    SourceMissingError(f"{self._name} needs this file, which is gone", path=place, hint=_RESTORE)
+                )
+            elif size and size != there[name]:
+                told = f"a file of {self._name} has {there[name]:,} bytes, not {size:,}"
+                found.append(ReadError(told, path=place, hint=_RESTORE))
+        return found
+
+    def _sizes_of(self, folder: str) -> dict[str, int]:
+        try:
+            return {file.name: file.size for file in Folder.at(self._location / folder).entries()}
+        except FileNotFoundError:
+            return {}
 
     def _opened(self, version: int | None = None) -> Any:
         """A version as Lance gives it."""
@@ -142,14 +214,15 @@ class UserTable(LancePlace):
                 raise
             raise NotFoundError("there is no Lance table here", path=self.place) from None
 
-    def _commit(self, attempt: Callable[[Any], None], rows: RowSource) -> None:
+    def _commit(self, attempt: Callable[[Any], None], rows: RowSource | None = None) -> None:
         """Write on top of the newest version, and again where others replaced the table meanwhile."""
         for number in range(_MOST_TRIES):
             try:
                 with self.writing():
-                    return attempt(self._opened())
+                    attempt(self._opened())
+                return reach("lance.commit")
             except Exception as error:
-                if rows.failure is not None:
+                if rows is not None and rows.failure is not None:
                     raise rows.failure from None
                 if not _is_conflict(error.__cause__):
                     raise
@@ -160,6 +233,25 @@ class UserTable(LancePlace):
             hint="Try again.",
             transient=True,
         )
+
+
+def _commit_after_all(dataset: Any, transaction: Any) -> None:
+    """Commit an upsert, or fail with a conflict where another upsert was committed since ``dataset`` was the newest.
+
+    Lance lets two upserts follow each other where they change no fragment in common, as if they were appends: a key
+    that both add would be there twice. So each says that it changes the first fragment, too. Where there is none yet,
+    the rows become all that there is, as the very next version or not at all.
+    """
+    from lance import LanceDataset, LanceOperation
+
+    first = next(iter(dataset.get_fragments()), None)
+    change = transaction.operation
+    if first is None:
+        change = LanceOperation.Overwrite(dataset.lance_schema, change.new_fragments)
+    elif first.fragment_id not in {*change.removed_fragment_ids, *(one.id for one in change.updated_fragments)}:
+        change = replace(change, updated_fragments=[*change.updated_fragments, first.metadata])
+    retries = {"max_retries": 0} if first is None else {}
+    LanceDataset.commit(dataset, replace(transaction, operation=change), **retries)
 
 
 def keys_of(schema: pa.Schema) -> list[str]:

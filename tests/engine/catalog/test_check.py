@@ -30,7 +30,7 @@ def store_of(drives: DatasetEntry) -> Path:
 def test_what_is_as_it_was_has_no_fault(drives: DatasetEntry) -> None:
     assert drives.catalog.check() == []
     assert drives.catalog.check(["drives", "empty"]) == []
-    with pytest.raises(NotFoundError, match=r"No dataset found with name 'drive'.*Did you mean 'drives'"):
+    with pytest.raises(NotFoundError, match=r"No entry found with name 'drive'.*Did you mean 'drives'"):
         drives.catalog.check(["drive"])
 
 
