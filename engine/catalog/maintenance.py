@@ -83,7 +83,7 @@ def table_of(log: EntryLog, row: EntryRow) -> UserTable:
 
 
 def _abandoned(log: EntryLog) -> list[ReadError]:
-    """What is told of tables that have no entry, once nobody is making them any more."""
+    """Tell of tables that have no entry, once nobody is making them any more."""
     return [
         ReadError(
             "no entry has this table, and nothing was ever written to it",

@@ -74,7 +74,7 @@ def _id_of(name: str) -> EntryId | None:
 
 
 def _age_of(id_: EntryId) -> timedelta:
-    """How long ago an id was made, which begins with the time in nanoseconds."""
+    """The time since an id was made, which begins with that in nanoseconds."""
     return timedelta(microseconds=(time.time_ns() - int.from_bytes(id_.tuid[:8], "big")) / 1000)
 
 

@@ -166,7 +166,7 @@ class UserTable(LancePlace):
         reach("lance.cleanup")
 
     def faults(self) -> list[ReadError]:
-        """What is wrong with the files of the newest version, which are looked at, and not read."""
+        """The faults of the files of the newest version, which are looked at, and not read."""
         try:
             with self.reading():
                 fragments = [fragment.metadata for fragment in self._opened().get_fragments()]

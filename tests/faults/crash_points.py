@@ -58,8 +58,8 @@ SPARK_POINTS: Final = (
     "staging.remove",
 )
 
-OF_INGESTIONS: Final = tuple(point for point in POINTS if not point.startswith(("entry.", "search.")))
-"""Those of a catalog's entries are cut by ``catalog_points.py``."""
+OF_INGESTIONS: Final = tuple(point for point in POINTS if not point.startswith(("entry.", "search.", "lance.")))
+"""Those of a catalog's entries are cut by ``catalog_points.py``, those of its tables by ``table_points.py``."""
 
 NOT_WRITING: Final = (
     "batch.",

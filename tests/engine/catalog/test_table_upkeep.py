@@ -1,0 +1,260 @@
+"""Upkeep of tables: compaction, old versions, what creations left; their check; upserts whose turn is over; INSERT."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from chunkmill.engine.catalog import CatalogClient, EntryId, NotFoundError, TableEntry, maintenance
+from chunkmill.engine.errors import ReadError, SourceMissingError, UnsupportedError, UsageError, WriteError
+from chunkmill.engine.lance import UserTable, user_table
+from datafusion import SQLOptions
+
+KEY = {"rerun:is_table_index": "true"}
+SCHEMA = pa.schema([pa.field("id", pa.int32(), metadata=KEY), ("v", pa.string())])
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> CatalogClient:
+    return CatalogClient(tmp_path / "lake")
+
+
+@pytest.fixture
+def table(client: CatalogClient) -> TableEntry:
+    return client.create_table("t", SCHEMA)
+
+
+def rows(table: TableEntry) -> list[tuple[int, str]]:
+    columns = table.to_arrow_reader().read_all().to_pydict()
+    return sorted(zip(columns["id"], columns["v"], strict=True))
+
+
+def folder_of(table: TableEntry) -> Path:
+    return Path(table.storage_url.removeprefix("file://"))
+
+
+def data_files(table: TableEntry) -> set[Path]:
+    return set((folder_of(table) / "data").iterdir())
+
+
+# --- upkeep
+
+
+def test_small_fragments_are_joined_and_old_versions_go(table: TableEntry) -> None:
+    for number in range(4):
+        table.append(id=number, v="x")
+    written = lance.fragment.write_fragments(pa.table({"id": [9], "v": ["late"]}, schema=SCHEMA), folder_of(table))
+    before = rows(table)
+    with pytest.raises(UsageError, match="younger than 7 days may still be in use"):
+        table.do_maintenance(compact_fragments=True, cleanup_before=datetime.now(UTC))
+    assert len(data_files(table)) == 5, "nothing is done where something is refused"
+    table.do_maintenance(compact_fragments=True)
+    assert len(lance.dataset(folder_of(table)).get_fragments()) == 1
+    newest = table.snapshot().version
+    table.do_maintenance(compact_fragments=True, cleanup_before=datetime.now(UTC) - timedelta(days=8))
+    assert table.snapshot().version == newest, "there is nothing to join"
+    assert len(data_files(table)) == 6
+    table.do_maintenance(cleanup_before=datetime.now(UTC), unsafe_allow_recent_cleanup=True)
+    assert rows(table) == before
+    assert len(data_files(table)) == 2, "what was written and is not committed yet stays"
+    # Who has written before that commits, as if nothing was.
+    lance.LanceDataset.commit(folder_of(table), lance.LanceOperation.Append(written), read_version=newest)
+    assert (9, "late") in rows(table)
+
+
+def test_a_version_with_a_tag_stays(table: TableEntry) -> None:
+    table.append(id=1, v="x")
+    lance.dataset(folder_of(table)).tags.create("best", 2)
+    table.overwrite(id=2, v="y")
+    table.do_maintenance(cleanup_before=datetime.now(UTC), unsafe_allow_recent_cleanup=True)
+    assert lance.dataset(folder_of(table), version="best").to_table()["id"].to_pylist() == [1]
+
+
+def test_a_compaction_that_others_come_before_is_done_again(table: TableEntry, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.append(id=1, v="x")
+    table.append(id=2, v="x")
+    late = [lambda: table.upsert(id=[1, 2], v=["y", "y"])]
+    monkeypatch.setattr(user_table, "reach", lambda point: late and point == "lance.compact" and late.pop()())
+    table.do_maintenance(compact_fragments=True)
+    assert not late
+    assert rows(table) == [(1, "y"), (2, "y")]
+
+
+def test_global_maintenance_leaves_tables_of_others_alone(
+    client: CatalogClient, table: TableEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lance.write_dataset(pa.table({"a": [1]}), tmp_path / "foreign")
+    foreign = client.register_table("foreign", tmp_path / "foreign")
+    for _ in range(2):
+        foreign.append(a=2)
+        table.append(id=2, v="x")
+    monkeypatch.setattr(maintenance, "WEEK", timedelta())
+    client.do_global_maintenance()
+    folders = tmp_path / "foreign", folder_of(table)
+    assert [len(list((folder / "_versions").glob("*.manifest"))) for folder in folders] == [3, 1]
+
+
+def abandoned(client: CatalogClient, age: timedelta) -> Path:
+    """What a creation of that age has left, as it was cut before there was an entry."""
+    stamp = (time.time_ns() - int(age.total_seconds() * 1e9)).to_bytes(8, "big")
+    place = Path(client.url, "tables", (stamp + bytes(8)).hex())
+    UserTable(place, "abandoned").create(SCHEMA)
+    return place
+
+
+def test_what_a_creation_left_goes_after_a_week_and_nothing_else(client: CatalogClient, table: TableEntry) -> None:
+    old, young, used = (abandoned(client, timedelta(days=days)) for days in (8, 6, 9))
+    UserTable(used, "used").append(_of(3))
+    again = client.register_table("again", abandoned(client, timedelta(days=10)))
+    other = Path(client.url, "tables", "notes")
+    other.mkdir()
+    table.delete()
+    assert {fault.error.path for fault in client.check()} == {str(old), str(young)}
+    client.do_global_maintenance()
+    assert not old.exists()
+    assert (
+        young.exists() and used.exists() and other.exists() and folder_of(again).exists() and folder_of(table).exists()
+    )
+
+
+def _of(number: int) -> Any:
+    from chunkmill.engine.catalog.table_rows import rows_of
+
+    return rows_of(pa.table({"id": [number], "v": ["x"]}, schema=SCHEMA), {}, lambda: SCHEMA)
+
+
+def test_a_table_whose_making_took_too_long_has_no_entry(
+    client: CatalogClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minted = EntryId((time.time_ns() - 2 * 86_400 * 10**9).to_bytes(8, "big").hex() + "0" * 16)
+    monkeypatch.setattr(EntryId, "new", lambda: minted)
+    with pytest.raises(WriteError, match="took too long") as caught:
+        client.create_table("t", SCHEMA)
+    assert caught.value.transient
+    assert client.table_names() == []
+
+
+# --- the check
+
+
+def _gone(folder: Path) -> Path:
+    path = next((folder / "data").iterdir())
+    path.unlink()
+    return path
+
+
+def _cut(folder: Path) -> Path:
+    path = next((folder / "data").iterdir())
+    os.truncate(path, 10)
+    return path
+
+
+def _undeleted(folder: Path) -> Path:
+    path = next((folder / "_deletions").iterdir())
+    path.unlink()
+    return path
+
+
+def _unmade(folder: Path) -> Path:
+    for path in (folder / "_versions").iterdir():
+        path.unlink()
+    return folder
+
+
+def _garbled(folder: Path) -> Path:
+    for path in (folder / "_versions").iterdir():
+        path.write_bytes(b"nothing")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind", "message"),
+    [
+        (_gone, SourceMissingError, "table 't' needs this file, which is gone"),
+        (_cut, ReadError, "a file of table 't' has 10 bytes, not "),
+        (_undeleted, SourceMissingError, "table 't' needs this file, which is gone"),
+        (_unmade, SourceMissingError, "there is no Lance table here"),
+        (_garbled, ReadError, "table 't' cannot be read"),
+    ],
+)
+def test_a_check_tells_what_a_table_lacks(
+    client: CatalogClient, table: TableEntry, damage: Callable[[Path], Path], kind: type, message: str
+) -> None:
+    client.create_dataset("drives")
+    client.create_table("fine", SCHEMA).append(id=1, v="x")
+    table.append(id=[1, 2], v=["x", "y"])
+    lance.dataset(folder_of(table)).delete("id = 1")
+    assert client.check() == client.check(["t", "drives"]) == []
+    path = damage(folder_of(table))
+    (fault,) = client.check()
+    assert (fault.dataset, fault.table, fault.error.path) == (None, "t", str(path))
+    assert type(fault.error) is kind and message in fault.error.message
+    assert fault.error.hint and fault.to_dict()["table"] == "t"
+    assert client.check(["fine", "drives"]) == []
+    with pytest.raises(NotFoundError, match="No entry found with name 'fin'"):
+        client.check(["fin"])
+
+
+# --- turns
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_who_sleeps_past_the_end_of_his_turn_merges_again(
+    client: CatalogClient, table: TableEntry, monkeypatch: pytest.MonkeyPatch, is_empty: bool
+) -> None:
+    if not is_empty:
+        table.append(id=[1, 2], v=["a", "b"])
+    other = CatalogClient(client.url).get_table("t")
+    monkeypatch.setattr(other, "_alone", nullcontext)
+    late = [lambda: other.upsert(id=7, v="other"), lambda: other.append(id=8, v="other")]
+    monkeypatch.setattr(user_table, "reach", lambda point: late and point == "lance.merge" and late.pop(0)())
+    table.upsert(id=[7, 9], v=["slept", "slept"])
+    assert rows(table)[-3:] == [(7, "slept"), (8, "other"), (9, "slept")]
+    assert len(rows(table)) == (3 if is_empty else 5)
+
+
+# --- INSERT
+
+
+def test_sql_inserts_rows(client: CatalogClient, table: TableEntry) -> None:
+    sql = client.ctx.sql
+    assert sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')").to_pylist() == [{"count": 2}]
+    version = table.snapshot().version
+    counted = sql("INSERT INTO t (id) SELECT id + 10 FROM t WHERE v = 'a'")
+    assert counted.to_pylist() == counted.to_pylist() == [{"count": 1}], "rows are written once"
+    assert table.snapshot().version == version + 1
+    sql("REPLACE INTO t VALUES (1, 'c')")
+    assert table.to_arrow_reader().read_all().sort_by("id").to_pylist() == [
+        {"id": 1, "v": "c"},
+        {"id": 2, "v": "b"},
+        {"id": 11, "v": None},
+    ]
+    sql("INSERT OVERWRITE t SELECT id, 'only' FROM t WHERE id = 2")
+    assert rows(table) == [(2, "only")]
+    with pytest.raises(UnsupportedError, match="SQL has no DELETE of a table of the catalog"):
+        sql("DELETE FROM t WHERE id = 2")
+    with pytest.raises(UsageError, match="the catalog's own table, which cannot be written"):
+        sql("INSERT INTO __entries SELECT * FROM __entries")
+    with pytest.raises(Exception, match="DML not supported"):
+        client.ctx.sql_with_options("INSERT INTO t VALUES (3, 'd')", SQLOptions().with_allow_dml(False))
+    assert rows(table) == [(2, "only")]
+    client.ctx.from_pydict({"a": [1]}, "beside")
+    sql("INSERT INTO beside VALUES (2)").collect()
+    assert sql("SELECT count(*) AS n FROM beside").to_pylist() == [{"n": 2}]
+
+
+def test_rows_that_cannot_be_inserted_are_not(client: CatalogClient) -> None:
+    strict = client.create_table("strict", pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", pa.string())]))
+    with pytest.raises(WriteError, match="column 'id' has nulls"):
+        client.ctx.sql("INSERT INTO strict (v) VALUES ('x')")
+    with pytest.raises(UsageError, match="requires join keys"):
+        client.ctx.sql("REPLACE INTO strict VALUES (1, 'x')")
+    assert strict.reader().count() == 0

@@ -1,0 +1,209 @@
+"""Cut writes and upkeep of a catalog's tables at every step, and look whether each is at one version or the next.
+
+    python tests/faults/table_points.py [--every N] [--points P,…] [--seed N]
+    python tests/faults/table_points.py --case POINT:KIND:NTH[:unsafe]
+
+A driver goes through a story: tables are made, appended to, overwritten, upserted into with keys that may be null and
+that may not, compacted, cleaned up; one is left by a creation that was cut. It is cut at one point by SIGKILL, an
+exception or a full disk, and started again until it is done. Each time it finds tables and rows as they were after the
+last step that it was told of, or after the one that was cut, and does that one again. At the end nothing is at fault or
+left over. ``unsafe`` plants an overwrite of two commits. Prints ``N passed, M failed``, and a command for each failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from catalog_points import Case
+from chunkmill.engine import faults
+from chunkmill.engine.catalog import CatalogClient, EntryId, maintenance
+from chunkmill.engine.errors import ChunkmillError
+from chunkmill.engine.lance import UserTable
+from fault_runs import forked, reached, waited, warm_up
+
+KINDS: Final = ("kill", "exception", "enospc")
+POINTS: Final = tuple(point for point in faults.POINTS if point.startswith("lance."))
+ATTEMPTS: Final = 4
+
+State = dict[str, list[list[Any]]]
+"""The rows of each table, sorted."""
+Step = Callable[[CatalogClient], object]
+
+
+def _made(name: str, *, nullable: bool) -> Step:
+    import pyarrow as pa
+
+    key = pa.field("key", pa.int64(), nullable=nullable, metadata={"rerun:is_table_index": "true"})
+    return lambda client: client.create_table(name, pa.schema([key, pa.field("v", pa.string())]))
+
+
+def _abandoned(client: CatalogClient) -> None:
+    """Make a table as a creation does that is cut before there is an entry."""
+    import pyarrow as pa
+
+    place = Path(client.url, "tables", str(EntryId.new()))
+    UserTable(place, "abandoned").create(pa.schema([("a", pa.int64())]))
+
+
+def _cleaned(client: CatalogClient) -> None:
+    now = datetime.now(UTC)
+    client.get_table("a").do_maintenance(cleanup_before=now, unsafe_allow_recent_cleanup=True)
+
+
+def story() -> list[Step]:
+    """The steps."""
+    steps: list[Step] = []
+    for name, nullable in (("a", True), ("b", False)):
+        steps.append(_made(name, nullable=nullable))
+        steps += [lambda c, n=name: c.get_table(n).upsert(key=[1, 2], v=["u", "u"])]  # type: ignore[misc]
+        steps += [lambda c, n=name: c.get_table(n).append(key=[3, 4], v=["a", "a"])]  # type: ignore[misc]
+        steps += [lambda c, n=name: c.get_table(n).upsert(key=[3, 5], v=["v", "v"])]  # type: ignore[misc]
+        steps += [lambda c, n=name: c.get_table(n).do_maintenance(compact_fragments=True)]  # type: ignore[misc]
+        steps += [lambda c, n=name: c.get_table(n).overwrite(key=[6], v=["o"])]  # type: ignore[misc]
+        steps += [lambda c, n=name: c.get_table(n).append(key=[7], v=["a"])]  # type: ignore[misc]
+    steps += [lambda c: c.ctx.sql("INSERT INTO a VALUES (8, 's')"), _cleaned, _abandoned]
+    return [*steps, lambda client: client.do_global_maintenance()]
+
+
+def state_of(client: CatalogClient) -> State:
+    """What is there."""
+    tables = client.tables()
+    return {table.name: sorted(map(list, _rows(table.to_arrow_reader().read_all().to_pydict()))) for table in tables}
+
+
+def _rows(columns: dict[str, list[Any]]) -> Iterator[tuple[Any, ...]]:
+    return zip(columns["key"], columns["v"], strict=True)
+
+
+def drive(root: Path, states: Sequence[State] | None) -> int:
+    """Go on with the story where it was cut. Gives 0 at its end, 1 after a failure, 3 where something is wrong.
+
+    Without ``states`` it writes them, those before and after each step.
+    """
+    maintenance.WEEK = timedelta()  # type: ignore[misc]
+    client, ledger, steps, seen = CatalogClient(root / "lake"), root / "told", story(), list[State]()
+    done = len(ledger.read_bytes()) if ledger.exists() else 0
+    now = state_of(client)
+    if states is None:
+        seen.append(now)
+    elif now not in states[done : done + 2]:
+        print(f"after {done} steps there is {now}, not {states[done : done + 2]}")
+        return 3
+    elif now != states[done]:
+        done += 1
+    for number, step in enumerate(steps[done:], done + 1):
+        try:
+            step(client)
+        except Exception as error:  # noqa: BLE001 (whatever it is, is judged)
+            print(f"{type(error).__name__}: {error}")
+            is_planned = "planned" in str(error) or getattr(error, "filename", None) in faults.POINTS
+            is_told = isinstance(error, ChunkmillError) and error.path is not None
+            return 1 if is_planned or is_told else 3
+        ledger.write_bytes(b"." * number)
+        if states is None:
+            seen.append(state_of(client))
+    if states is None:
+        (root / "states.json").write_text(json.dumps(seen))
+    wrong = [str(fault) for fault in client.check()]
+    wrong += [] if state_of(client) == (states or seen)[-1] else [f"at the end there is {state_of(client)}"]
+    named = {Path(table.storage_url.removeprefix("file://")).name for table in client.tables()}
+    left = {path.name for path in (root / "lake" / "tables").iterdir()} - named
+    wrong += [f"{left} is left"] if left else []
+    print("\n".join(wrong))
+    return 3 if wrong else 0
+
+
+def plant_unsafe_overwrite() -> None:
+    """Let an overwrite be two commits: one without rows, and one with them."""
+    overwrite = UserTable.overwrite
+
+    def overwritten(self: UserTable, rows: Any) -> None:
+        kept, rows._batches = rows._batches, [batch.slice(0, 0) for batch in rows._batches]
+        overwrite(self, rows)
+        rows._batches = kept
+        self.append(rows)
+
+    UserTable.overwrite = overwritten  # type: ignore[method-assign]
+
+
+def run(case: Case | None, root: Path, states: Sequence[State] | None) -> list[str]:
+    """Run the story with one fault, or none; what went wrong."""
+    (root / "log").mkdir(parents=True)
+    plan = f"{case.point}:{case.kind}:{case.nth}" if case else ""
+    environment = {faults.LOG: str(root / "log"), faults.PLAN: plan}
+
+    def driver() -> int:
+        if case is not None and case.unsafe:
+            plant_unsafe_overwrite()
+        return drive(root, states)
+
+    for _ in range(ATTEMPTS):
+        code = waited(forked(driver, root / "said", environment))
+        if code == 0:
+            break
+        if code not in (1, -9) or case is None:
+            return [f"the driver ended with {code}: {(root / 'said').read_text()[-2000:]}"]
+    else:
+        return [f"it was not done after {ATTEMPTS} attempts: {(root / 'said').read_text()[-2000:]}"]
+    if case is not None and reached(root / "log").get(case.point, 0) < case.nth:
+        return [f"{case.point} was not reached so often"]
+    return []
+
+
+def cases(options: argparse.Namespace, counts: dict[str, int]) -> Iterator[Case]:
+    """Every time that a point is reached, in every way, or each ``every``-th of these."""
+    if options.case:
+        yield from map(Case.parse, options.case.split(","))
+        return
+    points = options.points.split(",") if options.points else POINTS
+    found = [Case(p, kind, nth) for p in points for kind in KINDS for nth in range(1, max(1, counts.get(p, 0)) + 1)]
+    random.Random(options.seed).shuffle(found)
+    yield from found[:: options.every]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; gives its exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--points", help="with commas")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--case", help="with commas")
+    options = parser.parse_args(arguments)
+    scratch, began = Path(tempfile.mkdtemp(prefix="chunkmill-tables-")), time.monotonic()
+    passed, failed, ran = 0, 0, Counter[str]()
+    warm_up()
+    try:
+        if wrong := run(None, scratch / "clean", None):
+            print("the story fails by itself: " + "\n".join(wrong))
+            return 1
+        states: list[State] = json.loads((scratch / "clean" / "states.json").read_text())
+        for at, case in enumerate(cases(options, reached(scratch / "clean" / "log"))):
+            wrong = run(case, scratch / str(at), states)
+            shutil.rmtree(scratch / str(at))
+            ran[case.point] += 1
+            passed, failed = passed + (not wrong), failed + bool(wrong)
+            if wrong:
+                print(f"FAILED {case}\n  " + "\n  ".join(wrong))
+                print(f"  again: python tests/faults/table_points.py --case {case}", flush=True)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    print(f"cases of each point: {dict(ran)}")
+    print(f"{passed} passed, {failed} failed; seed {options.seed}, {time.monotonic() - began:.0f} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    os.environ["CHUNKMILL_EXECUTOR"] = "inline"
+    sys.exit(main())
