@@ -107,16 +107,15 @@ def after(before: Rows, what: str, by: str) -> Rows:
 
 def checked(home: str, told: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     """Go through the versions; what is wrong."""
-    import lance
-
     wrong = []
     entry = CatalogClient(home).get_table("t")
-    newest = lance.dataset(entry.storage_url)
+    opened = entry._table()._opened
+    newest = opened()
     writes = {done["by"]: done for log in told for done in log if done["what"] != "compact"}
     versions: dict[str, int] = {}
     before: Rows = {}
     for number in range(2, newest.version + 1):
-        rows = rows_of(lance.dataset(entry.storage_url, version=number))
+        rows = rows_of(opened(number))
         several = {key: by for key, by in rows.items() if len(by) > 1}
         if several:
             wrong.append(f"version {number} has several rows of a key: {several}")
@@ -139,7 +138,7 @@ def checked(home: str, told: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
             if "error" in done and done["by"] in versions:
                 wrong.append(f"{done['by']} was refused, and is version {versions[done['by']]}")
     entry.do_maintenance(compact_fragments=True)
-    if rows_of(lance.dataset(entry.storage_url)) != before or CatalogClient(home).check():
+    if rows_of(opened()) != before or CatalogClient(home).check():
         wrong.append(f"after upkeep it is another: {CatalogClient(home).check()}")
     kinds = Counter(f"{done['what']}{' refused' if 'error' in done else ''}" for log in told for done in log)
     print(f"{newest.version} versions; {dict(sorted(kinds.items()))}")
