@@ -29,11 +29,13 @@ from .entries import (
     dataset_rows,
 )
 from .entry_log import SYSTEM_TABLE, CatalogVersion, EntryLog
-from .maintenance import CatalogFault, a_week_ago, faults_of, maintain_tables, remove_abandoned, remove_deleted
+from .maintenance import CatalogFault, faults_of, remove_deleted
+from .retention import a_week_ago
 from .system_table import EntriesTable
 from .table_creation import created_table, registered_table
 from .table_entry import TableEntry
 from .table_names import check_table_name
+from .table_upkeep import maintain_tables, remove_abandoned
 
 if TYPE_CHECKING:
     from .sql_context import CatalogContext

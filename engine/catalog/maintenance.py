@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
-from ..errors import NotFoundError, ReadError, UsageError
+from ..errors import NotFoundError, ReadError
 from ..execution import RunOptions
-from ..faults import reach
-from ..lance import UserTable
-from ..locations import located
 from ..recordings import RecordingsFolder, StoreReader, StoreWriter, check_store, make_times
 from ..store import RecordingStore
-from .entries import EntryKind, EntryRow
+from .entries import EntryKind
 from .entry_log import EntryLog
+from .retention import a_week_ago, age_of
 from .search import SearchIndexes
-from .table_creation import abandoned_tables
+from .table_upkeep import abandoned_tables, table_of
 
-WEEK: Final = timedelta(days=7)
-"""What is younger may still be in use: by a long query, or a writer that sleeps."""
 _NO_LONGER_MADE: Final = timedelta(hours=1)
 
 
@@ -77,11 +73,6 @@ def faults_of(log: EntryLog, names: Sequence[str] | None) -> list[CatalogFault]:
     return found
 
 
-def table_of(log: EntryLog, row: EntryRow) -> UserTable:
-    """The table of an entry."""
-    return UserTable(located(log.place(row)), row.name)
-
-
 def _abandoned(log: EntryLog) -> list[ReadError]:
     """Tell of tables that have no entry, once nobody is making them any more."""
     return [
@@ -92,11 +83,6 @@ def _abandoned(log: EntryLog) -> list[ReadError]:
         )
         for folder in abandoned_tables(log, _NO_LONGER_MADE)
     ]
-
-
-def a_week_ago() -> datetime:
-    """The time before which things are old."""
-    return datetime.now(UTC) - WEEK
 
 
 def maintain(
@@ -111,7 +97,7 @@ def maintain(
     """Make missing times in a dataset's store, compact it, bring its search indexes up to date, and vacuum it, as asked
     for; nothing where there is none.
     """
-    age = None if cleanup_before is None else _age_of(cleanup_before, allow_recent)
+    age = None if cleanup_before is None else age_of(cleanup_before, allow_recent=allow_recent).total_seconds()
     if folder.newest() is None:
         return
     if optimize:
@@ -124,49 +110,6 @@ def maintain(
     if age is not None:
         indexes.clean(age)
         RecordingStore.open(folder.path).vacuum(older_than_seconds=age)
-
-
-def maintain_table(table: UserTable, *, compact: bool, cleanup_before: datetime | None, allow_recent: bool) -> None:
-    """Compact a table, and remove its old versions, as asked for."""
-    age = None if cleanup_before is None else _age_of(cleanup_before, allow_recent)
-    if compact:
-        table.compact()
-    if age is not None:
-        table.cleanup(timedelta(seconds=age))
-
-
-def maintain_tables(log: EntryLog) -> list[Exception]:
-    """Maintain all tables that the catalog has made, and none that was registered; gives what went wrong."""
-    failed: list[Exception] = []
-    for row in log.read().entries.values():
-        if row.kind is not EntryKind.TABLE or row.place.rpartition("/")[2] != str(row.id):
-            continue
-        try:
-            maintain_table(table_of(log, row), compact=True, cleanup_before=a_week_ago(), allow_recent=False)
-        except NotFoundError:
-            continue  # somebody has moved it away, which a check tells
-        except Exception as error:  # noqa: BLE001 (others are maintained)
-            failed.append(error)
-    return failed
-
-
-def remove_abandoned(log: EntryLog) -> None:
-    """Remove what creations of tables that were cut a week ago have left."""
-    for folder in abandoned_tables(log, WEEK):
-        reach("lance.remove")
-        folder.remove()
-
-
-def _age_of(before: datetime, allow_recent: bool) -> float:
-    """The age in seconds; a time without a zone is in UTC."""
-    when = before if before.tzinfo is not None else before.replace(tzinfo=UTC)
-    age = datetime.now(UTC) - when
-    if age < WEEK - timedelta(minutes=1) and not allow_recent:
-        raise UsageError(
-            f"versions that are younger than {WEEK.days} days may still be in use, and are not removed",
-            hint="Name an earlier cleanup_before, or say unsafe_allow_recent_cleanup=True.",
-        )
-    return max(age.total_seconds(), 0.0)
 
 
 def remove_deleted(log: EntryLog) -> None:

@@ -19,7 +19,8 @@ from ..objects import is_url
 from .entries import EntryId, EntryKind, EntryRow
 from .entry_log import EntryLog
 
-_TABLES: Final = "tables"
+TABLES: Final = "tables"
+"""The folder in a catalog's own in which are the tables that have no other place."""
 _LONGEST_CREATION: Final = timedelta(days=1)
 """Within which a table that was made gets its entry, or never: much less than after which it would be removed."""
 
@@ -28,10 +29,10 @@ def created_table(log: EntryLog, name: str, schema: pa.Schema, url: str | os.Pat
     """Make a table, and then its entry: what has a name is there. Where the name is taken, the table goes again."""
     _check_free(log, name)
     id_ = EntryId.new()
-    place = log.root / _TABLES / str(id_) if url is None else _absolute(url) / str(id_)
+    place = log.root / TABLES / str(id_) if url is None else _absolute(url) / str(id_)
     UserTable(place, name).create(schema)
     reach("lance.create")
-    if _age_of(id_) > _LONGEST_CREATION:
+    if age_of_table(id_) > _LONGEST_CREATION:
         raise WriteError(f"making table {name!r} took too long", path=str(place), hint="Try again.", transient=True)
     try:
         return _entry(log, id_, name, place)
@@ -45,37 +46,6 @@ def registered_table(log: EntryLog, name: str, url: str | os.PathLike[str]) -> E
     place = _absolute(url)
     UserTable(place, name).snapshot()
     return _entry(log, EntryId.new(), name, place)
-
-
-def abandoned_tables(log: EntryLog, older_than: timedelta) -> list[Folder]:
-    """The folders of tables of that age in the catalog's own, that have no entry, and to which nobody ever wrote.
-
-    So they are what is left of creations that were cut. A table that was deleted is none of them if it ever had a row.
-    """
-    tables = log.folder.sub(_TABLES)
-    found = [name for name in tables.folders() if (id_ := _id_of(name)) is not None and _age_of(id_) > older_than]
-    named = {row.place for row in log.read().entries.values()}
-    folders = [tables.sub(name) for name in found if f"{_TABLES}/{name}" not in named]
-    return [folder for folder in folders if not _has_rows(folder)]
-
-
-def _has_rows(folder: Folder) -> bool:
-    try:
-        return any(True for _ in folder.sub("data").names())
-    except FileNotFoundError:
-        return False
-
-
-def _id_of(name: str) -> EntryId | None:
-    try:
-        return EntryId(name)
-    except TypeError:
-        return None
-
-
-def _age_of(id_: EntryId) -> timedelta:
-    """The time since an id was made, which begins with that in nanoseconds."""
-    return timedelta(microseconds=(time.time_ns() - int.from_bytes(id_.tuid[:8], "big")) / 1000)
 
 
 def _entry(log: EntryLog, id_: EntryId, name: str, place: Location) -> EntryRow:
@@ -95,3 +65,8 @@ def _absolute(url: str | os.PathLike[str]) -> Location:
     if not is_url(text) and not PurePath(text).is_absolute():
         raise UsageError("Invalid URL: relative URL without a base", hint="Give an absolute path, or a URL.")
     return located(text)
+
+
+def age_of_table(id_: EntryId) -> timedelta:
+    """The time since an id was made, which begins with that in nanoseconds."""
+    return timedelta(microseconds=(time.time_ns() - int.from_bytes(id_.tuid[:8], "big")) / 1000)

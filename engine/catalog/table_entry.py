@@ -19,9 +19,9 @@ from ..lance import TableSnapshot, UserTable
 from ..locations import located
 from ..recordings import Lease
 from .entries import Entry
-from .maintenance import maintain_table, table_of
 from .table_names import check_table_name
 from .table_rows import Batches, TableRows, rows_of
+from .table_upkeep import maintain_table, table_of
 
 if TYPE_CHECKING:
     import datafusion

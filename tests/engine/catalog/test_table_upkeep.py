@@ -13,7 +13,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
-from chunkmill.engine.catalog import CatalogClient, EntryId, NotFoundError, TableEntry, maintenance
+from chunkmill.engine.catalog import CatalogClient, EntryId, NotFoundError, TableEntry, retention
 from chunkmill.engine.errors import ReadError, SourceMissingError, UnsupportedError, UsageError, WriteError
 from chunkmill.engine.lance import UserTable, user_table
 from datafusion import SQLOptions
@@ -96,7 +96,7 @@ def test_global_maintenance_leaves_tables_of_others_alone(
     for _ in range(2):
         foreign.append(a=2)
         table.append(id=2, v="x")
-    monkeypatch.setattr(maintenance, "WEEK", timedelta())
+    monkeypatch.setattr(retention, "WEEK", timedelta())
     client.do_global_maintenance()
     folders = tmp_path / "foreign", folder_of(table)
     assert [len(list((folder / "_versions").glob("*.manifest"))) for folder in folders] == [3, 1]
