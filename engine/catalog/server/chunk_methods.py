@@ -114,18 +114,17 @@ class ChunkCalls:
     def _fetch(self, request: Any, call: Call) -> Iterator[EncodedMessage]:
         wanted: dict[tuple[bytes, bytes], list[int]] = {}
         for part in request.chunk_infos:
-            rows = rows_in(part)
-            if "chunk_key" not in rows.column_names:
+            infos = rows_in(part)
+            if "chunk_key" not in infos.column_names:
                 raise _bad("the chunk infos have no column `chunk_key`")
-            column = rows["chunk_key"]
+            column = infos["chunk_key"]
             if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
                 raise _bad(f"the column `chunk_key` is {column.type}, and no binary")
             for key in column.to_pylist():
                 layer, row = self._keys.parsed(key)
                 wanted.setdefault(layer, []).append(row)
-        layers = {key: self._keys.layer(key) for key in wanted}
-        for key, rows_of_layer in wanted.items():
-            yield from encoded_chunks(layers[key], np.array(rows_of_layer, np.int64), call)
+        found = [(self._keys.layer(key), np.array(rows, np.int64)) for key, rows in wanted.items()]
+        yield from encoded_chunks(found, call)
 
     def _manifest(self, request: Any, call: Call) -> Iterator[Any]:
         if not request.HasField("segment_id"):

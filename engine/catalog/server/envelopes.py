@@ -8,9 +8,9 @@ from typing import Any, Final
 import lz4.block
 import pyarrow as pa
 
-from ...errors import WriteError
+from ...errors import ReadError, WriteError
 from ...limits import MIB
-from ...rrd import Compression, encode_batch
+from ...rrd import Compression, decode_batch, encode_batch
 from .messages import shared
 from .methods import ProtocolError, Status
 
@@ -65,12 +65,10 @@ def rows_in(part: Any) -> pa.Table:
     if part.encoder_version != _V0:
         raise _bad(f"the part has encoder version {part.encoder_version}; 1 is the only one there is")
     try:
-        with pa.ipc.open_stream(pa.py_buffer(_expanded(part))) as reader:
-            found = reader.read_all()
-        found.validate(full=True)
-    except (pa.ArrowException, ValueError, OSError, StopIteration) as error:
-        raise _bad(f"the part is no whole Arrow stream: {error}") from error
-    return found
+        batch = decode_batch(_expanded(part), path="the request", offset=None, what="the part")
+    except ReadError as error:
+        raise _bad(str(error)) from error
+    return pa.Table.from_batches([batch])
 
 
 def _expanded(part: Any) -> bytes:

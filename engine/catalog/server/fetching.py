@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from ...limits import MIB
 from ...optimisation import ChunkReferences
@@ -32,21 +33,15 @@ class EncodedMessage:
         return self.data
 
 
-def encoded_chunks(layer: StoredLayer, rows: Integers, call: Call) -> Iterator[EncodedMessage]:
-    """The ``FetchChunksResponse`` messages of some chunks of a layer, in the order of their files.
+def encoded_chunks(wanted: Iterable[tuple[StoredLayer, Integers]], call: Call) -> Iterator[EncodedMessage]:
+    """The ``FetchChunksResponse`` messages of chunks, by the rows of the manifests of their layers.
 
-    Each is compared with its digest, where it has one, and with the chunk id that the manifest tells. Raises
-    ``ReadError``, and :class:`ProtocolError` for a row that is not there.
+    Those of a layer come in the order of its files. Each is compared with its digest, where it has one, and with the
+    chunk id that the manifest tells. Raises ``ReadError``, and :class:`ProtocolError` for a row that is not there.
     """
-    entry = layer.entry
-    references = layer.folder.references(entry)
-    if len(rows) and int(rows.max()) >= len(references.table):
-        raise ProtocolError(Status.NOT_FOUND, "there is no such chunk")
-    segment = StoreEntry(entry.store.kind, entry.application_id, entry.recording_id)
-    named = store_field(segment.to_message())
     pieces: list[bytes | memoryview] = []
     size = 0
-    for chunk in _messages(references, rows, named):
+    for chunk in _all_messages(wanted):
         call.check()
         length = sum(map(len, chunk))
         pieces += (_CHUNKS_FIELD, _varint(length), *chunk)
@@ -58,30 +53,39 @@ def encoded_chunks(layer: StoredLayer, rows: Integers, call: Call) -> Iterator[E
         yield EncodedMessage(b"".join(pieces))
 
 
+def _all_messages(wanted: Iterable[tuple[StoredLayer, Integers]]) -> Iterator[tuple[bytes | memoryview, ...]]:
+    for layer, rows in wanted:
+        entry = layer.entry
+        references = layer.folder.references(entry)
+        if len(rows) and int(rows.max()) >= len(references.table):
+            raise ProtocolError(Status.NOT_FOUND, "there is no such chunk")
+        segment = StoreEntry(entry.store.kind, entry.application_id, entry.recording_id)
+        yield from _messages(references, rows, store_field(segment.to_message()))
+
+
 def _messages(references: ChunkReferences, rows: Integers, named: bytes) -> Iterator[tuple[bytes | memoryview, ...]]:
-    """The pieces of the message of each chunk."""
-    table = references.table.take(rows)
+    """The pieces of the message of each chunk. Columns are taken one by one: lists of ranges would cost most of it."""
+    table, store = references.table, references.store
     parts, paths = table.part_codes
-    order = np.lexsort((table.offsets, parts)).tolist()
-    ids, digests = table.batch.column("chunk_id").to_pylist(), table.digests.to_pylist()
-    offsets, sizes, expanded = table.offsets.tolist(), table.sizes.tolist(), table.uncompressed_sizes.tolist()
-    static, store = table.is_static.tolist(), references.store
+    rows = rows[np.lexsort((table.offsets[rows], parts[rows]))]
+    digests = table.digests.take(pa.array(rows)).to_pylist()
+    columns = (parts, table.offsets, table.sizes, table.uncompressed_sizes, table.is_static)
+    places = zip(*(column[rows].tolist() for column in columns), digests, rows.tolist(), strict=True)
     opened: tuple[int, PositionalFile] | None = None
     with ExitStack() as stack:
-        for row in order:
-            part = int(parts[row])
+        for part, offset, size, expanded, is_static, digest, row in places:
             if opened is None or opened[0] != part:
                 stack.close()
                 opened = part, stack.enter_context(open_positional(paths[part], references.version))
-            file = opened[1]
+            file, chunk_id = opened[1], table.chunk_ids[row].tobytes()
             payload = VerifiedPayload(
                 paths[part],
-                offsets[row],
-                sizes[row],
-                ids[row],
+                offset,
+                size,
+                chunk_id,
                 version=references.version,
-                digest=digests[row] or b"",
-                uncompressed_size=None if store is None else expanded[row],
+                digest=digest or b"",
+                uncompressed_size=None if store is None else expanded,
                 store=store,
             )
             encoded = payload.located(file)
@@ -89,7 +93,7 @@ def _messages(references: ChunkReferences, rows: Integers, named: bytes) -> Iter
             if data is None:
                 data = file.read(encoded.offset, encoded.size, what="a chunk")
             head = message_head(named, int(encoded.compression), encoded.uncompressed_size, encoded.size)
-            yield head, data, message_tail(ids[row], static[row])
+            yield head, data, message_tail(chunk_id, is_static)
 
 
 def _varint(value: int) -> bytes:
