@@ -69,7 +69,8 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, Entry):
         row = self._row()
         if row.kind is EntryKind.DATASET:
             return _ids(self.store_reader().live(), "recording")
-        owners = (other for other in self._log.read().all_rows() if other.blueprints == row.id)
+        rows = self._log.read().all_rows()
+        owners = (other for other in rows if other.blueprints == row.id and other.kind is EntryKind.DATASET)
         stores = map(self._log.store, (*owners, row))
         return list(dict.fromkeys(id_ for store in stores for id_ in _ids(store.live(), "blueprint")))
 

@@ -182,17 +182,17 @@ def place_of_dataset(id: EntryId) -> str:  # noqa: A002 (it is one)
 
 def dataset_rows(name: str, now_ns: int, place: str | None = None) -> tuple[EntryRow, EntryRow]:
     """The rows of a new dataset, and of the hidden one with its blueprints."""
-    id_, blueprints = EntryId.new(), EntryId.new()
-    hidden = EntryRow(
-        blueprints,
-        f"{SYSTEM_PREFIX}bp_{id_}",
-        EntryKind.BLUEPRINT_DATASET,
-        place_of_dataset(blueprints),
-        now_ns,
-        now_ns,
-    )
-    row = EntryRow(id_, name, EntryKind.DATASET, place or place_of_dataset(id_), now_ns, now_ns, blueprints)
+    id_ = EntryId.new()
+    hidden = blueprints_row(id_, now_ns)
+    row = EntryRow(id_, name, EntryKind.DATASET, place or place_of_dataset(id_), now_ns, now_ns, hidden.id)
     return row, hidden
+
+
+def blueprints_row(owner: EntryId, now_ns: int) -> EntryRow:
+    """The row of the hidden dataset with the blueprints of an entry."""
+    id_ = EntryId.new()
+    name = f"{SYSTEM_PREFIX}bp_{owner}"
+    return EntryRow(id_, name, EntryKind.BLUEPRINT_DATASET, place_of_dataset(id_), now_ns, now_ns)
 
 
 class Entry:

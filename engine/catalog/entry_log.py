@@ -289,12 +289,18 @@ class EntryLog:
         return self.transact(following).row(id)
 
     def remove(self, id: EntryId) -> None:  # noqa: A002 (it is one)
-        """Take an entry out, and the dataset of its blueprints. Raises ``NotFoundError``."""
+        """Take an entry out, and the dataset of its blueprints; whose blueprints it has goes on without.
+
+        Raises ``NotFoundError``.
+        """
 
         def following(entries: Mapping[EntryId, EntryRow]) -> Mapping[EntryId, EntryRow]:
             row = _changeable(entries, id)
-            _check_own(row)
-            return {key: other for key, other in entries.items() if key not in (id, row.blueprints)}
+            return {
+                key: replace(other, blueprints=None, default_blueprint=None) if other.blueprints == id else other
+                for key, other in entries.items()
+                if key not in (id, row.blueprints)
+            }
 
         self.transact(following)
 
@@ -385,8 +391,8 @@ def _changeable(entries: Mapping[EntryId, EntryRow], id: EntryId) -> EntryRow:  
 def _check_own(row: EntryRow) -> None:
     if row.kind is EntryKind.BLUEPRINT_DATASET:
         raise UsageError(
-            f"'{row.name}' has the blueprints of a dataset, and cannot be renamed or deleted",
-            hint="It goes with that dataset.",
+            f"'{row.name}' has the blueprints of an entry, and cannot be renamed",
+            hint="It is called by the entry's id.",
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import PurePath
 from typing import Final
@@ -29,21 +31,32 @@ def created_table(log: EntryLog, name: str, schema: pa.Schema, url: str | os.Pat
     """Make a table, and then its entry: what has a name is there. Where the name is taken, the table goes again."""
     _check_free(log, name)
     id_ = EntryId.new()
-    place = log.root / TABLES / str(id_) if url is None else _absolute(url) / str(id_)
-    UserTable(place, name).create(schema)
-    reach("lance.create")
-    if age_of_table(id_) > _LONGEST_CREATION:
-        raise WriteError(f"making table {name!r} took too long", path=str(place), hint="Try again.", transient=True)
-    try:
+    place = log.root / TABLES / str(id_) if url is None else absolute_place(url) / str(id_)
+    with new_table(place, name, schema):
+        reach("lance.create")
+        if age_of_table(id_) > _LONGEST_CREATION:
+            raise WriteError(f"making table {name!r} took too long", path=str(place), hint="Try again.", transient=True)
         return _entry(log, id_, name, place)
-    except AlreadyExistsError:
+
+
+@contextmanager
+def new_table(place: Location, name: str, schema: pa.Schema) -> Iterator[None]:
+    """A block in which a table that was just made gets its entry. Where that is refused, the table goes again.
+
+    Raises ``AlreadyExistsError`` where there is a table already.
+    """
+    if not UserTable(place, name).create(schema):
+        raise AlreadyExistsError(f"Table storage already exists at location: {place}")
+    try:
+        yield
+    except (AlreadyExistsError, UsageError):
         Folder.at(place).remove()
         raise
 
 
 def registered_table(log: EntryLog, name: str, url: str | os.PathLike[str]) -> EntryRow:
     """The entry of a table that is there."""
-    place = _absolute(url)
+    place = absolute_place(url)
     UserTable(place, name).snapshot()
     return _entry(log, EntryId.new(), name, place)
 
@@ -60,7 +73,8 @@ def _check_free(log: EntryLog, name: str) -> None:
         raise AlreadyExistsError(f"Entry name '{name}' already exists")
 
 
-def _absolute(url: str | os.PathLike[str]) -> Location:
+def absolute_place(url: str | os.PathLike[str]) -> Location:
+    """The place that an absolute path or a URL names. Raises ``UsageError`` for a relative one."""
     text = os.fspath(url)
     if not is_url(text) and not PurePath(text).is_absolute():
         raise UsageError("Invalid URL: relative URL without a base", hint="Give an absolute path, or a URL.")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from random import uniform
@@ -18,7 +19,7 @@ from ..errors import NotFoundError, UnsupportedError, WriteError
 from ..lance import TableSnapshot, UserTable
 from ..locations import located
 from ..recordings import Lease
-from .entries import Entry
+from .entries import Entry, EntryId, EntryRow, blueprints_row
 from .table_names import check_table_name
 from .table_rows import Batches, TableRows, rows_of
 from .table_upkeep import maintain_table, table_of
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import datafusion
 
     from ..execution import DataFrame as SparkFrame
+    from .dataset import DatasetEntry
 
 _UPSERTS: Final = "_upserts"
 """The folder in a table's own in which it is said who merges rows, where Lance cannot tell."""
@@ -175,6 +177,35 @@ class TableEntry(Entry):
             cleanup_before=cleanup_before,
             allow_recent=unsafe_allow_recent_cleanup,
         )
+
+    # --- blueprints
+
+    def blueprint_dataset(self) -> DatasetEntry:
+        """The hidden dataset whose segments are this table's blueprints; it is made when it is first asked for.
+
+        It goes with the table.
+        """
+        self._log.transact(self._with_blueprints)
+        return self._catalog.get_dataset(id=self._row().blueprints)
+
+    def _with_blueprints(self, entries: Mapping[EntryId, EntryRow]) -> Mapping[EntryId, EntryRow]:
+        row = entries.get(self.id)
+        if row is None or row.blueprints is not None:
+            return entries
+        hidden = blueprints_row(self.id, time.time_ns())
+        return {**entries, hidden.id: hidden, row.id: replace(row, blueprints=hidden.id)}
+
+    def has_blueprint_dataset(self) -> bool:
+        """Whether somebody asked for :meth:`blueprint_dataset`."""
+        return self._row().blueprints is not None
+
+    def default_blueprint(self) -> str | None:
+        """The blueprint that the table is shown with, if one is set."""
+        return self._row().default_blueprint
+
+    def set_default_blueprint(self, blueprint_name: str | None) -> None:
+        """Let the table be shown with the blueprint of this id; None sets none. It may be registered later."""
+        self._log.change(self.id, lambda row: replace(row, default_blueprint=blueprint_name))
 
     def snapshot(self) -> TableSnapshot:
         """The newest version of the table, which stays as it is."""

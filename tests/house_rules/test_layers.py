@@ -103,6 +103,7 @@ ANNOTATED_FROM_ABOVE = (
     "engine.catalog.entries",
     "engine.catalog.deprecated",
     "engine.catalog.dataset_view",
+    "engine.catalog.table_entry",
     "engine.catalog.v0_27.entries",
 )
 

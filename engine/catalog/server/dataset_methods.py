@@ -21,6 +21,9 @@ from .served_layers import ServedLayers
 _ID_BYTES: Final = 32
 _MOST_SCHEMAS: Final = 1024
 _WRITING: Final = frozenset({"DoMaintenance", "DoGlobalMaintenance"})
+_LISTS: Final = ("rerun_layer_names", "rerun_storage_urls")
+_WITH_NAMED_ITEMS: Final = "rerun-py/0.33."
+"""Clients that know items of lists by the name of the column."""
 
 
 class DatasetCalls:
@@ -55,11 +58,11 @@ class DatasetCalls:
 
     def _segments_schema(self, request: Any, call: Call) -> Any:
         del request
-        table = self._layers.segment_table(dataset_of(self._catalog, call))
+        table = _as_known_to(call, self._layers.segment_table(dataset_of(self._catalog, call)))
         return cloud("GetSegmentTableSchemaResponse")(schema=schema_message(table.schema))
 
     def _segments(self, request: Any, call: Call) -> Iterator[Any]:
-        table = _chosen(self._layers.segment_table(dataset_of(self._catalog, call)), request)
+        table = _as_known_to(call, _chosen(self._layers.segment_table(dataset_of(self._catalog, call)), request))
         yield cloud("ScanSegmentTableResponse")(data=part_of(projected(table, request.columns)))
 
     def _manifest_schema(self, request: Any, call: Call) -> Any:
@@ -119,6 +122,17 @@ def _time_in(message: Any) -> datetime:
         return datetime.fromtimestamp(message.seconds, UTC)
     except (ValueError, OverflowError, OSError) as error:
         raise ProtocolError(Status.INVALID_ARGUMENT, f"`cleanup_before` is no time: {error}") from None
+
+
+def _as_known_to(call: Call, table: pa.Table) -> pa.Table:
+    """The table of segments as a client has it: but for old ones, items of lists are called so."""
+    if call.client_version.startswith(_WITH_NAMED_ITEMS):
+        return table
+    for at, field in enumerate(table.schema):
+        if pa.types.is_list(field.type) and field.name in _LISTS:
+            type_ = pa.list_(field.type.value_field.with_name("item"))
+            table = table.set_column(at, field.with_type(type_), table[at].cast(type_))
+    return table
 
 
 def _chosen(table: pa.Table, request: Any) -> pa.Table:

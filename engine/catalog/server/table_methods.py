@@ -1,4 +1,4 @@
-"""Calls about tables: made, registered, read and written."""
+"""Calls about tables: made, registered, read, written, and shown with blueprints."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from ...errors import NotFoundError
 from ..client import CatalogClient
 from ..system_table import EntriesTable
+from ..table_creation import absolute_place, new_table
 from ..table_entry import TableEntry
 from .entry_methods import details_of, entry_id_from
 from .envelopes import part_of, rows_in, schema_in, schema_message
-from .messages import cloud
+from .messages import cloud, entry_id_message, entry_id_of
 from .methods import Call, Kind, Method, ProtocolError, Status
 from .places import check_place
 
@@ -39,6 +41,7 @@ class TableCalls:
             ("CreateTableEntry", Kind.UNARY, self._create, True),
             ("RegisterTable", Kind.UNARY, self._register, True),
             ("ReadTableEntry", Kind.UNARY, self._read, False),
+            ("UpdateTableEntry", Kind.UNARY, self._update, True),
             ("GetTableSchema", Kind.UNARY, self._schema, False),
             ("ScanTable", Kind.STREAM, self._scan, False),
             ("WriteTable", Kind.UPLOAD, self._write, True),
@@ -50,8 +53,13 @@ class TableCalls:
 
     def _create(self, request: Any, call: Call) -> Any:
         del call
-        url = self._url_in(request.provider_details) if request.HasField("provider_details") else None
-        table = self._catalog.create_table(request.name, schema_in(request.schema), url)
+        schema = schema_in(request.schema)
+        if not request.HasField("provider_details"):
+            table = self._catalog.create_table(request.name, schema)
+        else:
+            url = self._url_in(request.provider_details)
+            with new_table(absolute_place(url), request.name, schema):
+                table = self._catalog.register_table(request.name, url)
         return cloud("CreateTableEntryResponse")(table=table_message(table))
 
     def _register(self, request: Any, call: Call) -> Any:
@@ -79,6 +87,24 @@ class TableCalls:
     def _read(self, request: Any, call: Call) -> Any:
         id_ = entry_id_from(request.id if request.HasField("id") else None, call)
         return cloud("ReadTableEntryResponse")(table=table_message(self._catalog.get_table(id=id_)))
+
+    def _update(self, request: Any, call: Call) -> Any:
+        table = self._catalog.get_table(id=entry_id_from(request.id if request.HasField("id") else None, call))
+        if isinstance(table, EntriesTable):
+            raise _bad(f"'{table.name}' is the catalog's own table, which cannot be changed")
+        details = request.table_details
+        if details.HasField("blueprint_dataset"):
+            wanted = entry_id_of(details.blueprint_dataset)
+            try:
+                self._catalog.get_dataset(id=wanted)
+            except NotFoundError as error:
+                raise _bad(f"table blueprint dataset does not exist: {error.message}") from None
+            if table.blueprint_dataset().id != wanted:
+                raise ProtocolError(Status.UNIMPLEMENTED, "a table keeps the blueprint dataset that was made for it")
+        else:
+            table.blueprint_dataset()
+        table.set_default_blueprint(details.default_blueprint_segment.id or None)
+        return cloud("UpdateTableEntryResponse")(table=table_message(table))
 
     def _schema(self, request: Any, call: Call) -> Any:
         table = self._table(request, call)
@@ -130,7 +156,13 @@ def table_message(table: TableEntry) -> Any:
     else:
         kind, value = _LANCE, cloud("LanceTable")(table_url=table.storage_url)
     details = {"type_url": kind, "value": value.SerializeToString()}
-    return cloud("TableEntry")(details=details_of(table), provider_details=details)
+    found = cloud("TableEntry")(details=details_of(table), provider_details=details)
+    if table.has_blueprint_dataset():
+        found.table_details.blueprint_dataset.CopyFrom(entry_id_message(table.blueprint_dataset().id))
+        default = table.default_blueprint()
+        if default is not None:
+            found.table_details.default_blueprint_segment.id = default
+    return found
 
 
 def _as_known_to(call: Call, table: TableEntry, rows: pa.Table) -> pa.Table:

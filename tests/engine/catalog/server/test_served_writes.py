@@ -174,5 +174,6 @@ def test_every_call_that_writes_says_so(catalog: CatalogClient) -> None:
         "UnregisterFromDataset",
         "UpdateDatasetEntry",
         "UpdateEntry",
+        "UpdateTableEntry",
         "WriteTable",
     }
