@@ -9,12 +9,14 @@ from __future__ import annotations
 import struct
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from ..client import CatalogClient
+from ..dataset import DatasetEntry
 from ..entries import EntryId
 from .methods import ProtocolError, Status
 from .served_layers import ServedLayers, StoredLayer
@@ -62,17 +64,24 @@ class ChunkKeys:
         dataset, digest, row = _KEY.unpack(key)
         return (dataset, digest), row
 
-    def layer(self, key: LayerKey) -> StoredLayer:
-        """The layer that a key names. Raises ``NotFoundError`` or :class:`ProtocolError` where there is none."""
-        dataset = self._catalog.get_dataset(id=EntryId(key[0].hex()))
-        with self._lock:
-            found = self._kept.get(key)
-        if found is not None:
-            return found
-        digest = key[1].hex()
-        for layer in self._layers.of(dataset):
-            if layer.entry.manifest_digest == digest:
-                return layer
-        raise ProtocolError(
-            Status.NOT_FOUND, f"dataset '{dataset.id}' has no such chunk any more; query it again for the present ones"
-        )
+    def layers(self, keys: Iterable[LayerKey]) -> list[StoredLayer]:
+        """The layers that keys name. Raises ``NotFoundError`` or :class:`ProtocolError` where there is none of one."""
+        datasets: dict[bytes, DatasetEntry] = {}
+        by_digest: dict[bytes, dict[str, StoredLayer]] = {}
+        found = []
+        for key in keys:
+            id_, digest = key
+            if id_ not in datasets:  # a dataset that was deleted has no chunks, whoever knows their keys
+                datasets[id_] = self._catalog.get_dataset(id=EntryId(id_.hex()))
+            with self._lock:
+                layer = self._kept.get(key)
+            if layer is None:
+                if id_ not in by_digest:
+                    there = self._layers.of(datasets[id_])
+                    by_digest[id_] = {layer.entry.manifest_digest: layer for layer in there}
+                layer = by_digest[id_].get(digest.hex())
+            if layer is None:
+                text = f"dataset '{EntryId(id_.hex())}' has no such chunk any more; query it again for the present ones"
+                raise ProtocolError(Status.NOT_FOUND, text)
+            found.append(layer)
+        return found

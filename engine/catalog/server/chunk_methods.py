@@ -123,8 +123,8 @@ class ChunkCalls:
             for key in column.to_pylist():
                 layer, row = self._keys.parsed(key)
                 wanted.setdefault(layer, []).append(row)
-        found = [(self._keys.layer(key), np.array(rows, np.int64)) for key, rows in wanted.items()]
-        yield from encoded_chunks(found, call)
+        rows_of_layers = [np.array(rows, np.int64) for rows in wanted.values()]
+        yield from encoded_chunks(zip(self._keys.layers(wanted), rows_of_layers, strict=True), call)
 
     def _manifest(self, request: Any, call: Call) -> Iterator[Any]:
         if not request.HasField("segment_id"):
