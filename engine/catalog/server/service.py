@@ -24,11 +24,11 @@ _CAPABILITIES: Final = ("catalog:write:register:file", "dataset:find_chunks")
 class ServiceOptions:
     """The limits of what a service does.
 
-    ``readable`` are the places, paths or URLs, below which clients may register files and tables, and make tables;
-    None: anywhere.
+    ``readable`` are the places, paths or URLs, below which clients may register files and tables, and make tables,
+    beside the catalog's own folder; None: anywhere that this process can read and write.
     """
 
-    readable: Sequence[str] | None = None
+    readable: Sequence[str] | None = ()
 
 
 class CatalogService:
@@ -40,13 +40,15 @@ class CatalogService:
     def __init__(self, catalog: CatalogClient | str | os.PathLike[str], options: ServiceOptions | None = None) -> None:
         self.catalog = catalog if isinstance(catalog, CatalogClient) else CatalogClient(catalog)
         self.options = options or ServiceOptions()
+        readable = self.options.readable
+        allowed = None if readable is None else (*readable, self.catalog.url.removeprefix("rerun+"))
         layers = ServedLayers(self.catalog)
         found = [
             *server_methods(_CAPABILITIES),
             *EntryCalls(self.catalog).methods(),
             *DatasetCalls(self.catalog, layers).methods(),
             *ChunkCalls(self.catalog, layers).methods(),
-            *RegistrationCalls(self.catalog, self.options.readable).methods(),
-            *TableCalls(self.catalog, self.options.readable).methods(),
+            *RegistrationCalls(self.catalog, allowed).methods(),
+            *TableCalls(self.catalog, allowed).methods(),
         ]
         self.methods: Mapping[str, Method] = {method.path: method for method in found}

@@ -9,7 +9,7 @@ from typing import Any
 from chunk_making import made
 from chunkmill.engine import LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
-from chunkmill.engine.catalog.server import Call, CatalogService, Kind
+from chunkmill.engine.catalog.server import Call, CatalogService, Kind, ServiceOptions
 from chunkmill.engine.catalog.server.methods import SERVICE
 
 SEGMENTS = ("one", "three", "two")
@@ -35,7 +35,7 @@ class Caller:
     """Calls of a service, about one dataset unless told otherwise."""
 
     def __init__(self, catalog: CatalogClient, dataset: DatasetEntry | None = None, **headers: str) -> None:
-        self.service = CatalogService(catalog)
+        self.service = CatalogService(catalog, ServiceOptions(readable=None))
         self.headers: dict[str, str | bytes] = dict(headers)
         if dataset is not None:
             self.headers["x-rerun-entry-id"] = str(dataset.id)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from chunkmill.engine.catalog import CatalogClient
-from chunkmill.engine.catalog.server import CatalogService, start
+from chunkmill.engine.catalog.server import CatalogService, ServiceOptions, start
 from served import SEGMENTS, recording, small_lake
 
 rerun_catalog = pytest.importorskip("rerun.catalog")
@@ -20,8 +20,8 @@ def lake(tmp_path: Path) -> CatalogClient:
 
 
 @pytest.fixture
-def client(lake: CatalogClient) -> Iterator[object]:
-    with start(CatalogService(lake)) as running:
+def client(lake: CatalogClient, tmp_path: Path) -> Iterator[object]:
+    with start(CatalogService(lake, ServiceOptions(readable=[str(tmp_path / "files")]))) as running:
         yield rerun_catalog.CatalogClient(running.url)
 
 

@@ -87,6 +87,9 @@ def test_only_allowed_places_are_opened(catalog: CatalogClient, tmp_path: Path) 
         assert told.code is Status.PERMISSION_DENIED
     told = refusal(call, "RegisterWithDataset", data_sources=[source(inside, prefix=True)])
     assert told.code is Status.PERMISSION_DENIED
+    call.service = CatalogService(catalog)
+    told = refusal(call, "RegisterWithDataset", data_sources=[source(recording(tmp_path, "new"))])
+    assert told.code is Status.PERMISSION_DENIED
     details = {"type_url": "/rerun.cloud.v1alpha1.LanceTable"}
     details["value"] = cloud("LanceTable")(table_url=outside.as_uri()).SerializeToString()
     told = refusal(call, "CreateTableEntry", name="t", provider_details=details, schema=schema_message(SCHEMA))
