@@ -21,7 +21,7 @@ from ..locations import located
 from ..recordings import Lease
 from .entries import Entry, EntryId, EntryRow, blueprints_row
 from .table_names import check_table_name
-from .table_rows import Batches, TableRows, rows_of
+from .table_rows import Batches, TableRows, is_spark_frame, rows_of
 from .table_upkeep import maintain_table, table_of
 
 if TYPE_CHECKING:
@@ -101,6 +101,9 @@ class TableEntry(Entry):
             Columns have other types than the table's, or the table cannot be written. Nothing was.
         """
         table = self._table()
+        if is_spark_frame(batches) and not named_params:
+            self._write_frame(table, batches, replacing=False)
+            return
         rows = self._rows_of(table, batches, named_params)
         if rows is not None and not rows.is_empty:
             table.append(rows)
@@ -112,6 +115,9 @@ class TableEntry(Entry):
         :meth:`append` does.
         """
         table = self._table()
+        if is_spark_frame(batches) and not named_params:
+            self._write_frame(table, batches, replacing=True)
+            return
         rows = self._rows_of(table, batches, named_params)
         if rows is not None:
             table.overwrite(rows)
@@ -232,6 +238,11 @@ class TableEntry(Entry):
         except NotFoundError:
             raise NotFoundError(f"Table with name {self.name} not found", hint="It was deleted.") from None
         return table_of(self._log, row)
+
+    def _write_frame(self, table: UserTable, frame: Any, *, replacing: bool) -> None:
+        from .table_spark import write_frame
+
+        write_frame(table, frame, replacing=replacing)
 
     def _rows_of(self, table: UserTable, batches: Batches | None, named: dict[str, Any]) -> TableRows | None:
         return rows_of(batches, named, lambda: table.snapshot().schema)

@@ -40,6 +40,11 @@ def rows_of(batches: Batches | None, named: Mapping[str, Any], schema: Callable[
     return _of_batches(batches)
 
 
+def is_spark_frame(batches: object) -> bool:
+    """Whether something is a DataFrame of Spark, by whatever session."""
+    return type(batches).__module__.partition(".")[0] == "pyspark" and hasattr(batches, "toArrow")
+
+
 class TableRows:
     """Rows with their own columns, which are written under those of a table.
 
@@ -140,7 +145,7 @@ def _of_batches(batches: Batches) -> TableRows | None:
     module = type(batches).__module__.partition(".")[0]
     if module == "pandas":
         return _of_pandas(batches)
-    if module == "pyspark" and hasattr(batches, "toArrow"):
+    if is_spark_frame(batches):
         return _converted(batches.toArrow())
     if hasattr(batches, "execute_stream"):  # a DataFrame of DataFusion, whose stream tells our errors
         stream = (batch.to_pyarrow() for batch in batches.execute_stream())

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .scratch import ScratchFolder, ScratchPart, collect_chunks, lazy_chunk, spool, spool_pieces
     from .shards import SHARD_BYTES, Shard, ShardSink, extents_in_order, neighbours, write_rrd_shards
     from .sink import Part, Parts, Sink, inline_chunks, run_work, write_to
-    from .spark_stage import cores_of, stage_of
+    from .spark_stage import cores_of, stage_of, told_by_partitions
     from .stage import Progress, RunOptions, Stage, TaskRun, TaskRunner, progress_shown, raise_failure, warn_of
     from .staging import Staging, abandoned_runs, is_gone, pid_namespace, scratch_folder, this_process
     from .transport import add_note, check_travels, register_by_value, send_by_value
@@ -69,7 +69,7 @@ _HOMES = {
     ".shards": "SHARD_BYTES Shard ShardSink extents_in_order neighbours write_rrd_shards",
     ".sink": "Part Parts Sink inline_chunks run_work write_to",
     ".executors": "EXECUTORS executor_for executor_name is_auto query_executor",
-    ".spark_stage": "cores_of stage_of",
+    ".spark_stage": "cores_of stage_of told_by_partitions",
     ".stage": "Progress RunOptions Stage TaskRun TaskRunner progress_shown raise_failure warn_of",
     ".staging": "Staging abandoned_runs is_gone pid_namespace scratch_folder this_process",
     ".transport": "add_note check_travels register_by_value send_by_value",
@@ -166,6 +166,7 @@ __all__ = [
     "sync_folder",
     "this_process",
     "told",
+    "told_by_partitions",
     "transformed_frame",
     "warn_of",
     "whole_run_of",

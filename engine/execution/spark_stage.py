@@ -9,27 +9,30 @@ from __future__ import annotations
 
 import functools
 import gc
+import json
 import re
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import pyarrow as pa
 
-from ..errors import SessionError
+from ..errors import ChunkmillError, SessionError
 from ..limits import MIB
 from ..spark import Terminated, interrupt_behind, interruptible, is_local, waiting_for_jobs
 from .chunk_rows import SPARK_SCHEMA
-from .transport import register_by_value, sending
+from .frame_rows import noting_task
+from .transport import failure_from_dict, failure_to_dict, register_by_value, sending
 from .work import Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 _TAG = "chunkmill"
+_TOLD: Final = "partition int, place int, told string, failure string"
 _SHARE_LOST = re.compile(r"Task (\d+) in stage")
 _IN_PYTHON = {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
 _spared = 0
@@ -91,6 +94,48 @@ def stage_of(
     run = functools.partial(run_tasks, job, tuple(starts), None if numbers is None else tuple(numbers))
     with sending(job):
         return shared.mapInArrow(run, _parsed(schema) if isinstance(schema, str) else schema)
+
+
+def told_by_partitions(
+    frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[str]], label: str
+) -> list[str]:
+    """Run ``function`` on the rows of each partition of a user's DataFrame, and give what it told, in their order.
+
+    Nothing of the rows comes back. Raises what it raised first, and ``SessionError`` where the stage failed.
+    """
+    register_by_value()
+    with sending(function):
+        stage = frame.mapInArrow(functools.partial(_tell, function, label), _TOLD)
+    rows = [row for batch in rows_of(frame.sparkSession, stage) for row in batch.to_pylist()]
+    failed = [row for row in rows if row["failure"] is not None]
+    if failed:
+        raise failure_from_dict(json.loads(min(failed, key=lambda row: row["partition"])["failure"]))
+    return [row["told"] for row in sorted(rows, key=lambda row: (row["partition"], row["place"]))]
+
+
+def _tell(
+    function: Callable[[Iterator[pa.RecordBatch]], Iterator[str]], label: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The function of the stage. An error of ours is told: Spark would try what cannot succeed again."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    partition = context.partitionId() if context is not None else 0
+    with noting_task(f"partition {partition} of {label}"):
+        found: list[str] = []
+        failure = None
+        try:
+            found = list(function(batches))
+        except ChunkmillError as error:
+            failure = json.dumps(failure_to_dict(error, f"partition {partition} of {label}"))
+        count = len(found) if failure is None else 1
+        columns = {
+            "partition": pa.array([partition] * count, pa.int32()),
+            "place": pa.array(range(count), pa.int32()),
+            "told": pa.array(found if failure is None else [None], pa.string()),
+            "failure": pa.array([failure] * count, pa.string()),
+        }
+        yield pa.RecordBatch.from_pydict(columns)
 
 
 def tries_of(spark: SparkSession) -> int:

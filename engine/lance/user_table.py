@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -203,6 +204,65 @@ class UserTable(LancePlace):
         except FileNotFoundError:
             return {}
 
+    def version_and_schema(self) -> tuple[int, pa.Schema]:
+        """The number of the newest version, and its columns as Lance has them."""
+        with self.reading():
+            dataset = self._opened()
+            return int(dataset.version), dataset.schema
+
+    def written(self, rows: pa.RecordBatchReader, *, replacing: bool) -> list[str]:
+        """Write rows into files that no version names, and give what the commit is to be told of each.
+
+        Files that no commit is told of go with a cleanup of the table.
+        """
+        from lance.fragment import write_fragments
+
+        with self.writing():
+            made = write_fragments(
+                rows,
+                self._address,
+                schema=_with_primary_key(rows.schema) if replacing else None,
+                mode="overwrite" if replacing else "append",
+                storage_options=self._options,
+                enable_stable_row_ids=True,
+            )
+            return [json.dumps(fragment.to_json()) for fragment in made]
+
+    def append_written(self, written: Sequence[str], version: int) -> None:
+        """Add the rows that were written by the columns of a version."""
+        import lance
+
+        operation = lance.LanceOperation.Append(_fragments(written))
+        try:
+            with self.writing():
+                lance.LanceDataset.commit(self._address, operation, read_version=version, storage_options=self._options)
+        except WriteError as error:
+            if not _is_conflict(error.__cause__):
+                raise
+            raise WriteError(
+                f"others replaced {self._name} while rows were written, and none were",
+                path=self.place,
+                hint="Write them again.",
+                transient=True,
+            ) from None
+
+    def overwrite_written(self, written: Sequence[str], schema: pa.Schema) -> None:
+        """Put rows that were written with these columns in the place of all there are."""
+        import lance
+
+        operation = lance.LanceOperation.Overwrite(_with_primary_key(schema), _fragments(written))
+
+        def overwritten(dataset: Any) -> None:
+            lance.LanceDataset.commit(
+                self._address,
+                operation,
+                read_version=dataset.version,
+                storage_options=self._options,
+                enable_stable_row_ids=True,
+            )
+
+        self._commit(overwritten)
+
     def _opened(self, version: int | None = None) -> Any:
         """A version as Lance gives it."""
         import lance
@@ -250,8 +310,14 @@ def _commit_after_all(dataset: Any, transaction: Any) -> None:
         change = LanceOperation.Overwrite(dataset.lance_schema, change.new_fragments)
     elif first.fragment_id not in {*change.removed_fragment_ids, *(one.id for one in change.updated_fragments)}:
         change = replace(change, updated_fragments=[*change.updated_fragments, first.metadata])
-    retries = {"max_retries": 0} if first is None else {}
+    retries: dict[str, Any] = {"max_retries": 0} if first is None else {}
     LanceDataset.commit(dataset, replace(transaction, operation=change), **retries)
+
+
+def _fragments(written: Sequence[str]) -> list[Any]:
+    import lance
+
+    return [lance.FragmentMetadata.from_json(fragment) for fragment in written]
 
 
 def keys_of(schema: pa.Schema) -> list[str]:
