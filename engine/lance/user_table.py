@@ -23,6 +23,7 @@ from .snapshot import PRIMARY_KEY, TableSnapshot
 
 _INDEX: Final = b"rerun:is_table_index"
 _MOST_TRIES: Final = 100
+_MOST_REBASES: Final = 20
 _LONGEST_WAIT: Final = 0.5
 _ROWS_OF_A_BATCH: Final = 16_384
 _RESTORE: Final = "Restore the file, or the table from a copy."
@@ -310,8 +311,8 @@ def _commit_after_all(dataset: Any, transaction: Any) -> None:
         change = LanceOperation.Overwrite(dataset.lance_schema, change.new_fragments)
     elif first.fragment_id not in {*change.removed_fragment_ids, *(one.id for one in change.updated_fragments)}:
         change = replace(change, updated_fragments=[*change.updated_fragments, first.metadata])
-    retries: dict[str, Any] = {"max_retries": 0} if first is None else {}
-    LanceDataset.commit(dataset, replace(transaction, operation=change), **retries)
+    retries = 0 if first is None else _MOST_REBASES
+    LanceDataset.commit(dataset, replace(transaction, operation=change), max_retries=retries)
 
 
 def _fragments(written: Sequence[str]) -> list[Any]:

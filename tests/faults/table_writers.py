@@ -1,6 +1,6 @@
 """Processes append to one table, upsert one key, overwrite and compact it, all at once: each write is one version.
 
-    python tests/faults/table_writers.py [--processes 8] [--operations 12] [--where FOLDER|s3] [--seed 1]
+    python tests/faults/table_writers.py [--processes 8] [--operations 12] [--where FOLDER|s3] [--seed 1] [--kills 0]
     python tests/faults/table_writers.py --without turns          # as if each slept past the end of its turn
     python tests/faults/table_writers.py --without turns,order    # which fails
 
@@ -9,7 +9,8 @@ table are gone through, one by one: each is what exactly one write has made of t
 changed no row; a key has one row in each; every write that was acknowledged is a version, once, none that was refused
 is, and those of one process are in its order. Nobody may get an error but a transient one of ours. The same is done
 with keys that may be null, where upserts take turns, and with keys that may not. ``--without`` leaves out the turns, or
-the order in which upserts are committed. Prints ``N passed, M failed``.
+the order in which upserts are committed. With ``--kills N`` as many processes get a SIGKILL, and another goes
+on in the place of each: what a killed one was at is a version, or none. Prints ``N passed, M failed``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -65,14 +67,16 @@ def _committed(dataset: Any, transaction: Any) -> None:
 
 
 def write(home: str, number: int, operations: int, seed: int, start: float) -> Iterator[dict[str, Any]]:
-    """Do something, again and again; gives what was done, and the error if there was one."""
+    """Do something, again and again; gives what is about to be done, and then the same with what became of it."""
     draw = random.Random(f"{seed}:{number}")
     table = CatalogClient(home).get_table("t")
     time.sleep(max(0.0, start - time.time()))
     for at in range(operations):
         what = "upsert" if at == 0 else draw.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]  # into an empty table
         by = f"{number}-{at}"
-        told: dict[str, Any] = {"what": what, "by": by}
+        told: dict[str, Any] = {"what": what, "by": by, "done": False}
+        yield told
+        told["done"] = True
         try:
             if what == "append":
                 table.append(key=[f"{by}-{row}" for row in range(ROWS)], by=[by] * ROWS)
@@ -129,7 +133,8 @@ def checked(home: str, told: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
             versions[by] = number
         before = rows
     for log in told:
-        own = [versions.get(done["by"]) for done in log if done["what"] != "compact" and "error" not in done]
+        ended = [done for done in log if done["what"] != "compact" and "error" not in done]
+        own = [versions.get(done["by"]) for done in ended if done["done"] or done["by"] in versions]
         if None in own or own != sorted(own):  # type: ignore[type-var]
             wrong.append(f"the writes of one process are versions {own}")
         for done in log:
@@ -140,9 +145,19 @@ def checked(home: str, told: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     entry.do_maintenance(compact_fragments=True)
     if rows_of(opened()) != before or CatalogClient(home).check():
         wrong.append(f"after upkeep it is another: {CatalogClient(home).check()}")
-    kinds = Counter(f"{done['what']}{' refused' if 'error' in done else ''}" for log in told for done in log)
+    kinds = Counter(
+        f"{done['what']}{' refused' if 'error' in done else ' killed' if not done['done'] else ''}"
+        for log in told
+        for done in log
+    )
     print(f"{newest.version} versions; {dict(sorted(kinds.items()))}")
     return wrong
+
+
+def _last(path: Path) -> list[dict[str, Any]]:
+    """The last that a process has told of each thing that it did."""
+    lines = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
+    return list({told["by"]: told for told in lines}.values())
 
 
 def play(home: str, scratch: Path, options: argparse.Namespace, *, nullable: bool) -> list[str]:
@@ -154,15 +169,27 @@ def play(home: str, scratch: Path, options: argparse.Namespace, *, nullable: boo
 
     def worker(number: int) -> int:
         leave_out(options.without)
-        told = list(write(home, number, options.operations, options.seed, start))
-        (scratch / f"{number}.json").write_text(json.dumps(told))
+        with (scratch / f"{number}.jsonl").open("w") as file:
+            for told in write(home, number, options.operations, options.seed, start):
+                print(json.dumps(told), file=file, flush=True)
         return 0
 
-    pids = [forked(lambda n=n: worker(n), scratch / "said") for n in range(options.processes)]  # type: ignore[misc]
-    codes = [waited(pid, PATIENCE) for pid in pids]
+    def started(number: int) -> int:
+        return forked(lambda: worker(number), scratch / "said")
+
+    pids, codes = {number: started(number) for number in range(options.processes)}, []
+    draw = random.Random(options.seed)
+    for kill in range(options.kills):
+        time.sleep(draw.uniform(0.2, 0.6))
+        number = draw.choice(list(pids))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pids[number], signal.SIGKILL)
+        codes += [code for code in [waited(pids.pop(number), PATIENCE)] if code != -signal.SIGKILL]
+        pids[options.processes + kill] = started(options.processes + kill)
+    codes += [waited(pid, PATIENCE) for pid in pids.values()]
     if any(codes):
         return [f"a process failed: {(scratch / 'said').read_text()[-3000:]}"]
-    told = [json.loads((scratch / f"{number}.json").read_text()) for number in range(options.processes)]
+    told = [_last(scratch / f"{number}.jsonl") for number in range(options.processes + options.kills)]
 
     def check() -> int:
         wrong = checked(home, told)
@@ -183,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--operations", type=int, default=12)
     parser.add_argument("--where", help="a new folder, or s3; by default a temporary folder")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--without", default="", help="turns, or turns,order")
     options = parser.parse_args(arguments)
     scratch, began = Path(tempfile.mkdtemp(prefix="chunkmill-tables-")), time.monotonic()

@@ -17,7 +17,7 @@ def ran(script: str, *arguments: str) -> str:
 
 
 def test_all_who_write_to_a_table_at_once_are_versions_of_it() -> None:
-    said = ran("table_writers.py", "--operations", "4")
+    said = ran("table_writers.py", "--operations", "6", "--kills", "3")
     assert "2 passed, 0 failed" in said, said
 
 
