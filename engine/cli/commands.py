@@ -39,6 +39,7 @@ from .options import (
     together,
 )
 from .querying import query
+from .serving import serve
 from .start import leave_out_what_nothing_needs, settled
 
 
@@ -359,5 +360,19 @@ def status(store: str, dataset: str | None, checkpoint: str | None, watch: bool,
             raise click.exceptions.Exit(FAILED)
 
 
-for _command in (inspect, ls, show, export, compare, print_chunks, query, merge, catalog, register, unregister, sql):
+for _command in (
+    inspect,
+    ls,
+    show,
+    export,
+    compare,
+    print_chunks,
+    query,
+    merge,
+    catalog,
+    register,
+    unregister,
+    serve,
+    sql,
+):
     commands.add_command(_command)

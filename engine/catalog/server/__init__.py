@@ -16,16 +16,19 @@ if TYPE_CHECKING:
     from .methods import Call, Kind, Method, ProtocolError, Status, protocol_error
     from .service import CatalogService, ServiceOptions
     from .temporary import Server
+    from .tokens import Access, secret_of, secret_place, token
     from .transport import start
 
 _HOMES = {
     ".methods": "Call Kind Method ProtocolError Status protocol_error",
     ".service": "CatalogService ServiceOptions",
     ".temporary": "Server",
+    ".tokens": "Access secret_of secret_place token",
     ".transport": "start",
 }
 
 __all__ = [
+    "Access",
     "Call",
     "CatalogService",
     "Kind",
@@ -35,7 +38,10 @@ __all__ = [
     "ServiceOptions",
     "Status",
     "protocol_error",
+    "secret_of",
+    "secret_place",
     "start",
+    "token",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -124,6 +124,7 @@ def laid_out(recordings: Path, folder: Path) -> None:
     (folder / "out").mkdir()
 
 
+UNTIL_A_SIGNAL = ("serve", "start")  # what is right runs on: see test_serve_command
 LEAVES = [path for path in every_command() if path and not isinstance(command_at(path), click.Group)]
 
 
@@ -131,7 +132,7 @@ LEAVES = [path for path in every_command() if path and not isinstance(command_at
 def test_every_command_and_option_is_in_the_table(path: tuple[str, ...]) -> None:
     calls = [call.split() for call in CALLS if tuple(call.split()[: len(path)]) == path]
     codes = {CALLS[" ".join(call)][0] > 0 for call in calls}
-    assert codes == {True, False}, "a call that is right, and one that is wrong"
+    assert codes == ({True} if path == UNTIL_A_SIGNAL else {True, False}), "a call that is right, and one that is wrong"
     own = [p for p in command_at(path).params if isinstance(p, click.Option)]
     typed = {word for call in calls for word in call}
     assert [option.opts for option in own if not typed & {*option.opts}] == []

@@ -1,0 +1,192 @@
+"""``chunkmill serve``: a lake on a port for Rerun's SDK and viewer, and the tokens of its clients.
+
+As in ``commands``, click alone is imported; no JVM is started.
+"""
+
+from __future__ import annotations
+
+import getpass
+import ipaddress
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ..errors import UsageError
+from ..locations import located
+from .complaints import reported
+from .options import DEBUG, QUIET, CommandGroup, check_place
+from .start import leave_out_what_nothing_needs
+
+if TYPE_CHECKING:
+    from ..catalog.server import Access
+
+logger = logging.getLogger("chunkmill.cli")
+
+_DEFAULT: Final = "start"
+_GRACE_SECONDS: Final = 5.0
+_LAKE = click.argument("lake", callback=check_place)
+_SECRET = click.option(
+    "--secret-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="CHUNKMILL_SERVE_SECRET_FILE",
+    help="The file that signs tokens. Default: .serve-secret in the folder of LAKE.",
+)
+
+
+class _ServeGroup(CommandGroup):
+    """Commands of which ``start`` need not be named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put ``start`` before what is no command and no question for help."""
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = [_DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_ServeGroup)
+def serve() -> None:
+    """Serve a lake to Rerun's SDK and viewer, by Rerun's catalog protocol.
+
+    `chunkmill serve LAKE` is short for `chunkmill serve start LAKE`.
+    """
+
+
+@serve.command(_DEFAULT)
+@_LAKE
+@click.option("--port", type=click.IntRange(0, 65535), default=51234, show_default=True, help="0: any that is free.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--insecure", is_flag=True, help="Want no tokens, though others than this machine can call.")
+@click.option("--tokens", is_flag=True, help="Want tokens of callers on this machine, too.")
+@_SECRET
+@click.option("--read-only", is_flag=True, help="Refuse every call that writes.")
+@click.option("--allow", multiple=True, metavar="FOLDER", help="Also register files and tables below FOLDER, or a URL.")
+@click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A certificate, in PEM.")
+@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its key, in PEM.")
+@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
+@DEBUG
+@QUIET
+def start_server(lake: str, debug: bool, **given: Any) -> None:
+    """Serve LAKE until SIGTERM or Ctrl-C.
+
+    Without --host, this machine alone can call. With another address each call needs a token of `chunkmill serve
+    token`, unless --insecure is given. Files outside LAKE are registered only from where --allow says.
+    """
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        _run(lake, **given)
+
+
+@serve.command("token")
+@_LAKE
+@click.option("--can", type=click.Choice(["read", "write"]), default="read", show_default=True, help="What it permits.")
+@click.option("--expires", default="30 days", show_default=True, metavar="TIME", help="How long it is valid.")
+@click.option(
+    "--for-host", "hosts", multiple=True, metavar="HOST", help="A host to send it to. Default: 127.0.0.1, localhost."
+)
+@click.option("--subject", default=getpass.getuser, help="Whom it is for. Default: the name of the user.")
+@_SECRET
+@DEBUG
+def make_token(
+    lake: str, can: str, expires: str, hosts: tuple[str, ...], subject: str, secret_file: Path | None, debug: bool
+) -> None:
+    """Print a token for callers of LAKE's server; it goes into REDAP_TOKEN, or `CatalogClient(…, token=…)`.
+
+    Rerun's SDK sends a token only to the hosts that it names. The secret that signs it is made if there is none;
+    whoever removes that file makes all tokens invalid, once the server was started again.
+    """
+    with reported(debug=debug):
+        from ..catalog.server import secret_of, secret_place, token
+        from ..units import seconds_of
+
+        secret = secret_of(secret_file or secret_place(lake), make=True)
+        click.echo(
+            token(
+                secret,
+                can_write=can == "write",
+                seconds=seconds_of(expires),
+                hosts=hosts or ("127.0.0.1", "localhost"),
+                subject=subject,
+            )
+        )
+
+
+def _run(
+    lake: str,
+    *,
+    port: int,
+    host: str,
+    insecure: bool,
+    tokens: bool,
+    secret_file: Path | None,
+    read_only: bool,
+    allow: tuple[str, ...],
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    log_json: bool,
+    quiet: bool,
+) -> None:
+    if insecure and tokens:
+        raise UsageError("--insecure and --tokens exclude each other")
+    if (tls_cert is None) != (tls_key is None):
+        raise UsageError("--tls-cert and --tls-key are given together")
+    from ..catalog import CatalogClient
+    from ..catalog.server import CatalogService, ServiceOptions, start
+    from ..ingest import logging_to
+
+    wants_tokens = tokens or not (insecure or _is_loopback(host))
+    access = _access(lake, secret_file, wants_tokens=wants_tokens, read_only=read_only)
+    tls = None if tls_cert is None or tls_key is None else (tls_cert.read_bytes(), tls_key.read_bytes())
+    options = ServiceOptions(readable=[str(located(place)) for place in allow])
+    with logging_to(as_json=log_json, level=logging.WARNING if quiet else logging.INFO), _stop_signals() as stopped:
+        service = CatalogService(CatalogClient(lake), options)
+        server = start(service, port, host, access=access, tls=tls)
+        try:
+            who = "callers with a token" if wants_tokens else "all callers"
+            logger.info("%s is served at %s, to %s%s", lake, server.url, who, ", read-only" if read_only else "")
+            if wants_tokens and tls is None:
+                logger.warning("tokens go over a plain line; --tls-cert and --tls-key encrypt it")
+            stopped.wait()
+            logger.info("stopping; calls have %.0f s to end", _GRACE_SECONDS)
+        finally:
+            server.stop(_GRACE_SECONDS)
+
+
+def _access(lake: str, secret_file: Path | None, *, wants_tokens: bool, read_only: bool) -> Access:
+    from ..catalog.server import Access, secret_of, secret_place
+
+    secret = secret_of(secret_file or secret_place(lake), make=True) if wants_tokens else None
+    return Access(secret, read_only)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set; a second one ends everything at once."""
+    stopped = threading.Event()
+    before: dict[signal.Signals, Any] = {}
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del frame
+        stopped.set()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        before[kind] = signal.signal(kind, stop)
+    try:
+        yield stopped
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
