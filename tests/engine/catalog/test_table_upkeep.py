@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -14,8 +15,10 @@ import lance
 import pyarrow as pa
 import pytest
 from chunkmill.engine.catalog import CatalogClient, EntryId, NotFoundError, TableEntry, retention
+from chunkmill.engine.cli.catalogs import catalog
 from chunkmill.engine.errors import ReadError, SourceMissingError, UnsupportedError, UsageError, WriteError
 from chunkmill.engine.lance import UserTable, user_table
+from click.testing import CliRunner
 from datafusion import SQLOptions
 
 KEY = {"rerun:is_table_index": "true"}
@@ -258,3 +261,14 @@ def test_rows_that_cannot_be_inserted_are_not(client: CatalogClient) -> None:
     with pytest.raises(UsageError, match="requires join keys"):
         client.ctx.sql("REPLACE INTO strict VALUES (1, 'x')")
     assert strict.reader().count() == 0
+
+
+def test_the_command_tells_of_tables_by_their_names(client: CatalogClient, table: TableEntry) -> None:
+    client.create_table("fine", SCHEMA)
+    table.append(id=1, v="x")
+    path = _gone(folder_of(table))
+    ran = CliRunner().invoke(catalog, ["check", client.url])
+    assert ran.exit_code == 1
+    assert "fine: no faults" in ran.output and "t: 1 fault" in ran.output
+    said = json.loads(CliRunner().invoke(catalog, ["check", client.url, "t", "--json"]).stdout)
+    assert (said["table"], said["dataset"], said["path"]) == ("t", None, str(path))
