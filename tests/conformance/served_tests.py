@@ -68,11 +68,11 @@ def main() -> int:
 class Served:
     """A server of its own process, on a port that stays the same over restarts."""
 
-    def __init__(self, command: str, folder: Path) -> None:
+    def __init__(self, command: str, folder: Path, log: str = "served_tests.log") -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         self._command = [part.format(port=self.port, folder=folder) for part in shlex.split(command)]
-        self._log = Path("served_tests.log").absolute()
+        self._log = Path(log).absolute()
         self._log.unlink(missing_ok=True)
         self.start()
 
