@@ -61,13 +61,13 @@ def secret_of(path: Path, *, make: bool) -> bytes:
     except OSError as error:
         raise UsageError(
             f"the secret of tokens cannot be read: {error.strerror}",
-            path=path,
+            path=str(path),
             hint="`chunkmill serve token` makes it; --secret-file names another place.",
         ) from error
     if mode & 0o077:
-        raise UsageError("others may read the secret of tokens", path=path, hint=f"Run `chmod 600 {path}`.")
+        raise UsageError("others may read the secret of tokens", path=str(path), hint=f"Run `chmod 600 {path}`.")
     if len(secret) < _SECRET_BYTES:
-        raise UsageError(f"the secret of tokens is shorter than {_SECRET_BYTES} bytes", path=path)
+        raise UsageError(f"the secret of tokens is shorter than {_SECRET_BYTES} bytes", path=str(path))
     return secret
 
 
@@ -83,7 +83,8 @@ def token(secret: bytes, *, can_write: bool, seconds: float, hosts: Sequence[str
         "permissions": ["read", "write"] if can_write else ["read"],
         "allowed_hosts": list(hosts),
     }
-    return _jwt().encode(claims, secret, algorithm=_ALGORITHM)
+    made: str = _jwt().encode(claims, secret, algorithm=_ALGORITHM)
+    return made
 
 
 @dataclass(frozen=True, slots=True)

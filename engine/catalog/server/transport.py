@@ -58,7 +58,7 @@ def start(
     UsageError
         The port is taken, or the certificate and the key are no pair.
     """
-    access = access or Access()
+    allowed = access or Access()
     try:
         import grpc
     except ImportError as error:
@@ -69,7 +69,7 @@ def start(
     class Handlers:
         def service(self, details: Any) -> Any:
             method = service.methods.get(details.method)
-            return None if method is None else _Handler(grpc, method, access).of_grpc()
+            return None if method is None else _Handler(grpc, method, allowed).of_grpc()
 
     server = grpc.server(
         ThreadPoolExecutor(threads, "chunkmill-serve"),
