@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from chunkmill.engine.catalog.server import CatalogService, start
+from chunkmill.engine.catalog.server import CatalogService, ServiceOptions, start
 
 pytest.importorskip("rerun.catalog")
 server = pytest.importorskip("rerun.server")
@@ -17,7 +17,10 @@ def test_a_served_recording_answers_as_with_rerun(tmp_path: Path) -> None:
     from sdk_calls import answered, answers, differences, registered
 
     path = written(tmp_path / "drive.rrd")
-    with start(CatalogService(tmp_path / "lake")) as running, server.Server(host="127.0.0.1") as peer:
+    with (
+        start(CatalogService(tmp_path / "lake", ServiceOptions(readable=[str(tmp_path)]))) as running,
+        server.Server(host="127.0.0.1") as peer,
+    ):
         (ours, refused), (theirs, _) = (
             registered(client, "drives", path) for client in (CatalogClient(running.url), peer.client())
         )
