@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 from uuid import uuid4
 
@@ -23,7 +24,7 @@ _INDEX_NAME: Final = f"{INSTANCE}_idx"
 _FLAT_ROWS: Final = 20_000
 """Tables of fewer rows are searched row by row: 128 numbers each take 5 ms (2 cores), and nothing is missed."""
 _PROBES: Final = 32
-_REFINED: Final = 40
+_REFINED: Final = 200
 """Partitions that are looked at, and how many times ``k`` vectors of these are compared as they are."""
 
 
@@ -181,7 +182,7 @@ class IndexTable(LancePlace):
     def search(self, version: int, index: SearchIndex, *query: Any, dead: Sequence[int]) -> pa.Table:
         """The rows that are found in a version, those of some layers left out."""
         with self.reading():
-            dataset = self._opened(version)
+            dataset = _kept(self._address, version, tuple((self._options or {}).items()))
             return index.found(dataset, *query, f"NOT ({_of(dead)})" if dead else None)  # type: ignore[call-arg]
 
     def statistics(self, version: int) -> str:
@@ -216,6 +217,14 @@ class IndexTable(LancePlace):
         if dataset.version != number:
             raise _disturbed(self.place)
         return dataset
+
+
+@lru_cache(maxsize=8)
+def _kept(address: str, version: int, options: tuple[tuple[str, str], ...]) -> Any:
+    """A version of an index, which stays as it is, and its partitions in memory: each search would read them anew."""
+    import lance
+
+    return lance.dataset(address, version=version, storage_options=dict(options) or None)
 
 
 def found_in(batches: Sequence[pa.RecordBatch], schema: pa.Schema, index: SearchIndex, *query: Any) -> pa.Table:
