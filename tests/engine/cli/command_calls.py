@@ -200,7 +200,7 @@ CALLS = {
     "sql none select(1)": (1, "there is no catalog here"),
     "catalog check lake": (0, "drives: no faults"),
     "catalog check lake drives --json --quiet": (0, ""),
-    "catalog check lake none --debug": (1, "No dataset found with name 'none'"),
+    "catalog check lake none --debug": (1, "No entry found with name 'none'"),
     "register lake drives demo.rrd --layer two --times": (0, "demo.rrd -> demo"),
     "register lake new --prefix landing --on-duplicate skip --verify --json": (1, '"segment_id": "demo"'),
     "register lake drives *.rrd --on-duplicate error --executor inline": (1, "Layer 'base' already exists"),
