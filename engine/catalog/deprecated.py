@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .entries import EntryId
     from .recording import Recording
     from .registration_handle import RegistrationHandle
-    from .search import AnyComponentColumn, VectorDistanceMetricLike
+    from .search import AnyComponentColumn, IndexConfig, IndexingResult, VectorDistanceMetricLike
     from .table_entry import TableEntry
     from .table_rows import Batches
 
@@ -205,7 +205,7 @@ class DeprecatedDatasetNames:
         target_partition_num_rows: int | None = None,
         num_sub_vectors: int = 16,
         distance_metric: VectorDistanceMetricLike = "Cosine",
-    ) -> Any:
+    ) -> IndexingResult:
         """Index the vectors of a component; see :meth:`DatasetEntry.create_vector_search_index`."""
         return self.create_vector_search_index(
             column=column,
@@ -216,12 +216,12 @@ class DeprecatedDatasetNames:
         )
 
     @warned("use list_search_indexes instead")
-    def list_indexes(self: DatasetEntry) -> list[Any]:  # type: ignore[misc]
+    def list_indexes(self: DatasetEntry) -> list[IndexingResult]:  # type: ignore[misc]
         """The search indexes; see :meth:`DatasetEntry.list_search_indexes`."""
         return self.list_search_indexes()
 
     @warned("use delete_search_indexes instead")
-    def delete_indexes(self: DatasetEntry, column: AnyComponentColumn) -> list[Any]:  # type: ignore[misc]
+    def delete_indexes(self: DatasetEntry, column: AnyComponentColumn) -> list[IndexConfig]:  # type: ignore[misc]
         """Delete the search indexes of a component; see :meth:`DatasetEntry.delete_search_indexes`."""
         return self.delete_search_indexes(column)
 

@@ -17,17 +17,17 @@ AnyComponentColumn = str | ComponentColumnSelector | ComponentColumnDescriptor
 class VectorDistanceMetric(Enum):
     """A measure of the distance of two vectors.
 
-    ``L2`` is the square of the Euclidean distance, ``COSINE`` one less the cosine of the angle, ``DOT`` one less the
-    dot product, ``HAMMING`` the number of bits that differ, of vectors of bytes.
+    ``L2`` is the square of the Euclidean distance, ``Cosine`` one less the cosine of the angle, ``Dot`` one less the
+    dot product, ``Hamming`` the number of bits that differ, of vectors of bytes.
 
     >>> VectorDistanceMetric.of("cosine")
-    <VectorDistanceMetric.COSINE: 'Cosine'>
+    <VectorDistanceMetric.Cosine: 'Cosine'>
     """
 
     L2 = "L2"
-    COSINE = "Cosine"
-    DOT = "Dot"
-    HAMMING = "Hamming"
+    Cosine = "Cosine"
+    Dot = "Dot"
+    Hamming = "Hamming"
 
     @classmethod
     def of(cls, metric: VectorDistanceMetricLike) -> VectorDistanceMetric:

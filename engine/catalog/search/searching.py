@@ -138,7 +138,7 @@ class DatasetSearch:
         if rows < 1:
             raise UsageError(f"target_partition_num_rows is at least 1, not {rows}")
         is_bytes = elements.instance.value_type == pa.uint8()
-        if is_bytes != (metric is VectorDistanceMetric.HAMMING):
+        if is_bytes != (metric is VectorDistanceMetric.Hamming):
             raise UsageError(
                 f"{name} holds vectors of {elements.instance.value_type}, which {metric.value} does not compare",
                 hint="Hamming compares those of uint8, and the others those of floating-point numbers.",

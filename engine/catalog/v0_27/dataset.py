@@ -18,7 +18,7 @@ from ..recording import Recording
 from ..registration_handle import RegistrationHandle
 from ..requests import OnDuplicateSegmentLayer
 from ..row_view import ViewContentsLike
-from ..search import AnyComponentColumn, VectorDistanceMetricLike
+from ..search import AnyComponentColumn, IndexConfig, IndexingResult, VectorDistanceMetricLike
 from ..segment_url import partition_url
 from .entries import Entry
 from .providers import DataFusionTable, with_partition_ids
@@ -215,7 +215,7 @@ class DatasetEntry(Entry):
         target_partition_num_rows: int | None = None,
         num_sub_vectors: int = 16,
         distance_metric: VectorDistanceMetricLike = "Cosine",
-    ) -> Any:
+    ) -> IndexingResult:
         """Index the vectors of a component, as
         :meth:`chunkmill.engine.catalog.DatasetEntry.create_vector_search_index` does.
 
@@ -236,11 +236,11 @@ class DatasetEntry(Entry):
             distance_metric=distance_metric,
         )
 
-    def list_indexes(self) -> list[Any]:
+    def list_indexes(self) -> list[IndexingResult]:
         """The search indexes of the dataset."""
         return self._entry.list_search_indexes()
 
-    def delete_indexes(self, column: AnyComponentColumn) -> list[Any]:
+    def delete_indexes(self, column: AnyComponentColumn) -> list[IndexConfig]:
         """Delete the search indexes of a component."""
         return self._entry.delete_search_indexes(column)
 

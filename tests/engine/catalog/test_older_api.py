@@ -6,6 +6,7 @@ The recorded answers are ``../shared/golden/query/api_0.27.3.json``, where that 
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -312,6 +313,27 @@ def test_every_recorded_call_is_asked() -> None:
     assert recorded == set(asked) and len(asked) == len(recorded) == 47
 
 
+@pytest.mark.wide
+@pytest.mark.skipif(not RECORDED.exists(), reason="the recorded answers are not at hand")
+@pytest.mark.parametrize(
+    ("label", "ask"),
+    [
+        ("entries()", lambda lake: lake.client.entries()),
+        ("status_table", lambda lake: lake.tasks.status_table().df()),
+        ("partition_table", lambda lake: lake.dataset.partition_table().df()),
+        ("manifest", lambda lake: lake.dataset.manifest().df()),
+    ],
+)
+def test_columns_have_the_recorded_types(lake: Lake, label: str, ask: Any) -> None:
+    told = next(call["result"] for call in json.loads(RECORDED.read_text()) if call["call"] == label)
+    wanted = re.findall(r"(?:^|>, )(\w+: [\w\[\]<>: ]+)(?=\n|, \[|$)", told, re.MULTILINE)
+    columns = [
+        f"{field.name}: {field.type}{'' if field.nullable else ' not null'}"
+        for field in ask(lake).to_arrow_table().schema
+    ]
+    assert len(wanted) >= 5 and wanted == columns[: len(wanted)]
+
+
 def test_both_apis_have_one_catalog_open(lake: Lake) -> None:
     dataset = CurrentClient(lake.folder / "lake").get_dataset("ds")
     assert sorted(dataset.segment_ids()) == sorted(lake.dataset.partition_ids())
@@ -344,7 +366,7 @@ def test_search_has_its_older_names(lake: Lake) -> None:
         lake.dataset.create_vector_index(column="/a:v", time_index="frame", distance_metric="foo")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="only one of num_partitions"):
         lake.dataset.create_vector_index(column="/a:v", time_index="t", num_partitions=2, target_partition_num_rows=9)
-    assert VectorDistanceMetric.of("dot") is VectorDistanceMetric.DOT
+    assert VectorDistanceMetric.of("dot") is VectorDistanceMetric.Dot
 
 
 def test_layers_of_a_batch_are_repeated_or_cut(tmp_path: Path) -> None:

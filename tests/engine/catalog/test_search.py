@@ -17,11 +17,9 @@ from chunkmill import Chunk, LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry, NotFoundError
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import ReadError
-from places import SHARED
 
 VECTOR, LIST, TEXT = "/emb:Emb:vec", "/flat:vec", "/txt:TextDocument:text"
 DIMENSION = 32
-RECORDED = SHARED / "golden" / "query" / "search_0.33.1.json"
 
 
 def vectors(seed: int, count: int, dimension: int = DIMENSION) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -144,8 +142,7 @@ def test_words_are_those_that_a_scan_finds(tmp_path: Path) -> None:
         assert len(found["frame"]) == len(there)
 
 
-def test_the_calls_that_were_recorded(tmp_path: Path) -> None:
-    """Those of ``search_0.33.1.json``, in their order; what differs is in ``docs/differences.md``."""
+def test_what_the_calls_give(tmp_path: Path) -> None:
     dataset = CatalogClient(str(tmp_path / "lake")).create_dataset("emb")
     texts = [f"note {i} about {'rain' if i % 5 == 0 else 'sun'}" for i in range(20)]
     assert dataset.register(rrd(tmp_path / "emb.rrd", 1, texts)).wait().segment_ids == ["emb"]
@@ -177,8 +174,6 @@ def test_the_calls_that_were_recorded(tmp_path: Path) -> None:
     assert len(dataset.list_search_indexes()) == 2
     assert repr(dataset.delete_search_indexes(VECTOR)) == f"[IndexConfig({told})]"
     assert dataset.delete_search_indexes(VECTOR) == []
-    if RECORDED.exists():
-        assert len(json.loads(RECORDED.read_text())) == 14
 
 
 @pytest.mark.parametrize(
