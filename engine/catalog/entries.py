@@ -46,8 +46,7 @@ class EntryId:
         """An id that no entry has."""
         return cls(mint().hex())
 
-    @property
-    def tuid(self) -> bytes:
+    def as_bytes(self) -> bytes:
         """The 16 bytes."""
         return self._tuid
 

@@ -59,7 +59,7 @@ class EntriesTable(TableEntry):
         """All rows, as of now."""
         rows = list(self._log.read().all_rows())
         columns = [
-            pa.array([row.id.tuid for row in rows], pa.binary(16)),
+            pa.array([row.id.as_bytes() for row in rows], pa.binary(16)),
             pa.array([row.name for row in rows], pa.string()),
             pa.array([int(row.kind) for row in rows], pa.int32()),
             pa.array([row.created_ns for row in rows], pa.timestamp("ns")),

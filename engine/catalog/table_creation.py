@@ -83,4 +83,4 @@ def absolute_place(url: str | os.PathLike[str]) -> Location:
 
 def age_of_table(id_: EntryId) -> timedelta:
     """The time since an id was made, which begins with that in nanoseconds."""
-    return timedelta(microseconds=(time.time_ns() - int.from_bytes(id_.tuid[:8], "big")) / 1000)
+    return timedelta(microseconds=(time.time_ns() - int.from_bytes(id_.as_bytes()[:8], "big")) / 1000)

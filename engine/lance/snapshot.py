@@ -85,11 +85,12 @@ class TableSnapshot:
             text = str(predicate)
             needed = [name for name in self.schema.names if name in names or name in text]
             for batch in self._scanner(needed, None, fragments).to_batches():
-                found = batch.filter(predicate)
-                if names:
-                    yield pa.RecordBatch.from_arrays([found[name] for name in names], schema=schema)
-                else:
-                    yield from _without_columns(found.num_rows)
+                # Of a batch without a row that is found, pyarrow 19 makes an IndexError; of a table it does not.
+                for found in pa.Table.from_batches([batch]).filter(predicate).to_batches():
+                    if names:
+                        yield pa.RecordBatch.from_arrays([found[name] for name in names], schema=schema)
+                    else:
+                        yield from _without_columns(found.num_rows)
 
     def _rows_of(self, fragments: Sequence[int] | None) -> int:
         if fragments is None:

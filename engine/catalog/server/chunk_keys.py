@@ -44,7 +44,7 @@ class ChunkKeys:
 
     def made(self, dataset: EntryId, layer: StoredLayer, rows: np.ndarray) -> pa.Array:
         """The keys of some chunks of a layer, by their rows in its manifest."""
-        key = dataset.tuid, bytes.fromhex(layer.entry.manifest_digest)
+        key = dataset.as_bytes(), bytes.fromhex(layer.entry.manifest_digest)
         with self._lock:
             self._kept[key] = layer
             self._kept.move_to_end(key)

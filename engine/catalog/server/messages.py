@@ -28,7 +28,7 @@ RrdManifest: Final = _class_of("rerun.log_msg.v1alpha1.RrdManifest")
 def entry_id_message(id: EntryId) -> Any:  # noqa: A002 (it is one)
     """An entry's id as a message."""
     half = int.from_bytes
-    return shared("EntryId")(id={"time_ns": half(id.tuid[:8], "big"), "inc": half(id.tuid[8:], "big")})
+    return shared("EntryId")(id={"time_ns": half(id.as_bytes()[:8], "big"), "inc": half(id.as_bytes()[8:], "big")})
 
 
 def entry_id_of(message: Any) -> EntryId:
