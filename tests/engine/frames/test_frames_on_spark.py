@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from chunkmill import CatalogClient, Chunk
@@ -224,7 +225,7 @@ def test_a_limit_does_not_run_everything(tmp_path: Path, monkeypatch: pytest.Mon
 def test_rows_go_to_spark_in_its_types(tmp_path: Path) -> None:
     kinds = {
         "u8": pa.array([[1], [255]], pa.list_(pa.uint8())),
-        "vector": pa.array([[[1.0, 2.0]], None], pa.list_(pa.list_(pa.float16(), 2))),
+        "vector": pa.array([[np.array([1, 2], np.float16)], None], pa.list_(pa.list_(pa.float16(), 2))),
         "text": pa.array([["a", "b"], []], pa.list_(pa.string())),
     }
     index = {
