@@ -35,7 +35,7 @@ class RowSource(Protocol):
     failure: Exception | None
     """What reading them failed with, which Lance tells as text alone."""
 
-    def under(self, schema: pa.Schema) -> pa.RecordBatchReader:
+    def under(self, schema: pa.Schema) -> pa.RecordBatchReader | pa.Table:
         """The rows as a table of this schema has them.
 
         Raises ``WriteError`` where they have other columns, or were read before and can be read only once.
@@ -211,7 +211,7 @@ class UserTable(LancePlace):
             dataset = self._opened()
             return int(dataset.version), dataset.schema
 
-    def written(self, rows: pa.RecordBatchReader, *, replacing: bool) -> list[str]:
+    def written(self, rows: pa.RecordBatchReader | pa.Table, *, replacing: bool) -> list[str]:
         """Write rows into files that no version names, and give what the commit is to be told of each.
 
         Files that no commit is told of go with a cleanup of the table.
