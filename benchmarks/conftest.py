@@ -144,11 +144,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if not RESULTS and not ABSOLUTE and not AT_LEAST and not FIGURES:
         return
     cores = len(os.sched_getaffinity(0))
-    terminalreporter.section(f"beside rerun-sdk, {cores} cores, medians of {ROUNDS}")
+    terminalreporter.section(f"beside peers, {cores} cores, medians of {ROUNDS}")
     for name, own, other, bar in RESULTS:
         state = "" if bar is None else f"reach {bar:.2f}  {'reached' if own / other <= bar else 'missed'}"
         terminalreporter.write_line(
-            f"{name:44s} {own:8.3f} s   rerun {other:8.3f} s   ratio {own / other:5.2f}   {state}"
+            f"{name:44s} {own:8.3f} s   peer {other:8.3f} s   ratio {own / other:5.2f}   {state}"
         )
     for name, own, limit, unit in ABSOLUTE:
         state = "reached" if own <= limit else "missed"
