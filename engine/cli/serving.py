@@ -6,7 +6,6 @@ As in ``commands``, click alone is imported; no JVM is started.
 from __future__ import annotations
 
 import getpass
-import ipaddress
 import logging
 import signal
 import threading
@@ -69,6 +68,10 @@ def serve() -> None:
 @click.option("--allow", multiple=True, metavar="FOLDER", help="Also register files and tables below FOLDER, or a URL.")
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A certificate, in PEM.")
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its key, in PEM.")
+@click.option("--web", is_flag=True, help="Serve the viewer's page, too, which the extra 'viewer' brings.")
+@click.option(
+    "--cors-allow-origin", "origins", multiple=True, metavar="GLOB", help="Let pages of such origins call, too."
+)
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 @DEBUG
 @QUIET
@@ -129,6 +132,8 @@ def _run(
     allow: tuple[str, ...],
     tls_cert: Path | None,
     tls_key: Path | None,
+    web: bool,
+    origins: tuple[str, ...],
     log_json: bool,
     quiet: bool,
 ) -> None:
@@ -137,19 +142,22 @@ def _run(
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key are given together")
     from ..catalog import CatalogClient
-    from ..catalog.server import CatalogService, ServiceOptions, start
+    from ..catalog.server import CatalogService, ServiceOptions, Web, is_loopback, start, viewer_pages
     from ..ingest import logging_to
 
-    wants_tokens = tokens or not (insecure or _is_loopback(host))
+    wants_tokens = tokens or not (insecure or is_loopback(host))
     access = _access(lake, secret_file, wants_tokens=wants_tokens, read_only=read_only)
     tls = None if tls_cert is None or tls_key is None else (tls_cert.read_bytes(), tls_key.read_bytes())
     options = ServiceOptions(readable=[str(located(place)) for place in allow])
     with logging_to(as_json=log_json, level=logging.WARNING if quiet else logging.INFO), _stop_signals() as stopped:
         service = CatalogService(CatalogClient(lake), options)
-        server = start(service, port, host, access=access, tls=tls)
+        pages = viewer_pages() if web else {}
+        server = start(service, port, host, access=access, tls=tls, web=Web(origins, pages))
         try:
             who = "callers with a token" if wants_tokens else "all callers"
             logger.info("%s is served at %s, to %s%s", lake, server.url, who, ", read-only" if read_only else "")
+            if web:
+                logger.info("a browser shows it at %s/", server.url.removeprefix("rerun+"))
             if wants_tokens and tls is None:
                 logger.warning("tokens go over a plain line; --tls-cert and --tls-key encrypt it")
             stopped.wait()
@@ -163,13 +171,6 @@ def _access(lake: str, secret_file: Path | None, *, wants_tokens: bool, read_onl
 
     secret = secret_of(secret_file or secret_place(lake), make=True) if wants_tokens else None
     return Access(secret, read_only)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 @contextmanager

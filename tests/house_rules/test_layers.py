@@ -117,7 +117,8 @@ NAMED_FROM_BELOW = {
 HOME_OF_LIBRARY = {
     "pyspark": ("engine.spark", "engine.execution", "engine.frames", "engine.data_sources", "engine.ingest"),
     "py4j": ("engine.spark", "engine.execution", "engine.ingest"),
-    "prometheus_client": ("engine.ingest",),
+    "prometheus_client": ("engine.catalog.server", "engine.ingest"),
+    "uvicorn": ("engine.catalog.server",),
     "click": ("engine.cli",),
     "datafusion": ("engine.frames", "engine.store", "engine.catalog", "engine.cli"),
     "grpc": ("engine.catalog.server", "engine.spark"),

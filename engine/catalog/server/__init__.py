@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     from .service import CatalogService, ServiceOptions
     from .temporary import Server
     from .tokens import Access, secret_of, secret_place, token
-    from .transport import start
+    from .transport import is_loopback, start
+    from .viewer_page import viewer_pages
+    from .web import Web
 
 _HOMES = {
     ".methods": "Call Kind Method ProtocolError Status protocol_error",
     ".service": "CatalogService ServiceOptions",
     ".temporary": "Server",
     ".tokens": "Access secret_of secret_place token",
-    ".transport": "start",
+    ".transport": "is_loopback start",
+    ".viewer_page": "viewer_pages",
+    ".web": "Web",
 }
 
 __all__ = [
@@ -37,11 +41,14 @@ __all__ = [
     "Server",
     "ServiceOptions",
     "Status",
+    "Web",
+    "is_loopback",
     "protocol_error",
     "secret_of",
     "secret_place",
     "start",
     "token",
+    "viewer_pages",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

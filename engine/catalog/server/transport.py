@@ -1,21 +1,26 @@
-"""A catalog service on a port, by gRPC over HTTP/2, with tokens and TLS where they are asked for."""
+"""A catalog service on a port: gRPC over HTTP/2, and beside it what browsers speak; with tokens and TLS if asked."""
 
 from __future__ import annotations
 
-import logging
+import ipaddress
+import secrets
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Final
 
 from ...errors import MissingExtraError, UsageError
 from ...limits import MIB
-from .methods import Call, Kind, Method, ProtocolError, Status, protocol_error
+from .methods import Kind, Method, ProtocolError
 from .port_holder import port_holder
+from .reception import Reception
+from .relay import STALL_SECONDS, Relay
 from .service import CatalogService
 from .tokens import Access
-
-LOG: Final = logging.getLogger(__name__)
+from .web import Web, WebApp, WebServer
 
 GRPC_OPTIONS: Final = (
     ("grpc.max_receive_message_length", 256 * MIB),
@@ -45,47 +50,76 @@ def start(
     threads: int = THREADS,
     access: Access | None = None,
     tls: tuple[bytes, bytes] | None = None,
+    web: Web | None = None,
 ) -> RunningServer:
     """Serve on a port, by default on one that is free, until the server is stopped.
 
     ``access`` says who may call, by default everybody. ``tls`` are a certificate with its chain and a private key, in
-    PEM; without them the line is plain.
+    PEM; without them the line is plain. ``web`` says what browsers may do beyond calls by pages of this machine.
 
     Raises
     ------
     MissingExtraError
-        The package ``grpcio`` is not installed.
+        The package ``grpcio`` or ``uvicorn`` is not installed.
     UsageError
         The port is taken, or the certificate and the key are no pair.
     """
-    allowed = access or Access()
     try:
         import grpc
+        import uvicorn  # noqa: F401 (looked for before anything is opened)
     except ImportError as error:
         raise MissingExtraError(
-            "serving a catalog needs the package grpcio, which is not installed", hint="pip install 'chunkmill[serve]'"
+            "serving a catalog needs the packages grpcio and uvicorn; one is not installed",
+            hint="pip install 'chunkmill[serve]'",
         ) from error
+    listener = _listening(host, port)
+    reception = Reception(access or Access())
+    watch = _Watch(reception.metrics.stalled)
+    executor = ThreadPoolExecutor(threads, "chunkmill-serve")
 
     class Handlers:
         def service(self, details: Any) -> Any:
             method = service.methods.get(details.method)
-            return None if method is None else _Handler(grpc, method, allowed).of_grpc()
+            return None if method is None else _Handler(grpc, method, reception, watch).of_grpc()
 
-    server = grpc.server(
-        ThreadPoolExecutor(threads, "chunkmill-serve"),
-        (Handlers(),),
-        options=GRPC_OPTIONS,
-        maximum_concurrent_rpcs=_CALLS,
+    # addresses without a place in a file system: nothing is left of them, however this process ends
+    name = f"chunkmill-serve-{secrets.token_hex(16)}"
+    app = WebApp(
+        service.methods, reception, executor, web or Web(), only_local_names=is_loopback(host), most_calls=_CALLS
     )
     try:
+        server = grpc.server(executor, (Handlers(),), options=GRPC_OPTIONS, maximum_concurrent_rpcs=_CALLS)
         if tls is None:
-            bound = server.add_insecure_port(f"{host}:{port}")
+            server.add_insecure_port(f"unix-abstract:{name}-grpc")
         else:
-            bound = server.add_secure_port(f"{host}:{port}", grpc.ssl_server_credentials([(tls[1], tls[0])]))
-    except RuntimeError as error:
-        raise _port_taken(host, port, port_holder(port)) from error
+            server.add_secure_port(f"unix-abstract:{name}-grpc", grpc.ssl_server_credentials([(tls[1], tls[0])]))
+        inner = socket.socket(socket.AF_UNIX)
+        inner.bind(f"\0{name}-web")
+        inner.listen(128)
+        browsers = WebServer(app, inner, tls)
+    except (RuntimeError, OSError) as error:
+        listener.close()
+        watch.end()
+        raise UsageError(f"the server cannot start: {error}", hint="Look at the certificate and its key.") from error
     server.start()
-    return RunningServer(server, host, bound, is_secure=tls is not None)
+    relay = Relay(listener, f"{name}-grpc", f"{name}-web", is_tls=tls is not None, stalled=reception.metrics.stalled)
+    return RunningServer(server, browsers, relay, watch, host, listener.getsockname()[1], is_secure=tls is not None)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is one that this machine alone can reach."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(place[:2], family=family, backlog=1024)
+    except (OSError, UnicodeError) as error:
+        raise _port_taken(host, port, port_holder(port) if port else "") from error
 
 
 def _port_taken(host: str, port: int, holder: str) -> UsageError:
@@ -99,8 +133,13 @@ def _port_taken(host: str, port: int, holder: str) -> UsageError:
 class RunningServer:
     """A server that runs until it is stopped; ``port`` is the one that it listens on."""
 
-    def __init__(self, server: Any, host: str, port: int, *, is_secure: bool) -> None:
+    def __init__(
+        self, server: Any, browsers: WebServer, relay: Relay, watch: _Watch, host: str, port: int, *, is_secure: bool
+    ) -> None:
         self._server = server
+        self._browsers = browsers
+        self._relay = relay
+        self._watch = watch
         self._scheme = "rerun+https" if is_secure else "rerun+http"
         self.host = host
         self.port = port
@@ -112,7 +151,12 @@ class RunningServer:
 
     def stop(self, grace_seconds: float | None = None) -> None:
         """Take no calls any more, let those that run go on for so long, and end them then."""
-        self._server.stop(grace_seconds).wait()
+        self._relay.refuse()
+        ended = self._server.stop(grace_seconds)
+        self._browsers.stop(grace_seconds or 0)
+        ended.wait()
+        self._watch.end()
+        self._relay.close()
 
     def __enter__(self) -> RunningServer:
         return self
@@ -121,84 +165,93 @@ class RunningServer:
         self.stop()
 
 
-def _parser(method: Method) -> Callable[[bytes], Any]:
-    from google.protobuf.message import DecodeError
+class _Watch:
+    """Ends calls whose client neither takes nor gives a message for too long."""
 
-    def parse(data: bytes) -> Any:
+    def __init__(self, stalled: Callable[[], None]) -> None:
+        self._stalled = stalled
+        self._waiting: dict[Any, float] = {}
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        threading.Thread(target=self._look, name="chunkmill-serve-watch", daemon=True).start()
+
+    @contextmanager
+    def waits(self, context: Any) -> Iterator[None]:
+        """The time while a call waits for its client."""
+        with self._lock:
+            self._waiting[context] = time.monotonic() + STALL_SECONDS
         try:
-            return method.request.FromString(data)
-        except DecodeError:
-            raise ProtocolError(
-                Status.INVALID_ARGUMENT, f"the request is no {method.request.DESCRIPTOR.name}"
-            ) from None
+            yield
+        finally:
+            with self._lock:
+                self._waiting.pop(context, None)
 
-    return parse
+    def end(self) -> None:
+        """Look no more."""
+        self._is_over.set()
+
+    def _look(self) -> None:
+        while not self._is_over.wait(1):
+            now = time.monotonic()
+            with self._lock:
+                late = [context for context, ends in self._waiting.items() if now > ends]
+                for context in late:
+                    del self._waiting[context]
+            for context in late:
+                self._stalled()
+                context.cancel()
 
 
 class _Handler:
-    """A method as grpcio wants it. Who calls is looked at first; messages are made here, so that bad ones are told."""
+    """A method as grpcio wants it: of bytes, and of any number of requests, so that waiting for one is watched, too."""
 
-    def __init__(self, grpc: Any, method: Method, access: Access) -> None:
+    def __init__(self, grpc: Any, method: Method, reception: Reception, watch: _Watch) -> None:
         self._grpc = grpc
         self._method = method
-        self._access = access
-        self._parse = _parser(method)
+        self._reception = reception
+        self._watch = watch
 
     def of_grpc(self) -> Any:
         """The handler of grpcio that takes and gives bytes."""
         if self._method.kind is Kind.STREAM:
-            return self._grpc.unary_stream_rpc_method_handler(self._stream)
-        if self._method.kind is Kind.UPLOAD:
-            return self._grpc.stream_unary_rpc_method_handler(self._upload)
-        return self._grpc.unary_unary_rpc_method_handler(self._answer)
+            return self._grpc.stream_stream_rpc_method_handler(self._stream)
+        return self._grpc.stream_unary_rpc_method_handler(self._answer)
 
-    def _answer(self, given: bytes, context: Any) -> bytes:
+    def _answer(self, given: Iterator[bytes], context: Any) -> bytes:
         try:
-            call = self._call(context)
-            found: bytes = self._method.handler(self._parse(given), call).SerializeToString()
-        except Exception as error:
+            (found,) = self._answers(given, context)
+        except ProtocolError as error:
             self._abort(context, error)
             raise
         return found
 
-    def _upload(self, given: Iterator[bytes], context: Any) -> bytes:
+    def _stream(self, given: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        answers = self._answers(given, context)
         try:
-            call = self._call(context)
-            found: bytes = self._method.handler(map(self._parse, given), call).SerializeToString()
-        except Exception as error:
-            self._abort(context, error)
-            raise
-        return found
-
-    def _stream(self, given: bytes, context: Any) -> Iterator[bytes]:
-        try:
-            call = self._call(context)
-            for message in self._method.handler(self._parse(given), call):
-                yield message.SerializeToString()
-        except Exception as error:  # noqa: BLE001 (the client is told)
+            for data in answers:
+                with self._watch.waits(context):
+                    yield data
+        except ProtocolError as error:
             self._abort(context, error)
 
-    def _call(self, context: Any) -> Call:
-        """The call. Raises :class:`ProtocolError` where the caller may not make it."""
-        headers = dict(context.invocation_metadata())
-        granted = self._access.permissions(headers)
-        if not granted.can_read:
-            raise ProtocolError(Status.PERMISSION_DENIED, "the token does not permit to read")
-        if self._method.writes and not granted.can_write:
-            raise self._access.refusal()
-        remaining = context.time_remaining()
-        return Call(
-            headers=headers,
+    def _answers(self, given: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        return self._reception.run(
+            self._method,
+            self._requests(given, context),
+            dict(context.invocation_metadata()),
             peer=context.peer(),
-            deadline=None if remaining is None else time.monotonic() + remaining,
-            can_read=granted.can_read,
-            can_write=granted.can_write,
+            remaining=context.time_remaining(),
             is_active=context.is_active,
         )
 
-    def _abort(self, context: Any, error: Exception) -> None:
-        told = protocol_error(error)
-        if told.code is Status.INTERNAL:
-            LOG.error("%s failed", self._method.name, exc_info=error)
-        code = next(code for code in self._grpc.StatusCode if code.value[0] == told.code)
-        context.abort(code, told.text)
+    def _requests(self, given: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        while True:
+            with self._watch.waits(context):
+                data = next(given, None)
+            if data is None:
+                return
+            yield data
+
+    def _abort(self, context: Any, error: ProtocolError) -> None:
+        code = next(code for code in self._grpc.StatusCode if code.value[0] == error.code)
+        context.abort(code, error.text)

@@ -1,0 +1,100 @@
+"""The way of a call through its method, the same for all that carries calls: who may call, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from .methods import Call, Kind, Method, ProtocolError, Status, protocol_error
+from .metrics import ServeMetrics
+from .tokens import Access, Permissions
+
+LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reception:
+    """Runs calls for callers that ``access`` lets in, and counts them."""
+
+    access: Access
+    metrics: ServeMetrics = field(default_factory=ServeMetrics)
+
+    def run(
+        self,
+        method: Method,
+        requests: Iterator[bytes],
+        headers: Mapping[str, str | bytes],
+        *,
+        peer: str = "",
+        remaining: float | None = None,
+        is_active: Callable[[], bool] = lambda: True,
+    ) -> Iterator[bytes]:
+        """The encoded responses to encoded requests; who calls is looked at before a request is.
+
+        Raises
+        ------
+        ProtocolError
+            The call ends with another status than ``OK``. Nothing else is raised.
+        """
+        began = time.monotonic()
+        self.metrics.began()
+        status = Status.CANCELLED  # where the client goes before the end
+        try:
+            granted = self.permitted(method, headers)
+            call = Call(
+                headers=headers,
+                peer=peer,
+                deadline=None if remaining is None else began + remaining,
+                can_read=granted.can_read,
+                can_write=granted.can_write,
+                is_active=is_active,
+            )
+            for data in _answers(method, requests, call):
+                self.metrics.sent(len(data))
+                yield data
+            status = Status.OK
+        except Exception as error:
+            told = protocol_error(error)
+            status = told.code
+            if status is Status.INTERNAL:
+                LOG.error("%s failed", method.name, exc_info=error)
+            raise told from error
+        finally:
+            self.metrics.ended(method.name, status, time.monotonic() - began)
+
+    def permitted(self, method: Method, headers: Mapping[str, str | bytes]) -> Permissions:
+        """The rights of a caller. Raises :class:`ProtocolError` where it may not call the method."""
+        granted = self.access.permissions(headers)
+        if not granted.can_read:
+            raise ProtocolError(Status.PERMISSION_DENIED, "the token does not permit to read")
+        if method.writes and not granted.can_write:
+            raise self.access.refusal()
+        return granted
+
+
+def _answers(method: Method, requests: Iterator[bytes], call: Call) -> Iterator[bytes]:
+    def parsed(data: bytes) -> Any:
+        try:
+            return method.request.FromString(data)
+        except DecodeError:
+            raise ProtocolError(
+                Status.INVALID_ARGUMENT, f"the request is no {method.request.DESCRIPTOR.name}"
+            ) from None
+
+    if method.kind is Kind.UPLOAD:
+        yield method.handler(map(parsed, requests), call).SerializeToString()
+        return
+    given = next(requests, None)
+    if given is None:
+        raise ProtocolError(Status.INVALID_ARGUMENT, "the call ended without a request")
+    answer = method.handler(parsed(given), call)
+    if method.kind is Kind.UNARY:
+        yield answer.SerializeToString()
+        return
+    for message in answer:
+        yield message.SerializeToString()

@@ -1,0 +1,343 @@
+"""The half of the port that speaks HTTP/1.1: gRPC-web for browsers, the version, metrics, and the viewer's page."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import importlib.metadata
+import ipaddress
+import logging
+import re
+import socket
+import ssl
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from ...limits import MIB
+from .methods import Kind, Method, ProtocolError, Status, protocol_error
+from .metrics import CONTENT_TYPE
+from .reception import Reception
+
+LOG: Final = logging.getLogger(__name__)
+
+MOST_REQUEST_BYTES: Final = 64 * MIB
+_LOCAL_ORIGINS: Final = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
+_TRAILERS: Final = b"\x80"
+_CLOSING_SECONDS: Final = 1.0
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A file of the viewer's page."""
+
+    kind: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """The limits of what browsers may do: which pages of other origins may call, and the ``pages`` that are served."""
+
+    origins: Sequence[str] = ()
+    pages: Mapping[str, Page] = field(default_factory=dict)
+
+
+class WebApp:
+    """An ASGI application that answers calls by gRPC-web, in the threads of an executor."""
+
+    def __init__(
+        self,
+        methods: Mapping[str, Method],
+        reception: Reception,
+        executor: Executor,
+        web: Web,
+        *,
+        only_local_names: bool,
+        most_calls: int,
+    ) -> None:
+        self._methods = methods
+        self._reception = reception
+        self._executor = executor
+        self._web = web
+        self._only_local_names = only_local_names
+        self._most_calls = most_calls
+        self._running = 0
+        self.is_stopping = False
+
+    @property
+    def running(self) -> int:
+        """The calls that run."""
+        return self._running
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        if self._only_local_names and not _is_local(headers.get("host", "")):
+            # a page of another name that was made to mean this machine
+            await _plain(send, 403, "this server is called by the name of this machine alone")
+            return
+        cors = self._cors(scope, headers)
+        if cors is None:
+            await _plain(send, 403, "pages of this origin may not call")
+        elif scope["method"] == "OPTIONS":
+            await _respond(send, 200, [*cors, *_preflight(headers)], b"")
+        elif scope["method"] == "POST":
+            await self._post(scope, headers, cors, receive, send)
+        elif scope["method"] in ("GET", "HEAD"):
+            await self._get(scope, headers, send)
+        else:
+            await _plain(send, 405, "there is nothing to do so with")
+
+    def _cors(self, scope: Any, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]] | None:
+        """The headers that let a page of another origin read the answer, or None where it may not call."""
+        origin = headers.get("origin")
+        if origin is None or origin == f"{scope['scheme']}://{headers.get('host', '')}":
+            return []
+        if not _LOCAL_ORIGINS.fullmatch(origin) and not any(_glob(one).fullmatch(origin) for one in self._web.origins):
+            return None
+        return [
+            (b"access-control-allow-origin", origin.encode("latin-1")),
+            (b"access-control-allow-credentials", b"true"),
+            (b"access-control-expose-headers", b"grpc-status, grpc-message"),
+            (b"vary", b"origin, access-control-request-method, access-control-request-headers"),
+        ]
+
+    async def _get(self, scope: Any, headers: Mapping[str, str], send: Send) -> None:
+        path = scope["path"]
+        if path == "/version":
+            await _plain(send, 200, f"chunkmill {importlib.metadata.version('chunkmill')}")
+        elif path == "/metrics":
+            await self._metrics(headers, send)
+        elif path == "/" and self._web.pages and not scope["query_string"]:
+            scheme = "rerun+https" if scope["scheme"] == "https" else "rerun+http"
+            here = quote(f"{scheme}://{headers.get('host', '')}", safe="")
+            await _respond(send, 302, [(b"location", f"/?url={here}".encode())], b"")
+        elif page := self._web.pages.get(path):
+            told = [(b"content-type", page.kind.encode()), (b"rerun-final-length", str(len(page.data)).encode())]
+            await _respond(send, 200, told, page.data if scope["method"] == "GET" else b"")
+        else:
+            await _plain(send, 404, "there is nothing here")
+
+    async def _metrics(self, headers: Mapping[str, str], send: Send) -> None:
+        try:
+            allowed = self._reception.access.permissions(headers).can_read
+        except ProtocolError:
+            allowed = False
+        if not allowed:
+            await _plain(send, 401, "metrics want a token, too")
+            return
+        await _respond(send, 200, [(b"content-type", CONTENT_TYPE.encode())], self._reception.metrics.text())
+
+    async def _post(
+        self, scope: Any, headers: Mapping[str, str], cors: list[tuple[bytes, bytes]], receive: Receive, send: Send
+    ) -> None:
+        kind = headers.get("content-type", "").partition(";")[0].strip()
+        if kind.partition("+")[0] not in ("application/grpc-web", "application/grpc-web-text"):
+            await _plain(send, 415, "calls come as application/grpc-web, or as gRPC over HTTP/2")
+            return
+        as_text = kind.startswith("application/grpc-web-text")
+        method = self._methods.get(scope["path"])
+        ended = ProtocolError(Status.OK, "")
+        requests: list[bytes] = []
+        try:
+            if method is None or method.kind is Kind.UPLOAD:
+                raise ProtocolError(Status.UNIMPLEMENTED, "there is no such method by gRPC-web")
+            if self.is_stopping:
+                raise ProtocolError(Status.UNAVAILABLE, "the server is stopping")
+            if self._running >= self._most_calls:
+                raise ProtocolError(Status.RESOURCE_EXHAUSTED, "too many calls run")
+            self._reception.permitted(method, headers)  # before the request is taken in
+            requests = [_message(await _body(receive), as_text=as_text)]
+        except ProtocolError as error:
+            ended = error
+        await send({"type": "http.response.start", "status": 200, "headers": [*cors, (b"content-type", kind.encode())]})
+
+        async def frame(flag: bytes, data: bytes, *, more: bool) -> None:
+            framed = flag + len(data).to_bytes(4, "big") + data
+            body = base64.b64encode(framed) if as_text else framed
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+
+        if requests:
+            assert method is not None
+            ended = await self._run(method, requests, headers, scope, receive, frame)
+        text = f"grpc-status:{int(ended.code)}\r\n"
+        if ended.text:
+            text += f"grpc-message:{quote(ended.text, safe=' !#$&()*+,-./:;<=>?@[]^_`{|}~')}\r\n"
+        await frame(_TRAILERS, text.encode(), more=False)
+
+    async def _run(
+        self,
+        method: Method,
+        requests: list[bytes],
+        headers: Mapping[str, str],
+        scope: Any,
+        receive: Receive,
+        frame: Callable[..., Awaitable[None]],
+    ) -> ProtocolError:
+        """Send the answers of a call, and give what it ended with."""
+        gone = asyncio.ensure_future(_wait_until_gone(receive))
+        loop = asyncio.get_running_loop()
+        peer = ":".join(map(str, scope.get("client") or ()))
+        answers = self._reception.run(
+            method, iter(requests), headers, peer=peer, is_active=lambda: not (gone.done() or self.is_stopping)
+        )
+        self._running += 1
+        try:
+            while True:
+                data = await loop.run_in_executor(self._executor, _next, answers)
+                if data is None:
+                    if self.is_stopping:  # a stream that was told so ends as if it were whole
+                        return ProtocolError(Status.UNAVAILABLE, "the server is stopping")
+                    return ProtocolError(Status.OK, "")
+                if gone.done():
+                    return ProtocolError(Status.CANCELLED, "the client has gone")
+                await frame(b"\0", data, more=True)
+        except ProtocolError as error:
+            if self.is_stopping and error.code is Status.CANCELLED:
+                return ProtocolError(Status.UNAVAILABLE, "the server is stopping")
+            return error
+        except RuntimeError as error:  # the executor takes nothing any more
+            return protocol_error(error)
+        finally:
+            self._running -= 1
+            gone.cancel()
+            await asyncio.to_thread(_closed, answers)
+
+
+class WebServer:
+    """An application on a socket, in a thread with a loop of its own."""
+
+    def __init__(self, app: WebApp, listener: socket.socket, tls: tuple[bytes, bytes] | None) -> None:
+        import uvicorn
+
+        self.app = app
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=1,
+        )
+        config.load()
+        if tls is not None:
+            config.ssl = _ssl_context(*tls)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([listener],), name="chunkmill-serve-web", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self, grace_seconds: float) -> None:
+        """Let the calls that run go on for so long, and end them then."""
+        ends = time.monotonic() + grace_seconds
+        while self.app.running and time.monotonic() < ends:
+            time.sleep(0.02)
+        self.app.is_stopping = True
+        ends = time.monotonic() + _CLOSING_SECONDS
+        while self.app.running and time.monotonic() < ends:
+            time.sleep(0.02)
+        self._server.should_exit = True
+        self._thread.join()
+
+
+def _ssl_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    with tempfile.TemporaryDirectory() as folder:  # which its owner alone can look into
+        places = Path(folder, "certificate"), Path(folder, "key")
+        places[0].write_bytes(certificate)
+        places[1].write_bytes(key)
+        context.load_cert_chain(*places)
+    return context
+
+
+def _next(answers: Iterator[bytes]) -> bytes | None:
+    return next(answers, None)
+
+
+def _closed(answers: Any) -> None:
+    answers.close()
+
+
+async def _wait_until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _body(receive: Receive) -> bytes:
+    pieces, size = [], 0
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise ProtocolError(Status.CANCELLED, "the client has gone")
+        pieces.append(event.get("body", b""))
+        size += len(pieces[-1])
+        if size > MOST_REQUEST_BYTES:
+            raise ProtocolError(Status.RESOURCE_EXHAUSTED, f"a request has more than {MOST_REQUEST_BYTES} bytes")
+        if not event.get("more_body"):
+            return b"".join(pieces)
+
+
+def _message(body: bytes, *, as_text: bool) -> bytes:
+    """The one message in the frames of a request."""
+    try:
+        data = base64.b64decode(body, validate=True) if as_text else body
+    except binascii.Error:
+        raise ProtocolError(Status.INVALID_ARGUMENT, "the request is no base64") from None
+    if len(data) < 5 or data[0] != 0 or len(data) < 5 + int.from_bytes(data[1:5], "big"):
+        raise ProtocolError(Status.INVALID_ARGUMENT, "the request is no frame of gRPC-web")
+    return data[5 : 5 + int.from_bytes(data[1:5], "big")]
+
+
+def _is_local(host: str) -> bool:
+    name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
+    if name == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _glob(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))))
+
+
+def _preflight(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    asked = headers.get("access-control-request-headers", "")
+    return [
+        (b"access-control-allow-methods", b"POST, GET"),
+        (b"access-control-allow-headers", asked.encode("latin-1")),
+        (b"access-control-max-age", b"600"),
+    ]
+
+
+async def _plain(send: Send, status: int, text: str) -> None:
+    await _respond(send, status, [(b"content-type", b"text/plain; charset=utf-8")], f"{text}\n".encode())
+
+
+async def _respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    sized = [*headers, (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": sized})
+    await send({"type": "http.response.body", "body": body})
