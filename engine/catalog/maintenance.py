@@ -106,7 +106,7 @@ def maintain(
         RecordingStore.open(folder.path).compact()
     indexes = SearchIndexes(folder)
     if optimize or retrain:
-        indexes.maintain(StoreReader(folder).live(), RunOptions("auto"), retrain=retrain)
+        indexes.maintain(StoreReader(folder).live(), RunOptions(None), retrain=retrain)
     if age is not None:
         indexes.clean(age)
         RecordingStore.open(folder.path).vacuum(older_than_seconds=age)

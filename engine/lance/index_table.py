@@ -78,8 +78,11 @@ class VectorIndex:
     partition_rows: int
 
     def make(self, dataset: Any, *, anew: bool) -> None:
-        """Make the index of all rows, where there is none and some rows, or anew."""
-        if (not anew and _has_index(dataset)) or dataset.count_rows() == 0:
+        """Make the index of all rows, where there is none, or anew; few rows, which are searched one by one, get none.
+
+        Trained on some hundred vectors it would miss most of those that come later.
+        """
+        if (not anew and _has_index(dataset)) or dataset.count_rows() < _FLAT_ROWS:
             return
         options: dict[str, Any] = {} if self.metric == "hamming" else {"num_sub_vectors": self.num_sub_vectors}
         dataset.create_index(
@@ -174,8 +177,8 @@ class IndexTable(LancePlace):
                 index.make(dataset, anew=True)
             else:
                 dataset.optimize.optimize_indices()
-            made = int(self._opened().version)
-            if made > number + 1:
+            made = int(dataset.version)
+            if made > number + 1 or self._opened().version != made:
                 raise _disturbed(self.place)
             return made
 

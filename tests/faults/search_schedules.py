@@ -5,7 +5,8 @@
 Each schedule registers, overwrites and unregisters segments, makes indexes, brings them up to date, trains them anew,
 compacts, clears away, and is cut at the steps of making and upkeep: by an error, or by a kill of the process that
 does it. After each step the nearest vectors, by two measures, and the words that are found are compared with all that
-is live.
+is live. Every second schedule trains and uses the index of vectors however few they are, the others compare few as
+users' datasets do.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -29,15 +31,17 @@ from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import WriteError
 from chunkmill.engine.faults import PLAN
+from chunkmill.engine.lance import index_table
 
 COSINE, L2, TEXT = "/a:cosine", "/a:l2", "/a:text"
 POINTS = ("search.rows", "search.index", "search.draft", "search.publish")
-ROWS, DIMENSION, STEPS = 6, 8, 9
+ROWS, DIMENSION, STEPS = 100, 8, 9
 WORDS = ("rain", "fog", "sun", "snow", "wind")
 CHILD = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from search_schedules import acted
+from search_schedules import acted, index_table
+index_table._FLAT_ROWS = int(sys.argv[4])
 from chunkmill.engine.catalog import CatalogClient
 acted(CatalogClient(sys.argv[2]).get_dataset("drives"), sys.argv[3])
 """
@@ -118,7 +122,15 @@ def cut(dataset: DatasetEntry, home: Path, action: str, some: random.Random, *, 
     point = some.choice(POINTS)
     if killed:
         plan = f"{point}:kill:{some.randint(1, 2)}"
-        program = [sys.executable, "-c", CHILD, str(Path(__file__).parent), str(home), action]
+        program = [
+            sys.executable,
+            "-c",
+            CHILD,
+            str(Path(__file__).parent),
+            str(home),
+            action,
+            str(index_table._FLAT_ROWS),
+        ]
         done = subprocess.run(program, env={**os.environ, PLAN: plan}, capture_output=True, text=True, check=False)
         assert done.returncode in (0, -9), done.stderr[-2000:]
         return "killed" if done.returncode else "went through"
@@ -138,7 +150,8 @@ def cut(dataset: DatasetEntry, home: Path, action: str, some: random.Random, *, 
 def run(seed: int, told: Counter[str]) -> None:
     """One schedule."""
     some = random.Random(seed)
-    with tempfile.TemporaryDirectory() as folder:
+    few = 256 if seed % 2 else 20_000  # of fewer Lance trains none
+    with tempfile.TemporaryDirectory() as folder, patch.object(index_table, "_FLAT_ROWS", few):
         home = Path(folder) / "lake"
         dataset = CatalogClient(str(home)).create_dataset("drives")
         live: Live = {}

@@ -166,7 +166,7 @@ def layer_rows(elements: Elements, folder: RecordingsFolder, numbered: Numbered)
     """The rows of a layer, whose errors say whose they are."""
     try:
         yield from elements.of_layer(folder, numbered)
-    except ReadError as error:
+    except (ReadError, UsageError) as error:
         error.message += f", in segment {numbered[1].recording_id}"
         raise
 

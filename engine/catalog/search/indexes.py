@@ -23,7 +23,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ...errors import ReadError, WriteError
-from ...execution import RunOptions, Stage, Task, executor_for, raise_failure, warn_of
+from ...execution import RunOptions, Stage, Task, query_executor, raise_failure, warn_of
 from ...faults import reach
 from ...folders import Folder
 from ...lance import IndexTable, SearchIndex, TextIndex, VectorIndex
@@ -227,7 +227,7 @@ class SearchIndexes:
         body = ElementsBody(index.elements, str(self._store.path), place, index.name, groups)
         sizes = [sum(entry.bytes for _, entry in group) for group in groups]
         tasks = [Task(i, body.label(i), size) for i, size in enumerate(sizes)]
-        executor = executor_for(run.executor, lambda: None if is_url(str(self._store.path)) else sum(sizes))
+        executor = query_executor(run.executor, lambda: None if is_url(str(self._store.path)) else sum(sizes))
         ran = Stage(body, tasks).run(replace(run, executor=executor))
         raise_failure(ran.notes)
         warn_of(ran.notes, set())

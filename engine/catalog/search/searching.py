@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     import datafusion
 
 _PARTITION_ROWS: Final = 8192
+_SEARCHED_BYTES: Final = 256 << 20
+"""Bytes of rows that no index covers which are in memory at once."""
 _LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
@@ -255,7 +258,7 @@ class DatasetSearch:
         return pa.list_(number, length)
 
     def _create(self, index: StoredIndex) -> StoredIndex:
-        return self._indexes().create(index, self.store_reader().live(), RunOptions("auto"))
+        return self._indexes().create(index, self.store_reader().live(), RunOptions(None))
 
     def _told(self, index: StoredIndex) -> IndexingResult:
         return IndexingResult(_config(index), self._indexes().table(index).statistics(index.version))
@@ -280,9 +283,8 @@ class DatasetSearch:
         coverage = indexes.coverage(index, store.live())
         found = [indexes.table(index).search(index.version, index.index, *query, dead=coverage.dead)]
         numbered = enumerate(coverage.missing, index.next_number)
-        batches = [batch for one in numbered for batch in layer_rows(index.elements, store.folder, one)]
-        if batches:
-            found.append(found_in(batches, index.elements.schema, index.index, *query))
+        batches = (batch for one in numbered for batch in layer_rows(index.elements, store.folder, one))
+        found += (found_in(some, index.elements.schema, index.index, *query) for some in _bounded(batches))
         whole = pa.concat_tables(found)
         places = pc.sort_indices(whole, [(by, order), (ENTRY, "ascending"), (TIMEPOINT, "ascending")])
         whole = whole.take(places[:most] if most is not None else places).drop_columns([ENTRY])
@@ -295,6 +297,20 @@ def _key_of(column: AnyComponentColumn) -> tuple[str, str]:
     selector = ComponentColumnSelector.parse(column) if isinstance(column, str) else column
     check_argument("column", selector, ComponentColumnSelector, ComponentColumnDescriptor)
     return selector.entity_path, selector.component
+
+
+def _bounded(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """The batches in order, in lists of not much more than ``_SEARCHED_BYTES``."""
+    some: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        some.append(batch)
+        size += batch.nbytes
+        if size >= _SEARCHED_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def _config(index: StoredIndex) -> IndexConfig:
@@ -321,4 +337,6 @@ def _vector(query: Any, index: StoredIndex) -> pa.Array:
             f"the query has {len(found) - found.null_count} numbers, and vectors of {index.name} have "
             f"{index.index.dimension}"
         )
+    if pa.types.is_floating(found.type) and not np.isfinite(np.asarray(found)).all():
+        raise UsageError("the query has a number that is not finite, to which nothing has a distance")
     return found

@@ -17,6 +17,7 @@ from chunkmill import Chunk, LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry, NotFoundError
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import ReadError
+from chunkmill.engine.lance import index_table
 
 VECTOR, LIST, TEXT = "/emb:Emb:vec", "/flat:vec", "/txt:TextDocument:text"
 DIMENSION = 32
@@ -259,3 +260,53 @@ def test_damage_is_told(dataset: DatasetEntry) -> None:
     version.write_bytes(version.read_bytes().replace(b"Emb", b"Emc", 1))
     with pytest.raises(ReadError, match="digest"):
         dataset.list_search_indexes()
+
+
+def test_cells_that_are_no_vectors_have_no_row_and_a_list_has_one_for_each_that_is(tmp_path: Path) -> None:
+    cells = [[[1, 2], None, [0, 1]], None, [], [[1, None]], [[4, 5]]]
+    vec = pa.array(cells, pa.list_(pa.list_(pa.float32(), 2)))
+    chunks = [
+        Chunk.build("/a", {"at": pa.array(range(5), pa.duration("ns"))}, [(ComponentDescriptor("vec"), vec)]),
+        Chunk.build("/a", {"other": pa.array(range(5))}, [(ComponentDescriptor("vec"), vec)]),
+        Chunk.build("/a", {}, [(ComponentDescriptor("vec"), vec.slice(0, 1))]),
+    ]
+    dataset = CatalogClient(str(tmp_path / "lake")).create_dataset("d")
+    for number in range(2):
+        path = tmp_path / f"{number}.rrd"
+        LazyChunkStream.from_iter(chunks).write_rrd(path, application_id="t", recording_id=path.stem)
+        dataset.register(str(path)).wait()
+        if number == 0:
+            dataset.create_vector_search_index(
+                column="/a:vec", time_index="at", num_sub_vectors=1, distance_metric="L2"
+            )
+    found = dataset.search_vector([1, 2], "/a:vec", 100).to_arrow_table()
+    assert found.schema.field("at").type == pa.duration("ns")
+    columns = (found["at"].cast(pa.int64()), found["instance_id"], found["_distance"])
+    rows = list(zip(*(column.to_pylist() for column in columns), strict=True))
+    assert rows == [row for row in [(0, 0, 0.0), (0, 2, 2.0), (4, 0, 18.0)] for _ in range(2)]
+    with pytest.raises(ValueError, match="not finite"):
+        dataset.search_vector([1, float("nan")], "/a:vec", 1)
+
+
+def test_an_index_of_few_vectors_is_trained_when_there_are_enough(
+    dataset: DatasetEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_table, "_FLAT_ROWS", 70)
+    few = dataset.create_vector_search_index(column=VECTOR, time_index="frame").debug_info()
+    assert few == {"num_indexed_rows": 0, "num_unindexed_rows": 60}
+    dataset.register(rrd(tmp_path / "r3.rrd", 3, ["x"] * 280)).wait()
+    dataset.do_maintenance(optimize_indexes=True)
+    told = json.loads(dataset.list_search_indexes()[0].statistics)
+    assert (told["num_indexed_rows"], told["num_unindexed_rows"]) == (340, 0)
+    for frame in (0, 99, 279):
+        assert nearest(dataset, vectors(3, 280)[frame], k=1)[0][:2] == ("r3", frame)
+
+
+def test_tasks_of_spark_make_the_rows(dataset: DatasetEntry, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHUNKMILL_EXECUTOR", "spark")
+    monkeypatch.setattr("chunkmill.engine.catalog.search.indexes._TASK_BYTES", 1)
+    tasks = len(spark.sparkContext.statusTracker().getJobIdsForGroup())
+    dataset.create_vector_search_index(column=VECTOR, time_index="frame")
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup()) > tasks
+    query = vectors(99, 1)[0]
+    assert same(nearest(dataset, query), brute({f"r{seed}": seed for seed in range(3)}, query))

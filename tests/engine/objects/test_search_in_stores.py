@@ -1,0 +1,45 @@
+"""Search indexes of a dataset in an object store: made, kept up and searched there."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from chunkmill import Chunk, LazyChunkStream
+from chunkmill.engine.catalog import CatalogClient
+from chunkmill.engine.chunk import ComponentDescriptor
+
+
+def recording(path: Path, texts: list[str]) -> str:
+    vectors = pa.array([[[float(i), 1.0]] for i in range(len(texts))], pa.list_(pa.list_(pa.float32(), 2)))
+    columns = [
+        (ComponentDescriptor("text"), pa.array([[text] for text in texts])),
+        (ComponentDescriptor("vec"), vectors),
+    ]
+    chunk = Chunk.build("/a", {"t": pa.array(range(len(texts)))}, columns)
+    LazyChunkStream.from_iter([chunk]).write_rrd(path, application_id="t", recording_id=path.stem, executor="inline")
+    return str(path)
+
+
+def test_an_index_lies_in_the_bucket(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHUNKMILL_EXECUTOR", "inline")
+    dataset = CatalogClient(f"{bucket}/lake").create_dataset("drives")
+    dataset.register(recording(tmp_path / "one.rrd", ["rain", "fog"])).wait()
+    dataset.create_fts_search_index(column="/a:text", time_index="t")
+    dataset.create_vector_search_index(column="/a:vec", time_index="t", num_sub_vectors=1, distance_metric="L2")
+    dataset.register(recording(tmp_path / "two.rrd", ["sun", "more rain", "fog"])).wait()
+    for step in ("before", "after upkeep", "after cleaning"):
+        if step == "after upkeep":
+            dataset.unregister(segments_to_drop=["one"])
+            dataset.do_maintenance(optimize_indexes=True)
+        elif step == "after cleaning":
+            dataset.do_maintenance(cleanup_before=datetime.now(UTC), unsafe_allow_recent_cleanup=True)
+        again = CatalogClient(f"{bucket}/lake").get_dataset("drives")
+        found = again.search_fts("rain", "/a:text").to_pydict()
+        one = [("one", 0)] if step == "before" else []
+        assert sorted(zip(found["rerun_segment_id"], found["t"], strict=True)) == [*one, ("two", 1)], step
+        near = again.search_vector([2.0, 1.0], "/a:vec", 1).to_pydict()
+        assert (near["rerun_segment_id"], near["t"], near["_distance"]) == (["two"], [2], [0.0])
+    assert [str(index.column) for index in dataset.list_search_indexes()] == ["/a:text", "/a:vec"]
