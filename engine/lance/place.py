@@ -107,7 +107,7 @@ class LancePlace:
             raise
         except BaseException as error:
             is_panic = type(error).__name__ == _PANIC  # as when there are no file handles to begin with
-            if not is_panic and not isinstance(error, (OSError, RuntimeError, ValueError)):
+            if not is_panic and not isinstance(error, (OSError, RuntimeError, ValueError, pa.ArrowException)):
                 raise
             if self._url is not None and ("Error performing" in str(error) or "Generic " in str(error)):
                 with of_store(self.place):

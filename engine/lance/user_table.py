@@ -23,6 +23,8 @@ from .snapshot import PRIMARY_KEY, TableSnapshot
 
 _INDEX: Final = b"rerun:is_table_index"
 _MOST_TRIES: Final = 100
+_MOST_OF_ONE_VERSION: Final = 3
+"""Times that others are said to have come first, and did not: the file of a version says that it is another."""
 _MOST_REBASES: Final = 20
 _LONGEST_WAIT: Final = 0.5
 _ROWS_OF_A_BATCH: Final = 16_384
@@ -277,16 +279,25 @@ class UserTable(LancePlace):
 
     def _commit(self, attempt: Callable[[Any], None], rows: RowSource | None = None) -> None:
         """Write on top of the newest version, and again where others replaced the table meanwhile."""
+        before, stood = -1, 0
         for number in range(_MOST_TRIES):
             try:
                 with self.writing():
-                    attempt(self._opened())
+                    dataset = self._opened()
+                    version = int(dataset.version)
+                    stood, before = stood + 1 if version == before else 0, version
+                    attempt(dataset)
                 return reach("lance.commit")
             except Exception as error:
                 if rows is not None and rows.failure is not None:
                     raise rows.failure from None
                 if not _is_conflict(error.__cause__):
                     raise
+                if stood >= _MOST_OF_ONE_VERSION:
+                    told = (
+                        f"{self._name} cannot be written: others are in the way, and version {version} stays the newest"
+                    )
+                    raise WriteError(told, path=self.place, hint=_RESTORE) from error
             time.sleep(random.uniform(0, min(_LONGEST_WAIT, 0.005 * 2 ** min(number, 10))))  # noqa: S311 (it is a wait)
         raise WriteError(
             f"others replaced {self._name} all the time, and nothing was written",

@@ -46,7 +46,8 @@ SOURCES = {"rrd": rrd_sources, "mcap": mcap_sources, "parquet": parquet_sources}
 class Worker:
     """The process that reads; started anew after each death."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: str = "fuzz_worker.py") -> None:
+        self._script = script
         self._process: subprocess.Popen[str] | None = None
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by __exit__
 
@@ -77,7 +78,7 @@ class Worker:
 
     def _start(self) -> subprocess.Popen[str]:
         self._errors.truncate(0)
-        command = [sys.executable, "-X", "faulthandler", str(Path(__file__).with_name("fuzz_worker.py"))]
+        command = [sys.executable, "-X", "faulthandler", str(Path(__file__).with_name(self._script))]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, bufsize=1
         )

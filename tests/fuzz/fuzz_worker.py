@@ -117,11 +117,16 @@ def values_of(column: pa.Array) -> bytes:
 
 def attempt(kind: str, path: str) -> dict[str, Any]:
     """Read ``path``: the outcome with time and memory."""
+    return measured(lambda: _outcome(kind, path))
+
+
+def measured(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What ``work`` gives, with time, memory and warnings."""
     base = _reset_peak()
     begin = time.process_time()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        outcome = _outcome(kind, path)
+        outcome = work()
     outcome["warned"] = [str(w.message) for w in caught if issubclass(w.category, ReadWarning)]
     outcome["seconds"] = time.process_time() - begin
     outcome["mib"] = (_status("VmHWM") - base) / MIB
@@ -155,7 +160,7 @@ def _reset_peak() -> int:
     return _status("VmRSS")
 
 
-def main() -> None:
+def serve(attempt: Callable[[str, str], dict[str, Any]]) -> None:
     """Serve until the input ends."""
     answers = sys.stdout
     sys.stdout = sys.stderr
@@ -168,4 +173,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(attempt)
