@@ -96,7 +96,6 @@ class TableScan(ds.Dataset):  # type: ignore[misc]
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_Part]:  # noqa: A002, ARG002 (pyarrow's name)
         """The parts of the newest version; DataFusion wants one at least."""
         call = current_call()
-        call.read_here()
         try:
             snapshot = self._entry.snapshot()
             gone = [field.name for field in self._schema if not _has(snapshot.schema, field)]

@@ -28,11 +28,6 @@ class UserCall:
         self._executions: list[Execution] = []
         self._holders = 0
         self._is_closed = False
-        self._reads = False
-
-    def read_here(self) -> None:
-        """Tell that this process reads something without an execution, a table."""
-        self._reads = True
 
     def add(self, execution: Execution) -> None:
         """Tell of an execution."""
@@ -103,9 +98,9 @@ class UserCall:
         return waiting.found[0]
 
     def _reads_here(self) -> bool:
-        """Whether it is known of all that is read that this process does."""
+        """Whether it is known of all executions that this process reads."""
         with self._lock:
-            return (self._reads or bool(self._executions)) and all(execution.is_here for execution in self._executions)
+            return bool(self._executions) and all(execution.is_here for execution in self._executions)
 
 
 class _Waiting(Generic[T]):

@@ -15,7 +15,7 @@ PRIMARY_KEY: Final = b"lance-schema:unenforced-primary-key"
 _PUBLIC: Final = b"lance-schema:"
 _ROWS_OF_A_PART: Final = 2**18
 _ROWS_WITHOUT_COLUMNS: Final = 2**16
-_ROWS_OF_A_BATCH: Final = 2**16
+_ROWS_OF_A_BATCH: Final = 2**17
 """Rows that are handed over at once: with Lance's own 8,192, handing over took as long as reading (bench_tables.py)."""
 _BYTES_OF_A_BATCH: Final = 2**24
 """About as many bytes at most, where rows are large."""

@@ -465,3 +465,16 @@ def test_spark_reads_a_version_and_its_frames_are_written(client: CatalogClient,
     table.append(frame.filter("a = 1"))
     assert [row.a for row in frame.collect()] == [1, 2]
     assert table.reader().sort(col("a")).to_pydict()["l"] == [[1.0, 2.0], [1.0, 2.0], None]
+
+
+# --- how rows are handed over
+
+
+def test_batches_of_large_rows_have_few_of_them(client: CatalogClient) -> None:
+    table = client.create_table("t", pa.schema([("payload", pa.binary())]))
+    table.append(pa.table({"payload": [bytes([number % 256]) * 65_536 for number in range(2000)]}))
+    read = list(table.to_arrow_reader())
+    assert [value[0] for one in read for value in one["payload"].to_pylist()] == [
+        number % 256 for number in range(2000)
+    ]
+    assert max(one.nbytes for one in read) <= 2**25
