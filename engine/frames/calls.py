@@ -6,6 +6,8 @@ import contextvars
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from queue import SimpleQueue
 from typing import Final, Generic, TypeVar
 
 from ..errors import ChunkmillError
@@ -28,6 +30,7 @@ class UserCall:
         self._executions: list[Execution] = []
         self._holders = 0
         self._is_closed = False
+        self._waiter: _Waiter | None = None
 
     def add(self, execution: Execution) -> None:
         """Tell of an execution."""
@@ -70,6 +73,9 @@ class UserCall:
         with self._lock:
             self._is_closed = True
             executions = list(self._executions)
+            waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter.end()
         for execution in executions:
             execution.close()
 
@@ -83,10 +89,9 @@ class UserCall:
             with calling(self):
                 return work()
         waiting = _Waiting(self, work)
-        thread = threading.Thread(
-            target=contextvars.copy_context().run, args=(waiting.run,), name="chunkmill-query", daemon=True
-        )
-        thread.start()
+        if self._waiter is None:
+            self._waiter = _Waiter()
+        self._waiter.run(partial(contextvars.copy_context().run, waiting.run))
         try:
             waiting.done.wait()
         except BaseException:
@@ -101,6 +106,28 @@ class UserCall:
         """Whether it is known of all executions that this process reads."""
         with self._lock:
             return bool(self._executions) and all(execution.is_here for execution in self._executions)
+
+
+class _Waiter:
+    """A thread that does work, one piece after another, until it is ended. A stream has one for all its batches."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        threading.Thread(target=_do_all, args=(self._work,), name="chunkmill-query", daemon=True).start()
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Let it do this when it has done what it was given before."""
+        self._work.put(work)
+
+    def end(self) -> None:
+        """Let it end after that."""
+        self._work.put(None)
+
+
+def _do_all(work: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (one := work.get()) is not None:
+        one()
+        del one  # or it holds the last batch until the next is asked for
 
 
 class _Waiting(Generic[T]):
