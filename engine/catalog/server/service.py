@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ...limits import MIB
 from ..client import CatalogClient
 from .chunk_methods import ChunkCalls
 from .dataset_methods import DatasetCalls
@@ -16,8 +17,10 @@ from .registration_methods import RegistrationCalls
 from .served_layers import ServedLayers
 from .server_methods import server_methods
 from .table_methods import TableCalls
+from .upload_grants import UploadGrants
 
 _CAPABILITIES: Final = ("catalog:write:register:file", "dataset:find_chunks")
+_UPLOADS: Final = "catalog:write:staging"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +28,12 @@ class ServiceOptions:
     """The limits of what a service does.
 
     ``readable`` are the places, paths or URLs, below which clients may register files and tables, and make tables,
-    beside the catalog's own folder; None: anywhere that this process can read and write.
+    beside the catalog's own folder; None: anywhere that this process can read and write. ``most_upload_bytes`` is the
+    size of the largest file that clients may upload.
     """
 
     readable: Sequence[str] | None = ()
+    most_upload_bytes: int = 16 * 1024 * MIB
 
 
 class CatalogService:
@@ -43,12 +48,15 @@ class CatalogService:
         readable = self.options.readable
         allowed = None if readable is None else (*readable, self.catalog.url.removeprefix("rerun+"))
         layers = ServedLayers(self.catalog)
+        self.upload_grants = UploadGrants(self.catalog, self.options.most_upload_bytes)
+        capabilities = (*_CAPABILITIES, *([_UPLOADS] if self.upload_grants.is_offered else []))
         found = [
-            *server_methods(_CAPABILITIES),
+            *server_methods(capabilities),
             *EntryCalls(self.catalog).methods(),
             *DatasetCalls(self.catalog, layers).methods(),
             *ChunkCalls(self.catalog, layers).methods(),
             *RegistrationCalls(self.catalog, allowed).methods(),
             *TableCalls(self.catalog, allowed).methods(),
+            *self.upload_grants.methods(),
         ]
         self.methods: Mapping[str, Method] = {method.path: method for method in found}

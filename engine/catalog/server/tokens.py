@@ -83,7 +83,12 @@ def token(secret: bytes, *, can_write: bool, seconds: float, hosts: Sequence[str
         "permissions": ["read", "write"] if can_write else ["read"],
         "allowed_hosts": list(hosts),
     }
-    made: str = _jwt().encode(claims, secret, algorithm=_ALGORITHM)
+    return signed(claims, secret)
+
+
+def signed(claims: Mapping[str, Any], secret: bytes) -> str:
+    """A token with these claims."""
+    made: str = _jwt().encode(dict(claims), secret, algorithm=_ALGORITHM)
     return made
 
 
@@ -108,16 +113,22 @@ class Access:
 
 
 def _granted(secret: bytes, header: str) -> Sequence[Any]:
-    jwt = _jwt()
     kind, _, given = header.partition(" ")
     if kind.lower() != "bearer" or not given:
         raise ProtocolError(Status.UNAUTHENTICATED, "this server wants a token, and the call has none")
+    granted = verified(given, secret, _AUDIENCE).get("permissions", ())
+    return granted if isinstance(granted, list) else ()
+
+
+def verified(given: str, secret: bytes, audience: str) -> Mapping[str, Any]:
+    """The claims of a token for an audience. Raises :class:`ProtocolError` where it is none of ours, or too old."""
+    jwt = _jwt()
     if len(given) > _LONGEST_TOKEN:
         raise ProtocolError(Status.UNAUTHENTICATED, "malformed token")
     try:
         # PyJWT compares signatures in constant time
-        claims = jwt.decode(
-            given, secret, algorithms=[_ALGORITHM], audience=_AUDIENCE, options={"require": ["exp", "aud"]}
+        claims: Mapping[str, Any] = jwt.decode(
+            given, secret, algorithms=[_ALGORITHM], audience=audience, options={"require": ["exp", "aud"]}
         )
     except jwt.ExpiredSignatureError:
         text = "token has expired"
@@ -130,8 +141,7 @@ def _granted(secret: bytes, header: str) -> Sequence[Any]:
     except jwt.PyJWTError:
         text = "invalid token"
     else:
-        granted = claims.get("permissions", ())
-        return granted if isinstance(granted, list) else ()
+        return claims
     raise ProtocolError(Status.UNAUTHENTICATED, text)
 
 

@@ -85,7 +85,13 @@ def start(
     # addresses without a place in a file system: nothing is left of them, however this process ends
     name = f"chunkmill-serve-{secrets.token_hex(16)}"
     app = WebApp(
-        service.methods, reception, executor, web or Web(), only_local_names=is_loopback(host), most_calls=_CALLS
+        service.methods,
+        service.upload_grants,
+        reception,
+        executor,
+        web or Web(),
+        only_local_names=is_loopback(host),
+        most_calls=_CALLS,
     )
     try:
         server = grpc.server(executor, (Handlers(),), options=GRPC_OPTIONS, maximum_concurrent_rpcs=_CALLS)

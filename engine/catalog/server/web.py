@@ -24,7 +24,9 @@ from urllib.parse import quote
 from ...limits import MIB
 from .methods import Kind, Method, ProtocolError, Status, protocol_error
 from .metrics import CONTENT_TYPE
+from .receiving import received
 from .reception import Reception
+from .upload_grants import UPLOAD_PATH, UploadGrants
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -59,6 +61,7 @@ class WebApp:
     def __init__(
         self,
         methods: Mapping[str, Method],
+        grants: UploadGrants,
         reception: Reception,
         executor: Executor,
         web: Web,
@@ -67,6 +70,7 @@ class WebApp:
         most_calls: int,
     ) -> None:
         self._methods = methods
+        self._grants = grants
         self._reception = reception
         self._executor = executor
         self._web = web
@@ -98,6 +102,8 @@ class WebApp:
             await self._post(scope, headers, cors, receive, send)
         elif scope["method"] in ("GET", "HEAD"):
             await self._get(scope, headers, send)
+        elif scope["method"] == "PUT" and scope["path"].startswith(UPLOAD_PATH):
+            await self._put(scope, headers, receive, send)
         else:
             await _plain(send, 405, "there is nothing to do so with")
 
@@ -140,6 +146,25 @@ class WebApp:
             await _plain(send, 401, "metrics want a token, too")
             return
         await _respond(send, 200, [(b"content-type", CONTENT_TYPE.encode())], self._reception.metrics.text())
+
+    async def _put(self, scope: Any, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+        if self.is_stopping or self._running >= self._most_calls:
+            await _plain(send, 503, "the server is stopping" if self.is_stopping else "too many calls run")
+            return
+        self._running += 1
+        try:
+            status, text = await received(
+                scope["path"].removeprefix(UPLOAD_PATH),
+                headers,
+                receive,
+                self._grants,
+                self._reception,
+                self._executor,
+                is_stopping=lambda: self.is_stopping,
+            )
+            await _plain(send, status, text)
+        finally:
+            self._running -= 1
 
     async def _post(
         self, scope: Any, headers: Mapping[str, str], cors: list[tuple[bytes, bytes]], receive: Receive, send: Send

@@ -1,0 +1,104 @@
+"""The body of an upload on its way into a file, a few MiB of it in memory at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from typing import Any, Final
+
+from ...limits import MIB
+from ..uploads import NewUpload
+from .methods import ProtocolError, Status, protocol_error
+from .reception import Reception
+from .upload_grants import Grant, UploadGrants
+
+LOG: Final = logging.getLogger(__name__)
+
+_NAME: Final = "PUT /upload"
+_PIECE: Final = 4 * MIB
+_OF_HTTP: Final = {
+    Status.OK: 201,
+    Status.INVALID_ARGUMENT: 400,
+    Status.CANCELLED: 400,
+    Status.UNAUTHENTICATED: 401,
+    Status.PERMISSION_DENIED: 403,
+    Status.ALREADY_EXISTS: 412,
+    Status.OUT_OF_RANGE: 413,
+    Status.UNAVAILABLE: 503,
+    Status.RESOURCE_EXHAUSTED: 507,
+}
+
+Receive = Callable[[], Awaitable[Any]]
+
+
+async def received(
+    granted: str,
+    headers: Mapping[str, str],
+    receive: Receive,
+    grants: UploadGrants,
+    reception: Reception,
+    executor: Executor,
+    *,
+    is_stopping: Callable[[], bool],
+) -> tuple[int, str]:
+    """Take in an upload for which there is a grant, and give the status of HTTP and the text of the answer.
+
+    What is cut, by the client, an error or the server's end, leaves no file.
+    """
+    began = time.monotonic()
+    reception.metrics.began()
+    status, text = Status.CANCELLED, "the upload was cut"
+    try:
+        if reception.access.read_only:
+            raise reception.access.refusal()
+        await _take(grants, grants.granted(granted), _size(headers), receive, executor, is_stopping)
+        status, text = Status.OK, "the file is there"
+    except Exception as error:
+        told = protocol_error(error)
+        status, text = told.code, told.text
+        if status not in _OF_HTTP:
+            LOG.error("an upload failed", exc_info=error)
+    finally:
+        reception.metrics.ended(_NAME, status, time.monotonic() - began)
+    return _OF_HTTP.get(status, 500), text
+
+
+async def _take(
+    grants: UploadGrants,
+    grant: Grant,
+    size: int | None,
+    receive: Receive,
+    executor: Executor,
+    is_stopping: Callable[[], bool],
+) -> None:
+    loop = asyncio.get_running_loop()
+    upload: NewUpload = await loop.run_in_executor(executor, grants.begin, grant, size)
+    waiting, count, more = bytearray(), 0, True
+    try:
+        while more:
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                raise ProtocolError(Status.CANCELLED, "the client has gone")
+            if is_stopping():
+                raise ProtocolError(Status.UNAVAILABLE, "the server is stopping")
+            waiting += event.get("body", b"")
+            count += len(event.get("body", b""))
+            more = event.get("more_body", False)
+            grants.check_size(count)
+            if len(waiting) >= _PIECE or not more:
+                await loop.run_in_executor(executor, upload.write, bytes(waiting))
+                waiting.clear()
+        expected = grant.size if size is None else size
+        if expected is not None and count != expected:
+            raise ProtocolError(Status.INVALID_ARGUMENT, f"the upload has {count} bytes, and not {expected}")
+        await loop.run_in_executor(executor, upload.publish)
+    finally:
+        upload.discard()
+
+
+def _size(headers: Mapping[str, str]) -> int | None:
+    given = headers.get("content-length")
+    return int(given) if given is not None and given.isascii() and given.isdigit() else None

@@ -1,0 +1,127 @@
+"""Files that clients hand to a catalog: they lie in a folder of its own, and are registered from there like others."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+import uuid
+from pathlib import Path
+from typing import Final
+
+from ..errors import AlreadyExistsError, NoSpaceError, UsageError, writing
+from ..execution import sync_folder
+from ..limits import MIB
+from .retention import WEEK
+
+_UPLOADS: Final = "uploads"
+_DRAFT: Final = ".draft"
+_KEY: Final = re.compile(r"[\w-][\w.+ =@-]*(/[\w-][\w.+ =@-]*)*", re.ASCII)
+_LONGEST_KEY: Final = 512
+_LONGEST_NAME: Final = 200
+_SYNCED: Final = 64 * MIB
+_KEPT_FREE: Final = 64 * MIB
+
+
+class Uploads:
+    """The uploaded files of the catalog in a folder, by their keys: relative paths such as ``project/drive.rrd``."""
+
+    def __init__(self, catalog: Path) -> None:
+        self._folder = catalog / _UPLOADS
+
+    def place(self, key: str) -> Path:
+        """The path that a file has or will have. Raises ``UsageError`` for a key that is none."""
+        names = key.split("/")
+        if len(key) > _LONGEST_KEY or not _KEY.fullmatch(key) or max(map(len, names)) > _LONGEST_NAME:
+            raise UsageError(
+                f"{key[:100]!r} is no key of an upload",
+                hint="Keys are relative paths of letters, digits and -_.+=@, and no name in them begins with a dot.",
+            )
+        return self._folder.joinpath(*names)
+
+    def begin(self, key: str, size: int | None = None) -> NewUpload:
+        """A file to write, of which nobody sees anything until it is whole.
+
+        Raises
+        ------
+        AlreadyExistsError
+            There is such a file.
+        NoSpaceError
+            The disk has no place for ``size`` bytes.
+        WriteError
+            It cannot be written.
+        """
+        place = self.place(key)
+        check_new(place)
+        with writing(str(place)):
+            self._folder.mkdir(exist_ok=True)
+            free = shutil.disk_usage(self._folder).free
+        if size is not None and size > free - _KEPT_FREE:
+            raise NoSpaceError(f"{size} bytes do not fit on the disk of the catalog", hint="Free some space.")
+        with writing(str(place)):
+            return NewUpload(self._folder / f".{uuid.uuid4().hex}{_DRAFT}", place)
+
+    def remove_drafts(self) -> None:
+        """Remove what is left of uploads that were cut a week ago."""
+        for path in self._folder.glob(f".*{_DRAFT}"):
+            try:
+                if time.time() - path.stat().st_mtime > WEEK.total_seconds():
+                    path.unlink()
+            except FileNotFoundError:
+                continue
+
+
+def check_new(place: Path) -> None:
+    """Raise ``AlreadyExistsError`` where a file was uploaded before: others may have registered it."""
+    above = next(folder for folder in place.parents if folder.exists())
+    if os.path.lexists(place) or not above.is_dir():
+        raise _exists()
+
+
+def _exists() -> AlreadyExistsError:
+    return AlreadyExistsError("cannot issue write access grant: object already exists")
+
+
+class NewUpload:
+    """A file that is being uploaded; end it by :meth:`publish` or :meth:`discard`."""
+
+    def __init__(self, draft: Path, place: Path) -> None:
+        self._draft = draft
+        self._place = place
+        self._file = draft.open("xb", buffering=0)
+        self.size = 0
+        self._unsynced = 0
+
+    def write(self, data: bytes) -> None:
+        """Append to it. Raises ``WriteError``."""
+        with writing(str(self._place)):
+            left = memoryview(data)
+            while left:
+                left = left[self._file.write(left) :]
+            self.size += len(data)
+            self._unsynced += len(data)
+            if self._unsynced > _SYNCED:  # now and then, so that the end is not long to wait for
+                self._unsynced = 0
+                os.fdatasync(self._file.fileno())
+
+    def publish(self) -> None:
+        """Give it its name, for good. Raises ``AlreadyExistsError`` where it is taken by now."""
+        with writing(str(self._place)):
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._place.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(self._draft, self._place)  # as a rename, but it replaces nothing
+            except FileExistsError as error:
+                raise _exists() from error
+            self._draft.unlink()
+            folder = self._place.parent
+            while folder != self._draft.parent.parent:
+                sync_folder(folder)
+                folder = folder.parent
+
+    def discard(self) -> None:
+        """Leave nothing of it, unless it was published."""
+        self._file.close()
+        self._draft.unlink(missing_ok=True)
