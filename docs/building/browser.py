@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,7 +23,6 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 _OPTIONS = (
     "--headless=new",
     "--no-sandbox",  # a container has no user namespaces; only pages of this repository are opened
-    "--disable-gpu",
     "--hide-scrollbars",
     "--no-first-run",
     "--disable-extensions",
@@ -30,6 +30,9 @@ _OPTIONS = (
     "--allow-file-access-from-files",
     "--remote-debugging-pipe",
 )
+WITHOUT_3D = ("--disable-gpu",)
+WEBGL = ("--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+"""Options that draw WebGL without a graphics card."""
 _SECONDS = 60.0
 
 
@@ -99,18 +102,18 @@ class Page:
 
 
 class Browser:
-    """A running Chromium; it ends with the ``with`` block."""
+    """A running Chromium, with options of its own; it ends with the ``with`` block."""
 
-    def __init__(self, program: str) -> None:
+    def __init__(self, program: str, options: Sequence[str] = WITHOUT_3D) -> None:
         self._profile = tempfile.TemporaryDirectory(prefix="chunkmill-browser-", ignore_cleanup_errors=True)
         reads, self._to = os.pipe()
         self._from, writes = os.pipe()
         # It reads from 3 and writes to 4; copies above 9 are not in the way of these.
         far = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (reads, writes)]
         command = f'exec "$@" 3<&{far[0]} 4>&{far[1]}'
-        options = [*_OPTIONS, f"--user-data-dir={self._profile.name}", "about:blank"]
+        all_options = [*_OPTIONS, *options, f"--user-data-dir={self._profile.name}", "about:blank"]
         self._process = subprocess.Popen(  # noqa: S603
-            ["/bin/bash", "-c", command, "bash", program, *options],
+            ["/bin/bash", "-c", command, "bash", program, *all_options],
             pass_fds=far,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
