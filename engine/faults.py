@@ -43,6 +43,7 @@ POINTS: Final[Mapping[str, str]] = {
     "search.publish": "a version of a dataset's search indexes has its number, its folder is not synced",
     "lance.create": "a table of a catalog is made, and has no entry yet",
     "lance.rows": "all rows of a write to a table were handed over, no version has them",
+    "lance.fragments": "tasks have written the rows of a DataFrame to a table's files, no version has them",
     "lance.merge": "the rows of an upsert are written, no version has them",
     "lance.commit": "a version of a table is there, its writer does not know it",
     "lance.compact": "the small fragments of a table are written as larger ones, no version has these",

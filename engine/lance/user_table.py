@@ -70,8 +70,10 @@ class UserTable(LancePlace):
     def create(self, schema: pa.Schema) -> bool:
         """Make the table, without rows, unless there is one; give whether there was none.
 
-        Raises ``UsageError`` where Lance has no such columns.
+        Raises ``UsageError`` where Lance has no such columns, or Arrow could not read them back.
         """
+        for field in schema:
+            self._check_readable(field)
         try:
             return self._made(_with_primary_key(schema), enable_stable_row_ids=True)
         except WriteError as error:
@@ -80,6 +82,16 @@ class UserTable(LancePlace):
                 raise
             reason = said.removeprefix("LanceError(Schema): ")
             raise UsageError(f"{self._name} cannot have these columns: {reason}") from None
+
+    def _check_readable(self, field: pa.Field) -> None:
+        """Raise ``UsageError`` where Arrow could not read a field back, as one that says it is of another type."""
+        try:
+            pa.ipc.read_schema(pa.schema([field]).serialize())
+        except (pa.ArrowException, OSError, UnicodeError) as error:
+            raise UsageError(
+                f"{self._name} cannot have the column {field.name!r}, which could not be read back: {shortened(error)}",
+                hint="Mend or leave out what its metadata says of its type, under ARROW:extension:name and :metadata.",
+            ) from None
 
     def snapshot(self, version: int | None = None) -> TableSnapshot:
         """A version, by default the newest."""
@@ -235,10 +247,12 @@ class UserTable(LancePlace):
         """Add the rows that were written by the columns of a version."""
         import lance
 
+        reach("lance.fragments")
         operation = lance.LanceOperation.Append(_fragments(written))
         try:
             with self.writing():
                 lance.LanceDataset.commit(self._address, operation, read_version=version, storage_options=self._options)
+            reach("lance.commit")
         except WriteError as error:
             if not _is_conflict(error.__cause__):
                 raise
@@ -253,6 +267,7 @@ class UserTable(LancePlace):
         """Put rows that were written with these columns in the place of all there are."""
         import lance
 
+        reach("lance.fragments")
         operation = lance.LanceOperation.Overwrite(_with_primary_key(schema), _fragments(written))
 
         def overwritten(dataset: Any) -> None:

@@ -194,6 +194,8 @@ class VersionFiles:
             if data.pop("digest", None) != _digest(data):
                 raise ValueError("it is not what was written: its digest differs")
             found = data.pop("format", None)
+            if data.get("number", number) != number:
+                raise ValueError(f"it is version {data['number']}, under another name")
             if found not in (_EARLIER, FORMAT):
                 is_older = isinstance(found, int) and found < FORMAT
                 raise UnsupportedError(
@@ -251,7 +253,7 @@ class VersionFiles:
 
     def publish(self, number: int, data: dict[str, Any]) -> bool:
         """Put a version there if no other has its number; whether that was done."""
-        whole = {"format": FORMAT, **data}
+        whole = {"format": FORMAT, "number": number, **data}
         text = json.dumps({**whole, "digest": _digest(whole)})
         with writing(self._store):
             return self.folder.create(name_of(number), text.encode(), self._points)

@@ -34,7 +34,8 @@ from chunkmill.engine.lance import UserTable
 from fault_runs import forked, reached, waited, warm_up
 
 KINDS: Final = ("kill", "exception", "enospc")
-POINTS: Final = tuple(point for point in faults.POINTS if point.startswith("lance."))
+POINTS: Final = tuple(point for point in faults.POINTS if point.startswith("lance.") and point != "lance.fragments")
+"""All but that of writes by Spark's tasks, which ``test_table_writes_on_spark.py`` cuts."""
 ATTEMPTS: Final = 4
 
 State = dict[str, list[list[Any]]]

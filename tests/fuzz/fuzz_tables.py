@@ -29,6 +29,7 @@ from mutation import mutate
 
 KINDS: Final = ("tables", "search")
 SWAPPED: Final = 0.08
+PROGRESS: Final = 50
 CHECKED: Final = ("search/versions", "search/made")
 
 
@@ -153,6 +154,9 @@ def fuzz(kind: str, numbers: range, seed: int) -> Tally:
             if wrong is not None:
                 again = f"python tests/fuzz/fuzz_tables.py {kind} --seed {seed} --only {number}"
                 tally.failures.append(f"{_sort(file)}, {what}\n    {wrong}\n    {again}")
+                print(f"FAILED {tally.failures[-1]}", flush=True)
+            if tally.seen.total() % PROGRESS == 0:
+                print(f"{tally.seen.total()} tried, {len(tally.failures)} failed", flush=True)
     return tally
 
 
@@ -170,8 +174,6 @@ def main() -> int:
         return 0
     numbers = range(given.mutants) if given.only is None else range(given.only, given.only + 1)
     tally = fuzz(given.kind, numbers, given.seed)
-    for failure in tally.failures:
-        print(f"FAILED {failure}")
     total = tally.seen.total()
     print(f"{dict(tally.seen)}; in {tally.different} some call gave something else")
     print(f"at most {tally.seconds:.2f} s and {tally.mib:.0f} MiB for one mutant")

@@ -18,6 +18,7 @@ from chunkmill.engine.catalog import CatalogClient, DatasetEntry, NotFoundError
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.lance import index_table
+from chunkmill.engine.rrd import digest_of
 
 VECTOR, LIST, TEXT = "/emb:Emb:vec", "/flat:vec", "/txt:TextDocument:text"
 DIMENSION = 32
@@ -257,6 +258,16 @@ def test_damage_is_told(dataset: DatasetEntry) -> None:
         dataset.search_vector([0.0] * 32, VECTOR, 1)
     covered.write_bytes(kept)
     version = max((home / "versions").iterdir())
+    newer = version.with_name("00000099.json")
+    newer.write_bytes(version.read_bytes())
+    with pytest.raises(ReadError, match=r"it is version \d+, under another name"):
+        dataset.list_search_indexes()
+    newer.unlink()
+    data = json.loads(version.read_bytes())
+    del data["number"], data["digest"]  # as versions were that did not say their number
+    earlier = {**data, "digest": digest_of(json.dumps(data, sort_keys=True).encode()).hex()}
+    version.write_bytes(json.dumps(earlier).encode())
+    assert len(dataset.list_search_indexes()) == 1
     version.write_bytes(version.read_bytes().replace(b"Emb", b"Emc", 1))
     with pytest.raises(ReadError, match="digest"):
         dataset.list_search_indexes()
