@@ -253,7 +253,7 @@ class VersionFiles:
 
     def publish(self, number: int, data: dict[str, Any]) -> bool:
         """Put a version there if no other has its number; whether that was done."""
-        whole = {"format": FORMAT, "number": number, **data}
+        whole = {"format": FORMAT, **data, "number": number}
         text = json.dumps({**whole, "digest": _digest(whole)})
         with writing(self._store):
             return self.folder.create(name_of(number), text.encode(), self._points)
