@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import os
 import shutil
-import signal
-import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -31,7 +27,6 @@ from chunkmill.engine.catalog import (
     TableInsertMode,
 )
 from chunkmill.engine.errors import ReadError, UnsupportedError, UsageError, WriteError
-from chunkmill.engine.lance import TableSnapshot
 from datafusion import DataFrameWriteOptions, InsertOp, SessionContext, col, lit
 
 KEY = {"rerun:is_table_index": "true"}
@@ -470,51 +465,3 @@ def test_spark_reads_a_version_and_its_frames_are_written(client: CatalogClient,
     table.append(frame.filter("a = 1"))
     assert [row.a for row in frame.collect()] == [1, 2]
     assert table.reader().sort(col("a")).to_pydict()["l"] == [[1.0, 2.0], [1.0, 2.0], None]
-
-
-# --- how rows are handed over
-
-
-def test_batches_of_large_rows_have_few_of_them(client: CatalogClient) -> None:
-    table = client.create_table("t", pa.schema([("payload", pa.binary())]))
-    table.append(pa.table({"payload": [bytes([number % 256]) * 65_536 for number in range(2000)]}))
-    read = list(table.to_arrow_reader())
-    assert [value[0] for one in read for value in one["payload"].to_pylist()] == [
-        number % 256 for number in range(2000)
-    ]
-    assert max(one.nbytes for one in read) <= 2**25
-
-
-def test_one_thread_waits_for_all_batches_of_a_stream_and_an_interrupt_ends_it(
-    table: TableEntry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = threading.Event()
-
-    def slowly(*_: Any, **__: Any) -> Any:
-        yield from (batch(1), batch(2), batch(3))
-        begun.set()
-        time.sleep(1)
-
-    monkeypatch.setattr(TableSnapshot, "batches", slowly)
-    monkeypatch.setattr(TableSnapshot, "parts", lambda *_: [[0]])
-    before, waiters = signal.getsignal(signal.SIGINT), set[threading.Thread]()
-
-    def interrupt() -> None:
-        begun.wait()
-        os.kill(os.getpid(), signal.SIGINT)
-
-    def read() -> None:
-        for _ in table.reader().execute_stream():
-            waiters.update(thread for thread in threading.enumerate() if thread.name == "chunkmill-query")
-
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Thread(target=interrupt).start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            read()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert len(waiters) == 1
-    for thread in waiters:
-        thread.join(10)
-        assert not thread.is_alive()
