@@ -280,7 +280,10 @@ CALLS = {
     "convert lake -o out/all --executor inline": (0, "out/all/drives/demo.rrd"),
     "serve token lake --can read --expires 1h --for-host localhost --subject me --secret-file out/secret": (0, "eyJ"),
     "serve token lake --expires soon --debug": (2, "soon"),
-    "serve start lake --insecure --tokens --log-json -q": (2, "exclude each other"),
+    "serve start lake --insecure --tokens --web --cors-allow-origin https://x.org --log-json -q": (
+        2,
+        "exclude each other",
+    ),
     "serve start lake --port 0 --host ::1 --allow landing --read-only --tls-cert note.txt --debug": (
         2,
         "given together",
