@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from ..errors import NotFoundError, ReadError, SourceMissingError, UsageError, W
 from ..faults import reach
 from ..folders import Folder
 from ..locations import Location
+from ..rrd import check_file
 from .place import LancePlace, shortened
 from .snapshot import PRIMARY_KEY, TableSnapshot
 
@@ -28,6 +30,7 @@ _MOST_OF_ONE_VERSION: Final = 3
 _MOST_REBASES: Final = 20
 _LONGEST_WAIT: Final = 0.5
 _ROWS_OF_A_BATCH: Final = 16_384
+_DELETIONS: Final = "_deletions"
 _RESTORE: Final = "Restore the file, or the table from a copy."
 
 
@@ -96,7 +99,9 @@ class UserTable(LancePlace):
     def snapshot(self, version: int | None = None) -> TableSnapshot:
         """A version, by default the newest."""
         with self.reading():
-            return TableSnapshot(self, self._opened(version))
+            dataset = self._opened(version)
+            self._check_deletions(dataset)
+            return TableSnapshot(self, dataset)
 
     def append(self, rows: RowSource) -> None:
         """Add rows; columns that they lack are null."""
@@ -138,6 +143,7 @@ class UserTable(LancePlace):
                     f"{self._name} has no key: a merge insert operation requires join keys",
                     hint=f"Give the fields of its key the metadata {{{_INDEX.decode()!r}: 'true'}} when it is made.",
                 )
+            self._check_deletions(dataset)
             merge = dataset.merge_insert(keys).when_matched_update_all().when_not_matched_insert_all()
             try:
                 if is_primary:
@@ -164,6 +170,7 @@ class UserTable(LancePlace):
         from lance.optimize import Compaction
 
         def compacted(dataset: Any) -> None:
+            self._check_deletions(dataset)
             plan = Compaction.plan(dataset, {"num_threads": 1})
             joined = [task.execute(dataset) for task in plan.tasks]
             if joined:
@@ -187,7 +194,7 @@ class UserTable(LancePlace):
             with self.reading():
                 fragments = [fragment.metadata for fragment in self._opened().get_fragments()]
                 sizes = self._sizes_of("data")
-                deletions = self._sizes_of("_deletions") if any(one.deletion_file for one in fragments) else {}
+                deletions = self._sizes_of(_DELETIONS) if any(one.deletion_file for one in fragments) else {}
         except NotFoundError as error:
             hint = "Restore its files, or delete the entry."
             return [SourceMissingError(error.message, path=self.place, hint=hint)]
@@ -200,7 +207,7 @@ class UserTable(LancePlace):
         for one in fragments:
             if one.deletion_file is not None and not one.deletion_file.base_id:
                 wanted[one.deletion_file.path(one.id)] = None
-        there |= {f"_deletions/{name}": size for name, size in deletions.items()}
+        there |= {f"{_DELETIONS}/{name}": size for name, size in deletions.items()}
         found: list[ReadError] = []
         for name, size in wanted.items():
             place = str(self._location / name)
@@ -292,6 +299,14 @@ class UserTable(LancePlace):
                 raise
             raise NotFoundError("there is no Lance table here", path=self.place) from None
 
+    def _check_deletions(self, dataset: Any) -> None:
+        """Raise ``ReadError`` for a list of deleted rows that is damaged: one flipped bit of it lets Lance abort."""
+        for fragment in dataset.get_fragments():
+            one = fragment.metadata.deletion_file
+            if one is not None and one.file_type == "array" and not one.base_id:
+                place = self._location / one.path(fragment.fragment_id)
+                _check_deletion_file(place, one.num_deleted_rows, _state_of(place))
+
     def _commit(self, attempt: Callable[[Any], None], rows: RowSource | None = None) -> None:
         """Write on top of the newest version, and again where others replaced the table meanwhile."""
         before, stood = -1, 0
@@ -320,6 +335,33 @@ class UserTable(LancePlace):
             hint="Try again.",
             transient=True,
         )
+
+
+def _state_of(place: Location) -> tuple[int, int] | None:
+    """The size and the time of a local file; None for an object, or a file that is gone."""
+    try:
+        status = place.stat() if isinstance(place, Path) else None
+    except OSError:
+        return None
+    return None if status is None else (status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(4096)
+def _check_deletion_file(place: Location, rows: int, _state: tuple[int, int] | None) -> None:
+    """Raise ``ReadError`` unless a file has this number of rows; a good one is read once."""
+    try:
+        data = Folder.at(place.parent).get(place.name)
+        check_file(data)
+        with pa.ipc.open_file(data) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+        if table.schema.types != [pa.uint32()] or table.num_rows != rows:
+            raise ValueError(f"it has {table.num_rows:,} rows of {table.schema.types}, not {rows:,} of uint32")
+    except FileNotFoundError:
+        return  # Lance says so
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = f"a list of deleted rows is damaged: {error}"
+        raise ReadError(reason, path=str(place), hint=_RESTORE) from error
 
 
 def _commit_after_all(dataset: Any, transaction: Any) -> None:

@@ -1,5 +1,6 @@
 """The RRD container: framing, messages, manifest, reader and writer. No streams, no Spark."""
 
+from .arrow_checks import check_file
 from .arrow_ipc import END_OF_STREAM, decode_batch, encode_batch, has_dictionary, stream_of
 from .chunk_table import CHUNK_TABLE, COMPONENT_TYPE, TIMELINE_TYPE, ChunkEntry, ChunkTable
 from .compression import Compression
@@ -89,6 +90,7 @@ __all__ = [
     "announced_first",
     "build_manifest",
     "check_digest",
+    "check_file",
     "copy_range",
     "damaged_chunk",
     "decode_batch",

@@ -32,7 +32,8 @@ import pyarrow as pa
 
 from ..chunk import ChunkData, TimelineKind
 from ..errors import ReadError
-from .arrow_ipc import ARROW_ERRORS, first_line, read_batch
+from .arrow_checks import read_batch
+from .arrow_ipc import ARROW_ERRORS, first_line
 from .payloads import DIGEST_SIZE, check_digest, digest_of
 from .positional import NEVER_CHANGES, PositionalFile, open_positional
 from .table_columns import Integers, Numbers

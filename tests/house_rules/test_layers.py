@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "engine.rrd": ("engine.chunk",),
     "engine.reports": (),
     "engine.spark": (),
-    "engine.lance": (),
+    "engine.lance": ("engine.rrd",),
     "engine.execution": ("engine.chunk", "engine.rrd", "engine.reports", "engine.spark", "engine.lance"),
     "engine.stream": ("engine.chunk", "engine.rrd", "engine.reports", "engine.spark", "engine.execution"),
     "engine.optimisation": ("engine.chunk", "engine.rrd", "engine.execution"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -42,6 +43,26 @@ def rows(table: TableEntry) -> list[tuple[int, str]]:
 
 def folder_of(table: TableEntry) -> Path:
     return Path(table.storage_url.removeprefix("file://"))
+
+
+def test_a_list_of_deleted_rows_with_one_bad_bit_is_told_where_lance_would_abort(table: TableEntry) -> None:
+    table.append(id=list(range(50)), v=["x"] * 50)
+    table.upsert(id=[3, 7], v=["y", "y"])
+    (place,) = (folder_of(table) / "_deletions").iterdir()
+    assert len(rows(table)) == 50
+    good = place.read_bytes()
+    footer = len(good) - 10 - int.from_bytes(good[-10:-6], "little")
+    block = good.index((192).to_bytes(8, "little") + (192).to_bytes(4, "little"), footer)
+    for at in (block + 5, block + 10, block + 21, footer + 100, 200):
+        place.write_bytes(good[:at] + bytes([good[at] ^ 0x02]) + good[at + 1 :])
+        for call in (lambda: rows(table), lambda: table.reader().count(), lambda: table.upsert(id=9, v="z")):
+            with contextlib.suppress(ReadError, WriteError):
+                call()
+        if at == block + 21:
+            with pytest.raises(ReadError, match="a list of deleted rows is damaged: its footer names bytes beyond"):
+                rows(table)
+    place.write_bytes(good)
+    assert len(rows(table)) == 50
 
 
 def data_files(table: TableEntry) -> set[Path]:
