@@ -89,9 +89,12 @@ class UserCall:
             with calling(self):
                 return work()
         waiting = _Waiting(self, work)
-        if self._waiter is None:
-            self._waiter = _Waiter()
-        self._waiter.run(partial(contextvars.copy_context().run, waiting.run))
+        waiter = self._waiter or _Waiter()
+        waiter.run(partial(contextvars.copy_context().run, waiting.run))
+        if self._holders:  # a stream asks again
+            self._waiter = waiter
+        else:
+            waiter.end()
         try:
             waiting.done.wait()
         except BaseException:

@@ -172,6 +172,7 @@ def test_every_call_that_writes_says_so(catalog: CatalogClient) -> None:
         "DeleteEntry",
         "DoGlobalMaintenance",
         "DoMaintenance",
+        "GetWriteAccessGrant",
         "RegisterTable",
         "RegisterWithDataset",
         "UnregisterFromDataset",
