@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 _BYTES, _NUMBERS, _FLOATS = 65_536, 16, 128
 _FILES = 8
+_GROUP = 16 << 20  # bytes of a row group, which the JVM has whole in memory
 
 
 def made(folder: Path, gigabytes: float, kind: str) -> int:
@@ -43,7 +44,9 @@ def made(folder: Path, gigabytes: float, kind: str) -> int:
         else:
             values = pa.array(random.random(rows * _FLOATS, dtype=np.float32))
             columns["values"] = pa.FixedSizeListArray.from_arrays(values, _FLOATS).cast(pa.list_(pa.float32()))
-        pq.write_table(pa.table(columns), folder / f"{number}.parquet", compression="none", row_group_size=32_768)
+        pq.write_table(
+            pa.table(columns), folder / f"{number}.parquet", compression="none", row_group_size=_GROUP // size
+        )
     return rows * _FILES
 
 
