@@ -11,11 +11,11 @@ from fuzz_tables import fuzz, judged
 SEED = 20_261_125
 
 
-@pytest.mark.parametrize(("kind", "mutants"), [("tables", 7), pytest.param("search", 40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kind", "mutants"), [("tables", 12), pytest.param("search", 40, marks=pytest.mark.slow)])
 def test_damaged_tables_give_errors_of_ours_or_answers(kind: str, mutants: int) -> None:
     tally = fuzz(kind, range(mutants), SEED)
     assert not tally.failures, "\n".join(tally.failures)
-    assert tally.seen["refused"] and tally.seen["read"]
+    assert tally.seen["refused"] > 2 and tally.seen["read"] > 2
 
 
 def test_what_is_wrong_is_noticed() -> None:
