@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import uuid
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -20,11 +17,8 @@ from .envelopes import part_of
 from .messages import cloud
 from .methods import Call, Kind, Method, ProtocolError, Status
 from .places import check_place
+from .tasks import DONE, failed_task, tasks_table
 
-DONE: Final = "task_0000000000000000"
-"""The task of all that succeeded: a call answers when it is done."""
-_MOST_FAILED: Final = 10_000
-"""Failed tasks whose text is kept for who asks."""
 _ON_DUPLICATE: Final = {
     0: OnDuplicateSegmentLayer.REPLACE,
     1: OnDuplicateSegmentLayer.REPLACE,
@@ -45,21 +39,6 @@ _TOLD: Final = pa.schema(
         )
     ]
 )
-_TASKS: Final = pa.schema(
-    [
-        pa.field("task_id", pa.string(), False),
-        pa.field("kind", pa.string()),
-        pa.field("data", pa.string()),
-        pa.field("exec_status", pa.string(), False),
-        pa.field("msgs", pa.string()),
-        pa.field("blob", pa.binary()),
-        pa.field("lease_owner", pa.string()),
-        pa.field("lease_expiration", pa.timestamp("ns")),
-        pa.field("attempts", pa.uint8(), False),
-        pa.field("creation_time", pa.timestamp("ns")),
-        pa.field("last_update_time", pa.timestamp("ns")),
-    ]
-)
 
 
 class _Source(NamedTuple):
@@ -75,14 +54,13 @@ class RegistrationCalls:
     def __init__(self, catalog: CatalogClient, allowed: Sequence[str] | None) -> None:
         self._catalog = catalog
         self._allowed = allowed
-        self._failed: OrderedDict[str, str] = OrderedDict()
-        self._lock = threading.Lock()
 
     def methods(self) -> tuple[Method, ...]:
         """The methods of this group."""
         named = (
             ("RegisterWithDataset", Kind.UNARY, self._register, True),
             ("UnregisterFromDataset", Kind.STREAM, self._unregister, True),
+            ("CancelTasks", Kind.UNARY, self._cancel, True),
             ("QueryTasks", Kind.UNARY, self._tasks, False),
             ("QueryTasksOnCompletion", Kind.STREAM, self._completed, False),
         )
@@ -129,17 +107,9 @@ class RegistrationCalls:
         rows: list[tuple[str, ...]] = []
         for source, results in zip(sources, handle.results(), strict=True):
             for result in results:
-                task = DONE if result.error is None else self._failure(result.error)
+                task = DONE if result.error is None else failed_task(result.error)
                 rows.append((result.segment_id or "", source.layer, "rrd", source.uri, task))
         return rows
-
-    def _failure(self, text: str) -> str:
-        task = f"task_{uuid.uuid4().hex[:16]}"
-        with self._lock:
-            self._failed[task] = text
-            while len(self._failed) > _MOST_FAILED:
-                self._failed.popitem(last=False)
-        return task
 
     def _unregister(self, request: Any, call: Call) -> Iterator[Any]:
         dataset = dataset_of(self._catalog, call)
@@ -149,29 +119,18 @@ class RegistrationCalls:
         told.task_id.id = DONE
         yield told
 
+    def _cancel(self, request: Any, call: Call) -> Any:
+        """Do nothing: whoever knows the id of a task was told that it has ended."""
+        del request, call
+        return cloud("CancelTasksResponse")()
+
     def _tasks(self, request: Any, call: Call) -> Any:
         del call
-        return cloud("QueryTasksResponse")(data=self._told(request.ids))
+        return cloud("QueryTasksResponse")(data=part_of(tasks_table(task.id for task in request.ids)))
 
     def _completed(self, request: Any, call: Call) -> Iterator[Any]:
         del call
-        yield cloud("QueryTasksOnCompletionResponse")(data=self._told(request.ids))
-
-    def _told(self, ids: Sequence[Any]) -> Any:
-        """The state of tasks. One that is not known is done, and was told so."""
-        with self._lock:
-            failed = {task.id: self._failed.get(task.id) for task in ids}
-        rows = [
-            {
-                "task_id": task,
-                "kind": "register",
-                "exec_status": "success" if text is None else "failed",
-                "msgs": text,
-                "attempts": 1,
-            }
-            for task, text in failed.items()
-        ]
-        return part_of(pa.Table.from_pylist(rows, _TASKS))
+        yield cloud("QueryTasksOnCompletionResponse")(data=part_of(tasks_table(task.id for task in request.ids)))
 
 
 def _bad(text: str) -> ProtocolError:

@@ -59,6 +59,29 @@ def test_registration_tells_of_each_file_in_order(catalog: CatalogClient, tmp_pa
     assert again.code is Status.ALREADY_EXISTS
 
 
+def test_what_became_of_a_task_is_known_to_every_server(catalog: CatalogClient, tmp_path: Path) -> None:
+    call = Caller(catalog, catalog.get_dataset("drives"))
+    bad = tmp_path / "bäd.rrd"
+    bad.write_bytes(b"nothing of the kind" * 1000)
+    rows = rows_in(call("RegisterWithDataset", data_sources=[source(bad), source(recording(tmp_path, "new"))]).data)
+    failed, done = rows["rerun_task_id"].to_pylist()
+    (removed,) = call("UnregisterFromDataset", segments_to_drop=[{"id": "new"}])
+    later = Caller(CatalogClient(tmp_path / "lake"))  # another server, which was told of none of them
+    ids = [failed, done, removed.task_id.id, failed[:-3], "task_00000000DEADBEEF", "task_failed_~", ""]
+    (response,) = later("QueryTasksOnCompletion", ids=[{"id": id_} for id_ in ids])
+    table = rows_in(response.data)
+    assert table == rows_in(later("QueryTasks", ids=[{"id": id_} for id_ in ids]).data)
+    states = {row["task_id"]: (row["exec_status"], row["msgs"]) for row in table.to_pylist()}
+    assert states[failed][0] == "failed"
+    assert "not an RRD" in states[failed][1]
+    assert "bäd.rrd" in states[failed][1]
+    assert states[done] == states[removed.task_id.id] == ("success", None)
+    for unknown in ids[3:]:
+        assert states[unknown][0] == "failed", unknown
+    assert "what became of it is not known" in states["task_00000000DEADBEEF"][1]
+    call("CancelTasks", ids=[{"id": failed}])  # all that was told has ended
+
+
 def test_a_prefix_registers_what_lies_below(catalog: CatalogClient, tmp_path: Path) -> None:
     dataset = catalog.create_dataset("more")
     call = Caller(catalog, dataset)
@@ -167,6 +190,7 @@ def test_entries_that_come_and_go_are_told(catalog: CatalogClient) -> None:
 def test_every_call_that_writes_says_so(catalog: CatalogClient) -> None:
     writing = {method.name for method in CatalogService(catalog).methods.values() if method.writes}
     assert writing == {
+        "CancelTasks",
         "CreateDatasetEntry",
         "CreateTableEntry",
         "DeleteEntry",
