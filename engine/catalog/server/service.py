@@ -13,6 +13,7 @@ from .chunk_methods import ChunkCalls
 from .dataset_methods import DatasetCalls
 from .entry_methods import EntryCalls
 from .methods import Method
+from .property_methods import PropertyCalls
 from .registration_methods import RegistrationCalls
 from .served_layers import ServedLayers
 from .server_methods import server_methods
@@ -54,6 +55,7 @@ class CatalogService:
             *server_methods(capabilities),
             *EntryCalls(self.catalog).methods(),
             *DatasetCalls(self.catalog, layers).methods(),
+            *PropertyCalls(self.catalog).methods(),
             *ChunkCalls(self.catalog, layers).methods(),
             *RegistrationCalls(self.catalog, allowed).methods(),
             *TableCalls(self.catalog, allowed).methods(),

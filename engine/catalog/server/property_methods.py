@@ -1,0 +1,106 @@
+"""Calls about properties of segments that are kept beside their recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ...errors import UsageError, WriteError
+from ..client import CatalogClient
+from ..segment_properties import SegmentProperties, StoredProperties
+from .entry_methods import dataset_of
+from .envelopes import part_of, rows_in
+from .messages import cloud, shared
+from .methods import Call, Kind, Method, ProtocolError, Status
+
+_MOST_TRIES: Final = 100
+
+
+class PropertyCalls:
+    """The handlers, over one catalog."""
+
+    def __init__(self, catalog: CatalogClient) -> None:
+        self._catalog = catalog
+
+    def methods(self) -> tuple[Method, ...]:
+        """The methods of this group."""
+        named = (
+            ("GetSegmentProperties", Kind.STREAM, self._get, False),
+            ("SetSegmentProperties", Kind.UNARY, self._set, True),
+            ("DeleteSegmentProperties", Kind.UNARY, self._delete, True),
+        )
+        return tuple(
+            Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), kind, handler, writes)
+            for name, kind, handler, writes in named
+        )
+
+    def _get(self, request: Any, call: Call) -> Iterator[Any]:
+        """The properties of each segment that has some: a message for each, as they may be large."""
+        properties = SegmentProperties(dataset_of(self._catalog, call))
+        if not request.segment_ids:
+            raise UsageError("segment_ids must name at least one segment")
+        for id_ in dict.fromkeys(segment.id for segment in request.segment_ids):
+            call.check()
+            known = properties.of(id_)
+            if known.row is not None:
+                told = {"segment_id": _named(id_), "properties": part_of(known.row), "revision": known.revision}
+                yield cloud("GetSegmentPropertiesResponse")(segments=[told])
+
+    def _set(self, request: Any, call: Call) -> Any:
+        properties = SegmentProperties(dataset_of(self._catalog, call))
+        row = rows_in(request.properties).combine_chunks().to_batches()
+        expected = request.expected_revision if request.HasField("expected_revision") else None
+        stored = _replaced(properties, _id_in(request), expected, row[0] if row else pa.record_batch({}))
+        return cloud("SetSegmentPropertiesResponse")(revision=stored.revision)
+
+    def _delete(self, request: Any, call: Call) -> Any:
+        """Delete the properties of segments, none of them where one is not as it is said to be."""
+        properties = SegmentProperties(dataset_of(self._catalog, call))
+        wanted = {
+            _id_in(given): given.expected_revision if given.HasField("expected_revision") else None
+            for given in request.segments
+        }
+        if not wanted:
+            raise UsageError("segments must name at least one segment")
+        for id_, expected in wanted.items():
+            _check(id_, properties.of(id_), expected)
+        for id_, expected in wanted.items():
+            _replaced(properties, id_, expected, None)
+        return cloud("DeleteSegmentPropertiesResponse")()
+
+
+def _replaced(
+    properties: SegmentProperties, id_: str, expected: int | None, row: pa.RecordBatch | None
+) -> StoredProperties:
+    """Give a segment other properties, if those that it has are the expected ones, or whatever they are."""
+    for _ in range(_MOST_TRIES):
+        known = properties.of(id_)
+        _check(id_, known, expected)
+        if row is None and known.row is None:
+            return known
+        stored = properties.replace(id_, known, row)
+        if stored is not None:
+            return stored
+    raise WriteError(f"others change the properties of segment '{id_}' all the time", hint="Try again.", transient=True)
+
+
+def _check(id_: str, known: StoredProperties, expected: int | None) -> None:
+    if expected is not None and known.revision != expected:
+        raise ProtocolError(
+            Status.FAILED_PRECONDITION,
+            f"Properties of segment '{id_}' were modified concurrently: "
+            f"expected revision {expected}, found {known.revision}",
+        )
+
+
+def _id_in(given: Any) -> str:
+    if not given.segment_id.id:
+        raise ProtocolError(Status.INVALID_ARGUMENT, "missing required field: 'segment_id'")
+    id_: str = given.segment_id.id
+    return id_
+
+
+def _named(id_: str) -> Any:
+    return shared("SegmentId")(id=id_)
