@@ -10,8 +10,9 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from ..errors import AlreadyExistsError, NoSpaceError, UsageError, writing
+from ..errors import AlreadyExistsError, CommitUnknownError, NoSpaceError, UsageError, writing
 from ..execution import sync_folder
+from ..faults import reach
 from ..limits import MIB
 from .retention import WEEK
 
@@ -104,22 +105,43 @@ class NewUpload:
             if self._unsynced > _SYNCED:  # now and then, so that the end is not long to wait for
                 self._unsynced = 0
                 os.fdatasync(self._file.fileno())
+            reach("upload.draft", self._draft)
 
     def publish(self) -> None:
-        """Give it its name, for good. Raises ``AlreadyExistsError`` where it is taken by now."""
+        """Give it its name, for good.
+
+        Raises
+        ------
+        AlreadyExistsError
+            The name is taken by now.
+        CommitUnknownError
+            It has its name, and it is not known whether that outlives a crash.
+        WriteError
+            It cannot be written, and has no name.
+        """
         with writing(str(self._place)):
             os.fsync(self._file.fileno())
             self._file.close()
+            reach("upload.whole", self._draft)
             self._place.parent.mkdir(parents=True, exist_ok=True)
             try:
                 os.link(self._draft, self._place)  # as a rename, but it replaces nothing
             except FileExistsError as error:
                 raise _exists() from error
+        try:
+            reach("upload.publish", self._place)
             self._draft.unlink()
             folder = self._place.parent
             while folder != self._draft.parent.parent:
                 sync_folder(folder)
                 folder = folder.parent
+        except OSError as error:
+            raise CommitUnknownError(
+                f"has its name, but that may not be on the disk: {error.strerror}",
+                path=str(self._place),
+                hint="Look whether the file is there before it is uploaded again, by another key.",
+            ) from error
+        reach("upload.done")
 
     def discard(self) -> None:
         """Leave nothing of it, unless it was published."""

@@ -58,7 +58,9 @@ SPARK_POINTS: Final = (
     "staging.remove",
 )
 
-OF_INGESTIONS: Final = tuple(point for point in POINTS if not point.startswith(("entry.", "search.", "lance.")))
+OF_INGESTIONS: Final = tuple(
+    point for point in POINTS if not point.startswith(("entry.", "search.", "lance.", "upload."))
+)
 """Those of a catalog's entries are cut by ``catalog_points.py``, those of its tables by ``table_points.py``."""
 
 NOT_WRITING: Final = (
