@@ -246,17 +246,23 @@ class CatalogClient(DeprecatedClientNames):
     # --- making and upkeep
 
     def create_dataset(
-        self, name: str, *, exist_ok: bool = False, url: str | os.PathLike[str] | None = None
+        self,
+        name: str,
+        *,
+        exist_ok: bool = False,
+        url: str | os.PathLike[str] | None = None,
+        id: EntryId | None = None,  # noqa: A002 (the name it has with Rerun)
     ) -> DatasetEntry:
         """Make a dataset of this name, empty, or with the recordings of the store at ``url``, which stays where it is.
 
         Names are unique over datasets and tables. With ``exist_ok`` a dataset of this name is given back if there is
-        one already, and was made of the same ``url`` where one is given.
+        one already, and was made of the same ``url`` where one is given. ``id`` is one that no entry has, by default
+        a new one.
 
         Raises
         ------
         AlreadyExistsError
-            An entry has this name, or the store at ``url`` is a dataset's already.
+            An entry has this name or id, or the store at ``url`` is a dataset's already.
         SourceMissingError
             There is no store at ``url``.
         ValueError
@@ -264,16 +270,16 @@ class CatalogClient(DeprecatedClientNames):
         """
         check_entry_name(name)
         place = None if url is None else self._adopted(url)
-        row, blueprints = dataset_rows(name, time.time_ns(), place)
+        row, blueprints = dataset_rows(name, time.time_ns(), place, id)
         try:
             self._log.add(row, blueprints)
         except AlreadyExistsError:
             there = self._log.read().named(name)
             if exist_ok and there is None and place is None:  # it was renamed or deleted meanwhile
-                return self.create_dataset(name, exist_ok=True, url=url)
+                return self.create_dataset(name, exist_ok=True, url=url, id=id)
             if not exist_ok or there is None or there.kind is not EntryKind.DATASET:
                 raise
-            if place is not None and there.place != place:
+            if (place is not None and there.place != place) or (id is not None and there.id != id):
                 raise
             return DatasetEntry(self, self._log, there)
         return DatasetEntry(self, self._log, row)

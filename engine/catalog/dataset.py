@@ -21,7 +21,8 @@ from ..store import LazyStore
 from ..stream import Content
 from .dataset_view import DatasetView, IndexValuesLike, layers_of
 from .deprecated import DeprecatedDatasetNames, with_older_keywords
-from .entries import Entry, EntryKind, time_of
+from .entries import EntryKind, time_of
+from .hidden_datasets import HiddenDatasets
 from .maintenance import maintain
 from .recording import Recording
 from .registration import RegistrationOptions, start_registration, unregister
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from ..frames import QueryFrame
 
 
-class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, Entry):
+class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, HiddenDatasets):
     """A dataset: segments, each a recording of one or more layers, in a store of recordings.
 
     It stands for the place of its store, so ``Ingest("landing/", into=dataset)`` and ``RecordingStore.open(dataset)``
@@ -67,7 +68,7 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, Entry):
     def segment_ids(self) -> list[str]:
         """The ids of all segments, in the order of their registration."""
         row = self._row()
-        if row.kind is EntryKind.DATASET:
+        if row.kind is not EntryKind.BLUEPRINT_DATASET:
             return _ids(self.store_reader().live(), "recording")
         rows = self._log.read().all_rows()
         owners = (other for other in rows if other.blueprints == row.id and other.kind is EntryKind.DATASET)
@@ -352,6 +353,7 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, Entry):
         folder = self._folder()
         if options.on_duplicate is OnDuplicateSegmentLayer.ERROR:
             check_new(requests, self.store_reader().live(), options.kind)
+        options = replace(options, assets=self.kind is EntryKind.ASSET_DATASET)
         return start_registration(folder, requests, options, self._row)
 
     def unregister(
@@ -376,55 +378,6 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, Entry):
         if not segments and not layers:
             raise UsageError("must specify at least 1 segment ID or layer for removal")
         unregister(self._folder(), self._kind(), segments, layers)
-
-    # --- blueprints
-
-    def register_blueprint(self, uri: str | os.PathLike[str], set_default: bool = True) -> None:
-        """Register the blueprint in an ``.rbl`` file, and let segments be shown with it, unless ``set_default=False``.
-
-        Raises
-        ------
-        LookupError
-            This is a dataset of blueprints itself; or there is no such file, a ``NotFoundError``.
-        ValueError
-            The file holds no blueprint.
-        """
-        hidden = self.blueprint_dataset()
-        if hidden is None:
-            raise NotFoundError("a blueprint dataset is not configured for this dataset")
-        registered = hidden.register(uri).wait().segment_ids
-        if set_default:
-            self.set_default_blueprint(registered[0])
-
-    def blueprint_dataset(self) -> DatasetEntry | None:
-        """The hidden dataset whose segments are this one's blueprints; None for such a one itself."""
-        version = self._log.read()
-        hidden = version.row(self.id).blueprints
-        return None if hidden is None else DatasetEntry(self._catalog, self._log, version.row(hidden))
-
-    def blueprints(self) -> list[str]:
-        """The ids of all blueprints: of those that were ingested with recordings, and then of those registered."""
-        hidden = self.blueprint_dataset()
-        return [] if hidden is None else hidden.segment_ids()
-
-    def default_blueprint(self) -> str | None:
-        """The blueprint that segments are shown with, if one is set."""
-        return self._row().default_blueprint
-
-    def set_default_blueprint(self, blueprint_name: str | None) -> None:
-        """Let segments be shown with the blueprint of this id; None sets none.
-
-        Raises
-        ------
-        NotFoundError
-            There is no such blueprint. It is a ``LookupError``.
-        """
-        if blueprint_name is not None and blueprint_name not in self.blueprints():
-            raise NotFoundError(
-                f"there is no blueprint {blueprint_name!r} in dataset '{self.name}'",
-                hint="blueprints() lists them.",
-            )
-        self._log.change(self.id, lambda row: replace(row, default_blueprint=blueprint_name))
 
     # --- upkeep
 

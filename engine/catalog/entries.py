@@ -75,6 +75,7 @@ class EntryKind(Enum):
     TABLE = 3
     TABLE_VIEW = 4
     BLUEPRINT_DATASET = 5
+    ASSET_DATASET = 6
 
     def __int__(self) -> int:
         return self.value
@@ -83,7 +84,10 @@ class EntryKind(Enum):
         return str(self)
 
 
-DATASET_KINDS: Final = (EntryKind.DATASET, EntryKind.BLUEPRINT_DATASET)
+HIDDEN_KINDS: Final = (EntryKind.BLUEPRINT_DATASET, EntryKind.ASSET_DATASET)
+"""Datasets that belong to another entry, and go with it."""
+DATASET_KINDS: Final = (EntryKind.DATASET, *HIDDEN_KINDS)
+_OWNED: Final = {EntryKind.BLUEPRINT_DATASET: "bp", EntryKind.ASSET_DATASET: "as"}
 
 
 def check_entry_name(name: str) -> None:
@@ -124,8 +128,9 @@ class EntryRow:
     """An entry as the log has it.
 
     ``place`` is where its data lies: relative to the catalog, or a path or URL by itself. ``created_ns`` and
-    ``updated_ns`` are in nanoseconds since the epoch. ``blueprints`` is the dataset of a dataset's blueprints, and
-    ``default_blueprint`` the segment in it that all segments are shown with.
+    ``updated_ns`` are in nanoseconds since the epoch. ``blueprints`` is the dataset of its blueprints, and
+    ``default_blueprint`` the segment in it that all segments, or the table, are shown with; ``table_blueprint`` that
+    for the table of segments. ``assets`` is the dataset of its assets.
     """
 
     id: EntryId
@@ -136,6 +141,8 @@ class EntryRow:
     updated_ns: int
     blueprints: EntryId | None = None
     default_blueprint: str | None = None
+    table_blueprint: str | None = None
+    assets: EntryId | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON data."""
@@ -148,12 +155,14 @@ class EntryRow:
             "updated_ns": self.updated_ns,
             "blueprints": None if self.blueprints is None else str(self.blueprints),
             "default_blueprint": self.default_blueprint,
+            "table_blueprint": self.table_blueprint,
+            "assets": None if self.assets is None else str(self.assets),
         }
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> EntryRow:
         """The inverse of :meth:`to_dict`. Raises ``TypeError``, ``ValueError`` or ``KeyError`` for something else."""
-        blueprints = data["blueprints"]
+        blueprints, assets = data["blueprints"], data.get("assets")  # earlier releases knew no assets
         row = cls(
             EntryId(data["id"]),
             data["name"],
@@ -163,12 +172,15 @@ class EntryRow:
             data["updated_ns"],
             None if blueprints is None else EntryId(blueprints),
             data["default_blueprint"],
+            data.get("table_blueprint"),
+            None if assets is None else EntryId(assets),
         )
         check_argument("name", row.name, str)
         check_argument("place", row.place, str)
         check_argument("created_ns", row.created_ns, int)
         check_argument("updated_ns", row.updated_ns, int)
         check_argument("default_blueprint", row.default_blueprint, str, type(None))
+        check_argument("table_blueprint", row.table_blueprint, str, type(None))
         if ".." in row.place.split("/") and not row.place.startswith("/"):
             raise ValueError(f"entry {row.id} lies outside of the catalog, at {row.place}")
         return row
@@ -179,19 +191,32 @@ def place_of_dataset(id: EntryId) -> str:  # noqa: A002 (it is one)
     return f"{_DATASETS}/{id}"
 
 
-def dataset_rows(name: str, now_ns: int, place: str | None = None) -> tuple[EntryRow, EntryRow]:
+def dataset_rows(
+    name: str,
+    now_ns: int,
+    place: str | None = None,
+    id: EntryId | None = None,  # noqa: A002 (it is one)
+) -> tuple[EntryRow, EntryRow]:
     """The rows of a new dataset, and of the hidden one with its blueprints."""
-    id_ = EntryId.new()
-    hidden = blueprints_row(id_, now_ns)
+    id_ = id or EntryId.new()
+    hidden = hidden_row(EntryKind.BLUEPRINT_DATASET, id_, now_ns)
     row = EntryRow(id_, name, EntryKind.DATASET, place or place_of_dataset(id_), now_ns, now_ns, hidden.id)
     return row, hidden
 
 
-def blueprints_row(owner: EntryId, now_ns: int) -> EntryRow:
-    """The row of the hidden dataset with the blueprints of an entry."""
+def hidden_row(kind: EntryKind, owner: EntryId, now_ns: int) -> EntryRow:
+    """The row of the hidden dataset of a kind that belongs to an entry."""
     id_ = EntryId.new()
-    name = f"{SYSTEM_PREFIX}bp_{owner}"
-    return EntryRow(id_, name, EntryKind.BLUEPRINT_DATASET, place_of_dataset(id_), now_ns, now_ns)
+    return EntryRow(id_, _hidden_name(kind, owner), kind, place_of_dataset(id_), now_ns, now_ns)
+
+
+def is_owned_by(row: EntryRow, owner: EntryId) -> bool:
+    """Whether an entry is a hidden dataset that was made for another: its name says so, and stays."""
+    return row.kind in HIDDEN_KINDS and row.name == _hidden_name(row.kind, owner)
+
+
+def _hidden_name(kind: EntryKind, owner: EntryId) -> str:
+    return f"{SYSTEM_PREFIX}{_OWNED[kind]}_{owner}"
 
 
 class Entry:

@@ -18,7 +18,7 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -48,7 +48,7 @@ from ..recordings import (
     unreadable,
     versions_of_catalog,
 )
-from .entries import DATASET_KINDS, EntryId, EntryKind, EntryRow, place_of_dataset
+from .entries import DATASET_KINDS, HIDDEN_KINDS, EntryId, EntryKind, EntryRow, is_owned_by, place_of_dataset
 
 KEPT_VERSIONS: Final = 16
 """At least so many of the newest versions stay, for those who have just looked which is the newest."""
@@ -264,10 +264,19 @@ class EntryLog:
         return tuple([replace(gone, removed_ns=GOING) if gone.id in going else gone for gone in left])
 
     def add(self, *rows: EntryRow) -> CatalogVersion:
-        """Add entries in one step. Raises ``AlreadyExistsError`` where a name is taken, or the place of a dataset."""
+        """Add entries in one step.
+
+        Raises ``AlreadyExistsError`` where a name or an id is taken, or the place of a dataset.
+        """
 
         def added(entries: Mapping[EntryId, EntryRow]) -> Mapping[EntryId, EntryRow]:
+            removed = {gone.id for gone in self.read().removed}
             for row in rows:
+                if row.id in entries or row.id in removed or row.id == _SYSTEM_ID:
+                    raise AlreadyExistsError(
+                        f"Entry id '{row.id}' already exists",
+                        hint="It was deleted, and its data is there still." if row.id in removed else None,
+                    )
                 _check_free(entries, row)
             return {**entries, **{row.id: row for row in rows}}
 
@@ -289,18 +298,15 @@ class EntryLog:
         return self.transact(following).row(id)
 
     def remove(self, id: EntryId) -> None:  # noqa: A002 (it is one)
-        """Take an entry out, and the dataset of its blueprints; whose blueprints it has goes on without.
+        """Take an entry out, and the hidden datasets that were made for it; whose such one it is goes on without.
 
         Raises ``NotFoundError``.
         """
 
         def following(entries: Mapping[EntryId, EntryRow]) -> Mapping[EntryId, EntryRow]:
             row = _changeable(entries, id)
-            return {
-                key: replace(other, blueprints=None, default_blueprint=None) if other.blueprints == id else other
-                for key, other in entries.items()
-                if key not in (id, row.blueprints)
-            }
+            gone = {id, *(key for key, other in entries.items() if is_owned_by(other, row.id))}
+            return {key: _without(other, gone) for key, other in entries.items() if key not in gone}
 
         self.transact(following)
 
@@ -382,6 +388,13 @@ def _after(
     return CatalogVersion(number, dict(entries), base.made_ns or now, first, (*removed, *gone))
 
 
+def _without(row: EntryRow, gone: Collection[EntryId]) -> EntryRow:
+    """The row of an entry once these others are gone."""
+    if row.blueprints in gone:
+        row = replace(row, blueprints=None, default_blueprint=None, table_blueprint=None)
+    return replace(row, assets=None) if row.assets in gone else row
+
+
 def _changeable(entries: Mapping[EntryId, EntryRow], id: EntryId) -> EntryRow:  # noqa: A002 (it is one)
     if id == _SYSTEM_ID:
         raise UsageError(f"'{SYSTEM_TABLE}' is the catalog's own table, which cannot be changed or deleted")
@@ -389,9 +402,10 @@ def _changeable(entries: Mapping[EntryId, EntryRow], id: EntryId) -> EntryRow:  
 
 
 def _check_own(row: EntryRow) -> None:
-    if row.kind is EntryKind.BLUEPRINT_DATASET:
+    if row.kind in HIDDEN_KINDS:
+        what = "blueprints" if row.kind is EntryKind.BLUEPRINT_DATASET else "assets"
         raise UsageError(
-            f"'{row.name}' has the blueprints of an entry, and cannot be renamed",
+            f"'{row.name}' has the {what} of an entry, and cannot be renamed",
             hint="It is called by the entry's id.",
         )
 

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +15,7 @@ from typing import Final
 
 from ..errors import AlreadyExistsError, ChunkmillError, ReadWarning, SchemaConflictError, UsageError
 from ..execution import STAGE_BYTES, RunOptions, Stage, Staging, Task, executor_name, warn_of
-from ..limits import SPLIT_BYTES
+from ..limits import MIB, SPLIT_BYTES
 from ..objects import is_url
 from ..recordings import (
     Arrived,
@@ -48,6 +48,8 @@ _TOGETHER: Final = 64
 _FOOTERS: Final = 1024
 """Files that one commit makes visible where they take less than a second: each commit waits for the disk ten times."""
 _THREADS: Final = 32
+_MOST_ASSETS: Final = 12
+_MOST_ASSET_BYTES: Final = 300 * MIB
 _LOCAL_SECONDS: Final = 0.001
 _REMOTE_SECONDS: Final = 0.01
 _MOST_SECONDS: Final = 20.0
@@ -59,6 +61,7 @@ class RegistrationOptions:
     """The choices of a registration; ``kind`` is that of the recordings that count.
 
     ``copy``: RRDs are copied, as files of other formats always are. ``times``: those that stay have their times made.
+    ``assets``: there may be few, none of them large, and all that they hold is static.
     """
 
     on_duplicate: OnDuplicateSegmentLayer = OnDuplicateSegmentLayer.REPLACE
@@ -66,6 +69,7 @@ class RegistrationOptions:
     verify: bool = False
     copy: bool = False
     times: bool = False
+    assets: bool = False
     run: RunOptions = field(default_factory=RunOptions)
 
 
@@ -307,6 +311,7 @@ class _Rule:
         self._check = check
         self._kind = options.kind
         self._on_duplicate = options.on_duplicate
+        self._assets = options.assets
         self.refused: dict[Key, ChunkmillError] = {}
 
     def __call__(
@@ -318,15 +323,19 @@ class _Rule:
         self.refused = {}
         union = SchemaUnion(self._schemas, live.schemas(self._kind))
         accepted: list[RecordingEntry] = []
+        segments = set(live.columns("recording_id")["recording_id"].to_pylist()) if self._assets else set()
         for _, some in groupby(entries, key=lambda entry: (entry.source, entry.layer)):
             of_file = list(some)
             try:
+                if self._assets:
+                    _check_assets(of_file, segments)
                 new, gone = self._new(of_file, live)
                 layers = [NewLayer(e.recording_id, e.layer, e.source, e.schema) for e in new if e.schema is not None]
                 union = union.with_layers(layers, gone)
-            except (AlreadyExistsError, SchemaConflictError) as error:
+            except (AlreadyExistsError, SchemaConflictError, UsageError) as error:
                 self.refused |= dict.fromkeys((entry.key for entry in of_file), error)
                 continue
+            segments |= {entry.recording_id for entry in new}
             accepted += new
         if not accepted:
             raise _NothingLeftError
@@ -344,3 +353,21 @@ class _Rule:
         if self._on_duplicate is OnDuplicateSegmentLayer.SKIP:
             return [entry for entry, old in zip(of_file, there, strict=True) if old is None], []
         return list(of_file), [old.schema for old in there if old is not None]
+
+
+def _check_assets(of_file: Sequence[RecordingEntry], there: Set[str]) -> None:
+    """Raise ``UsageError`` where a dataset of assets does not take the recordings of a file."""
+    for entry in of_file:
+        about = f"asset '{entry.recording_id}'"
+        if entry.ranges:
+            text = f"asset datasets only accept static chunks, but {about} contains temporal data"
+            raise UsageError(text, path=entry.source)
+        if entry.bytes > _MOST_ASSET_BYTES:
+            text = f"{about} has {entry.bytes:,} bytes, more than the {_MOST_ASSET_BYTES:,} that an asset may have"
+            raise UsageError(text, path=entry.source)
+    if len(there | {entry.recording_id for entry in of_file}) > _MOST_ASSETS:
+        raise UsageError(
+            f"this asset dataset already holds the maximum of {_MOST_ASSETS} assets",
+            path=of_file[0].source,
+            hint="Unregister one first.",
+        )

@@ -19,7 +19,7 @@ from ..errors import NotFoundError, UnsupportedError, WriteError
 from ..lance import TableSnapshot, UserTable
 from ..locations import located
 from ..recordings import Lease
-from .entries import Entry, EntryId, EntryRow, blueprints_row
+from .entries import Entry, EntryId, EntryKind, EntryRow, hidden_row
 from .table_names import check_table_name
 from .table_rows import Batches, TableRows, is_spark_frame, rows_of
 from .table_upkeep import maintain_table, table_of
@@ -198,7 +198,7 @@ class TableEntry(Entry):
         row = entries.get(self.id)
         if row is None or row.blueprints is not None:
             return entries
-        hidden = blueprints_row(self.id, time.time_ns())
+        hidden = hidden_row(EntryKind.BLUEPRINT_DATASET, self.id, time.time_ns())
         return {**entries, hidden.id: hidden, row.id: replace(row, blueprints=hidden.id)}
 
     def has_blueprint_dataset(self) -> bool:
@@ -212,6 +212,14 @@ class TableEntry(Entry):
     def set_default_blueprint(self, blueprint_name: str | None) -> None:
         """Let the table be shown with the blueprint of this id; None sets none. It may be registered later."""
         self._log.change(self.id, lambda row: replace(row, default_blueprint=blueprint_name))
+
+    def set_blueprints(self, dataset: EntryId | None, default: str | None) -> None:
+        """Let the segments of a dataset be this table's blueprints, by default its own, and one of them the default."""
+        if dataset is None:
+            self._log.transact(self._with_blueprints)
+        self._log.change(
+            self.id, lambda row: replace(row, blueprints=dataset or row.blueprints, default_blueprint=default)
+        )
 
     def snapshot(self) -> TableSnapshot:
         """The newest version of the table, which stays as it is."""

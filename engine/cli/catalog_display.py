@@ -30,7 +30,7 @@ def facts_of(entry: DatasetEntry | TableEntry) -> dict[str, Any]:
         return facts | ({"url": entry.storage_url} if entry.storage_url else {})
     newest = RecordingsFolder(os.fspath(entry)).newest()
     counts = ("chunks", "rows", "bytes")
-    is_hidden = entry.kind is EntryKind.BLUEPRINT_DATASET
+    is_hidden = entry.kind is not EntryKind.DATASET
     segments = len(entry.segment_ids()) if is_hidden else getattr(newest, "recordings", 0)
     return {
         **facts,

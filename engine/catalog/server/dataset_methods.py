@@ -14,7 +14,7 @@ from ..dataset_view import layers_of
 from ..entries import EntryKind
 from .entry_methods import dataset_of
 from .envelopes import part_of, projected, schema_message
-from .messages import cloud, shared
+from .messages import cloud, entry_id_message, shared
 from .methods import Call, Kind, Method, ProtocolError, Status
 from .served_layers import ServedLayers
 
@@ -92,13 +92,17 @@ class DatasetCalls:
                 yield cloud("GetSchemasResponse")(schema_id=id_, schema=schema)
 
     def _assets(self, request: Any, call: Call) -> Iterator[Any]:
-        """Nothing: datasets have no assets here, and a dataset without them tells none."""
-        del request
+        """The assets that go with a segment, or where none is named, with every one; nothing where there never were."""
         dataset = dataset_of(self._catalog, call)
-        if dataset.kind is EntryKind.BLUEPRINT_DATASET:
-            text = "assets can only be queried on recording datasets, this is a Blueprint dataset"
+        if dataset.kind is not EntryKind.DATASET:
+            kind = "Blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "Asset"
+            text = f"assets can only be queried on recording datasets, this is a {kind} dataset"
             raise ProtocolError(Status.INVALID_ARGUMENT, text)
-        yield from ()
+        hidden = dataset.asset_dataset()
+        if hidden is not None:
+            found = dataset.assets_for_segment(request.segment_id.id if request.HasField("segment_id") else None)
+            ids = [shared("SegmentId")(id=id_) for id_ in found]
+            yield cloud("GetAssetsForSegmentResponse")(assets_entry=entry_id_message(hidden.id), asset_segment_ids=ids)
 
     def _maintain(self, request: Any, call: Call) -> Any:
         before = request.cleanup_before if request.HasField("cleanup_before") else None
@@ -137,9 +141,12 @@ def _as_known_to(call: Call, table: pa.Table) -> pa.Table:
 
 def _chosen(table: pa.Table, request: Any) -> pa.Table:
     """The rows of the segments, and layers, that a scan names."""
-    chosen = request.segment_id_filter.WhichOneof("filter")
-    if chosen is not None:
-        ids = pa.array(list(getattr(request.segment_id_filter, chosen).segment_ids), pa.string())
-        is_named = pc.is_in(table["rerun_segment_id"], ids)
-        table = table.filter(is_named if chosen == "scan_only" else pc.invert(is_named))
+    filters = [("rerun_segment_id", request.segment_id_filter, "segment_ids")]
+    if hasattr(request, "layer_name_filter"):
+        filters.append(("rerun_layer_name", request.layer_name_filter, "layer_names"))
+    for column, given, listed in filters:
+        chosen = given.WhichOneof("filter")
+        if chosen is not None:
+            is_named = pc.is_in(table[column], pa.array(list(getattr(getattr(given, chosen), listed)), pa.string()))
+            table = table.filter(is_named if chosen == "scan_only" else pc.invert(is_named))
     return table

@@ -14,9 +14,12 @@ from ..table_entry import TableEntry
 from .messages import cloud, entry_id_message, entry_id_of, shared, time_message
 from .methods import Call, Kind, Method, ProtocolError, Status
 
-_RECORDING, _BLUEPRINT = 1, 2
+_RECORDING, _BLUEPRINT, _ASSET = 1, 2, 3
+_KINDS: Final = {EntryKind.BLUEPRINT_DATASET: _BLUEPRINT, EntryKind.ASSET_DATASET: _ASSET}
 _BY_DEFAULT: Final = frozenset({1, 3, 5})
 """The kinds that are found where none is asked for."""
+_WITHOUT_TABLE_BLUEPRINTS: Final = tuple(f"rerun-py/0.{minor}." for minor in (33, 34, 35))
+"""Clients that know no blueprint of a table of segments, and so cannot mean to clear it."""
 _WATCH_SECONDS: Final = 0.5
 """How often it is looked whether entries came or went."""
 
@@ -66,36 +69,32 @@ class EntryCalls:
         del call
         if not request.HasField("name"):
             raise _bad("missing required field: 'rerun.cloud.v1alpha1.CreateDatasetEntryRequest.name'")
-        if request.HasField("id"):
-            raise ProtocolError(Status.UNIMPLEMENTED, "ids of entries are chosen by the catalog: leave out `id`")
-        return cloud("CreateDatasetEntryResponse")(dataset=dataset_message(self._catalog.create_dataset(request.name)))
+        id_ = entry_id_of(request.id) if request.HasField("id") else None
+        made = self._catalog.create_dataset(request.name, id=id_)
+        return cloud("CreateDatasetEntryResponse")(dataset=dataset_message(made))
 
     def _read(self, request: Any, call: Call) -> Any:
         del request
         return cloud("ReadDatasetEntryResponse")(dataset=dataset_message(dataset_of(self._catalog, call)))
 
     def _update_dataset(self, request: Any, call: Call) -> Any:
+        """Take details as they are told. A hidden dataset that is not told stays, as old clients know not of all."""
         dataset = self._catalog.get_dataset(id=_id_in(request, call))
         details = request.dataset_details
-        hidden = dataset.blueprint_dataset()
-        if details.HasField("blueprint_dataset"):
-            self._check_blueprints(entry_id_of(details.blueprint_dataset))
-            if hidden is None or hidden.id != entry_id_of(details.blueprint_dataset):
-                raise ProtocolError(Status.UNIMPLEMENTED, "a dataset keeps the blueprint dataset that it was made with")
+        blueprints = hidden_in(self._catalog, details, "blueprint_dataset", "dataset blueprint dataset")
+        assets = hidden_in(self._catalog, details, "asset_dataset", "asset dataset")
         default = details.default_blueprint_segment.id or None
-        if default is not None and hidden is None:
+        table_default = details.default_segment_table_blueprint_segment.id or None
+        if (default or table_default) and blueprints is None:
             raise _bad("default dataset blueprint requires a blueprint dataset")
-        if hidden is not None:
-            dataset.set_default_blueprint(default)
+        if call.client_version.startswith(_WITHOUT_TABLE_BLUEPRINTS):
+            table_default = dataset.default_segment_table_blueprint()
+        if assets is None and dataset.kind is EntryKind.DATASET:
+            dataset.make_asset_dataset()
+        dataset.set_hidden(
+            blueprints=blueprints, assets=assets, default_blueprint=default, table_blueprint=table_default
+        )
         return cloud("UpdateDatasetEntryResponse")(dataset=dataset_message(dataset))
-
-    def _check_blueprints(self, id: EntryId) -> None:  # noqa: A002 (it is one)
-        try:
-            found = self._catalog.get_dataset(id=id)
-        except NotFoundError as error:
-            raise _bad(f"dataset blueprint dataset does not exist: {error.message}") from None
-        if found.kind is not EntryKind.BLUEPRINT_DATASET:
-            raise _bad("dataset blueprint dataset must be a blueprint dataset")
 
     def _update(self, request: Any, call: Call) -> Any:
         entry = self._entry(_id_in(request, call))
@@ -142,6 +141,21 @@ def dataset_of(catalog: CatalogClient, call: Call) -> DatasetEntry:
     return catalog.get_dataset(call.entry_name)
 
 
+def hidden_in(catalog: CatalogClient, details: Any, field: str, what: str) -> EntryId | None:
+    """The hidden dataset that details of an entry name, if they do. Raises :class:`ProtocolError` for another."""
+    if not details.HasField(field):
+        return None
+    id_ = entry_id_of(getattr(details, field))
+    try:
+        found = catalog.get_dataset(id=id_)
+    except NotFoundError as error:
+        raise _bad(f"{what} does not exist: {error.message}") from None
+    kind = EntryKind.ASSET_DATASET if field == "asset_dataset" else EntryKind.BLUEPRINT_DATASET
+    if found.kind is not kind:
+        raise _bad(f"{what} must be {'an asset' if kind is EntryKind.ASSET_DATASET else 'a blueprint'} dataset")
+    return id_
+
+
 def details_of(entry: DatasetEntry | TableEntry) -> Any:
     """The details that all entries have, as a message."""
     return cloud("EntryDetails")(
@@ -155,19 +169,24 @@ def details_of(entry: DatasetEntry | TableEntry) -> Any:
 
 def dataset_message(dataset: DatasetEntry) -> Any:
     """A dataset as a message."""
-    is_blueprint = dataset.kind is EntryKind.BLUEPRINT_DATASET
     details = cloud("DatasetDetails")()
-    hidden = dataset.blueprint_dataset()
-    if hidden is not None:
-        details.blueprint_dataset.CopyFrom(entry_id_message(hidden.id))
-    default = dataset.default_blueprint()
-    if default is not None:
-        details.default_blueprint_segment.id = default
-    kind = _BLUEPRINT if is_blueprint else _RECORDING
+    for field, hidden in (
+        ("blueprint_dataset", dataset.blueprint_dataset()),
+        ("asset_dataset", dataset.asset_dataset()),
+    ):
+        if hidden is not None:
+            getattr(details, field).CopyFrom(entry_id_message(hidden.id))
+    for field, default in (
+        ("default_blueprint_segment", dataset.default_blueprint()),
+        ("default_segment_table_blueprint_segment", dataset.default_segment_table_blueprint()),
+    ):
+        if default is not None:
+            getattr(details, field).id = default
+    kind = _KINDS.get(dataset.kind, _RECORDING)
     handle = shared("DatasetHandle")(
         entry_id=entry_id_message(dataset.id),
         dataset_url=dataset.manifest_url,
-        store_kind=kind,
+        store_kind=_BLUEPRINT if kind == _BLUEPRINT else _RECORDING,
         dataset_kind=kind,
     )
     return cloud("DatasetEntry")(details=details_of(dataset), dataset_details=details, dataset_handle=handle)

@@ -114,7 +114,8 @@ class RegistrationCalls:
     def _unregister(self, request: Any, call: Call) -> Iterator[Any]:
         dataset = dataset_of(self._catalog, call)
         segments = [segment.id for segment in request.segments_to_drop]
-        dataset.unregister(segments_to_drop=segments, layers_to_drop=list(request.layers_to_drop))
+        layers = list(request.layers_to_drop)
+        dataset.unregister(segments_to_drop=segments, layers_to_drop=layers, force=request.force)
         told = cloud("UnregisterFromDatasetResponse")(data=part_of(_TOLD.empty_table()))
         told.task_id.id = DONE
         yield told

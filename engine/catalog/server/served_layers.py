@@ -118,8 +118,5 @@ def owners_of(catalog: CatalogClient, dataset: DatasetEntry) -> list[DatasetEntr
     """The datasets in whose stores the segments of a dataset lie: blueprints come with recordings, too."""
     if dataset.kind is not EntryKind.BLUEPRINT_DATASET:
         return [dataset]
-    for other in catalog.datasets():
-        hidden = other.blueprint_dataset()
-        if hidden is not None and hidden.id == dataset.id:
-            return [other, dataset]
-    return [dataset]
+    owners = (other for other in catalog.datasets() if other.blueprint_dataset() == dataset)
+    return [*owners, dataset]

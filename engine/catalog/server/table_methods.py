@@ -7,14 +7,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ...errors import NotFoundError
 from ..client import CatalogClient
 from ..system_table import EntriesTable
 from ..table_creation import absolute_place, new_table
 from ..table_entry import TableEntry
-from .entry_methods import details_of, entry_id_from
+from .entry_methods import details_of, entry_id_from, hidden_in
 from .envelopes import part_of, rows_in, schema_in, schema_message
-from .messages import cloud, entry_id_message, entry_id_of
+from .messages import cloud, entry_id_message
 from .methods import Call, Kind, Method, ProtocolError, Status
 from .places import check_place
 
@@ -93,17 +92,8 @@ class TableCalls:
         if isinstance(table, EntriesTable):
             raise _bad(f"'{table.name}' is the catalog's own table, which cannot be changed")
         details = request.table_details
-        if details.HasField("blueprint_dataset"):
-            wanted = entry_id_of(details.blueprint_dataset)
-            try:
-                self._catalog.get_dataset(id=wanted)
-            except NotFoundError as error:
-                raise _bad(f"table blueprint dataset does not exist: {error.message}") from None
-            if table.blueprint_dataset().id != wanted:
-                raise ProtocolError(Status.UNIMPLEMENTED, "a table keeps the blueprint dataset that was made for it")
-        else:
-            table.blueprint_dataset()
-        table.set_default_blueprint(details.default_blueprint_segment.id or None)
+        blueprints = hidden_in(self._catalog, details, "blueprint_dataset", "table blueprint dataset")
+        table.set_blueprints(blueprints, details.default_blueprint_segment.id or None)
         return cloud("UpdateTableEntryResponse")(table=table_message(table))
 
     def _schema(self, request: Any, call: Call) -> Any:

@@ -135,7 +135,7 @@ RESULTS: dict[str, tuple[Call, Any]] = {
     "ds.created_at": (lambda w: abs(datetime.now(UTC) - w.ds.created_at) < timedelta(minutes=5), True),
     "EntryKind": (
         lambda w: {kind.name: int(kind) for kind in sorted(EntryKind, key=lambda kind: kind.name)},
-        {"BLUEPRINT_DATASET": 5, "DATASET": 1, "DATASET_VIEW": 2, "TABLE": 3, "TABLE_VIEW": 4},
+        {"ASSET_DATASET": 6, "BLUEPRINT_DATASET": 5, "DATASET": 1, "DATASET_VIEW": 2, "TABLE": 3, "TABLE_VIEW": 4},
     ),
     "__entries schema": (
         lambda w: str(w.client.get_table("__entries").arrow_schema()),
