@@ -16,12 +16,16 @@
     ├── NotFoundError        a catalog has no such entry, a dataset no such segment (LookupError)
     ├── RegistrationError    some files were not registered              (ValueError)
     ├── PipelineError        a function given to the pipeline failed     (RuntimeError)
+    │   ├── FunctionResultError  what a column's function gave does not fit it (ValueError)
+    │   └── SkipThresholdExceededError more rows were skipped than the policy allows
     ├── SelectorError        a selector does not fit the data            (RuntimeError, ValueError)
     ├── LensError            a lens cannot be applied to a chunk         (RuntimeError, ValueError)
     ├── UsageError           the call or the command line is wrong       (ValueError)
     │   ├── SelectorSyntaxError  a query cannot be parsed
+    │   ├── UnsupportedCallError this is not offered                      (NotImplementedError)
     │   └── MissingExtraError    a package of an extra is not installed   (ImportError)
     └── SessionError         Spark was lost, or a stage of it failed     (RuntimeError)
+        ├── ResourcesUnavailableError the session has not what a function asks for
         └── SessionStartError  Spark could not be started
 
 Each leaf carries ``path``, ``offset`` (bytes from the start of the file), ``hint`` (what to do) and a stable
@@ -175,6 +179,18 @@ class PipelineError(ChunkmillError, RuntimeError):
     code = "chunkmill.pipeline"
 
 
+class FunctionResultError(PipelineError, ValueError):
+    """A function of a computed column gave a value of another type, or not one value for each row."""
+
+    code = "chunkmill.function_result"
+
+
+class SkipThresholdExceededError(PipelineError):
+    """More rows of a computed column were skipped than a ``Skip`` of its function allows."""
+
+    code = "chunkmill.skip_threshold"
+
+
 class SelectorError(ChunkmillError, RuntimeError, ValueError):
     """A selector was applied to data that it does not fit; ``reason`` is the message without its first words."""
 
@@ -254,6 +270,12 @@ class SelectorSyntaxError(UsageError):
         return {**super().to_dict(), "query": self.query, "position": self.position}
 
 
+class UnsupportedCallError(UsageError, NotImplementedError):
+    """A method that is there, called with what it does not offer."""
+
+    code = "chunkmill.unsupported_call"
+
+
 class MissingExtraError(UsageError, ImportError):
     """A package is missing that comes with an extra; the hint has the command that installs it."""
 
@@ -264,6 +286,12 @@ class SessionError(ChunkmillError, RuntimeError):
     """A Spark session was lost while it ran, or could not do what it was asked for."""
 
     code = "chunkmill.session"
+
+
+class ResourcesUnavailableError(SessionError):
+    """The session has fewer cores, GPUs or less memory than a function asks for."""
+
+    code = "chunkmill.resources"
 
 
 class SessionStartError(SessionError):
@@ -316,12 +344,16 @@ ERRORS: tuple[type[ChunkmillError], ...] = (
     AlreadyExistsError,
     NotFoundError,
     PipelineError,
+    FunctionResultError,
+    SkipThresholdExceededError,
     SelectorError,
     LensError,
     UsageError,
     SelectorSyntaxError,
+    UnsupportedCallError,
     MissingExtraError,
     SessionError,
+    ResourcesUnavailableError,
     SessionStartError,
 )
 """Every class of the tree, each with a ``code`` of its own; one that a user derives from them is none of it."""

@@ -27,6 +27,7 @@ FACES = (
     "engine.spark",
     "engine.store",
     "engine.stream",
+    "engine.tables",
     "engine.viewer",
     "lenses",
     "lenses.foxglove",

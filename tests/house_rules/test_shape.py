@@ -13,7 +13,7 @@ MOST_LINES_OF_A_FILE = 500
 MOST_LINES_OF_A_FUNCTION = 60
 MOST_BYTES_OF_A_FILE = 2_000_000
 VAGUE_NAMES = {"base2", "common", "helper", "helpers", "misc", "stuff", "util", "utils"}
-UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError|xfail)\b|mark\.skip\b")
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK|raise NotImplementedError|xfail)\b|mark\.skip\b")
 MACHINE_PATH = re.compile(r"(?<![A-Za-z0-9_.$}])/(work|root|farm|home|Users)/")
 TEXT = {"", ".cfg", ".md", ".proto", ".py", ".toml", ".txt", ".yaml", ".yml"}
 

@@ -1,0 +1,55 @@
+"""Computed columns: Python functions whose results are columns of Lance tables.
+
+The names below are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .checking import check_against
+    from .functions import UDF, Columns, UnpackedUDF, udf
+    from .policies import (
+        Fail,
+        Policy,
+        Retry,
+        Skip,
+        check_skipped,
+        fail_fast,
+        policy_for,
+        retry_all,
+        retry_transient,
+        skip_on_error,
+    )
+    from .signatures import FunctionKind
+
+_HOMES = {
+    ".checking": "check_against",
+    ".functions": "Columns UDF UnpackedUDF udf",
+    ".policies": ("Fail Policy Retry Skip check_skipped fail_fast policy_for retry_all retry_transient skip_on_error"),
+    ".signatures": "FunctionKind",
+}
+
+__all__ = [
+    "Columns",
+    "Fail",
+    "FunctionKind",
+    "Policy",
+    "Retry",
+    "Skip",
+    "UDF",
+    "UnpackedUDF",
+    "check_against",
+    "check_skipped",
+    "fail_fast",
+    "policy_for",
+    "retry_all",
+    "retry_transient",
+    "skip_on_error",
+    "udf",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,349 @@
+"""Functions of computed columns: ``udf`` makes one of a Python function or class, with what it wants to run."""
+
+from __future__ import annotations
+
+import inspect
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import FunctionType
+from typing import Any, TypeVar, overload
+
+import pyarrow as pa
+
+from ..errors import UsageError, check_argument
+from .computing import compute_batch
+from .digests import digest_of, is_plain
+from .instances import instance_of
+from .policies import Policies, Policy, policies_of
+from .signatures import Columns, FunctionKind, FunctionSignature, signature_of
+
+__all__ = ["Columns", "UDF", "UnpackedUDF", "udf"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class UDF:
+    """A function whose results are a column, or several columns; made by :func:`udf`.
+
+    ``kind`` says how it is called, ``inputs`` with which columns in order (None: with all of them), ``data_type`` what
+    comes of it: a struct where it gives several columns, which are the ``outputs`` then. ``digest`` is of its code, see
+    :func:`~chunkmill.engine.tables.digests.digest_of`, and ``version`` is the digest where none was given.
+
+    Called, it is the function itself. One that is a class is called with the arguments of its constructor, if it has
+    any, and gives the UDF that has them; no object is made before something is computed.
+
+    It travels to workers with its code, as cloudpickle packs it; modules beside the user's script travel too.
+    Guarantee: a class is made into an object once in each process that computes, and its ``preprocess``, where it has
+    one, is called once, before the first batch.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    version: str
+    digest: str
+    signature: FunctionSignature
+    data_type: pa.DataType
+    inputs: tuple[str, ...] | None
+    policy: tuple[Policy, ...] = ()
+    num_cpus: float = 1
+    num_gpus: float | None = None
+    memory: int | None = None
+    checkpoint_size: int | None = None
+    min_checkpoint_size: int = 1
+    max_checkpoint_size: int | None = None
+    task_size: int | None = None
+    timeout: float | None = None
+    field_metadata: Mapping[str, str] = field(default_factory=dict)
+    auto_backfill: bool = False
+    arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Names the object that a process makes of a class: copies of this, with other inputs or unpacked, share it."""
+
+    @property
+    def kind(self) -> FunctionKind:
+        """The way in which the function is called."""
+        return self.signature.kind
+
+    @property
+    def outputs(self) -> tuple[pa.Field, ...] | None:
+        """The columns of a function that returns ``Columns[T]``; None for one of a single column."""
+        return self.signature.returned.fields
+
+    @property
+    def module(self) -> str:
+        """The module that defines the function."""
+        return self.function.__module__
+
+    @property
+    def qualname(self) -> str:
+        """The function's name in its module."""
+        return self.function.__qualname__
+
+    @property
+    def is_class(self) -> bool:
+        """Whether an object is made of it in each process."""
+        return isinstance(self.function, type)
+
+    def __repr__(self) -> str:
+        inputs = "all columns" if self.inputs is None else ", ".join(self.inputs)
+        return f"UDF({self.name}({inputs}) -> {self.data_type}, {self.kind.value})"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, or give a class the arguments of its constructor."""
+        if not self.is_class or self.arguments is not None:
+            return self._callable()(*args, **kwargs)
+        if self.version == self.digest and not is_plain((args, kwargs)):
+            raise UsageError(
+                f"UDF {self.name!r} is made with arguments that are no plain values, of which no digest can be told",
+                hint="Give it a `version=`, which is to change with them.",
+            )
+        digest = digest_of(self.function, (args, kwargs)) if args or kwargs else self.digest
+        version = digest if self.version == self.digest else self.version
+        return replace(self, arguments=(args, kwargs), digest=digest, version=version, token=uuid.uuid4().hex)
+
+    def with_inputs(self, inputs: Sequence[str]) -> UDF:
+        """The same function, called with these columns, by position.
+
+        Raises ``UsageError`` where they are fewer or more than it takes, or where it takes a batch of all columns.
+        """
+        return replace(self, inputs=_checked_inputs(self.name, self.signature, inputs))
+
+    def compute(self, batch: pa.RecordBatch) -> pa.Array:
+        """The column, or the struct of columns, of a batch that has the input columns: by name, or in order.
+
+        Raises whatever the function raises, with a note of the row for one that is called for each, and
+        ``FunctionResultError`` where it does not give one value of ``data_type`` for each row. A ``timeout`` is of one
+        row: in a process's main thread it is interrupted; elsewhere it counts as failed once it is done. Either is a
+        ``TimeoutError``.
+        """
+        return compute_batch(
+            self._callable,
+            batch,
+            name=self.name,
+            kind=self.kind,
+            inputs=self.inputs,
+            data_type=self.data_type,
+            timeout=self.timeout,
+        )
+
+    def _callable(self) -> Callable[..., Any]:
+        return instance_of(self.token, self.function, self.arguments) if self.is_class else self.function
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackedUDF:
+    """A function that returns ``Columns[T]``, and a prefix for the names of its columns."""
+
+    udf: UDF
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        check_argument("udf", self.udf, UDF)
+        check_argument("prefix", self.prefix, str)
+        if self.udf.outputs is None:
+            raise UsageError(
+                f"UDF {self.udf.name!r} gives one column: UnpackedUDF is for functions that return Columns[T]"
+            )
+
+
+def _checked_inputs(name: str, signature: FunctionSignature, inputs: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(inputs, str) or not all(isinstance(column, str) for column in inputs):
+        raise TypeError(f"UDF {name!r}: input_columns is a list of names of columns, not {inputs!r}")
+    given, least, most = len(inputs), signature.fewest, len(signature.parameters)
+    if signature.kind is FunctionKind.RECORD_BATCH:
+        least, most = 1, given
+    if given < max(least, 1):
+        raise UsageError(
+            f"UDF {name!r} expects at least {max(least, 1)} parameters but {given} input_columns were provided."
+        )
+    if given > most and not signature.takes_any_number:
+        raise UsageError(f"UDF {name!r} expects at most {most} parameters but {given} input_columns were provided.")
+    return tuple(inputs)
+
+
+@overload
+def udf(data_type: Callable[..., Any], /) -> UDF: ...
+
+
+@overload
+def udf(
+    data_type: pa.DataType | None = None,
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    input_columns: Sequence[str] | None = None,
+    num_cpus: float = 1,
+    num_gpus: float | None = None,
+    memory: int | None = None,
+    batch_size: int | None = None,
+    checkpoint_size: int | None = None,
+    min_checkpoint_size: int = 1,
+    max_checkpoint_size: int | None = None,
+    task_size: int | None = None,
+    timeout: float | None = None,
+    on_error: Policies | None = None,
+    error_handling: Policies | None = None,
+    field_metadata: Mapping[str, str] | None = None,
+    auto_backfill: bool = False,
+) -> Callable[[Callable[..., Any]], UDF]: ...
+
+
+def udf(
+    data_type: pa.DataType | Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    input_columns: Sequence[str] | None = None,
+    num_cpus: float = 1,
+    num_gpus: float | None = None,
+    memory: int | None = None,
+    batch_size: int | None = None,
+    checkpoint_size: int | None = None,
+    min_checkpoint_size: int = 1,
+    max_checkpoint_size: int | None = None,
+    task_size: int | None = None,
+    timeout: float | None = None,
+    on_error: Policies | None = None,
+    error_handling: Policies | None = None,
+    field_metadata: Mapping[str, str] | None = None,
+    auto_backfill: bool = False,
+) -> UDF | Callable[[Callable[..., Any]], UDF]:
+    """Make a :class:`UDF` of a function, or of a class with ``__call__``; a decorator with and without arguments.
+
+    It is called for each row with the row's values (None for null), unless its parameters are annotated as
+    ``pyarrow.Array``: then with whole columns of a batch; or its only one as ``pyarrow.RecordBatch``: then with the
+    batch. Its parameters have the names of the columns; one with a default is a constant, unless ``input_columns`` says
+    otherwise. Annotated to return ``Columns[T]``, it gives a column for each field of ``T``.
+
+    Parameters
+    ----------
+    data_type
+        The type of the column. By itself it follows from a return annotation ``float`` (float32), ``int`` (int64),
+        ``str``, ``bool`` or ``bytes``, of functions that are called for each row.
+    name
+        By default the function's.
+    version
+        By default a digest of the function's code. With another version, what was computed is computed again.
+    input_columns
+        The columns to call it with, by position, instead of those of its parameters' names.
+    num_cpus, num_gpus, memory
+        What one call wants of the session: cores, GPUs, bytes.
+    checkpoint_size, min_checkpoint_size, max_checkpoint_size
+        Rows of a batch, each of which is kept when it is done: the first, the fewest and the most. ``batch_size`` is
+        an older name for the first.
+    task_size
+        Rows of a task.
+    timeout
+        Seconds for a row, of functions that are called for each.
+    on_error
+        What becomes of errors: ``Retry``, ``Skip`` and ``Fail``, of which the first that matches decides; by default
+        the run fails. ``error_handling`` is another name for it.
+    field_metadata
+        Metadata of the column's field.
+    auto_backfill
+        Whether the column is computed when it is added.
+
+    >>> @udf
+    ... def doubled(a: int) -> int:
+    ...     return a * 2
+    >>> doubled
+    UDF(doubled(a) -> int64, scalar)
+    >>> doubled.compute(pa.record_batch({"a": [1, 2]})).to_pylist()
+    [2, 4]
+    """
+    frame = inspect.currentframe()
+    local_names = {} if frame is None or frame.f_back is None else frame.f_back.f_locals
+    handling: Policies | None = _either("on_error", on_error, "error_handling", error_handling)
+    options: dict[str, Any] = {
+        "num_cpus": num_cpus,
+        "num_gpus": num_gpus,
+        "memory": memory,
+        "checkpoint_size": _either("checkpoint_size", checkpoint_size, "batch_size", batch_size),
+        "min_checkpoint_size": min_checkpoint_size,
+        "max_checkpoint_size": max_checkpoint_size,
+        "task_size": task_size,
+        "timeout": timeout,
+        "policy": policies_of(handling),
+        "field_metadata": dict(field_metadata or {}),
+        "auto_backfill": auto_backfill,
+    }
+
+    def make(function: Callable[..., Any], given: pa.DataType | None) -> UDF:
+        called = _named(function, name)
+        signature = signature_of(_called(function), called, local_names, given)
+        inputs = None if input_columns is None else _checked_inputs(called, signature, input_columns)
+        digest = digest_of(function)
+        return UDF(
+            function=function,
+            name=called,
+            version=digest if version is None else str(version),
+            digest=digest,
+            signature=signature,
+            data_type=_checked_type(called, signature),
+            inputs=_own_inputs(called, signature) if inputs is None else inputs,
+            **options,
+        )
+
+    if data_type is None or isinstance(data_type, pa.DataType):
+        return lambda function: make(function, data_type)
+    return make(data_type, None)
+
+
+def _either(name: str, value: T | None, other: str, older: T | None) -> T | None:
+    """The value of an argument that has two names."""
+    if value is not None and older is not None:
+        raise UsageError(f"{name} and {other} are two names of one argument, and both were given")
+    return older if value is None else value
+
+
+def _named(function: Callable[..., Any], name: str | None) -> str:
+    if not callable(function):
+        raise TypeError(f"udf is for functions and classes, and takes a pyarrow.DataType, not {function!r}")
+    if not hasattr(function, "__qualname__"):
+        raise TypeError(
+            f"udf is for functions and for classes, not for a {type(function).__name__!r} object: an object of a class "
+            "is made in each worker process"
+        )
+    if isinstance(function, type) and "__call__" not in {n for kind in function.__mro__ for n in vars(kind)}:
+        raise TypeError(f"udf is for functions, and for classes with a method __call__, which {function!r} lacks")
+    return function.__name__ if name is None else name
+
+
+def _called(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The callable for columns: a function itself, of a class the method ``__call__`` without its ``self``."""
+    if not isinstance(function, type):
+        return function
+    method = inspect.getattr_static(function, "__call__")
+    return method.__get__(object()) if isinstance(method, FunctionType) else function.__call__
+
+
+def _checked_type(name: str, signature: FunctionSignature) -> pa.DataType:
+    returned, kind = signature.returned, signature.kind
+    if returned.data_type is not None:
+        return returned.data_type
+    if kind is not FunctionKind.SCALAR:
+        raise UsageError(
+            f"UDF {name!r} takes {'a pyarrow.RecordBatch' if kind is FunctionKind.RECORD_BATCH else 'pyarrow.Array'}s, "
+            "and the type of its column has to be given",
+            hint="Write @udf(data_type=pyarrow.…).",
+        )
+    said = "no return annotation" if returned.text is None else f"the return annotation {returned.text}"
+    raise UsageError(
+        f"UDF {name!r} has {said}, from which the type of its column does not follow",
+        hint="Write @udf(data_type=pyarrow.…), or annotate it as float, int, str, bool or bytes.",
+    )
+
+
+def _own_inputs(name: str, signature: FunctionSignature) -> tuple[str, ...] | None:
+    """The columns that a function is called with by the names of its parameters."""
+    if signature.kind is FunctionKind.RECORD_BATCH:
+        return None
+    names = tuple(parameter.name for parameter in signature.parameters if parameter.required)
+    if not names:
+        raise UsageError(
+            f"UDF {name!r} has no parameter without a default, and so no column to be called with",
+            hint="Name its columns: @udf(input_columns=[…]).",
+        )
+    return names

@@ -1,0 +1,266 @@
+"""Signatures of functions of computed columns: how they are called, with which columns, and the types they give."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
+
+import pyarrow as pa
+
+from ..errors import UsageError
+
+T = TypeVar("T")
+
+
+class FunctionKind(Enum):
+    """The way in which a function of a computed column is called."""
+
+    SCALAR = "scalar"
+    """With the Python values of one row."""
+    ARRAY = "array"
+    """With whole columns of a batch, as ``pyarrow.Array``."""
+    RECORD_BATCH = "record batch"
+    """With a batch."""
+
+
+class _Siblings:
+    """The mark of ``Columns[T]``."""
+
+    def __repr__(self) -> str:
+        return "Columns"
+
+
+_SIBLINGS: Final = _Siblings()
+
+Columns = Annotated[T, _SIBLINGS]
+"""The return annotation of a function that gives several columns at once: one for each field of ``T``, a NamedTuple,
+dataclass or TypedDict. To a type checker it is ``T`` itself.
+"""
+
+ARROW_TYPES: Final[Mapping[Any, pa.DataType]] = {
+    float: pa.float32(),
+    int: pa.int64(),
+    str: pa.string(),
+    bool: pa.bool_(),
+    bytes: pa.binary(),
+}
+"""The types of columns that follow from annotations; all others have to be given as ``data_type``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a function.
+
+    ``annotation`` is the name of the type that is expected of its column's values; None where nothing is said. A
+    parameter that is not ``required`` has a default, and reads a column only where one is named for it.
+    """
+
+    name: str
+    annotation: str | None
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The return annotation: the type of the column, and of each column of ``Columns[T]``."""
+
+    data_type: pa.DataType | None = None
+    fields: tuple[pa.Field, ...] | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSignature:
+    """The parameters of a function, the way it is called, and what it says of its result."""
+
+    kind: FunctionKind
+    parameters: tuple[Parameter, ...]
+    takes_any_number: bool
+    returned: Returned
+
+    @property
+    def fewest(self) -> int:
+        """The number of columns that it needs at least."""
+        return sum(parameter.required for parameter in self.parameters)
+
+
+def signature_of(
+    function: Callable[..., Any], name: str, local_names: Mapping[str, Any], data_type: pa.DataType | None
+) -> FunctionSignature:
+    """Look at a function that is called with columns, ``name`` in errors.
+
+    ``local_names`` are those of where it was defined, in which annotations that are strings are looked up.
+
+    Raises ``TypeError`` for one that gives several rows for one, and ``UsageError`` for one that cannot be called with
+    columns in order.
+    """
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(
+            f"UDF {name!r} yields rows: functions that make several rows of one (table functions) are no columns"
+        )
+    if inspect.iscoroutinefunction(function):
+        raise TypeError(f"UDF {name!r} is a coroutine function: a column needs one that returns its values")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"UDF {name!r} has no signature that Python can tell: {error}", hint=_WRAP) from error
+    names = _Names(function, local_names)
+    parameters, annotations, many = [], [], False
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            many = True
+            continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        required = parameter.default is parameter.empty
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            if required:
+                raise UsageError(f"UDF {name!r} wants {parameter.name!r} by keyword, and columns come by position")
+            continue
+        annotation = names.resolved(parameter.annotation)
+        annotations.append(annotation)
+        parameters.append(Parameter(parameter.name, _name_of(annotation), required))
+    if not parameters and not many:
+        raise UsageError(f"UDF {name!r} has no parameter, and is a function of no column")
+    kind = _kind(annotations, name)
+    returned = _returned(names.resolved(signature.return_annotation), kind, name, data_type)
+    return FunctionSignature(kind, tuple(parameters), many, returned)
+
+
+_WRAP = "Call it from a function of your own."
+
+
+class _Unknown:
+    """An annotation that is missing, or names something that is not there."""
+
+    def __init__(self, text: str | None, reason: str | None = None) -> None:
+        self.text = text
+        self.reason = reason
+
+
+class _Names:
+    """The names among which a function's annotations are looked up."""
+
+    def __init__(self, function: Callable[..., Any], local_names: Mapping[str, Any]) -> None:
+        plain = inspect.unwrap(function)
+        cells = inspect.getclosurevars(plain).nonlocals if inspect.isfunction(plain) else {}
+        self._globals = getattr(plain, "__globals__", {})
+        self._locals = {**local_names, **cells}
+
+    def resolved(self, annotation: Any) -> Any:
+        """The annotation itself, where it is a string what that means; an ``_Unknown`` where that is not known."""
+        if annotation is inspect.Parameter.empty:
+            return _Unknown(None)
+
+        def holder() -> None: ...
+
+        holder.__annotations__ = {"it": annotation}
+        try:
+            return typing.get_type_hints(holder, self._globals, self._locals, include_extras=True)["it"]
+        except Exception as error:  # noqa: BLE001 (whatever the text of an annotation does)
+            return _Unknown(str(annotation), f"{type(error).__name__}: {error}")
+
+
+def _kind(annotations: list[Any], name: str) -> FunctionKind:
+    batches = [plain_annotation(annotation) is pa.RecordBatch for annotation in annotations]
+    if any(batches):
+        if len(batches) > 1:
+            raise UsageError(f"UDF {name!r} takes a pyarrow.RecordBatch and more: a batch comes alone")
+        return FunctionKind.RECORD_BATCH
+    arrays = [_is_array(annotation) for annotation in annotations]
+    if any(arrays) and not all(arrays):
+        raise UsageError(
+            f"UDF {name!r} takes pyarrow.Array and values of rows at once",
+            hint="Annotate all of its parameters as pyarrow.Array, or none.",
+        )
+    return FunctionKind.ARRAY if any(arrays) else FunctionKind.SCALAR
+
+
+def _is_array(annotation: Any) -> bool:
+    plain = plain_annotation(annotation)
+    return isinstance(plain, type) and issubclass(plain, (pa.Array, pa.ChunkedArray))
+
+
+def plain_annotation(annotation: Any) -> Any:
+    """An annotation without ``Annotated`` and ``None``: ``int`` of ``int | None``; the class of ``list[int]``."""
+    if get_origin(annotation) is Annotated:
+        return plain_annotation(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        rest = [part for part in get_args(annotation) if part is not NoneType]
+        return plain_annotation(rest[0]) if len(rest) == 1 else annotation
+    return get_origin(annotation) or annotation
+
+
+def _name_of(annotation: Any) -> str | None:
+    if isinstance(annotation, _Unknown):
+        return None
+    plain = plain_annotation(annotation)
+    return plain.__qualname__ if isinstance(plain, type) else str(plain)
+
+
+def _returned(annotation: Any, kind: FunctionKind, name: str, data_type: pa.DataType | None) -> Returned:
+    if isinstance(annotation, _Unknown):
+        text = annotation.text
+        if text is not None and "Columns[" in text:
+            raise UsageError(
+                f"UDF {name!r} returns {text}, and that cannot be looked up: {annotation.reason}",
+                hint="Define the class at the top of the module.",
+            )
+        return Returned(data_type, text=text)
+    if get_origin(annotation) is Annotated and _SIBLINGS in get_args(annotation)[1:]:
+        fields = _fields(get_args(annotation)[0], name, data_type)
+        return Returned(pa.struct(fields), fields, f"Columns[{_name_of(annotation)}]")
+    follows = _arrow_type(annotation) if kind is FunctionKind.SCALAR else None
+    return Returned(follows if data_type is None else data_type, text=_name_of(annotation))
+
+
+def _arrow_type(annotation: Any) -> pa.DataType | None:
+    """The type of a column whose values are annotated so; None where that does not follow from it."""
+    if get_origin(annotation) is Annotated:
+        said = [part for part in get_args(annotation)[1:] if isinstance(part, pa.DataType)]
+        if said:
+            return said[0]
+    plain = plain_annotation(annotation)
+    return ARROW_TYPES.get(plain) if isinstance(plain, type) else None
+
+
+def _fields(kind: Any, name: str, data_type: pa.DataType | None) -> tuple[pa.Field, ...]:
+    """The columns of ``Columns[kind]``, of the types that ``data_type``, a struct, says or that follow from it."""
+    is_named_tuple = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+    if not (is_named_tuple or (isinstance(kind, type) and dataclasses.is_dataclass(kind)) or typing.is_typeddict(kind)):
+        raise UsageError(f"UDF {name!r}: Columns[T] wants a NamedTuple, a dataclass or a TypedDict, not {kind!r}")
+    names = (
+        list(kind._fields)
+        if is_named_tuple
+        else [field.name for field in dataclasses.fields(kind)]
+        if dataclasses.is_dataclass(kind)
+        else list(typing.get_type_hints(kind))
+    )
+    if not names:
+        raise UsageError(f"UDF {name!r}: {kind.__qualname__} of Columns[T] has no fields")
+    if data_type is not None:
+        given = [field.name for field in data_type] if pa.types.is_struct(data_type) else None
+        if given != names:
+            raise UsageError(
+                f"UDF {name!r} returns Columns of {names}, and its data_type is {data_type}",
+                hint="Give a struct of these fields, in this order, or leave data_type out.",
+            )
+        return tuple(data_type)
+    hints = typing.get_type_hints(kind, include_extras=True)
+    fields = []
+    for field in names:
+        found = _arrow_type(hints.get(field))
+        if found is None:
+            raise UsageError(
+                f"UDF {name!r}: the type of the column {field!r} does not follow from its annotation "
+                f"{hints.get(field)}",
+                hint="Give the types as data_type=pyarrow.struct(…), or annotate it as Annotated[…, pyarrow type].",
+            )
+        fields.append(pa.field(field, found))
+    return tuple(fields)
