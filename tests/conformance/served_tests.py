@@ -52,6 +52,7 @@ def main() -> int:
     options, rest = parser.parse_known_args()
     os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     with tempfile.TemporaryDirectory() as scratch:
+        os.environ["TMPDIR"] = tempfile.tempdir = scratch  # what tests write lies in the one folder that is allowed
         tests = peer_tests.extracted(options.checkout, options.ref, Path(scratch), options.assets, mapped=False)
         server = Served(options.server, Path(scratch))
         peer_tests.NOT_PORTABLE.clear()
