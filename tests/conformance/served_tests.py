@@ -6,9 +6,9 @@
 CHECKOUT is a clone of Rerun's repository; see ``peer_tests.py``, which says what else is needed. This script does not
 import chunkmill: run it by the interpreter of an environment that has the rerun-sdk that is to be the client, and
 ``pylance``. ``--server`` is the command of a server, ``{port}`` in it a free port, ``{folder}`` the folder that the
-tests write to. It is started once; with ``--kill`` it is killed and started again between every two files of tests,
-on the same port, under the eyes of the clients and the datasets that the session shares. What follows the options goes
-to pytest.
+tests write to. It is started once; with ``--kill`` it is killed and started again between every two files of tests
+(``--kill tests``: every two tests), on the same port, under the eyes of the clients and the datasets that the session
+shares. What follows the options goes to pytest.
 
 Says at the end how many tests passed, and which were left out, for what reason. Ends with 1 where one failed.
 """
@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--ref", default=version("rerun-sdk"))
     parser.add_argument("--server", required=True)
-    parser.add_argument("--kill", action="store_true")
+    parser.add_argument("--kill", nargs="?", choices=("files", "tests"), const="files")
     parser.add_argument("--assets", type=Path)
     options, rest = parser.parse_known_args()
     os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
@@ -59,7 +59,7 @@ def main() -> int:
         peer_tests.NOT_PORTABLE.update(NOT_PORTABLE)
         settings = ["-q", "-p", "no:cacheprovider", "--rootdir", str(tests), "-c", os.devnull]
         settings += ["--redap-url", f"rerun+http://127.0.0.1:{server.port}", "--basetemp", str(Path(scratch) / "own")]
-        plugins = [Unchanged(), *([KillBetweenFiles(server)] if options.kill else [])]
+        plugins = [Unchanged(), *([Kills(server, between=options.kill)] if options.kill else [])]
         try:
             return int(pytest.main([*settings, str(tests / "e2e_redap_tests"), *rest], plugins=plugins))
         finally:
@@ -104,18 +104,19 @@ class Unchanged(peer_tests.Portable):
         """Leave the SDK as it is."""
 
 
-class KillBetweenFiles:
-    """A plugin of pytest: kills the server between every two files, and starts it again."""
+class Kills:
+    """A plugin of pytest: kills the server between every two files, or tests, and starts it again."""
 
-    def __init__(self, server: Served) -> None:
+    def __init__(self, server: Served, *, between: str) -> None:
         self._server = server
+        self._between = between
         self._kills = 0
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Any:
-        """Kill it after the last test of a file."""
+        """Kill it after the last test of a file, or after each."""
         done = yield
-        if nextitem is not None and nextitem.path != item.path:
+        if nextitem is not None and (self._between == "tests" or nextitem.path != item.path):
             self._server.kill()
             self._server.start()
             self._kills += 1
