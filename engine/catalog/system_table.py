@@ -50,7 +50,7 @@ class EntriesTable(TableEntry):
         """Raise ``UsageError``: what is in it follows from what is in the catalog."""
         self._refuse()
 
-    overwrite = upsert = append
+    overwrite = upsert = update_rows = append
 
     def do_maintenance(self, **_: Any) -> None:
         """Nothing: there is nothing of it to keep up."""

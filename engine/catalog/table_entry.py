@@ -139,6 +139,23 @@ class TableEntry(Entry):
         if rows is not None and not rows.is_empty:
             table.upsert(rows, self._alone)
 
+    def update_rows(self, batches: Batches) -> None:
+        """Put values into the rows with the same key, in one commit, and add none.
+
+        The rows that are given have the key of :meth:`upsert`, and those columns that are to change; rows of the table
+        keep their other values. A row whose key is not there is left out. Takes ``batches``, and raises, as
+        :meth:`upsert` does, and
+
+        Raises
+        ------
+        ValueError
+            The rows lack a field of the key.
+        """
+        table = self._table()
+        rows = self._rows_of(table, batches, {})
+        if rows is not None and not rows.is_empty:
+            table.update(rows)
+
     def set_name(self, name: str) -> None:
         """Give the table another name, one that SQL can say; raises as :meth:`Entry.set_name` does."""
         check_table_name(name)

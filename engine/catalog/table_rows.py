@@ -79,6 +79,11 @@ class TableRows:
             return self._reader(schema, lambda batch: self._completed(batch, schema))
         return pa.Table.from_batches(self._changed(lambda batch: self._completed(batch, schema)), schema)
 
+    def among(self, schema: pa.Schema) -> pa.RecordBatchReader | pa.Table:
+        """The rows with those columns of ``schema`` that they have, in its order."""
+        self._check_columns(schema)
+        return self.under(pa.schema([field for field in schema if field.name in self._schema.names], schema.metadata))
+
     def replacing(self, schema: pa.Schema) -> pa.RecordBatchReader:
         """The rows with their own columns. One that the table has too keeps what the table's field says of it."""
         fields = []

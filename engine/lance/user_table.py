@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache, partial
@@ -28,6 +28,7 @@ _MOST_TRIES: Final = 100
 _MOST_OF_ONE_VERSION: Final = 3
 """Times that others are said to have come first, and did not: the file of a version says that it is another."""
 _MOST_REBASES: Final = 20
+_MOST_MERGES: Final = 10
 _LONGEST_WAIT: Final = 0.5
 _ROWS_OF_A_BATCH: Final = 16_384
 _DELETIONS: Final = "_deletions"
@@ -45,6 +46,10 @@ class RowSource(Protocol):
 
         Raises ``WriteError`` where they have other columns, or were read before and can be read only once.
         """
+        ...
+
+    def among(self, schema: pa.Schema) -> pa.RecordBatchReader | pa.Table:
+        """The rows with those columns of a table of this schema that they have; raises the same."""
         ...
 
     def replacing(self, schema: pa.Schema) -> pa.RecordBatchReader:
@@ -137,25 +142,14 @@ class UserTable(LancePlace):
         """
 
         def merged(dataset: Any, *, is_primary: bool = True) -> None:
-            keys = keys_of(dataset.schema)
-            if not keys:
-                raise UsageError(
-                    f"{self._name} has no key: a merge insert operation requires join keys",
-                    hint=f"Give the fields of its key the metadata {{{_INDEX.decode()!r}: 'true'}} when it is made.",
-                )
-            self._check_deletions(dataset)
-            merge = dataset.merge_insert(keys).when_matched_update_all().when_not_matched_insert_all()
-            try:
+            merge = self._merge(dataset).when_not_matched_insert_all()
+            with _each_key_once():
                 if is_primary:
-                    merge.conflict_retries(10).execute(rows.under(dataset.schema))
+                    merge.conflict_retries(_MOST_MERGES).execute(rows.under(dataset.schema))
                 else:
                     transaction, _ = merge.execute_uncommitted(rows.under(dataset.schema))
                     reach("lance.merge")
                     _commit_after_all(dataset, transaction)
-            except OSError as error:
-                if "Ambiguous merge insert" in str(error):
-                    raise UsageError(shortened(error), hint="Nothing was written. Give each key once.") from None
-                raise
 
         with self.reading():
             schema = self._opened().schema
@@ -164,6 +158,34 @@ class UserTable(LancePlace):
         else:
             with alone():
                 self._commit(partial(merged, is_primary=False), rows)
+
+    def update(self, rows: RowSource) -> None:
+        """Put the values of rows into the rows with the same key, which keep those of other columns.
+
+        A row whose key is not there is left out. Raises ``UsageError`` as :meth:`upsert` does, and where the rows lack
+        a field of the key.
+        """
+
+        def merged(dataset: Any) -> None:
+            merge, changes = self._merge(dataset), rows.among(dataset.schema)
+            missing = [key for key in keys_of(dataset.schema) if key not in changes.schema.names]
+            if missing:
+                raise UsageError(f"the rows lack {', '.join(missing)} of the key of {self._name}")
+            with _each_key_once():
+                merge.conflict_retries(_MOST_MERGES).execute(changes)
+
+        self._commit(merged, rows)
+
+    def _merge(self, dataset: Any) -> Any:
+        """A merge that changes rows with the same key. Raises ``UsageError`` where the table has none."""
+        keys = keys_of(dataset.schema)
+        if not keys:
+            raise UsageError(
+                f"{self._name} has no key: a merge insert operation requires join keys",
+                hint=f"Give the fields of its key the metadata {{{_INDEX.decode()!r}: 'true'}} when it is made.",
+            )
+        self._check_deletions(dataset)
+        return dataset.merge_insert(keys).when_matched_update_all()
 
     def compact(self) -> None:
         """Join small fragments, in one commit; none where there is nothing to join."""
@@ -381,6 +403,17 @@ def _commit_after_all(dataset: Any, transaction: Any) -> None:
         change = replace(change, updated_fragments=[*change.updated_fragments, first.metadata])
     retries = 0 if first is None else _MOST_REBASES
     LanceDataset.commit(dataset, replace(transaction, operation=change), max_retries=retries)
+
+
+@contextmanager
+def _each_key_once() -> Iterator[None]:
+    """A block in which Lance may find that several rows replace one, which raises ``UsageError``."""
+    try:
+        yield
+    except OSError as error:
+        if "Ambiguous merge insert" in str(error):
+            raise UsageError(shortened(error), hint="Nothing was written. Give each key once.") from None
+        raise
 
 
 def _fragments(written: Sequence[str]) -> list[Any]:

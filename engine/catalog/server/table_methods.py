@@ -21,7 +21,7 @@ _PREFIX: Final = "/rerun.cloud.v1alpha1."
 _LANCE: Final = f"{_PREFIX}LanceTable"
 _SYSTEM: Final = f"{_PREFIX}SystemTable"
 _ENTRIES: Final = 2
-_APPEND, _OVERWRITE, _REPLACE = 1, 2, 3
+_APPEND, _OVERWRITE, _REPLACE, _UPDATE = 1, 2, 3, 4
 _WITH_WIDE_KINDS: Final = tuple(f"rerun-py/0.{minor}." for minor in (33, 34, 35, 36))
 """Clients that know kinds of entries as 32-bit integers."""
 _KIND_TYPE: Final = {"rerun:component_type": "rerun.components.EntryKind"}
@@ -130,11 +130,10 @@ class TableCalls:
                     raise _bad("the messages of one write have different columns")
                 yield from rows.to_batches()
 
-        written = {_APPEND: table.append, _OVERWRITE: table.overwrite, _REPLACE: table.upsert}.get(mode)
+        modes = {_APPEND: table.append, _OVERWRITE: table.overwrite, _REPLACE: table.upsert, _UPDATE: table.update_rows}
+        written = modes.get(mode)
         if written is None:
-            raise ProtocolError(
-                Status.UNIMPLEMENTED, f"insert mode {mode} is not supported; append, overwrite and replace are"
-            )
+            raise _bad(f"insert mode {mode} is none of those that there are")
         written(pa.RecordBatchReader.from_batches(head.schema, batches()))
         return cloud("WriteTableResponse")()
 

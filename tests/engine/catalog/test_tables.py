@@ -150,7 +150,7 @@ def test_a_damaged_table_says_so(table: TableEntry) -> None:
 
 def test_the_table_of_entries_cannot_be_written(client: CatalogClient) -> None:
     entries = client.get_table("__entries")
-    for write in (entries.append, entries.overwrite, entries.upsert):
+    for write in (entries.append, entries.overwrite, entries.upsert, entries.update_rows):
         with pytest.raises(UsageError, match="the catalog's own table"):
             write(id=1)
     with pytest.raises(UnsupportedError):
@@ -258,6 +258,36 @@ def test_a_null_is_no_key_and_one_key_is_given_once(table: TableEntry) -> None:
     with pytest.raises(UsageError, match="Ambiguous merge inserts"):
         table.upsert(batch(1, 1))
     assert table.snapshot().version == 3
+
+
+def test_rows_are_updated_by_key_in_the_columns_that_are_given(client: CatalogClient) -> None:
+    schema = STRICT.append(pa.field("flag", pa.bool_(), nullable=False))
+    table = client.create_table("t", schema)
+    table.append(pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"], "flag": [False] * 3}, schema=schema))
+    flags = pa.table({"flag": [True, True], "id": pa.array([2, 9], pa.int32())})
+    for form in (flags, flags.to_reader(), Stream(flags)):
+        table.update_rows(form)
+        assert table.reader().sort(col("id")).to_pydict() == {
+            "id": [1, 2, 3],
+            "v": ["a", "b", "c"],
+            "flag": [False, True, False],
+        }
+    assert table.arrow_schema().remove_metadata() == schema.remove_metadata()
+    version = table.snapshot().version
+    wrong: list[tuple[Any, type[Exception], str]] = [
+        (flags.select(["flag"]), UsageError, "the rows lack id of the key of table 't'"),
+        (pa.concat_tables([flags, flags]), UsageError, "Ambiguous merge inserts"),
+        (flags.append_column("z", [[1, 2]]), WriteError, r"unexpected=\[z\]"),
+        (flags.set_column(0, "flag", [[1, 2]]), WriteError, "`flag` should have type bool"),
+        (flags.set_column(0, "flag", [[None, True]]), WriteError, "'flag' has nulls"),
+    ]
+    for rows, error, text in wrong:
+        with pytest.raises(error, match=text):
+            table.update_rows(rows)
+    with pytest.raises(UsageError, match="requires join keys"):
+        client.create_table("without", pa.schema([("id", pa.int32())])).update_rows(flags.select(["id"]))
+    table.update_rows(flags.slice(0, 0))
+    assert table.snapshot().version == version
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, STRICT], ids=["nullable", "primary"])

@@ -17,7 +17,7 @@ from served import Caller
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), metadata={"rerun:is_table_index": "true"}), pa.field("text", pa.string())]
 )
-APPEND, OVERWRITE, REPLACE = 1, 2, 3
+APPEND, OVERWRITE, REPLACE, UPDATE = 1, 2, 3, 4
 
 
 @pytest.fixture
@@ -65,6 +65,11 @@ def test_rows_of_an_upload_are_one_commit(catalog: CatalogClient, table: TableEn
     )
     call.upload("WriteTable", [{"dataframe_part": rows([2, 3], ["B", "c"]), "insert_mode": REPLACE}])
     assert scanned(call, table).to_pydict() == {"id": [1, 2, 3], "text": ["a", "B", "c"]}
+    call.upload("WriteTable", [{"dataframe_part": rows([1, 7], ["A", "g"]), "insert_mode": UPDATE}])
+    assert scanned(call, table).to_pydict() == {"id": [1, 2, 3], "text": ["A", "B", "c"]}
+    assert refused(call.upload, "WriteTable", [{"dataframe_part": rows([1], ["x"]), "insert_mode": 9}]) is (
+        Status.INVALID_ARGUMENT
+    )
     call.upload("WriteTable", [{"dataframe_part": rows([9], ["z"]), "insert_mode": OVERWRITE}])
     assert scanned(call, table).to_pydict() == {"id": [9], "text": ["z"]}
     told = schema_in(call("GetTableSchema", table_id=entry_id_message(table.id)).schema)
