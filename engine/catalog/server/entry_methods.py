@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from typing import Any, Final
 
 from ...errors import NotFoundError
@@ -20,8 +18,6 @@ _BY_DEFAULT: Final = frozenset({1, 3, 5})
 """The kinds that are found where none is asked for."""
 _WITHOUT_TABLE_BLUEPRINTS: Final = tuple(f"rerun-py/0.{minor}." for minor in (33, 34, 35))
 """Clients that know no blueprint of a table of segments, and so cannot mean to clear it."""
-_WATCH_SECONDS: Final = 0.5
-"""How often it is looked whether entries came or went."""
 
 
 class EntryCalls:
@@ -40,12 +36,10 @@ class EntryCalls:
             ("UpdateEntry", self._update, True),
             ("DeleteEntry", self._delete, True),
         )
-        unary = (
+        return tuple(
             Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), Kind.UNARY, handler, writes)
             for name, handler, writes in named
         )
-        response = cloud("WatchEventsResponse")
-        return (*unary, Method("WatchEvents", cloud("WatchEventsRequest"), response, Kind.STREAM, self._watch))
 
     def _find(self, request: Any, call: Call) -> Any:
         del call
@@ -106,23 +100,6 @@ class EntryCalls:
     def _delete(self, request: Any, call: Call) -> Any:
         self._entry(_id_in(request, call)).delete()
         return cloud("DeleteEntryResponse")()
-
-    def _watch(self, request: Any, call: Call) -> Iterator[Any]:
-        """Tell of entries that come and go, by whatever process, until the client has gone."""
-        if not any(kind.WhichOneof("kind") == "entry" for kind in request.kinds):
-            raise _bad("watch_events: no kind of events is asked for")
-        before = self._watched()
-        while not call.cancelled():
-            time.sleep(_WATCH_SECONDS)
-            now = self._watched()
-            for id_ in sorted(now - before, key=str):
-                yield cloud("WatchEventsResponse")(entry_created={"id": entry_id_message(id_)})
-            for id_ in sorted(before - now, key=str):
-                yield cloud("WatchEventsResponse")(entry_deleted={"id": entry_id_message(id_)})
-            before = now
-
-    def _watched(self) -> set[EntryId]:
-        return {entry.id for entry in self._catalog.entries()}
 
     def _entry(self, id: EntryId) -> DatasetEntry | TableEntry:  # noqa: A002 (it is one)
         found = next((entry for entry in self._catalog.entries(include_hidden=True) if entry.id == id), None)

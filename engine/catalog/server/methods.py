@@ -144,7 +144,8 @@ class Method:
 
     ``request`` and ``response`` are classes with ``FromString`` and ``SerializeToString``. ``handler`` takes a request
     (of an upload, an iterator of them) and the call, and gives a response (of a stream, an iterator of them). It runs
-    in any thread. ``writes`` says that it needs the permission to write.
+    in any thread. ``writes`` says that it needs the permission to write, ``waits`` that it sleeps until something
+    happens.
     """
 
     name: str
@@ -153,6 +154,7 @@ class Method:
     kind: Kind
     handler: Callable[[Any, Call], Any]
     writes: bool = False
+    waits: bool = False
 
     @property
     def path(self) -> str:

@@ -11,6 +11,7 @@ from ...limits import MIB
 from ..client import CatalogClient
 from .chunk_methods import ChunkCalls
 from .dataset_methods import DatasetCalls
+from .entry_events import EntryEvents
 from .entry_methods import EntryCalls
 from .methods import Method
 from .property_methods import PropertyCalls
@@ -54,6 +55,7 @@ class CatalogService:
         found = [
             *server_methods(capabilities),
             *EntryCalls(self.catalog).methods(),
+            *EntryEvents(self.catalog).methods(),
             *DatasetCalls(self.catalog, layers).methods(),
             *PropertyCalls(self.catalog).methods(),
             *ChunkCalls(self.catalog, layers).methods(),

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from ...errors import MissingExtraError, UsageError
 from ...limits import MIB
+from .entry_events import MOST_WATCHERS
 from .methods import Kind, Method, ProtocolError
 from .port_holder import port_holder
 from .reception import Reception
@@ -37,7 +39,8 @@ GRPC_OPTIONS: Final = (
     ("grpc.max_metadata_size", 32 * 1024),
 )
 THREADS: Final = 64
-"""Handlers that run at once; one that waits for events has a thread of its own all the time."""
+"""Handlers that run at once, beside those that wait for events."""
+_WAITING_THREADS: Final = MOST_WATCHERS + 8  # those beyond are refused by the handler
 _CALLS: Final = 8 * THREADS
 """Calls that run or wait for a thread; those beyond are refused at once."""
 
@@ -76,11 +79,12 @@ def start(
     reception = Reception(access or Access())
     watch = _Watch(reception.metrics.stalled)
     executor = ThreadPoolExecutor(threads, "chunkmill-serve")
+    waiting = ThreadPoolExecutor(_WAITING_THREADS, "chunkmill-serve-waiting")
 
     class Handlers:
         def service(self, details: Any) -> Any:
             method = service.methods.get(details.method)
-            return None if method is None else _Handler(grpc, method, reception, watch).of_grpc()
+            return None if method is None else _Handler(grpc, method, reception, watch).of_grpc(waiting)
 
     # addresses without a place in a file system: nothing is left of them, however this process ends
     name = f"chunkmill-serve-{secrets.token_hex(16)}"
@@ -89,6 +93,7 @@ def start(
         service.upload_grants,
         reception,
         executor,
+        waiting,
         web or Web(),
         only_local_names=is_loopback(host),
         most_calls=_CALLS,
@@ -217,10 +222,13 @@ class _Handler:
         self._reception = reception
         self._watch = watch
 
-    def of_grpc(self) -> Any:
-        """The handler of grpcio that takes and gives bytes."""
+    def of_grpc(self, waiting: ThreadPoolExecutor) -> Any:
+        """The handler of grpcio that takes and gives bytes; one that waits does so in those other threads."""
         if self._method.kind is Kind.STREAM:
-            return self._grpc.stream_stream_rpc_method_handler(self._stream)
+            stream = partial(self._stream)
+            if self._method.waits:
+                stream.experimental_thread_pool = waiting  # type: ignore[attr-defined]
+            return self._grpc.stream_stream_rpc_method_handler(stream)
         return self._grpc.stream_unary_rpc_method_handler(self._answer)
 
     def _answer(self, given: Iterator[bytes], context: Any) -> bytes:

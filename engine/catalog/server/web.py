@@ -56,7 +56,7 @@ class Web:
 
 
 class WebApp:
-    """An ASGI application that answers calls by gRPC-web, in the threads of an executor."""
+    """An ASGI application that answers calls by gRPC-web, in the threads of executors."""
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class WebApp:
         grants: UploadGrants,
         reception: Reception,
         executor: Executor,
+        waiting: Executor,
         web: Web,
         *,
         only_local_names: bool,
@@ -73,6 +74,7 @@ class WebApp:
         self._grants = grants
         self._reception = reception
         self._executor = executor
+        self._waiting = waiting
         self._web = web
         self._only_local_names = only_local_names
         self._most_calls = most_calls
@@ -215,6 +217,7 @@ class WebApp:
         """Send the answers of a call, and give what it ended with."""
         gone = asyncio.ensure_future(_wait_until_gone(receive))
         loop = asyncio.get_running_loop()
+        executor = self._waiting if method.waits else self._executor
         peer = ":".join(map(str, scope.get("client") or ()))
         answers = self._reception.run(
             method, iter(requests), headers, peer=peer, is_active=lambda: not (gone.done() or self.is_stopping)
@@ -222,7 +225,7 @@ class WebApp:
         self._running += 1
         try:
             while True:
-                data = await loop.run_in_executor(self._executor, _next, answers)
+                data = await loop.run_in_executor(executor, _next, answers)
                 if data is None:
                     if self.is_stopping:  # a stream that was told so ends as if it were whole
                         return ProtocolError(Status.UNAVAILABLE, "the server is stopping")

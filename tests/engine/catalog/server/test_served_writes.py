@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pyarrow as pa
 import pytest
 from chunkmill.engine.catalog import CatalogClient, EntryKind
 from chunkmill.engine.catalog.server import (
-    Call,
     CatalogService,
     ProtocolError,
     ServiceOptions,
@@ -19,7 +17,6 @@ from chunkmill.engine.catalog.server import (
 )
 from chunkmill.engine.catalog.server.envelopes import part_of, rows_in, schema_message
 from chunkmill.engine.catalog.server.messages import cloud, entry_id_message
-from chunkmill.engine.catalog.server.methods import SERVICE
 from chunkmill.engine.errors import ChunkmillError
 from served import SEGMENTS, Caller, recording, small_lake
 
@@ -172,19 +169,6 @@ def test_maintenance_keeps_what_is_there(catalog: CatalogClient) -> None:
     call("DoMaintenance", compact_fragments=True)
     assert {name: len(list(dataset.segment_store(name).stream().to_chunks())) for name in SEGMENTS} == before
     assert refusal(call, "DoMaintenance", cleanup_before={"seconds": 2**60}).code is Status.INVALID_ARGUMENT
-
-
-def test_entries_that_come_and_go_are_told(catalog: CatalogClient) -> None:
-    method = CatalogService(catalog).methods[f"/{SERVICE}/WatchEvents"]
-    stopped = threading.Event()
-    events = method.handler(method.request(kinds=[{"entry": {}}]), Call(is_active=lambda: not stopped.is_set()))
-    threading.Timer(0.1, lambda: catalog.create_dataset("new")).start()
-    assert next(events).entry_created.id == entry_id_message(catalog.get_dataset("new").id)
-    id_ = catalog.get_dataset("new").id
-    catalog.get_dataset("new").delete()
-    assert next(events).entry_deleted.id == entry_id_message(id_)
-    stopped.set()
-    assert list(events) == []
 
 
 def test_every_call_that_writes_says_so(catalog: CatalogClient) -> None:
