@@ -11,14 +11,17 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .checking import check_against
+    from .definitions import Definition, group_metadata, metadata_of, remember, resolve
     from .functions import UDF, Columns, UnpackedUDF, udf
     from .policies import (
         Fail,
         Policy,
         Retry,
+        RowFailure,
         Skip,
         check_skipped,
         fail_fast,
+        guarded_compute,
         policy_for,
         retry_all,
         retry_transient,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     ".checking": "check_against",
+    ".definitions": "Definition group_metadata metadata_of remember resolve",
     ".functions": "Columns UDF UnpackedUDF udf",
     ".policies": ("Fail Policy Retry Skip check_skipped fail_fast policy_for retry_all retry_transient skip_on_error"),
     ".signatures": "FunctionKind",
@@ -35,17 +39,24 @@ _HOMES = {
 
 __all__ = [
     "Columns",
+    "Definition",
     "Fail",
     "FunctionKind",
     "Policy",
     "Retry",
+    "RowFailure",
     "Skip",
     "UDF",
     "UnpackedUDF",
     "check_against",
     "check_skipped",
     "fail_fast",
+    "group_metadata",
+    "guarded_compute",
+    "metadata_of",
     "policy_for",
+    "remember",
+    "resolve",
     "retry_all",
     "retry_transient",
     "skip_on_error",

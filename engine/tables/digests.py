@@ -14,39 +14,46 @@ _PLAIN: Final = frozenset({type(None), bool, int, float, complex, str, bytes, ty
 _GROUPS: Final = frozenset({tuple, list, dict, set, frozenset})
 
 
-def digest_of(function: Callable[..., Any], arguments: object = None) -> str:
-    """The digest of a function or class, in hex: of its text without decorators, of its defaults, and of the plain
-    values (numbers, text, bytes, and tuples, lists, sets and dicts of them) that it refers to by names outside of it.
+def digest_of(function: Callable[..., Any], *more: object) -> str:
+    """The digest of a function or class and of ``more`` plain values, in hex.
 
-    Of one that has no text, and of a lambda, of which a line of text may hold several, it is of the compiled code,
-    which another version of Python compiles otherwise. What other functions do that it calls is not in it: give such a
-    function a ``version`` of its own, or change that of this one.
+    It is of the text without decorators of its own, of the defaults, and of the plain values (numbers, text, bytes, and
+    tuples, lists, sets and dicts of them) that the function refers to by names outside of itself. Of one that has no
+    text, and of a lambda, of which a line of text may hold several, it is of the compiled code, which another version
+    of Python compiles otherwise.
+
+    What other functions do that it calls is not in it: change the ``version`` with them.
     """
-    hasher = hashlib.sha256()
-    text = _text_of(function)
-    if text is not None:
-        hasher.update(text.encode("utf-8", "surrogatepass"))
-    for plain in functions_of(function):
-        if text is None:
-            hasher.update(_code_text(plain.__code__).encode("utf-8", "surrogatepass"))
-        hasher.update(plain_text((plain.__defaults__, plain.__kwdefaults__)).encode("utf-8", "surrogatepass"))
-        for name, value in sorted(_outside(plain).items()):
-            hasher.update(f"{name}={plain_text(value)}".encode("utf-8", "surrogatepass"))
-    if arguments is not None:
-        hasher.update(plain_text(arguments).encode("utf-8", "surrogatepass"))
-    return hasher.hexdigest()
+    parts: list[object] = list(more)
+    for layer in _layers(function):
+        text = _text_of(layer)
+        for plain in _functions_of(layer):
+            outside = {name: value for name, value in _outside(plain).items() if is_plain(value)}
+            code = _code_text(plain.__code__) if text is None else None
+            parts.append((code, plain.__defaults__, plain.__kwdefaults__, dict(sorted(outside.items()))))
+        parts.append(text)
+    return hashlib.sha256(plain_text(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def functions_of(function: Callable[..., Any]) -> Iterator[FunctionType]:
+def _layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """A function, and what it wraps."""
+    while True:
+        yield function
+        inner = getattr(function, "__wrapped__", None)
+        if not callable(inner):
+            return
+        function = inner
+
+
+def _functions_of(layer: Callable[..., Any]) -> Iterator[FunctionType]:
     """The functions of Python that a function is, or that a class defines itself."""
-    plain = inspect.unwrap(function)
-    if isinstance(plain, FunctionType):
-        yield plain
-    elif isinstance(plain, type):
-        for _, member in sorted(vars(plain).items()):
+    if isinstance(layer, FunctionType):
+        yield layer
+    elif isinstance(layer, type):
+        for _, member in sorted(vars(layer).items()):
             found = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
             if isinstance(found, FunctionType):
-                yield inspect.unwrap(found)
+                yield found
 
 
 def is_plain(value: object) -> bool:
@@ -72,7 +79,7 @@ def plain_text(value: object) -> str:
 
 
 def _outside(function: FunctionType) -> dict[str, object]:
-    """The plain values that a function, and functions inside of it, refer to in its module and in functions around."""
+    """The values that a function, and functions inside of it, refer to in its module and in functions around."""
     code = function.__code__
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
     outside: dict[str, object] = {}
@@ -84,7 +91,7 @@ def _outside(function: FunctionType) -> dict[str, object]:
     for name in _names_of(code) - outside.keys():
         if name in function.__globals__ and not (name.startswith("__") and name.endswith("__")):
             outside[name] = function.__globals__[name]
-    return {name: value for name, value in outside.items() if is_plain(value)}
+    return outside
 
 
 def _names_of(code: CodeType) -> set[str]:
@@ -94,11 +101,11 @@ def _names_of(code: CodeType) -> set[str]:
 
 def _text_of(function: Callable[..., Any]) -> str | None:
     """The text of a function or class from its ``def`` or ``class`` on; None where there is none, or more than it."""
-    plain = inspect.unwrap(function)
-    if getattr(plain, "__name__", "") == "<lambda>":
+    if getattr(function, "__name__", "") == "<lambda>":
         return None
     try:
-        text = textwrap.dedent(inspect.getsource(plain))
+        code = getattr(function, "__code__", function)  # itself, not what it wraps
+        text = textwrap.dedent(inspect.getsource(code))
         node = ast.parse(text).body[0]
     except (OSError, TypeError, SyntaxError, IndexError, ValueError):
         return None

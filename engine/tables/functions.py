@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import uuid
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FunctionType
-from typing import Any, TypeVar, overload
+from typing import Any, Final, overload
 
 import pyarrow as pa
 
@@ -20,7 +21,8 @@ from .signatures import Columns, FunctionKind, FunctionSignature, signature_of
 
 __all__ = ["Columns", "UDF", "UnpackedUDF", "udf"]
 
-T = TypeVar("T")
+MARK: Final = "virtual_column"
+"""The key of a field's metadata that is ``true`` for a computed column; what else is known of it stands below it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -99,9 +101,16 @@ class UDF:
                 f"UDF {self.name!r} is made with arguments that are no plain values, of which no digest can be told",
                 hint="Give it a `version=`, which is to change with them.",
             )
-        digest = digest_of(self.function, (args, kwargs)) if args or kwargs else self.digest
+        digest = digest_of(self.function, str(self.data_type), args, kwargs) if args or kwargs else self.digest
         version = digest if self.version == self.digest else self.version
         return replace(self, arguments=(args, kwargs), digest=digest, version=version, token=uuid.uuid4().hex)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state that is packed for workers; what lies beside the user's module is packed with it, by value."""
+        from .travel import send_modules_beside  # workers themselves, and who only declares functions, need none of it
+
+        send_modules_beside(self.function)
+        return dict(vars(self))
 
     def with_inputs(self, inputs: Sequence[str]) -> UDF:
         """The same function, called with these columns, by position.
@@ -255,17 +264,20 @@ def udf(
     """
     frame = inspect.currentframe()
     local_names = {} if frame is None or frame.f_back is None else frame.f_back.f_locals
-    handling: Policies | None = _either("on_error", on_error, "error_handling", error_handling)
+    _check_one_of("on_error", on_error, "error_handling", error_handling)
+    _check_one_of("checkpoint_size", checkpoint_size, "batch_size", batch_size)
+    if batch_size is not None:
+        warnings.warn("batch_size is an older name of checkpoint_size", DeprecationWarning, stacklevel=2)
     options: dict[str, Any] = {
         "num_cpus": num_cpus,
         "num_gpus": num_gpus,
         "memory": memory,
-        "checkpoint_size": _either("checkpoint_size", checkpoint_size, "batch_size", batch_size),
+        "checkpoint_size": batch_size if checkpoint_size is None else checkpoint_size,
         "min_checkpoint_size": min_checkpoint_size,
         "max_checkpoint_size": max_checkpoint_size,
         "task_size": task_size,
         "timeout": timeout,
-        "policy": policies_of(handling),
+        "policy": policies_of(error_handling if on_error is None else on_error),
         "field_metadata": dict(field_metadata or {}),
         "auto_backfill": auto_backfill,
     }
@@ -274,14 +286,16 @@ def udf(
         called = _named(function, name)
         signature = signature_of(_called(function), called, local_names, given)
         inputs = None if input_columns is None else _checked_inputs(called, signature, input_columns)
-        digest = digest_of(function)
+        _check_options(called, options, signature.kind)
+        data_type = _checked_type(called, signature)
+        digest = digest_of(function, str(data_type))
         return UDF(
             function=function,
             name=called,
             version=digest if version is None else str(version),
             digest=digest,
             signature=signature,
-            data_type=_checked_type(called, signature),
+            data_type=data_type,
             inputs=_own_inputs(called, signature) if inputs is None else inputs,
             **options,
         )
@@ -291,11 +305,46 @@ def udf(
     return make(data_type, None)
 
 
-def _either(name: str, value: T | None, other: str, older: T | None) -> T | None:
-    """The value of an argument that has two names."""
+def _check_one_of(name: str, value: object, other: str, older: object) -> None:
     if value is not None and older is not None:
         raise UsageError(f"{name} and {other} are two names of one argument, and both were given")
-    return older if value is None else value
+
+
+def _check_options(name: str, options: Mapping[str, Any], kind: FunctionKind) -> None:
+    """Raise for an option that no run could follow."""
+    for option, least in _LEAST.items():
+        value = options[option]
+        if value is None and option not in _NEEDED:
+            continue
+        kinds = (int,) if option in _WHOLE else (int, float)
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise TypeError(f"UDF {name!r}: {option} is a number, not {value!r}")
+        if not value >= least:
+            raise UsageError(f"UDF {name!r}: {option} is {value!r}, and cannot be less than {least}")
+    fewest, most = options["min_checkpoint_size"], options["max_checkpoint_size"]
+    if most is not None and most < fewest:
+        raise UsageError(f"UDF {name!r}: max_checkpoint_size {most} is less than min_checkpoint_size {fewest}")
+    timeout = options["timeout"]
+    if timeout is not None and timeout <= 0:
+        raise UsageError(f"UDF {name!r}: timeout is {timeout!r} seconds, and no row takes so little")
+    if timeout is not None and kind is not FunctionKind.SCALAR:
+        raise UsageError(f"UDF {name!r}: a timeout is of one row, and it is called with whole columns")
+    if any(key == MARK or key.startswith(f"{MARK}.") for key in options["field_metadata"]):
+        raise UsageError(f"UDF {name!r}: field_metadata has a key that begins with {MARK}, which is the definition's")
+
+
+_LEAST: Final = {
+    "num_cpus": 0,
+    "num_gpus": 0,
+    "memory": 0,
+    "checkpoint_size": 0,
+    "min_checkpoint_size": 1,
+    "max_checkpoint_size": 1,
+    "task_size": 1,
+    "timeout": 0,
+}
+_WHOLE: Final = frozenset({"memory", "checkpoint_size", "min_checkpoint_size", "max_checkpoint_size", "task_size"})
+_NEEDED: Final = frozenset({"num_cpus", "min_checkpoint_size"})
 
 
 def _named(function: Callable[..., Any], name: str | None) -> str:

@@ -1,10 +1,17 @@
-"""Policies of errors: what becomes of a batch when the function of a column raises something."""
+"""Policies of errors: what becomes of a batch, and of a row, when the function of a column raises something."""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+import pyarrow as pa
 
 from ..errors import SkipThresholdExceededError, UsageError
 
@@ -164,3 +171,145 @@ def skip_on_error(max_skip_count: int | None = None, max_skip_fraction: float | 
 def fail_fast() -> list[Policy]:
     """Policies that fail the run with the first error, as without any."""
     return [Fail()]
+
+
+_MOST_TEXT: Final = 4_000
+_MOST_FRAMES: Final = 12
+_ATTEMPTS: Final = "__chunkmill_attempts__"
+
+
+@dataclass(frozen=True, slots=True)
+class RowFailure:
+    """An error of a function, for the row at ``row_address``; None where it is known for a batch alone.
+
+    It failed at ``attempt`` of ``max_attempts``, for rows that were found by halving a batch ``bisect_depth`` times.
+    ``policy`` is the place of the policy that skipped the row.
+    """
+
+    error_type: str
+    error_message: str
+    error_trace: str
+    timestamp: datetime
+    row_address: int | None = None
+    batch_index: int | None = None
+    attempt: int = 1
+    max_attempts: int = 1
+    bisect_depth: int = 0
+    policy: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        error: BaseException,
+        row_address: int | None = None,
+        *,
+        batch_index: int | None = None,
+        policy: int | None = None,
+    ) -> RowFailure:
+        """The failure that ``error`` is, now. Its text and its traceback are cut to 4,000 characters each.
+
+        Attempts and depth are known of an error that comes from :func:`guarded_compute`.
+        """
+        attempt, max_attempts, depth = getattr(error, _ATTEMPTS, (1, 1, 0))
+        return cls(
+            type(error).__qualname__,
+            _message(error)[:_MOST_TEXT],
+            _trace(error),
+            datetime.now(UTC),
+            row_address,
+            batch_index,
+            attempt,
+            max_attempts,
+            depth,
+            policy,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The failure as plain JSON data; :meth:`from_dict` is the inverse."""
+        return {**asdict(self), "timestamp": self.timestamp.isoformat()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RowFailure:
+        """The failure of :meth:`to_dict`. Raises ``ValueError`` for anything else."""
+        names = {field.name for field in fields(cls)}
+        if not isinstance(data, Mapping) or data.keys() != names:
+            raise ValueError("this is no failure of a row")
+        for name, value in data.items():
+            if name in ("error_type", "error_message", "error_trace", "timestamp"):
+                fits = isinstance(value, str)
+            else:
+                may_miss = name in ("row_address", "batch_index", "policy")
+                fits = type(value) is int or (value is None and may_miss)
+            if not fits:
+                raise ValueError(f"{name} of a failure of a row is not {str(value)[:40]!r}")
+        return cls(**{**data, "timestamp": datetime.fromisoformat(data["timestamp"])})
+
+
+class _Guarded(Protocol):
+    """A function with the policies of its errors."""
+
+    @property
+    def policy(self) -> tuple[Policy, ...]: ...
+
+    @property
+    def data_type(self) -> pa.DataType: ...
+
+    def compute(self, batch: pa.RecordBatch) -> pa.Array: ...
+
+
+def guarded_compute(
+    udf: _Guarded, batch: pa.RecordBatch, addresses: Sequence[int], *, sleep: Callable[[float], None] = time.sleep
+) -> tuple[pa.Array, list[RowFailure]]:
+    """The column of a batch, and a failure for each row that the function's policy left null.
+
+    ``addresses`` are those of the rows. The function is called for the whole batch. Where it fails, the first policy
+    that matches decides: ``Retry`` calls it again for the same rows, and raises what it raised last; ``Skip`` halves
+    them until rows stand alone: a function of batches of which ``f`` of ``n`` rows fail is called ``1 + 2 f (1 +
+    log2 n)`` times at most. ``Fail``, and no policy, raise what the function raised. What halves raise is matched anew.
+
+    A function with effects outside of itself has them again for rows that it is called for again. Whether more rows are
+    skipped than a policy allows is for the caller to say, who knows all batches: :func:`check_skipped`.
+    """
+    return _span(udf, batch, addresses, sleep, 0)
+
+
+def _span(
+    udf: _Guarded, batch: pa.RecordBatch, addresses: Sequence[int], sleep: Callable[[float], None], depth: int
+) -> tuple[pa.Array, list[RowFailure]]:
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            return udf.compute(batch), []
+        except Exception as error:
+            at, policy = policy_for(udf.policy, error) or (None, None)
+            most = policy.max_attempts if isinstance(policy, Retry) else 1
+            if isinstance(policy, Retry) and attempt < most:
+                sleep(policy.delay(attempt))
+                continue
+            with contextlib.suppress(Exception):  # a class without room for attributes
+                setattr(error, _ATTEMPTS, (attempt, max(attempt, most), depth))
+            if not isinstance(policy, Skip) or not batch.num_rows:
+                raise
+            if batch.num_rows == 1:
+                return pa.nulls(1, udf.data_type), [RowFailure.of(error, int(addresses[0]), policy=at)]
+        half = batch.num_rows // 2
+        first, failed = _span(udf, batch.slice(0, half), addresses[:half], sleep, depth + 1)
+        second, more = _span(udf, batch.slice(half), addresses[half:], sleep, depth + 1)
+        return pa.concat_arrays([first, second]), failed + more
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 (whatever the user's class does)
+        return "an error that has no text"
+
+
+def _trace(error: BaseException) -> str:
+    """The last frames of a traceback, in which the user's function stands."""
+    try:
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-_MOST_FRAMES))
+    except Exception:  # noqa: BLE001 (whatever the user's class does)
+        return ""
+    return text if len(text) <= _MOST_TEXT else "…" + text[1 - _MOST_TEXT :]

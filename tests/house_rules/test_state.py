@@ -36,6 +36,7 @@ MAY_CHANGE = {
     "engine.objects.remote_file": {"_threads"},
     "engine.rrd.positional": {"_held", "_lock", "_open"},
     "engine.spark.session": {"_own", "_reading"},  # the one session of a process
+    "engine.tables.definitions": {"_known"},  # functions that this process gave to tables
     "engine.tables.instances": {"_made"},  # objects of users' classes, which a process makes once
     "engine.task_context": {"_thread"},  # the context that the stage enters
     "lenses.selector.jq_program": {"_running"},
