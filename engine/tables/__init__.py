@@ -33,7 +33,10 @@ _HOMES = {
     ".checking": "check_against",
     ".definitions": "Definition group_metadata metadata_of remember resolve",
     ".functions": "Columns UDF UnpackedUDF udf",
-    ".policies": ("Fail Policy Retry Skip check_skipped fail_fast policy_for retry_all retry_transient skip_on_error"),
+    ".policies": (
+        "Fail Policy Retry RowFailure Skip check_skipped fail_fast guarded_compute policy_for retry_all retry_transient "
+        "skip_on_error"
+    ),
     ".signatures": "FunctionKind",
 }
 
