@@ -23,7 +23,7 @@ _LINE: Final = re.compile(
 
 
 @dataclass
-class Definition:
+class RosDefinition:
     """A message type: its fields as (name, type, array suffix), and the types of its constants."""
 
     name: str
@@ -41,7 +41,7 @@ def short(name: str) -> str:
     return f"{parts[0]}/{parts[-1]}" if len(parts) > 1 else "".join(parts)
 
 
-def _read_sections(schema_name: str, schema_data: bytes) -> tuple[list[Definition], dict[str, list[Definition]]]:
+def _read_sections(schema_name: str, schema_data: bytes) -> tuple[list[RosDefinition], dict[str, list[RosDefinition]]]:
     """The text's own definition, and those of the types that it uses, by short name.
 
     Each is a list of parts: one of a message, two of a service, three of an action, which ``---`` separates. Raises
@@ -50,7 +50,7 @@ def _read_sections(schema_name: str, schema_data: bytes) -> tuple[list[Definitio
     if len(schema_data) > MAX_SCHEMA_BYTES:
         raise SchemaError(f"the definition of {schema_name} has {len(schema_data):,} bytes, too many")
     main, *rest = _SEPARATOR.split(schema_data.decode("utf-8", errors="replace").replace("\r", ""))
-    definitions: dict[str, list[Definition]] = {}
+    definitions: dict[str, list[RosDefinition]] = {}
     for section in rest:
         head = _SECTION.match(section)
         if head is None:
@@ -63,8 +63,8 @@ def _read_sections(schema_name: str, schema_data: bytes) -> tuple[list[Definitio
     return _parse(short(schema_name), main), definitions
 
 
-def _parse(name: str, text: str) -> list[Definition]:
-    definition = Definition(name)
+def _parse(name: str, text: str) -> list[RosDefinition]:
+    definition = RosDefinition(name)
     parts = [definition]
     seen: set[str] = set()
     for number, line in enumerate(text.split("\n"), 1):
@@ -72,7 +72,7 @@ def _parse(name: str, text: str) -> list[Definition]:
         if not line or line.startswith("#"):
             continue
         if line.startswith("---"):
-            definition, seen = Definition(name), set()
+            definition, seen = RosDefinition(name), set()
             parts.append(definition)
             continue
         match = _LINE.match(line)
@@ -104,7 +104,7 @@ _OF_ACTIONS: Final = (
 )
 
 KNOWN: Final = {
-    "service_msgs/ServiceEventInfo": Definition(
+    "service_msgs/ServiceEventInfo": RosDefinition(
         "service_msgs/ServiceEventInfo",
         [
             ("event_type", "uint8", None),
@@ -113,7 +113,7 @@ KNOWN: Final = {
             ("sequence_number", "int64", None),
         ],
     ),
-    "unique_identifier_msgs/UUID": Definition("unique_identifier_msgs/UUID", [("uuid", "uint8", "[16]")]),
+    "unique_identifier_msgs/UUID": RosDefinition("unique_identifier_msgs/UUID", [("uuid", "uint8", "[16]")]),
 }
 """Types that the generated messages use, and that a text with only the service's or action's own definition lacks."""
 
@@ -135,14 +135,14 @@ def _base_of(name: str, parts: int) -> str:
     return name.removesuffix(max(found, key=len))
 
 
-def _messages_of(base: str, parts: list[Definition]) -> dict[str, Definition]:
+def _messages_of(base: str, parts: list[RosDefinition]) -> dict[str, RosDefinition]:
     """The message types of the service or action ``base`` by name."""
     if len(parts) == 2:
         own = {f"{base}{suffix}": part for suffix, part in zip(_SERVICE, parts, strict=True)}
         ros1 = {f"{base}{suffix}": part for suffix, part in zip(_ROS1_SERVICE, parts, strict=True)}
         return _named({**ros1, **own, **_event(base)})
     own = {f"{base}{suffix}": part for suffix, part in zip(_ACTION, parts, strict=True)}
-    own |= {f"{base}{suffix}": Definition("", fields) for suffix, fields in generated_around(base).items()}
+    own |= {f"{base}{suffix}": RosDefinition("", fields) for suffix, fields in generated_around(base).items()}
     for service in _GENERATED_SERVICES:
         own |= _event(base + service)
     return _named(own)
@@ -169,12 +169,12 @@ def event_of(base: str) -> Fields:
     ]
 
 
-def _event(base: str) -> dict[str, Definition]:
-    return {f"{base}_Event": Definition("", event_of(base))}
+def _event(base: str) -> dict[str, RosDefinition]:
+    return {f"{base}_Event": RosDefinition("", event_of(base))}
 
 
-def _named(definitions: dict[str, Definition]) -> dict[str, Definition]:
-    return {name: Definition(name, found.fields, found.constants) for name, found in definitions.items()}
+def _named(definitions: dict[str, RosDefinition]) -> dict[str, RosDefinition]:
+    return {name: RosDefinition(name, found.fields, found.constants) for name, found in definitions.items()}
 
 
 LARGEST: Final = 1 << 40
@@ -245,7 +245,7 @@ def parse_ros(schema_name: str, schema_data: bytes, dialect: Dialect) -> Message
     return node if isinstance(node, MessageType) else MessageType(top.name, (), dialect.filled)
 
 
-def _check_parts(name: str, parts: list[Definition]) -> None:
+def _check_parts(name: str, parts: list[RosDefinition]) -> None:
     if len(parts) > 3:
         raise SchemaError(f"{name} has {len(parts)} parts: a service has two, an action three")
 
@@ -308,18 +308,18 @@ def struct_of(
 class _Resolver:
     """Turns definitions into types."""
 
-    def __init__(self, definitions: dict[str, Definition], dialect: Dialect) -> None:
+    def __init__(self, definitions: dict[str, RosDefinition], dialect: Dialect) -> None:
         self._definitions = definitions
         self._dialect = dialect
         self._types = TypeBuilder()
 
-    def resolve(self, definition: Definition) -> Built:
+    def resolve(self, definition: RosDefinition) -> Built:
         """Return the type that ``definition`` defines. Raises :class:`SchemaError`."""
         if not definition.fields:
             return Built(self._without_fields(definition))
         return self._types.once(definition.name, lambda: self._struct(definition))
 
-    def _struct(self, definition: Definition) -> Built:
+    def _struct(self, definition: RosDefinition) -> Built:
         owner = definition.name
         members = (
             (field, _with_array(self._single(owner, type_name), array, f"{owner}.{field}"))
@@ -349,7 +349,7 @@ class _Resolver:
         same = [key for key in self._definitions if key.endswith(f"/{type_name}")]
         return [*keys, *same] if len(same) == 1 else keys
 
-    def _without_fields(self, definition: Definition) -> Node:
+    def _without_fields(self, definition: RosDefinition) -> Node:
         """Constants alone, all of one type, are the enum idiom: the value is the one byte an empty message has."""
         kinds = set(definition.constants)
         if not self._dialect.filled or len(kinds) != 1 or not kinds <= PRIMITIVES.keys():
