@@ -17,7 +17,8 @@ from ..limits import MIB
 from .retention import WEEK
 
 _UPLOADS: Final = "uploads"
-_DRAFT: Final = ".draft"
+DRAFT: Final = ".draft"
+"""The end of the name of what is not whole yet."""
 _KEY: Final = re.compile(r"[\w-][\w.+ =@-]*(/[\w-][\w.+ =@-]*)*", re.ASCII)
 _LONGEST_KEY: Final = 512
 _LONGEST_NAME: Final = 200
@@ -29,7 +30,7 @@ class Uploads:
     """The uploaded files of the catalog in a folder, by their keys: relative paths such as ``project/drive.rrd``."""
 
     def __init__(self, catalog: Path) -> None:
-        self._folder = catalog / _UPLOADS
+        self.folder = catalog / _UPLOADS
 
     def place(self, key: str) -> Path:
         """The path that a file has or will have. Raises ``UsageError`` for a key that is none."""
@@ -39,7 +40,7 @@ class Uploads:
                 f"{key[:100]!r} is no key of an upload",
                 hint="Keys are relative paths of letters, digits and -_.+=@, and no name in them begins with a dot.",
             )
-        return self._folder.joinpath(*names)
+        return self.folder.joinpath(*names)
 
     def begin(self, key: str, size: int | None = None) -> NewUpload:
         """A file to write, of which nobody sees anything until it is whole.
@@ -55,17 +56,22 @@ class Uploads:
         """
         place = self.place(key)
         check_new(place)
+        folder = self.with_space_for(size)
         with writing(str(place)):
-            self._folder.mkdir(exist_ok=True)
-            free = shutil.disk_usage(self._folder).free
+            return NewUpload(folder / f".{uuid.uuid4().hex}{DRAFT}", place)
+
+    def with_space_for(self, size: int | None) -> Path:
+        """The folder of uploads, which is made. Raises ``NoSpaceError`` where so many bytes don't fit."""
+        with writing(str(self.folder)):
+            self.folder.mkdir(exist_ok=True)
+            free = shutil.disk_usage(self.folder).free
         if size is not None and size > free - _KEPT_FREE:
             raise NoSpaceError(f"{size} bytes do not fit on the disk of the catalog", hint="Free some space.")
-        with writing(str(place)):
-            return NewUpload(self._folder / f".{uuid.uuid4().hex}{_DRAFT}", place)
+        return self.folder
 
     def remove_drafts(self) -> None:
         """Remove what is left of uploads that were cut a week ago."""
-        for path in self._folder.glob(f".*{_DRAFT}"):
+        for path in self.folder.glob(f".*{DRAFT}"):
             try:
                 if time.time() - path.stat().st_mtime > WEEK.total_seconds():
                     path.unlink()

@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from typing import Any, Final
 
 from ...limits import MIB
+from ..upload_parts import NewPart
 from ..uploads import NewUpload
 from .methods import ProtocolError, Status, protocol_error
 from .reception import Reception
@@ -43,18 +44,18 @@ async def received(
     executor: Executor,
     *,
     is_stopping: Callable[[], bool],
-) -> tuple[int, str]:
-    """Take in an upload for which there is a grant, and give the status of HTTP and the text of the answer.
+) -> tuple[int, str, str]:
+    """Take in an upload for which there is a grant: the status of HTTP, the text of the answer, and a part's ETag.
 
     What is cut, by the client, an error or the server's end, leaves no file.
     """
     began = time.monotonic()
     reception.metrics.began()
-    status, text = Status.CANCELLED, "the upload was cut"
+    status, text, etag = Status.CANCELLED, "the upload was cut", ""
     try:
         if reception.access.read_only:
             raise reception.access.refusal()
-        await _take(grants, grants.granted(granted), _size(headers), receive, executor, is_stopping)
+        etag = await _take(grants, grants.granted(granted), _size(headers), receive, executor, is_stopping)
         status, text = Status.OK, "the file is there"
     except Exception as error:
         told = protocol_error(error)
@@ -63,7 +64,7 @@ async def received(
             LOG.error("an upload failed", exc_info=error)
     finally:
         reception.metrics.ended(_NAME, status, time.monotonic() - began)
-    return _OF_HTTP.get(status, 500), text
+    return _OF_HTTP.get(status, 500), text, etag
 
 
 async def _take(
@@ -73,7 +74,7 @@ async def _take(
     receive: Receive,
     executor: Executor,
     is_stopping: Callable[[], bool],
-) -> None:
+) -> str:
     loop = asyncio.get_running_loop()
     upload: NewUpload = await loop.run_in_executor(executor, grants.begin, grant, size)
     waiting, count, more = bytearray(), 0, True
@@ -87,7 +88,7 @@ async def _take(
             waiting += event.get("body", b"")
             count += len(event.get("body", b""))
             more = event.get("more_body", False)
-            grants.check_size(count)
+            grants.check_received(grant, count)
             if len(waiting) >= _PIECE or not more:
                 await loop.run_in_executor(executor, upload.write, bytes(waiting))
                 waiting.clear()
@@ -95,6 +96,7 @@ async def _take(
         if expected is not None and count != expected:
             raise ProtocolError(Status.INVALID_ARGUMENT, f"the upload has {count} bytes, and not {expected}")
         await loop.run_in_executor(executor, upload.publish)
+        return upload.etag if isinstance(upload, NewPart) else ""
     finally:
         upload.discard()
 

@@ -155,7 +155,7 @@ class WebApp:
             return
         self._running += 1
         try:
-            status, text = await received(
+            status, text, etag = await received(
                 scope["path"].removeprefix(UPLOAD_PATH),
                 headers,
                 receive,
@@ -164,7 +164,7 @@ class WebApp:
                 self._executor,
                 is_stopping=lambda: self.is_stopping,
             )
-            await _plain(send, status, text)
+            await _plain(send, status, text, [(b"etag", f'"{etag}"'.encode())] if etag else [])
         finally:
             self._running -= 1
 
@@ -361,8 +361,9 @@ def _preflight(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     ]
 
 
-async def _plain(send: Send, status: int, text: str) -> None:
-    await _respond(send, status, [(b"content-type", b"text/plain; charset=utf-8")], f"{text}\n".encode())
+async def _plain(send: Send, status: int, text: str, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    kind = (b"content-type", b"text/plain; charset=utf-8")
+    await _respond(send, status, [kind, *headers], f"{text}\n".encode())
 
 
 async def _respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:

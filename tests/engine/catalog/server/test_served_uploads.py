@@ -72,11 +72,17 @@ def path_of(call: Caller, key: str, **fields: Any) -> str:
 
 
 def put(port: int, path: str, data: Any, **headers: str) -> tuple[int, str]:
+    status, text, _ = put_part(port, path, data, **headers)
+    return status, text
+
+
+def put_part(port: int, path: str, data: Any, **headers: str) -> tuple[int, str, str]:
+    """The status, the text and the ETag of an answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
         connection.request("PUT", path, data, headers)
         answer = connection.getresponse()
-        return answer.status, answer.read().decode()
+        return answer.status, answer.read().decode(), answer.headers.get("etag", "")
     finally:
         connection.close()
 
@@ -99,6 +105,75 @@ def test_a_grant_says_where_and_how(call: Caller, lake: CatalogClient, port: int
     assert left_in(lake) == []
 
 
+def test_a_file_comes_in_parts(
+    call: Caller, lake: CatalogClient, port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(upload_grants, "_PART_BYTES", 1 << 10)
+    data = recording(tmp_path, "parted").read_bytes()
+    pieces = [data[i : i + 1024] for i in range(0, len(data), 1024)]
+    given = call("GetWriteAccessGrant", key="parted.rrd", size_bytes=len(data), supported_upload_methods=[2])
+    parts = given.grant.multipart_request
+    assert (parts.part_size_bytes, len(parts.part_requests)) == (1024, min(16, len(pieces)))
+    assert len(pieces) > 2
+    token = {"upload_token": parts.upload_token}
+    more = call("GetMultipartUploadPartGrants", **token, part_numbers=range(1, len(pieces) + 1)).requests
+    etags = {}
+    for number in reversed(range(len(pieces))):  # in any order, and again
+        put_part(port, more[number].url, b"x" * 100)
+        for _ in range(2):
+            status, _, etags[number + 1] = put_part(port, more[number].url, pieces[number])
+            assert status == 201
+    told = [{"part_number": number, "etag": etags[number]} for number in sorted(etags)]
+    for wrong, text in (
+        (told[:-1], "and not"),
+        (told[1:], "numbered from 1"),
+        ([*told, told[0]], "named twice"),
+        ([{**told[0], "etag": "0" * 64}, *told[1:]], "part 1 was not uploaded"),
+        ([{**told[0], "etag": "../x"}, *told[1:]], "no etag"),
+        ([], "numbered from 1"),
+    ):
+        with pytest.raises((ProtocolError, UsageError), match=text):
+            call("CompleteMultipartUpload", **token, parts=wrong)
+    assert not (uploads(lake) / "parted.rrd").exists()
+    call("CompleteMultipartUpload", **token, parts=told)
+    assert (uploads(lake) / "parted.rrd").read_bytes() == data
+    assert left_in(lake) == []
+    with pytest.raises(AlreadyExistsError):
+        call("GetWriteAccessGrant", key="parted.rrd", supported_upload_methods=[2])
+    dataset = lake.create_dataset("parted")
+    assert dataset.register(given.storage_url).wait().segment_ids == ["parted"]
+
+
+def test_an_upload_in_parts_is_bounded_and_leaves_nothing(
+    call: Caller, lake: CatalogClient, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload_grants, "_PART_BYTES", 5 << 20)
+    parts = call("GetWriteAccessGrant", key="never", supported_upload_methods=[2]).grant.multipart_request
+    (first,) = parts.part_requests
+    token = {"upload_token": parts.upload_token}
+    (second,) = call("GetMultipartUploadPartGrants", **token, part_numbers=[2]).requests
+    assert put(port, first.url, bytes((5 << 20) + 1)) == (413, "a part has more than 5 MiB\n")
+    assert put(port, first.url, iter([bytes(5 << 20), b"1"]))[0] == 413
+    for numbers in ([0], [3]):  # two hold the 8 MiB that a file may have
+        with pytest.raises(ProtocolError, match="from 1 to 2"):
+            call("GetMultipartUploadPartGrants", **token, part_numbers=numbers)
+    told = [
+        {"part_number": number, "etag": put_part(port, request.url, bytes(5 << 20))[2]}
+        for number, request in ((1, first), (2, second))
+    ]
+    with pytest.raises(UsageError, match="more than the 8388608"):
+        call("CompleteMultipartUpload", **token, parts=told)
+    for wrong in (first.url.removeprefix("/upload/").encode(), b"", b"\xff"):
+        for name in ("GetMultipartUploadPartGrants", "CompleteMultipartUpload", "AbortMultipartUpload"):
+            with pytest.raises(ProtocolError) as caught:
+                call(name, upload_token=wrong)
+            assert caught.value.code is Status.UNAUTHENTICATED
+    assert put(port, f"/upload/{parts.upload_token.decode()}", b"1")[0] == 401
+    call("AbortMultipartUpload", **token)
+    assert left_in(lake) == []
+    assert not (uploads(lake) / "never").exists()
+
+
 @pytest.mark.parametrize(
     "key",
     ["", ".", "..", "../x.rrd", "/etc/x", "a/../../x", "a//b", "a/.b", "a\0b", "é.rrd", "a/", "x" * 201, "a/" * 256],
@@ -112,8 +187,8 @@ def test_uploads_are_bounded(call: Caller, lake: CatalogClient, port: int, monke
     with pytest.raises(ProtocolError, match="more than 8 MiB") as told:
         path_of(call, "large", size_bytes=MOST + 1)
     assert told.value.code is Status.OUT_OF_RANGE
-    with pytest.raises(ProtocolError, match="not in parts"):
-        path_of(call, "large", supported_upload_methods=[2])
+    with pytest.raises(ProtocolError, match="by a single request, or in parts"):
+        path_of(call, "large", supported_upload_methods=[3])
     path = path_of(call, "large")
     pieces = [bytes(2**20)] * 9  # without a length, in chunks
     assert put(port, path, iter(pieces)) == (413, "an upload has more than 8 MiB\n")

@@ -143,8 +143,8 @@ def test_a_table_is_made_written_and_read(catalog: CatalogClient) -> None:
     assert read() == [(1, "a"), (2, "B"), (3, "c"), (4, "d")]
     write(2, {"id": [9], "v": ["z"]})
     assert read() == [(9, "z")]
-    with pytest.raises(ProtocolError, match="insert mode 4"):
-        write(4, {"id": [9], "v": ["y"]})
+    with pytest.raises(ProtocolError, match="insert mode 5"):
+        write(5, {"id": [9], "v": ["y"]})
     with pytest.raises(ProtocolError, match="different columns"):
         call.upload("WriteTable", [{"dataframe_part": part_of(pa.table(p))} for p in ({"id": [1]}, {"v": ["a"]})])
     assert read() == [(9, "z")]
@@ -174,13 +174,16 @@ def test_maintenance_keeps_what_is_there(catalog: CatalogClient) -> None:
 def test_every_call_that_writes_says_so(catalog: CatalogClient) -> None:
     writing = {method.name for method in CatalogService(catalog).methods.values() if method.writes}
     assert writing == {
+        "AbortMultipartUpload",
         "CancelTasks",
+        "CompleteMultipartUpload",
         "CreateDatasetEntry",
         "CreateTableEntry",
         "DeleteEntry",
         "DeleteSegmentProperties",
         "DoGlobalMaintenance",
         "DoMaintenance",
+        "GetMultipartUploadPartGrants",
         "GetWriteAccessGrant",
         "RegisterTable",
         "RegisterWithDataset",
