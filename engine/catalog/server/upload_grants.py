@@ -129,7 +129,7 @@ class UploadGrants:
         return cloud("AbortMultipartUploadResponse")()
 
     def _in_parts(self, token: bytes) -> Mapping[str, Any]:
-        """What the token of an upload in parts says. Raises :class:`ProtocolError`."""
+        """The claims in the token of an upload in parts. Raises :class:`ProtocolError`."""
         return verified(token.decode("ascii", "replace"), self._secret, _UPLOAD_IN_PARTS)
 
     def granted(self, text: str) -> Grant:
