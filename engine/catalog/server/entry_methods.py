@@ -16,8 +16,8 @@ _RECORDING, _BLUEPRINT, _ASSET = 1, 2, 3
 _KINDS: Final = {EntryKind.BLUEPRINT_DATASET: _BLUEPRINT, EntryKind.ASSET_DATASET: _ASSET}
 _BY_DEFAULT: Final = frozenset({1, 3, 5})
 """The kinds that are found where none is asked for."""
-_WITHOUT_TABLE_BLUEPRINTS: Final = tuple(f"rerun-py/0.{minor}." for minor in (33, 34, 35))
-"""Clients that know no blueprint of a table of segments, and so cannot mean to clear it."""
+_OLDER: Final = tuple(f"rerun-py/0.{minor}." for minor in (33, 34, 35))
+"""Clients that know no assets, and no blueprint of a table of segments, which they cannot mean to clear."""
 
 
 class EntryCalls:
@@ -60,11 +60,12 @@ class EntryCalls:
         return cloud("FindEntriesResponse")(entries=map(details_of, found))
 
     def _create(self, request: Any, call: Call) -> Any:
-        del call
         if not request.HasField("name"):
             raise _bad("missing required field: 'rerun.cloud.v1alpha1.CreateDatasetEntryRequest.name'")
         id_ = entry_id_of(request.id) if request.HasField("id") else None
         made = self._catalog.create_dataset(request.name, id=id_)
+        if not call.client_version.startswith(_OLDER):
+            made.make_asset_dataset()  # they look for it at once
         return cloud("CreateDatasetEntryResponse")(dataset=dataset_message(made))
 
     def _read(self, request: Any, call: Call) -> Any:
@@ -81,7 +82,7 @@ class EntryCalls:
         table_default = details.default_segment_table_blueprint_segment.id or None
         if (default or table_default) and blueprints is None:
             raise _bad("default dataset blueprint requires a blueprint dataset")
-        if call.client_version.startswith(_WITHOUT_TABLE_BLUEPRINTS):
+        if call.client_version.startswith(_OLDER):
             table_default = dataset.default_segment_table_blueprint()
         if assets is None and dataset.kind is EntryKind.DATASET:
             dataset.make_asset_dataset()

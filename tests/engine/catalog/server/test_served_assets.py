@@ -56,6 +56,16 @@ def told_of(call: Caller, segment: str | None) -> list[str]:
     return [one.id for answer in answers for one in answer.asset_segment_ids]
 
 
+def test_a_dataset_that_a_client_makes_has_assets_unless_it_knows_none(catalog: CatalogClient) -> None:
+    before = catalog.entry_names(include_hidden=True)
+    for version, is_known in (("rerun-py/0.33.1", False), ("rerun-py/0.36.2", True), ("rerun-py/0.41.0", True)):
+        call = Caller(catalog, **{"x-rerun-client-version": version})
+        made = call("CreateDatasetEntry", name=version.partition("/")[2]).dataset
+        assert made.dataset_details.HasField("asset_dataset") is is_known
+        call("DeleteEntry", id=made.details.id)
+    assert catalog.entry_names(include_hidden=True) == before
+
+
 @pytest.fixture
 def client(catalog: CatalogClient, tmp_path: Path) -> Iterator[Any]:
     rerun_catalog = pytest.importorskip("rerun.catalog")
