@@ -64,6 +64,16 @@ class Story:
             "create": lambda: calls("CreateDatasetEntry", name="drives"),
             "upload": lambda: self._upload("project/short.rrd", (self._files / "s5-0.rrd").read_bytes()),
             "register": lambda: self._register("drives", RENEW, "s0-0.rrd", "s1-0.rrd", "s2-0.rrd"),
+            "properties": lambda: calls(
+                "SetSegmentProperties",
+                self._id("drives"),
+                segment_id={"id": "s0"},
+                properties=part_of(pa.table({"weather": [["rain"]]})),
+            ),
+            "none": lambda: calls(
+                "DeleteSegmentProperties", self._id("drives"), segments=[{"segment_id": {"id": "s0"}}]
+            ),
+            "cancel": lambda: calls("CancelTasks", ids=[{"id": "task_0000000000000000"}]),
             "prefix": lambda: self._register("drives", SKIP, "more", layer="labels"),
             "replace": lambda: self._register("drives", RENEW, "s0-1.rrd", "s2-1.rrd"),
             "unregister": lambda: calls(
@@ -188,7 +198,13 @@ def state_of(world: Path, calls: Calls) -> State:
             zip(*(manifest[f"rerun_{name}"].to_pylist() for name in ("segment_id", "layer_name")), strict=True)
         )
         name = "hidden" if entry.entry_kind == 5 else entry.name
-        entries.append([name, entry.entry_kind, default, list(map(list, layers)), _content(calls, id_)])
+        segments = [{"id": segment} for segment, _ in layers] or [{"id": "none"}]
+        set_by_clients = [
+            [one.segment_id.id, rows_in(one.properties).to_pylist()]
+            for answer in calls("GetSegmentProperties", id_, segment_ids=segments)
+            for one in answer.segments
+        ]
+        entries.append([name, entry.entry_kind, default, layers, set_by_clients, _content(calls, id_)])
     there = sorted(path for path in (world / "lake").glob("uploads/**/*") if path.is_file())
     named = [path for path in there if not path.name.startswith(".")]
     files = {str(path.relative_to(world)): hashlib.sha256(path.read_bytes()).hexdigest() for path in named}
