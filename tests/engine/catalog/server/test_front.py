@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import http.client
 import socket
 import ssl
@@ -236,3 +237,22 @@ def test_a_connection_is_known_by_how_it_begins() -> None:
         assert speaks_grpc(hello, is_tls=True) is expected
         assert {speaks_grpc(hello[:cut], is_tls=True) for cut in range(len(hello))} == {None}
     assert speaks_grpc(b"\x16\x03\x01\x00\x05hello", is_tls=True) is False
+
+
+def test_calls_that_are_refused_leave_their_line_to_others(guarded: int, service: CatalogService) -> None:
+    """More of them than a connection may have open at once."""
+    method = service.methods[f"/{SERVICE}/WhoAmI"]
+    headers = [("authorization", f"Bearer {token(SECRET, can_write=False, seconds=60, hosts=[], subject='tests')}")]
+    gc.disable()  # which would let go of them now and then
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{guarded}") as channel:
+            call = channel.unary_unary(method.path)
+            codes = {call.with_call(b"", metadata=headers)[1].code()}
+            for _ in range(300):
+                with pytest.raises(grpc.RpcError) as told:
+                    call(b"")
+                codes.add(told.value.code())
+            call(b"", metadata=headers)
+    finally:
+        gc.enable()
+    assert codes == {grpc.StatusCode.OK, grpc.StatusCode.UNAUTHENTICATED}
