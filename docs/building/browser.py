@@ -96,7 +96,7 @@ class Page:
             details = params["exceptionDetails"]
             self.errors.append(details.get("exception", {}).get("description") or details["text"])
         elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "assert"):
-            self.errors.append(" ".join(str(arg.get("value", arg)) for arg in params["args"]))
+            self.errors.append(" ".join(str(arg.get("value", arg.get("description", arg))) for arg in params["args"]))
         elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
             self.errors.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
 
