@@ -13,14 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from chunkmill import CatalogClient, Chunk
-from chunkmill.engine.chunk import ComponentDescriptor
-from chunkmill.engine.rrd import RrdWriter, StoreEntry
+from chunkmill import CatalogClient
 from conftest import Duel
-from made_recordings import write_drive
+from made_recordings import write_camera, write_drive
 
 server = pytest.importorskip("rerun.server")
 
@@ -85,25 +81,3 @@ def test_tables(benchmark: Any, duel: Duel, clients: tuple[Any, Any], drives: li
             dataset.schema()
 
     duel.run(benchmark, lambda: tell(ours), lambda: tell(theirs), bar=0.5 if what == "both" else None)
-
-
-def write_camera(path: Path, number: int, megabytes: int) -> Path:
-    """An RRD of images of 105 kB, and of scalars of seven joints in chunks of 250 rows."""
-    random = np.random.default_rng(number)
-    store = StoreEntry("recording", "fleet", f"camera-{number:06d}")
-    noise = random.bytes(2 << 20)
-    with RrdWriter(path) as writer:
-        writer.begin_store(store)
-        for frame in range(megabytes * 1_000_000 // 107_000):
-            start = int(random.integers(0, 1 << 20))
-            blob = pa.array([[noise[start : start + 105_000]]], pa.list_(pa.binary()))
-            chunk = Chunk.build("/camera", {"frame": pa.array([frame])}, [(ComponentDescriptor("blob"), blob)])
-            writer.append(store, chunk)
-            if frame % 250 == 0:
-                for joint in range(7):
-                    values = pa.array(random.normal(0, 1, 250).reshape(250, 1).tolist())
-                    ticks = {"frame": pa.array(range(frame, frame + 250))}
-                    column = (ComponentDescriptor("Scalars:scalars"), values)
-                    writer.append(store, Chunk.build(f"/arm/joint_{joint}", ticks, [column]))
-        writer.finish()
-    return path

@@ -21,9 +21,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench_catalog import write_camera
 from conftest import ABSOLUTE, Duel
-from made_recordings import write_drive
+from made_recordings import write_camera, write_drive
 
 catalog = pytest.importorskip("rerun.catalog")
 

@@ -185,3 +185,25 @@ def write_drive(path: Path, number: int) -> Path:
         writer.finish()
     path.write_bytes(buffer.getvalue())
     return path
+
+
+def write_camera(path: Path, number: int, megabytes: int) -> Path:
+    """An RRD of images of 105 kB, and of scalars of seven joints in chunks of 250 rows."""
+    random = np.random.default_rng(number)
+    store = StoreEntry("recording", "fleet", f"camera-{number:06d}")
+    noise = random.bytes(2 << 20)
+    with RrdWriter(path) as writer:
+        writer.begin_store(store)
+        for frame in range(megabytes * 1_000_000 // 107_000):
+            start = int(random.integers(0, 1 << 20))
+            blob = pa.array([[noise[start : start + 105_000]]], pa.list_(pa.binary()))
+            chunk = Chunk.build("/camera", {"frame": pa.array([frame])}, [(ComponentDescriptor("blob"), blob)])
+            writer.append(store, chunk)
+            if frame % 250 == 0:
+                for joint in range(7):
+                    values = pa.array(random.normal(0, 1, 250).reshape(250, 1).tolist())
+                    ticks = {"frame": pa.array(range(frame, frame + 250))}
+                    column = (ComponentDescriptor("Scalars:scalars"), values)
+                    writer.append(store, Chunk.build(f"/arm/joint_{joint}", ticks, [column]))
+        writer.finish()
+    return path
