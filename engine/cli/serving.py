@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..allocation import keep_freed_memory
 from ..errors import UsageError
 from ..locations import located
 from .complaints import reported
@@ -30,6 +31,8 @@ logger = logging.getLogger("chunkmill.cli")
 
 _DEFAULT: Final = "start"
 _GRACE_SECONDS: Final = 5.0
+_ARENAS: Final = 2
+"""Of them each keeps what it freed; two are as fast as more for two clients at once, on two cores."""
 _LAKE = click.argument("lake", callback=check_place)
 _SECRET = click.option(
     "--secret-file",
@@ -83,6 +86,7 @@ def start_server(lake: str, debug: bool, **given: Any) -> None:
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
+        keep_freed_memory(_ARENAS)
         _run(lake, **given)
 
 

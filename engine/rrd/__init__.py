@@ -18,7 +18,9 @@ from .payloads import (
     check_digest,
     damaged_chunk,
     digest_of,
+    digest_rows,
     message_digest,
+    verified_after_store,
 )
 from .positional import (
     ANYWHERE,
@@ -96,6 +98,7 @@ __all__ = [
     "decode_batch",
     "difference_of",
     "digest_of",
+    "digest_rows",
     "encode_batch",
     "file_identity",
     "has_dictionary",
@@ -116,5 +119,6 @@ __all__ = [
     "stream_of",
     "types_from_bytes",
     "types_to_bytes",
+    "verified_after_store",
     "verify_file",
 ]

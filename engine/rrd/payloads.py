@@ -7,22 +7,26 @@ read for it. They stand in chunk rows, and in the footers of RRD files in a fiel
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
 from ..chunk import ChunkData
 from ..errors import ReadError
+from ..limits import FREE_EXPANSION
 from . import messages
 from .arrow_ipc import decode_batch, decode_chunk
 from .chunk_table import ChunkEntry
 from .compression import Compression, check_compression, check_sizes, decompress
 from .messages import LocatedMessage, StoreEntry, locate, message_head, message_tail, store_field
 from .positional import HeldFile, PositionalFile, open_briefly, open_positional
+from .table_columns import valid
 
 _WHAT = "the payload of a chunk"
 _CHANGED = "The file was changed after it was opened, or its footer is wrong."
@@ -230,6 +234,15 @@ def digests_to_bytes(digests: pa.Array) -> bytes:
     return bytes(memoryview(filled.buffers()[1])[start : start + DIGEST_SIZE * len(filled)])
 
 
+def digest_rows(digests: pa.Array) -> npt.NDArray[np.uint8]:
+    """Digests of chunks as bytes, shape (n, 16); zeros where there is none."""
+    if digests.null_count == len(digests):
+        return np.zeros((len(digests), DIGEST_SIZE), np.uint8)
+    found = np.frombuffer(digests.buffers()[1], np.uint8).reshape(-1, DIGEST_SIZE)
+    found = found[digests.offset : digests.offset + len(digests)]
+    return np.where(valid(digests)[:, None], found, np.uint8(0)) if digests.null_count else found
+
+
 def digests_from_bytes(data: bytes, count: int) -> pa.Array:
     """The inverse of :func:`digests_to_bytes`, of so many chunks. Raises ``ValueError``."""
     if not data:
@@ -293,6 +306,40 @@ def _is_as_written(found: LocatedMessage, encoded: EncodedPayload) -> bool:
     size = len(head) + encoded.size + len(tail)
     start = _store_size(whole)
     return len(whole) == start + size and whole.startswith(head, start) and whole.endswith(tail)
+
+
+_NUMBER: Final = rb"([\x80-\xff]{0,4}[\x00-\x7f])"
+_HEAD: Final = re.compile(rb"\x10([\x01\x02])\x18" + _NUMBER + rb"\x20\x01\x2a" + _NUMBER, re.DOTALL)
+"""Compression, uncompressed size, encoding, and the size of the payload."""
+_LEAST_RATIO: Final = 255
+
+
+def verified_after_store(
+    message: memoryview, chunk_id: bytes, *, is_static: bool, digest: bytes, store: StoreEntry | None
+) -> memoryview | None:
+    """The bytes behind the store that a message names, where they are what a writer makes of this chunk, by its digest.
+
+    None for a message that has to be taken apart to know, as :meth:`VerifiedPayload.located` does, or is damaged.
+    ``store`` is the one that it must name, where that is known, and ``digest`` the one that it must have, unless
+    that is empty.
+    """
+    start = _store_size(message)
+    found = _HEAD.match(message, start)
+    if found is None or (store is not None and message[:start] != _field_of(store)):
+        return None
+    expanded, size = _number(found[2]), _number(found[3])
+    fits = size == expanded if found[1] == b"\x01" else expanded <= min(FREE_EXPANSION, size * _LEAST_RATIO)
+    if not fits or message[found.end() + size :] != message_tail(chunk_id, is_static):
+        return None
+    rest = message[start:]
+    return rest if not digest or digest_of(rest) == digest else None
+
+
+def _number(varint: bytes) -> int:
+    found = 0
+    for byte in reversed(varint):
+        found = found << 7 | byte & 0x7F
+    return found
 
 
 def damaged_chunk(path: str, offset: int) -> ReadError:

@@ -29,14 +29,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
+from ..allocation import keep_freed_memory
+
 _QUIET_IMPORTS = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
-"""Numbers of glibc's ``mallopt``."""
-
 _SET_PARENT_DEATH_SIGNAL = 1
 """A number of Linux's ``prctl``."""
 
@@ -188,20 +187,6 @@ def _exactly(stream: socket.socket, size: int) -> bytes:
             raise EOFError
         received += piece
     return received
-
-
-def keep_freed_memory() -> None:
-    """Let glibc hand out again what was freed, up to 64 MiB, instead of giving it back to the system at once.
-
-    Buffers of a few hundred kB come and go with every chunk, and each page of them cost a fault again: 74,000 in an
-    optimised collect of 400 MB, now 12,000 (``benchmarks/bench_rrd.py``).
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another C library
-        return
-    mallopt(_MMAP_THRESHOLD, 32 << 20)
-    mallopt(_TRIM_THRESHOLD, 64 << 20)
 
 
 class Worker(Protocol):

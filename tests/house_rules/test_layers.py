@@ -18,6 +18,7 @@ from source_tree import (
 )
 
 FOUNDATION = (
+    "engine.allocation",
     "engine.errors",
     "engine.limits",
     "engine.faults",

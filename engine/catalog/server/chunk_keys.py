@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..client import CatalogClient
 from ..dataset import DatasetEntry
 from ..entries import EntryId
 from .methods import ProtocolError, Status
+from .planning import Integers
 from .served_layers import ServedLayers, StoredLayer
 
 _KEY: Final = struct.Struct(">16s16sI")
@@ -42,20 +43,22 @@ class ChunkKeys:
         self._kept: OrderedDict[LayerKey, StoredLayer] = OrderedDict()
         self._lock = threading.Lock()
 
-    def made(self, dataset: EntryId, layer: StoredLayer, rows: np.ndarray) -> pa.Array:
-        """The keys of some chunks of a layer, by their rows in its manifest."""
-        key = dataset.as_bytes(), bytes.fromhex(layer.entry.manifest_digest)
+    def made(self, dataset: EntryId, chunks: Sequence[tuple[StoredLayer, Integers]]) -> pa.Array:
+        """The keys of some chunks of some layers, by their rows in the manifests."""
+        keys = [(dataset.as_bytes(), bytes.fromhex(layer.entry.manifest_digest)) for layer, _ in chunks]
         with self._lock:
-            self._kept[key] = layer
-            self._kept.move_to_end(key)
+            for key, (layer, _) in zip(keys, chunks, strict=True):
+                self._kept[key] = layer
+                self._kept.move_to_end(key)
             while len(self._kept) > _MOST_KEPT:
                 self._kept.popitem(last=False)
-        head = np.frombuffer(b"".join(key), np.uint8)
-        found = np.empty((len(rows), _KEY.size), np.uint8)
-        found[:, : len(head)] = head
-        found[:, len(head) :] = rows.astype(">u4").view(np.uint8).reshape(-1, 4)
-        offsets = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(_KEY.size)
-        return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(found)])
+        heads = np.frombuffer(b"".join(map(b"".join, keys)), np.uint8).reshape(-1, _KEY.size - 4)
+        numbers = np.concatenate([rows for _, rows in chunks]) if chunks else np.empty(0, np.int64)
+        found = np.empty((len(numbers), _KEY.size), np.uint8)
+        found[:, :-4] = np.repeat(heads, np.array([len(rows) for _, rows in chunks], np.int64), axis=0)
+        found[:, -4:] = numbers.astype(">u4").view(np.uint8).reshape(-1, 4)
+        offsets = np.arange(len(numbers) + 1, dtype=np.int32) * np.int32(_KEY.size)
+        return pa.Array.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(found)])
 
     def parsed(self, key: bytes | None) -> tuple[LayerKey, int]:
         """The layer and the row that a key names. Raises :class:`ProtocolError`."""

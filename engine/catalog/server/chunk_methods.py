@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -75,10 +75,11 @@ class ChunkCalls:
         layers = self._layers.of(dataset, [segment.id for segment in request.segment_ids] or None)
         lines = _timelines_of(layers)
         for query, some in _queries(request, layers, lines):
-            for plan in self._plans(dataset, some, query, call):
+            for plan in self._plans(some, query, call):
                 columns = [_starts(plan, name) for name in lines]
                 fields = [_start_field(name) for name in lines]
-                yield cloud("QueryDatasetResponse")(data=part_of(_batch(plan, fields, columns)))
+                rows = self._batch(dataset, plan, fields, columns)
+                yield cloud("QueryDatasetResponse")(data=part_of(rows))
 
     def _find(self, request: Any, call: Call) -> Iterator[Any]:
         dataset = dataset_of(self._catalog, call)
@@ -88,13 +89,11 @@ class ChunkCalls:
             _check_timeline(query.timeline, layers, dataset)
         if query.window is not None and not query.latest_at:
             layers = _touching(layers, query.timeline or "", query.window)
-        for plan in self._plans(dataset, layers, query, call):
-            starts = _starts(plan, query.timeline)
-            yield cloud("FindChunksResponse")(data=part_of(_batch(plan, [_START], [starts])))
+        for plan in self._plans(layers, query, call):
+            rows = self._batch(dataset, plan, [_START], [_starts(plan, query.timeline)])
+            yield cloud("FindChunksResponse")(data=part_of(rows))
 
-    def _plans(
-        self, dataset: DatasetEntry, layers: Sequence[StoredLayer], query: ChunkQuery, call: Call
-    ) -> Iterator[list[_Planned]]:
+    def _plans(self, layers: Sequence[StoredLayer], query: ChunkQuery, call: Call) -> Iterator[list[_Planned]]:
         """The chunks that a query needs, some layers at a time; at least one answer, if an empty one."""
         for first in range(0, max(len(layers), 1), _LAYERS_AT_ONCE):
             found = []
@@ -105,9 +104,22 @@ class ChunkCalls:
                 table = layer.folder.references(layer.entry).table
                 rows = query.rows(table, layer.entry.recording_id)
                 if len(rows):
-                    found.append(_Planned(layer, table, rows, self._keys.made(dataset.id, layer, rows)))
+                    found.append(_Planned(layer, table, rows))
             if found or not first:
                 yield found
+
+    def _batch(
+        self, dataset: DatasetEntry, plan: Sequence[_Planned], fields: Sequence[pa.Field], columns: Sequence[pa.Array]
+    ) -> pa.RecordBatch:
+        """The rows of chunks: the columns of :data:`_FIXED`, more, and where else they are, which is nowhere."""
+        keys = self._keys.made(dataset.id, [(planned.layer, planned.rows) for planned in plan])
+        fixed, count = _fixed(plan, keys), len(keys)
+        direct = [
+            pa.DictionaryArray.from_arrays(pa.nulls(count, pa.int32()), pa.array([], f.type.value_type))
+            for f in _DIRECT
+        ]
+        schema = pa.schema([*_FIXED, *fields, *_DIRECT])
+        return pa.RecordBatch.from_arrays([*fixed, *columns, *direct], schema=schema)
 
     # --- chunks
 
@@ -135,60 +147,54 @@ class ChunkCalls:
             raise NotFoundError(f"Segment '{segment}' not found in dataset '{dataset.id}'")
         there = [layer for layer in layers if layer.entry.chunks]
         tables = [layer.folder.references(layer.entry).table for layer in there]
-        keys = [
-            self._keys.made(dataset.id, layer, np.arange(len(table)))
-            for layer, table in zip(there, tables, strict=True)
-        ]
+        every = [(layer, np.arange(len(table))) for layer, table in zip(there, tables, strict=True)]
         is_blueprint = dataset.kind is EntryKind.BLUEPRINT_DATASET
         kind = "blueprint" if is_blueprint else "recording"
         store = StoreEntry(kind, layers[0].entry.application_id, segment)
         whole = ChunkTable.concat(tables) if tables else ChunkTable.of(())
         manifest = RrdManifest.FromString(build_manifest(store, whole, path=f"segment {segment}"))
         rows = rows_in(manifest.data)
-        column = pa.concat_arrays(keys) if keys else pa.array([], pa.binary())
-        manifest.data.CopyFrom(part_of(rows.append_column(pa.field("chunk_key", pa.binary(), False), column)))
+        keys = self._keys.made(dataset.id, every)
+        manifest.data.CopyFrom(part_of(rows.append_column(pa.field("chunk_key", pa.binary(), False), keys)))
         yield cloud("GetRrdManifestResponse")(rrd_manifest=manifest)
 
 
-class _Planned:
-    """Chunks of a layer that are needed: their rows in its manifest, and their keys."""
+class _Planned(NamedTuple):
+    """Chunks of a layer that are needed: their rows in its manifest."""
 
-    def __init__(self, layer: StoredLayer, table: ChunkTable, rows: Integers, keys: pa.Array) -> None:
-        self.layer = layer
-        self.table = table
-        self.rows = rows
-        self.keys = keys
-
-    def columns(self) -> list[pa.Array]:
-        """The columns of :data:`_FIXED`."""
-        table, rows, count = self.table, self.rows, len(self.rows)
-        at = pa.array(rows)
-        sizes = pa.array(table.uncompressed_sizes[rows], pa.uint64())
-        entry = self.layer.entry
-        return [
-            table.batch.column("chunk_id").take(at),
-            pa.repeat(pa.scalar(entry.recording_id, pa.string()), count),
-            pa.repeat(pa.scalar(entry.layer, pa.string()), count),
-            self.keys,
-            table.batch.column("entity_path").take(at),
-            pa.array(table.is_static[rows]),
-            sizes,
-            sizes,
-        ]
+    layer: StoredLayer
+    table: ChunkTable
+    rows: Integers
 
 
-def _batch(plan: Sequence[_Planned], fields: Sequence[pa.Field], columns: Sequence[pa.Array]) -> pa.RecordBatch:
-    parts = [planned.columns() for planned in plan]
-    fixed = [
-        pa.concat_arrays([part[at] for part in parts]) if parts else pa.array([], field.type)
-        for at, field in enumerate(_FIXED)
+def _fixed(plan: Sequence[_Planned], keys: pa.Array) -> list[pa.Array]:
+    """The columns of :data:`_FIXED`, put together for all layers: arrays of each would cost most of a plan."""
+    count = len(keys)
+    ids, is_static, sizes = np.empty((count, 16), np.uint8), np.empty(count, np.bool_), np.empty(count, np.uint64)
+    segments: list[str] = []
+    names: list[str] = []
+    entities: list[str] = []
+    at = 0
+    for (_, entry), table, rows in plan:
+        end = at + len(rows)
+        ids[at:end], is_static[at:end] = table.chunk_ids[rows], table.is_static[rows]
+        sizes[at:end] = table.uncompressed_sizes[rows]
+        segments += [entry.recording_id] * len(rows)
+        names += [entry.layer] * len(rows)
+        codes, paths = table.entity_codes
+        entities += [paths[code] for code in codes[rows].tolist()]
+        at = end
+    told = pa.array(sizes)
+    return [
+        pa.Array.from_buffers(pa.binary(16), count, [None, pa.py_buffer(ids)]),
+        pa.array(segments, pa.string()),
+        pa.array(names, pa.string()),
+        keys,
+        pa.array(entities, pa.string()),
+        pa.array(is_static),
+        told,
+        told,
     ]
-    count = len(fixed[0])
-    direct = [
-        pa.DictionaryArray.from_arrays(pa.nulls(count, pa.int32()), pa.array([], f.type.value_type)) for f in _DIRECT
-    ]
-    schema = pa.schema([*_FIXED, *fields, *_DIRECT])
-    return pa.RecordBatch.from_arrays([*fixed, *columns, *direct], schema=schema)
 
 
 def _starts(plan: Sequence[_Planned], timeline: str | None) -> pa.Array:

@@ -53,8 +53,7 @@ class DatasetCalls:
 
     def _schema(self, request: Any, call: Call) -> Any:
         del request
-        dataset = dataset_of(self._catalog, call)
-        return cloud("GetDatasetSchemaResponse")(schema=schema_message(dataset.arrow_schema()))
+        return cloud("GetDatasetSchemaResponse")(schema=self._layers.schema(dataset_of(self._catalog, call)))
 
     def _segments_schema(self, request: Any, call: Call) -> Any:
         del request

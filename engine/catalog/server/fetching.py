@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from ...limits import MIB
 from ...optimisation import ChunkReferences
-from ...rrd import PositionalFile, StoreEntry, VerifiedPayload, message_head, message_tail, open_positional, store_field
+from ...rrd import (
+    PositionalFile,
+    StoreEntry,
+    VerifiedPayload,
+    digest_rows,
+    message_head,
+    message_tail,
+    open_positional,
+    store_field,
+    verified_after_store,
+)
 from .methods import Call, ProtocolError, Status
 from .planning import Integers
 from .served_layers import StoredLayer
 
 ANSWER_BYTES: Final = MIB
 """Bytes of chunks that one message has, or one chunk more."""
+_GAP: Final = 4096
+"""Bytes between two chunks that are read with them, rather than the two apart."""
 _CHUNKS_FIELD: Final = b"\x0a"
 
 
@@ -68,23 +80,34 @@ def _messages(references: ChunkReferences, rows: Integers, named: bytes) -> Iter
     table, store = references.table, references.store
     parts, paths = table.part_codes
     rows = rows[np.lexsort((table.offsets[rows], parts[rows]))]
-    digests = table.digests.take(pa.array(rows)).to_pylist()
+    digests, ids = digest_rows(table.digests)[rows].tobytes(), table.chunk_ids[rows].tobytes()
     columns = (parts, table.offsets, table.sizes, table.uncompressed_sizes, table.is_static)
-    places = zip(*(column[rows].tolist() for column in columns), digests, rows.tolist(), strict=True)
+    places = list(zip(*(column[rows].tolist() for column in columns), strict=True))
     opened: tuple[int, PositionalFile] | None = None
+    read, first = memoryview(b""), 0
     with ExitStack() as stack:
-        for part, offset, size, expanded, is_static, digest, row in places:
+        for number, (part, offset, size, expanded, is_static) in enumerate(places):
             if opened is None or opened[0] != part:
                 stack.close()
                 opened = part, stack.enter_context(open_positional(paths[part], references.version))
-            file, chunk_id = opened[1], table.chunk_ids[row].tobytes()
+                read = memoryview(b"")
+            file, its_own = opened[1], slice(16 * number, 16 * number + 16)
+            chunk_id, digest = ids[its_own], digests[its_own].strip(b"\0") and digests[its_own]
+            if not first <= offset <= first + len(read) - size:
+                stop = _end_of_neighbours(places, number)
+                read, first = memoryview(file.read(offset, stop - offset, what="chunks")), offset
+            message = read[offset - first : offset - first + size]
+            rest = verified_after_store(message, chunk_id, is_static=is_static, digest=digest, store=store)
+            if rest is not None:
+                yield named, rest
+                continue
             payload = VerifiedPayload(
                 paths[part],
                 offset,
                 size,
                 chunk_id,
                 version=references.version,
-                digest=digest or b"",
+                digest=digest,
                 uncompressed_size=None if store is None else expanded,
                 store=store,
             )
@@ -94,6 +117,17 @@ def _messages(references: ChunkReferences, rows: Integers, named: bytes) -> Iter
                 data = file.read(encoded.offset, encoded.size, what="a chunk")
             head = message_head(named, int(encoded.compression), encoded.uncompressed_size, encoded.size)
             yield head, data, message_tail(chunk_id, is_static)
+
+
+def _end_of_neighbours(places: Sequence[tuple[Any, ...]], number: int) -> int:
+    """The end of those chunks that lie right behind one, and are read with it."""
+    part, start, size = places[number][:3]
+    stop = start + size
+    for other, offset, length, *_ in islice(places, number + 1, None):
+        if other != part or offset - stop > _GAP or offset + length - start > ANSWER_BYTES:
+            break
+        stop = max(stop, offset + length)
+    return int(stop)
 
 
 def _varint(value: int) -> bytes:

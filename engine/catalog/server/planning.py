@@ -19,6 +19,8 @@ Integers = npt.NDArray[np.int64]
 
 _LEAST: Final = np.iinfo(np.int64).min
 _CLEARS: Final = "Clear:is_recursive"
+_MOST_CELLS: Final = 1 << 17
+"""Components of chunks, for each of some times, that are compared at once: a few MiB."""
 
 Contents = Mapping[str, frozenset[str] | None] | None
 """The components that are wanted of each entity, None for all; or all of all."""
@@ -106,23 +108,29 @@ def _latest(table: ChunkTable, starts: Integers, ends: Integers, there: Mask, ti
     component in every row, and so at its start, and at its end.
     """
     found = np.zeros(len(table), np.bool_)
-    cells, (entities, paths) = table.components, table.entity_codes
+    cells, (entities, _) = table.components, table.entity_codes
     counts = np.diff(cells.ends)
+    found |= there & (starts <= times[-1]) & (counts == 0)
     rows = np.repeat(np.arange(len(table)), counts)
-    use = there[rows]
-    rows, codes = rows[use], cells.codes[use]
-    keys = entities[rows] * max(len(cells.descriptors), 1) + codes
-    clears = np.array([d.component == _CLEARS for d in cells.descriptors], np.bool_)[codes]
-    full = _have_in_all_rows(table)[use]
-    size = len(paths) * max(len(cells.descriptors), 1)
-    for time in times.tolist():
-        early = starts[rows] <= time
-        latest = np.full(size, _LEAST, np.int64)
-        sure = early & full
-        np.maximum.at(latest, keys[sure], np.where(ends[rows] <= time, ends[rows], starts[rows])[sure])
-        kept = early & ((np.minimum(ends[rows], time) >= latest[keys]) | clears)
-        found[rows[kept]] = True
-        found |= there & (starts <= time) & (counts == 0)
+    use = np.flatnonzero(there[rows])
+    keys = entities[rows[use]] * max(len(cells.descriptors), 1) + cells.codes[use]
+    order = np.argsort(keys, kind="stable")
+    use, keys = use[order], keys[order]
+    rows = rows[use]
+    if not len(rows):
+        return found
+    first, last, full = starts[rows], ends[rows], _have_in_all_rows(table)[use]
+    clears = np.array([d.component == _CLEARS for d in cells.descriptors], np.bool_)[cells.codes[use]]
+    is_new = np.diff(keys, prepend=-1) != 0
+    begins, group = np.flatnonzero(is_new), np.cumsum(is_new) - 1
+    at_once = max(_MOST_CELLS // len(rows), 1)
+    for at in range(0, len(times), at_once):  # all times of some, as a matrix: one by one they cost tenfold
+        time = times[at : at + at_once, None]
+        early = first <= time
+        known = np.where(early & full, np.where(last <= time, last, first), _LEAST)
+        latest = np.maximum.reduceat(known, begins, axis=1)[:, group]
+        kept = early & ((np.minimum(last, time) >= latest) | clears)
+        found[rows[kept.any(axis=0)]] = True
     return found
 
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from ..client import CatalogClient
 from ..dataset import DatasetEntry
 from ..entries import EntryId, EntryKind
 from ..segment_table import SegmentTables, url_of
+from .envelopes import schema_message
 
 _MOST_DATASETS: Final = 32
 """Datasets whose newest version is kept, 2 kB for each layer of which a query was asked."""
@@ -44,6 +45,10 @@ class ServedLayers:
         found = version.by_segment
         return [layer for segment in dict.fromkeys(segment_ids) for layer in found.get(segment, ())]
 
+    def schema(self, dataset: DatasetEntry) -> Any:
+        """The message of the schema of a dataset; see :meth:`DatasetEntry.arrow_schema`."""
+        return self._version(dataset).schema
+
     def segment_table(self, dataset: DatasetEntry) -> pa.Table:
         """The table of segments of a dataset; see :meth:`DatasetEntry.segment_table`."""
         return self._version(dataset).segment_table
@@ -59,7 +64,7 @@ class ServedLayers:
         with self._lock:
             known = self._known.get(dataset.id)
             if known is None or not known.is_of(live):
-                known = self._known[dataset.id] = _Version(kind, stores, live)
+                known = self._known[dataset.id] = _Version(dataset, kind, stores, live)
                 if len(self._known) > _MOST_DATASETS:
                     self._known.popitem(last=False)
             self._known.move_to_end(dataset.id)
@@ -70,6 +75,7 @@ class ServedLayers:
 class _Version:
     """A version of a dataset, whose segments lie in one store, or blueprints in two."""
 
+    dataset: DatasetEntry
     kind: str
     stores: Sequence[StoreReader]
     live: Sequence[LiveEntries]
@@ -95,6 +101,10 @@ class _Version:
         for layer in self.layers:
             found.setdefault(layer.entry.recording_id, []).append(layer)
         return found
+
+    @cached_property
+    def schema(self) -> Any:
+        return schema_message(self.dataset.arrow_schema())
 
     @cached_property
     def segment_table(self) -> pa.Table:

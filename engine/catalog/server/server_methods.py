@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, Final
 
 from ...limits import MIB
@@ -39,7 +40,13 @@ def server_methods(capabilities: Sequence[str]) -> tuple[Method, ...]:
 
 def _version(request: Any, call: Call) -> Any:
     del request, call
-    return cloud("VersionResponse")(version=f"chunkmill {importlib.metadata.version('chunkmill')}", features=FEATURES)
+    return cloud("VersionResponse")(version=_own_version(), features=FEATURES)
+
+
+@cache
+def _own_version() -> str:
+    """Read once: the file that tells it takes more to be found and parsed than all else of a call."""
+    return f"chunkmill {importlib.metadata.version('chunkmill')}"
 
 
 def _bandwidth(request: Any, call: Call) -> Iterator[Any]:

@@ -14,7 +14,14 @@ from chunkmill.engine.chunk import Chunk
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError
 from chunkmill.engine.rrd import MessageWriter, RrdFile, StoreEntry
-from chunkmill.engine.rrd.payloads import VerifiedPayload, digests_from_bytes, digests_to_bytes, message_digest
+from chunkmill.engine.rrd.payloads import (
+    VerifiedPayload,
+    digest_rows,
+    digests_from_bytes,
+    digests_to_bytes,
+    message_digest,
+    verified_after_store,
+)
 from chunkmill.engine.rrd.verification import Verification, verify_file
 from chunkmill.readers import RrdReader
 from click.testing import CliRunner
@@ -240,3 +247,58 @@ class TestVerify:
         assert sorted(p.name for p in target.glob("*.rrd")) == [f"{n}.rrd" for n in range(inputs - 1)]
         assert CliRunner().invoke(commands, convert).exit_code == 0
         assert len(list(target.glob("*.rrd"))) == inputs
+
+
+def message_and_digest(path: Path) -> tuple[bytes, bytes]:
+    """The first message of a file, and the digest that its footer has of it."""
+    entry = next(iter(RrdFile(path).entries(STORE) or ()))
+    assert entry.digest
+    return path.read_bytes()[entry.offset : entry.offset + entry.size], entry.digest
+
+
+@pytest.mark.parametrize("chunk", [scalars(), image(200_000), static()], ids=["small", "large", "static"])
+def test_a_message_that_is_as_written_is_verified_without_being_taken_apart(chunk: Chunk, tmp_path: Path) -> None:
+    message, digest = message_and_digest(write_rrd(tmp_path / "source.rrd", [chunk]))
+    id_ = chunk.header.chunk_id
+    known: dict[str, Any] = {"is_static": chunk.is_static, "digest": digest, "store": STORE}
+    rest = verified_after_store(memoryview(message), id_, **known)
+    assert rest is not None
+    assert message_digest(b"\n\0" + bytes(rest)) == digest
+    assert message.endswith(bytes(rest))
+    assert verified_after_store(memoryview(message), id_, **{**known, "digest": b"", "store": None}) == rest
+    assert verified_after_store(memoryview(message), bytes(16), **known) is None
+    assert verified_after_store(memoryview(message), id_, **{**known, "is_static": not chunk.is_static}) is None
+    another = StoreEntry("recording", "app", "another")
+    assert verified_after_store(memoryview(message), id_, **{**known, "store": another}) is None
+
+
+def test_no_message_with_a_flipped_bit_passes_for_one_as_written(tmp_path: Path) -> None:
+    chunk = scalars()
+    message, digest = message_and_digest(write_rrd(tmp_path / "source.rrd", [chunk]))
+    id_ = chunk.header.chunk_id
+    for at in range(len(message)):
+        flipped_one = bytearray(message)
+        flipped_one[at] ^= 1 << at % 8
+        found = verified_after_store(memoryview(flipped_one), id_, is_static=False, digest=digest, store=STORE)
+        assert found is None
+
+
+def test_sizes_that_cannot_be_are_left_to_who_takes_a_message_apart(tmp_path: Path) -> None:
+    chunk = scalars()
+    message, _ = message_and_digest(write_rrd(tmp_path / "source.rrd", [chunk]))
+    id_ = chunk.header.chunk_id
+    rest = verified_after_store(memoryview(message), id_, is_static=False, digest=b"", store=None)
+    assert rest is not None
+    at = message.index(bytes(rest)) + 3  # behind compression: the number of bytes that it expands to
+    end = at + next(n for n, byte in enumerate(message[at:]) if byte < 0x80)
+    for expanded in (b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"):
+        told = memoryview(message[:at] + expanded + message[end + 1 :])
+        assert verified_after_store(told, id_, is_static=False, digest=b"", store=None) is None
+
+
+def test_rows_of_digests_have_zeros_where_there_is_none() -> None:
+    digest = bytes(range(16))
+    column = pa.array([None, digest, None, digest], pa.binary(16))
+    assert digest_rows(column).tobytes() == bytes(16) + digest + bytes(16) + digest
+    assert digest_rows(column[1:2]).tobytes() == digest
+    assert digest_rows(column[2:3]).tobytes() == bytes(16)

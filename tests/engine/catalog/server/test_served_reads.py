@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from chunk_making import made
+from chunkmill.engine import LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.catalog.server import ProtocolError, Status, protocol_error
 from chunkmill.engine.catalog.server.envelopes import part_of, rows_in
 from chunkmill.engine.catalog.server.messages import entry_id_message
 from chunkmill.engine.errors import ChunkmillError
-from chunkmill.engine.rrd import decode_batch
+from chunkmill.engine.rrd import RrdFile, decode_batch
+from chunkmill.engine.rrd.messages import ArrowMsg, tuid_bytes
 from served import SEGMENTS, Caller, small_lake
 
 
@@ -185,6 +188,28 @@ def test_a_damaged_chunk_is_not_handed_out(tmp_path: Path) -> None:
     shard.write_bytes(data)
     told = refusal(call, "FetchChunks", chunk_infos=[response.data for response in planned])
     assert told.code is Status.DATA_LOSS
+
+
+def test_chunks_of_all_sizes_come_as_they_lie_but_for_the_store_that_they_name(tmp_path: Path) -> None:
+    sizes = (3, 400_000, 2, 2, 900_000, 1, 5)
+    chunks = [made(range(size), entity=f"/of_{number}") for number, size in enumerate(sizes)]
+    path = tmp_path / "many.rrd"
+    LazyChunkStream.from_iter(chunks).write_rrd(path, application_id="tests", recording_id="in the file")
+    catalog = CatalogClient(tmp_path / "lake")
+    dataset = catalog.create_dataset("drives")
+    dataset.register(path, executor="inline").wait()
+    call = Caller(catalog, dataset)
+    rows = rows_of(call("QueryDataset", select_all_entity_paths=True))
+    responses = call("FetchChunks", chunk_infos=[part_of(rows)])
+    fetched = [chunk for response in responses for chunk in response.chunks]
+    assert len(fetched) == len(chunks)
+    there = {entry.header.chunk_id: entry for entry in RrdFile(path).entries(RrdFile(path).stores()[0]) or ()}
+    assert {tuid_bytes(chunk.chunk_id) for chunk in fetched} == there.keys()
+    data = path.read_bytes()
+    for chunk in fetched:
+        entry = there[tuid_bytes(chunk.chunk_id)]
+        lying = ArrowMsg.FromString(data[entry.offset : entry.offset + entry.size])
+        assert chunk.SerializeToString(deterministic=True) == lying.SerializeToString(deterministic=True)
 
 
 def test_the_manifest_of_a_segment_has_a_key_for_each_chunk(call: Caller) -> None:
