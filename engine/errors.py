@@ -17,7 +17,8 @@
     ├── RegistrationError    some files were not registered              (ValueError)
     ├── PipelineError        a function given to the pipeline failed     (RuntimeError)
     │   ├── FunctionResultError  what a column's function gave does not fit it (ValueError)
-    │   └── SkipThresholdExceededError more rows were skipped than the policy allows
+    │   ├── SkipThresholdExceededError more rows were skipped than the policy allows
+    │   └── JobFailedError       a job on the columns of a table failed
     ├── SelectorError        a selector does not fit the data            (RuntimeError, ValueError)
     ├── LensError            a lens cannot be applied to a chunk         (RuntimeError, ValueError)
     ├── UsageError           the call or the command line is wrong       (ValueError)
@@ -191,6 +192,12 @@ class SkipThresholdExceededError(PipelineError):
     code = "chunkmill.skip_threshold"
 
 
+class JobFailedError(PipelineError):
+    """A job on the columns of a table failed, because of the error that is its cause."""
+
+    code = "chunkmill.job"
+
+
 class SelectorError(ChunkmillError, RuntimeError, ValueError):
     """A selector was applied to data that it does not fit; ``reason`` is the message without its first words."""
 
@@ -346,6 +353,7 @@ ERRORS: tuple[type[ChunkmillError], ...] = (
     PipelineError,
     FunctionResultError,
     SkipThresholdExceededError,
+    JobFailedError,
     SelectorError,
     LensError,
     UsageError,

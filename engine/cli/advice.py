@@ -14,7 +14,7 @@ from ..errors import ChunkmillError
 from ..rrd import RrdFile
 from ..stream import ContentFilter
 from .complaints import complain
-from .jobs import Job
+from .jobs import ConversionJob
 from .options import ConvertOptions
 
 _LOOKED_INTO: Final = 64_000_000
@@ -25,13 +25,13 @@ _RULES: Final = re.compile(r"([+-]?)\s*([^\s+-]\S*)")
 """The rules of an expression: whether each is for or against, and its path."""
 
 
-def advise_before(jobs: Sequence[Job], options: ConvertOptions) -> None:
+def advise_before(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
     """Warn of what can be seen before anything is read."""
     for text in (*_options_for_nothing(jobs, options), *_stars(options)):
         complain(text, kind="warning")
 
 
-def advise_after(jobs: Iterable[Job], options: ConvertOptions) -> None:
+def advise_after(jobs: Iterable[ConversionJob], options: ConvertOptions) -> None:
     """Warn of each choice of entities or topics that nothing came of in any of the jobs that were done.
 
     Outputs are looked at until something came of every choice. With a pipeline, entities may be others than those
@@ -55,7 +55,7 @@ def advise_after(jobs: Iterable[Job], options: ConvertOptions) -> None:
         complain(f"nothing was written for {option} {text!r}{meant}", kind="warning")
 
 
-def _options_for_nothing(jobs: Sequence[Job], options: ConvertOptions) -> list[str]:
+def _options_for_nothing(jobs: Sequence[ConversionJob], options: ConvertOptions) -> list[str]:
     rows = [format_of_name(job.source.name) for job in jobs]
     if None in rows:
         return []  # known by its content, or a folder
@@ -119,7 +119,7 @@ def _entities_written(path: Path) -> set[str]:
     return set()
 
 
-def _entities_read(job: Job) -> list[str]:
+def _entities_read(job: ConversionJob) -> list[str]:
     """The topics or entities of an input that is small and here."""
     with suppress(ChunkmillError, OSError):
         if isinstance(job.source, Path) and job.source.is_file() and job.source.stat().st_size <= _LOOKED_INTO:

@@ -22,11 +22,11 @@ from ..reports import RunReport
 from ..spark import Terminated
 from ..stream import plan_recording
 from .complaints import complain, warnings_as_lines
-from .jobs import Job, output_folder, progress_bar, stores_of, tell_result
+from .jobs import ConversionJob, output_folder, progress_bar, stores_of, tell_result
 from .options import ConvertOptions
 
-Failures = list[tuple[Job, Exception]]
-Converter = Callable[[Sequence[Job]], Iterator[tuple[Job, bool]]]
+Failures = list[tuple[ConversionJob, Exception]]
+Converter = Callable[[Sequence[ConversionJob]], Iterator[tuple[ConversionJob, bool]]]
 """Converts some inputs, and gives each as soon as it is done, with whether it succeeded."""
 
 CHECKPOINTS = ".chunkmill-convert"
@@ -40,7 +40,7 @@ _STALE_SECONDS: Final = 7 * 86400.0
 
 
 def convert_many(
-    jobs: Sequence[Job], folder: Location, options: ConvertOptions, arguments: Sequence[str] = ()
+    jobs: Sequence[ConversionJob], folder: Location, options: ConvertOptions, arguments: Sequence[str] = ()
 ) -> tuple[list[RunReport], Failures, int]:
     """Convert all inputs into ``folder``.
 
@@ -73,7 +73,7 @@ class _Journal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def run(self, jobs: Mapping[LandedFile, Job], convert: Converter) -> int:
+    def run(self, jobs: Mapping[LandedFile, ConversionJob], convert: Converter) -> int:
         """Convert what is not done yet; gives how many jobs an earlier run had done.
 
         ``convert`` gives each job as soon as it is done, with whether it succeeded. Raises what it raises; then, and
@@ -92,7 +92,7 @@ class _Journal:
                 self._folder.parent.rmdir()
         return len(jobs) - len(todo)
 
-    def _run_all(self, todo: Mapping[LandedFile, Job], convert: Converter) -> int:
+    def _run_all(self, todo: Mapping[LandedFile, ConversionJob], convert: Converter) -> int:
         """Convert all, and note and count those that succeed."""
         jobs, file_of = list(todo.values()), {id(job): file for file, job in todo.items()}
         succeeded = 0
@@ -138,9 +138,9 @@ class _Work:
         self._folder = folder
         self._options = options
 
-    def do(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, bool]]:
+    def do(self, jobs: Sequence[ConversionJob]) -> Iterator[tuple[ConversionJob, bool]]:
         """Convert some inputs; gives each, with whether it succeeded, as soon as that is known."""
-        planned: list[Job] = []
+        planned: list[ConversionJob] = []
         failed = len(self.failures)
         for outcome in write_recordings(self._recordings(jobs, planned), self._folder, self.run):
             job = planned[outcome.index]
@@ -157,7 +157,7 @@ class _Work:
         for job, _ in self.failures[failed:]:
             yield job, False
 
-    def _unfit(self, job: Job) -> Exception | None:
+    def _unfit(self, job: ConversionJob) -> Exception | None:
         """The error of an output that is not what was written; looked for only where that is asked for."""
         try:
             if self._options.verify:
@@ -168,7 +168,7 @@ class _Work:
             return error
         return None
 
-    def _recordings(self, jobs: Sequence[Job], planned: list[Job]) -> Iterator[PlannedRecording]:
+    def _recordings(self, jobs: Sequence[ConversionJob], planned: list[ConversionJob]) -> Iterator[PlannedRecording]:
         """Open the inputs, one after the other; what cannot be opened is a failure of its own."""
         told: set[str] = set()
         for job in jobs:
@@ -183,7 +183,7 @@ class _Work:
             yield recording
 
 
-def _key(job: Job) -> LandedFile:
+def _key(job: ConversionJob) -> LandedFile:
     """The file that a job is known by in the journal, as it is now; of an episode, as its dataset says."""
     source = str(job.source)
     if job.episode is not None:

@@ -15,7 +15,7 @@ from ..locations import Location, local_path
 from ..objects import ObjectUrl
 from ..rrd import Findings, Verification, verify_file
 from .complaints import FAILED, complain, exit_code, show, warnings_as_lines
-from .jobs import Job, find_inputs, stores_of
+from .jobs import ConversionJob, find_inputs, stores_of
 from .options import ConvertOptions
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def verify_all(arguments: Iterable[str], *, quiet: bool, debug: bool) -> None:
         raise click.exceptions.Exit(min(codes))
 
 
-def verify_output(job: Job) -> None:
+def verify_output(job: ConversionJob) -> None:
     """Read what a conversion wrote; where that is no RRD that can be read, it is removed, and ``ReadError`` raised."""
     try:
         with warnings_as_lines(job.destination):
@@ -128,7 +128,9 @@ def _first_recording(argument: str) -> LazyChunkStream:
     """The stream of the first recording that ``argument`` stands for."""
     first = next(find_inputs(argument))
     with warnings_as_lines(first.path):
-        stores = stores_of(Job(first.path, first.path, first.path.stem, episode=first.episode), ConvertOptions())
+        stores = stores_of(
+            ConversionJob(first.path, first.path, first.path.stem, episode=first.episode), ConvertOptions()
+        )
     for store, stream in stores:
         if store.kind == "recording":
             return stream

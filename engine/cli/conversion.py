@@ -15,12 +15,12 @@ from ..locations import reading_location
 from ..reports import RunReport
 from ..units import counted
 from .complaints import complain, exit_code, show, warnings_as_lines
-from .jobs import Job, convert_one, output_folder, plan_jobs, progress_bar, summary, tell_result
+from .jobs import ConversionJob, convert_one, output_folder, plan_jobs, progress_bar, summary, tell_result
 from .options import ConvertOptions
 
 
 def convert_all(
-    arguments: Iterable[str], output: str, options: ConvertOptions, jobs: Sequence[Job] | None = None
+    arguments: Iterable[str], output: str, options: ConvertOptions, jobs: Sequence[ConversionJob] | None = None
 ) -> None:
     """Convert every input; one that fails does not stop the others, and is reported at the end.
 
@@ -75,7 +75,7 @@ def convert_all(
         raise click.exceptions.Exit(min(exit_code(error) for _, error in failures))
 
 
-def _check(jobs: Sequence[Job], options: ConvertOptions) -> None:
+def _check(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
     if len(jobs) > 1 and options.recording_id is not None:
         raise UsageError(
             f"--recording-id names one recording, but there are {len(jobs)} inputs",
@@ -89,7 +89,7 @@ def _check(jobs: Sequence[Job], options: ConvertOptions) -> None:
     check_formats(jobs, options)
 
 
-def check_formats(jobs: Sequence[Job], options: ConvertOptions) -> None:
+def check_formats(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
     """Refuse options that choose what an input of another format cannot choose: raises ``UsageError``."""
     for purpose in dict.fromkeys(o.refused for o in all_options() if o.refused and o.name in options.reading):
         for job in jobs:
@@ -115,7 +115,9 @@ def _tell(report: RunReport, options: ConvertOptions) -> None:
         save_report(report, options.report)
 
 
-def _convert_one(job: Job, options: ConvertOptions) -> tuple[list[RunReport], list[tuple[Job, Exception]]]:
+def _convert_one(
+    job: ConversionJob, options: ConvertOptions
+) -> tuple[list[RunReport], list[tuple[ConversionJob, Exception]]]:
     try:
         with (
             output_folder(job.destination.parent) if job.into_folder else nullcontext(),

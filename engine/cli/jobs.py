@@ -44,7 +44,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ConversionJob:
     """One conversion: ``source`` becomes the RRD ``destination``; ``name`` is the default id of its recording.
 
     ``into_folder``: the destination lies in the folder that was asked for, which is made where it is missing.
@@ -58,7 +58,7 @@ class Job:
     episode: int | str | None = None
 
 
-def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
+def plan_jobs(arguments: Iterable[str], output: str) -> list[ConversionJob]:
     """Find the inputs and give each its own destination.
 
     A folder or a pattern writes into the folder ``output``, as do several files; a single file writes to ``output``
@@ -76,7 +76,7 @@ def plan_jobs(arguments: Iterable[str], output: str) -> list[Job]:
     return jobs_of(list(found.values()), output, many=many)
 
 
-def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[Job]:
+def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[ConversionJob]:
     """The inputs that together become the file ``output``, each once; ``name`` is the id of those that have none.
 
     Raises ``UsageError`` where that is a folder, or one of them.
@@ -88,10 +88,10 @@ def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[Job]:
     found = {(_resolved(i.path), i.episode): i for argument in arguments for i in find_inputs(argument)}
     if any(source == _resolved(target) for source, _ in found):
         raise UsageError("this file is an input and would be overwritten", path=output, hint="Choose another output.")
-    return [Job(item.path, target, name, episode=item.episode) for item in found.values()]
+    return [ConversionJob(item.path, target, name, episode=item.episode) for item in found.values()]
 
 
-def jobs_of(inputs: list[Input], output: str, *, many: bool) -> list[Job]:
+def jobs_of(inputs: list[Input], output: str, *, many: bool) -> list[ConversionJob]:
     """Give each input its own destination; ``many``: there may be several, even where there is one."""
     destination = reading_location(output)
     into_folder = _is_folder(output) or (many and not is_rrd(destination.name))
@@ -104,7 +104,7 @@ def jobs_of(inputs: list[Input], output: str, *, many: bool) -> list[Job]:
     jobs = []
     for item in inputs:
         target = destination / f"{item.name}{rrd_suffix(item.path.name)}" if into_folder else destination
-        jobs.append(Job(item.path, target, "-".join(item.name.parts), into_folder, item.episode))
+        jobs.append(ConversionJob(item.path, target, "-".join(item.name.parts), into_folder, item.episode))
     _refuse_clashes(jobs)
     return jobs
 
@@ -213,7 +213,7 @@ def _resolved(location: Location) -> Location:
     return location if isinstance(location, ObjectUrl) else location.resolve()
 
 
-def _refuse_clashes(jobs: list[Job]) -> None:
+def _refuse_clashes(jobs: list[ConversionJob]) -> None:
     sources = {_resolved(job.source) for job in jobs}
     taken: dict[Location, Location] = {}
     for job in jobs:
@@ -242,7 +242,7 @@ def progress_bar(label: str, *, quiet: bool) -> AbstractContextManager[ProgressL
     return ProgressBar(label, quiet=quiet)
 
 
-def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener | None) -> RunReport:
+def convert_one(job: ConversionJob, options: ConvertOptions, progress: ProgressListener | None) -> RunReport:
     """Convert one input on the executor that is asked for. Raises ``ChunkmillError``; then nothing is written.
 
     An RRD keeps all its recordings and blueprints; the filter and the pipeline are for recordings.
@@ -262,12 +262,12 @@ def convert_one(job: Job, options: ConvertOptions, progress: ProgressListener | 
     )
 
 
-def stores_of(job: Job, options: ConvertOptions) -> Stores:
+def stores_of(job: ConversionJob, options: ConvertOptions) -> Stores:
     """The stores that one input becomes. Raises ``ChunkmillError`` where it cannot be opened."""
     return laid_out(_opened(job, options), options)
 
 
-def stores_by_id(jobs: Iterable[Job], options: ConvertOptions) -> Stores:
+def stores_by_id(jobs: Iterable[ConversionJob], options: ConvertOptions) -> Stores:
     """The stores that several inputs become together: those of one kind and id are one, in the order of the inputs."""
     from ..stream import LazyChunkStream
 
@@ -291,12 +291,14 @@ def laid_out(stores: Stores, options: ConvertOptions) -> Stores:
     return [(store, again(stream) if store.kind == "recording" else stream) for store, stream in stores]
 
 
-def _opened(job: Job, options: ConvertOptions) -> Stores:
+def _opened(job: ConversionJob, options: ConvertOptions) -> Stores:
     choices = {choice.name: getattr(options, choice.name) for choice in fields(inputs.SourceOptions)}
     return inputs.stores_of(job.source, job.name, inputs.SourceOptions(**choices), job.episode)
 
 
-def _write_shards(job: Job, stores: Stores, options: ConvertOptions, progress: ProgressListener | None) -> RunReport:
+def _write_shards(
+    job: ConversionJob, stores: Stores, options: ConvertOptions, progress: ProgressListener | None
+) -> RunReport:
     """Write the one recording of an input as a folder of shards. Raises ``UsageError`` where there are several."""
     recordings = [(store, stream) for store, stream in stores if store.kind == "recording"]
     if len(recordings) != 1:
@@ -315,7 +317,7 @@ def _write_shards(job: Job, stores: Stores, options: ConvertOptions, progress: P
     )
 
 
-def tell_result(job: Job, result: RunReport, options: ConvertOptions) -> None:
+def tell_result(job: ConversionJob, result: RunReport, options: ConvertOptions) -> None:
     """Print the line on a finished input, and a warning where nothing was in it."""
     if not result.chunks:
         complain(f"{job.source}: no chunks were left to write; {job.destination} is an empty recording", kind="warning")

@@ -18,7 +18,7 @@ from ..units import size
 
 if TYPE_CHECKING:
     from ..locations import Location
-    from .jobs import Job
+    from .jobs import ConversionJob
     from .options import ConvertOptions
 
 _LOOKED_FOR: Final = ("pandas", "dateutil")
@@ -27,7 +27,9 @@ _LOOKED_FOR: Final = ("pandas", "dateutil")
 _WHY: Final = {"inline": "done here before Spark has started", "spark": "worth the start of Spark"}
 
 
-def settled(options: ConvertOptions, jobs: Sequence[Job] | None, *, own_functions: bool = False) -> ConvertOptions:
+def settled(
+    options: ConvertOptions, jobs: Sequence[ConversionJob] | None, *, own_functions: bool = False
+) -> ConvertOptions:
     """The options with the executor that runs; ``jobs`` are looked at for ``auto``, and are not needed otherwise.
 
     Where that is Spark, its JVM boots while readers are imported and the inputs are looked at.

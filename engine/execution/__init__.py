@@ -48,7 +48,14 @@ if TYPE_CHECKING:
     from .spark_stage import cores_of, stage_of, told_by_partitions
     from .stage import Progress, RunOptions, Stage, TaskRun, TaskRunner, progress_shown, raise_failure, warn_of
     from .staging import Staging, abandoned_runs, is_gone, pid_namespace, scratch_folder, this_process
-    from .transport import add_note, check_travels, register_by_value, send_by_value
+    from .transport import (
+        add_note,
+        check_travels,
+        failure_from_dict,
+        failure_to_dict,
+        register_by_value,
+        send_by_value,
+    )
     from .work import Packed, Piece, Task, Work, whole_run_of
 
 _HOMES = {
@@ -72,7 +79,7 @@ _HOMES = {
     ".spark_stage": "cores_of stage_of told_by_partitions",
     ".stage": "Progress RunOptions Stage TaskRun TaskRunner progress_shown raise_failure warn_of",
     ".staging": "Staging abandoned_runs is_gone pid_namespace scratch_folder this_process",
-    ".transport": "add_note check_travels register_by_value send_by_value",
+    ".transport": "add_note check_travels failure_from_dict failure_to_dict register_by_value send_by_value",
     ".work": "Packed Piece Task Work whole_run_of",
     "pyspark.sql": "DataFrame SparkSession",
 }
@@ -137,6 +144,8 @@ __all__ = [
     "executor_for",
     "executor_name",
     "extents_in_order",
+    "failure_from_dict",
+    "failure_to_dict",
     "frame_row",
     "inline_chunks",
     "is_auto",

@@ -5,17 +5,24 @@ The names below are loaded when they are first used.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from ..lazy_names import lazy_names
 
+# Lance says at each commit of a column's file that this kind of commit may change; the version that it is tried with is
+# pinned, and what is committed is checked.
+os.environ.setdefault("LANCE_LOG", "warn,lance_table::transaction=error")
+
 if TYPE_CHECKING:
+    from .computed_table import OFFSET, ColumnFile, ComputedTable, Fragment, FragmentReader
     from .index_table import ENTRY, INSTANCE, IndexTable, SearchIndex, TextIndex, VectorIndex, found_in
     from .snapshot import TableSnapshot
     from .table import LanceTable
     from .user_table import RowSource, UserTable, keys_of
 
 _HOMES = {
+    ".computed_table": "ColumnFile ComputedTable Fragment FragmentReader OFFSET",
     ".index_table": "ENTRY INSTANCE IndexTable SearchIndex TextIndex VectorIndex found_in",
     ".snapshot": "TableSnapshot",
     ".table": "LanceTable",
@@ -23,10 +30,15 @@ _HOMES = {
 }
 
 __all__ = [
+    "ColumnFile",
+    "ComputedTable",
     "ENTRY",
+    "Fragment",
+    "FragmentReader",
     "INSTANCE",
     "IndexTable",
     "LanceTable",
+    "OFFSET",
     "RowSource",
     "SearchIndex",
     "TableSnapshot",

@@ -283,7 +283,7 @@ class UserTable(LancePlace):
                 lance.LanceDataset.commit(self._address, operation, read_version=version, storage_options=self._options)
             reach("lance.commit")
         except WriteError as error:
-            if not _is_conflict(error.__cause__):
+            if not is_conflict(error.__cause__):
                 raise
             raise WriteError(
                 f"others replaced {self._name} while rows were written, and none were",
@@ -343,7 +343,7 @@ class UserTable(LancePlace):
             except Exception as error:
                 if rows is not None and rows.failure is not None:
                     raise rows.failure from None
-                if not _is_conflict(error.__cause__):
+                if not is_conflict(error.__cause__):
                     raise
                 if stood >= _MOST_OF_ONE_VERSION:
                     told = (
@@ -444,7 +444,7 @@ def _without(field: pa.Field, key: bytes) -> pa.Field:
     return field.with_metadata(metadata or None)
 
 
-def _is_conflict(error: BaseException | None) -> bool:
+def is_conflict(error: BaseException | None) -> bool:
     """Whether Lance says that what others committed meanwhile does not go with this."""
     return isinstance(error, OSError) and any(
         word in str(error).lower() for word in ("conflict", "preempted", "concurrent transaction")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         tag_jobs,
         waiting_for_jobs,
     )
+    from .resources import Resources, resources_of
     from .session import (
         give_up_start,
         running_session,
@@ -43,6 +44,7 @@ _HOMES = {
         "INTERRUPTED TERMINATED Terminated cancel_jobs_while cancel_tagged interrupt_behind interruptible note_signal "
         "raise_in_thread signal_since tag_jobs waiting_for_jobs"
     ),
+    ".resources": "Resources resources_of",
     ".session": (
         "give_up_start running_session session_for_user session_is_ours session_is_there start_ahead stop_session"
     ),
@@ -52,6 +54,7 @@ _HOMES = {
 
 __all__ = [
     "INTERRUPTED",
+    "Resources",
     "TERMINATED",
     "Terminated",
     "arrow_of",
@@ -65,6 +68,7 @@ __all__ = [
     "is_local",
     "note_signal",
     "raise_in_thread",
+    "resources_of",
     "running_session",
     "session_for_user",
     "session_is_ours",

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .checking import check_against
     from .definitions import Definition, group_metadata, metadata_of, remember, resolve
     from .functions import UDF, Columns, UnpackedUDF, udf
+    from .jobs import BackfillJobResult, ErrorRecord, Job, JobFuture, JobMetric, JobRecord, UdfResult
+    from .planning import BackfillPlan
     from .policies import (
         Fail,
         Policy,
@@ -28,8 +30,12 @@ if TYPE_CHECKING:
         skip_on_error,
     )
     from .signatures import FunctionKind
+    from .table import Table
 
 _HOMES = {
+    ".jobs": "BackfillJobResult ErrorRecord Job JobFuture JobMetric JobRecord UdfResult",
+    ".planning": "BackfillPlan",
+    ".table": "Table",
     ".checking": "check_against",
     ".definitions": "Definition group_metadata metadata_of remember resolve",
     ".functions": "Columns UDF UnpackedUDF udf",
@@ -41,15 +47,24 @@ _HOMES = {
 }
 
 __all__ = [
+    "BackfillJobResult",
+    "BackfillPlan",
     "Columns",
     "Definition",
+    "ErrorRecord",
     "Fail",
     "FunctionKind",
+    "Job",
+    "JobFuture",
+    "JobMetric",
+    "JobRecord",
     "Policy",
     "Retry",
     "RowFailure",
     "Skip",
+    "Table",
     "UDF",
+    "UdfResult",
     "UnpackedUDF",
     "check_against",
     "check_skipped",

@@ -30,8 +30,8 @@ _known: dict[tuple[str, str, str], UDF] = {}
 class Definition:
     """The function of a computed column, by the names and the digest under which it is looked for.
 
-    ``inputs`` are the columns that it is called with; None for all others of the table. A column of a group, which one
-    function fills together, has its field of ``Columns[T]`` among the ``group_fields``.
+    ``inputs`` are the columns that it is called with; None for all of the table that are not computed. A column of a
+    group, which one function fills together, has its field of ``Columns[T]`` among the ``group_fields``.
     """
 
     column: str
@@ -82,11 +82,10 @@ class Definition:
         return tuple(sorted(places, key=places.__getitem__)) or (self.column,)
 
     def inputs_of(self, schema: pa.Schema) -> tuple[str, ...]:
-        """The columns that the function is called with in a table: where none are named, all that it does not fill."""
+        """The columns that the function is called with in a table: where none are named, all that no function fills."""
         if self.inputs is not None:
             return self.inputs
-        own = self.columns_in(schema)
-        return tuple(name for name in schema.names if name not in own)
+        return tuple(field.name for field in schema if Definition.of(field) is None)
 
 
 def metadata_of(udf: UDF) -> dict[str, str]:

@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "engine.spark": (),
     "engine.lance": ("engine.rrd",),
     "engine.execution": ("engine.chunk", "engine.rrd", "engine.reports", "engine.spark", "engine.lance"),
-    "engine.tables": ("engine.chunk", "engine.reports", "engine.spark", "engine.lance", "engine.execution"),
+    "engine.tables": ("engine.rrd", "engine.chunk", "engine.reports", "engine.spark", "engine.lance", "engine.execution"),
     "engine.stream": ("engine.chunk", "engine.rrd", "engine.reports", "engine.spark", "engine.execution"),
     "engine.optimisation": ("engine.chunk", "engine.rrd", "engine.execution"),
     "engine.recordings": ("engine.chunk", "engine.rrd", "engine.execution", "engine.optimisation"),

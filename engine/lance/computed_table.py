@@ -1,0 +1,383 @@
+"""A Lance table whose columns are written one by one: read by fragments, and given new files for some columns.
+
+A file of a column has the rows of one fragment, deleted ones among them, in their order. A version takes such files in
+by Lance's data replacement: the other columns' files, the row ids and the addresses of rows stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from ..errors import UsageError, WriteError
+from ..faults import reach
+from .place import shortened
+from .user_table import UserTable, is_conflict
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+OFFSET: Final = "_offset"
+"""The column with the offsets of rows in their fragment."""
+_ADDRESS: Final = "_rowaddr"
+_ROW_BITS: Final = 32
+_READ_BYTES: Final = 32 << 20
+"""Bytes that Lance reads ahead: with its own 2 GiB, a worker of 1 GiB dies on large rows."""
+_BATCHES_AHEAD: Final = 2
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A fragment of a version: how many rows it has, deleted ones among them, and the files that columns have in it.
+
+    A column that was added and never written has none.
+    """
+
+    id: int
+    rows: int
+    deleted: int
+    files: Mapping[str, str]
+
+    def files_of(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """The files of some columns, in their order; an empty name where one has none."""
+        return tuple(self.files.get(column, "") for column in columns)
+
+
+class FragmentReader:
+    """A version of a table, by fragments. Lance's errors are ``ReadError``."""
+
+    def __init__(self, table: ComputedTable, dataset: Any) -> None:
+        self._table = table
+        self._dataset = dataset
+        self.schema: pa.Schema = dataset.schema
+
+    @property
+    def version(self) -> int:
+        """The number of the version."""
+        return int(self._dataset.version)
+
+    @property
+    def has_stable_rows(self) -> bool:
+        """Whether its rows keep their ids when they move."""
+        return bool(self._dataset.has_stable_row_ids)
+
+    @cached_property
+    def fragments(self) -> list[Fragment]:
+        """All fragments, in their order."""
+        with self._table.reading():
+            fields = [(field.name(), frozenset(_ids(field))) for field in self._dataset.lance_schema.fields()]
+            found = []
+            for fragment in self._dataset.get_fragments():
+                one = fragment.metadata
+                files = {
+                    name: file.path
+                    for file in one.files
+                    for ids in [set(file.fields)]
+                    for name, own in fields
+                    if own & ids
+                }
+                found.append(Fragment(one.id, int(one.physical_rows or 0), int(fragment.num_deletions), files))
+            return found
+
+    def field_ids(self, columns: Iterable[str]) -> tuple[int, ...]:
+        """The numbers by which Lance tells columns from others that had their names before."""
+        known = {field.name(): field.id() for field in self._dataset.lance_schema.fields()}
+        return tuple(known.get(column, -1) for column in columns)
+
+    def count(self, fragment: Fragment, where: str | None = None) -> int:
+        """The number of rows of a fragment in which ``where`` is true. Raises ``UsageError`` for a bad one."""
+        if where is None:
+            return fragment.rows - fragment.deleted
+        with self._table.reading(), _asking(where):
+            return int(self._dataset.get_fragment(fragment.id).count_rows(where))
+
+    def selected(
+        self,
+        fragment: Fragment,
+        columns: Sequence[str],
+        where: str | None = None,
+        span: tuple[int, int] | None = None,
+        *,
+        rows: int,
+        size: int,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows in which ``where`` is true, in order: their ``_offset``, and some columns, blobs as bytes.
+
+        ``span`` are the first offset and the one after the last. Batches have at most ``rows`` rows and about as many
+        bytes as ``size``.
+        """
+        conditions = [] if where is None else [f"({where})"]
+        base = fragment.id << _ROW_BITS
+        if span is not None and span != (0, fragment.rows):
+            conditions = [f"{_ADDRESS} >= {base + span[0]} AND {_ADDRESS} < {base + span[1]}", *conditions]
+        with self._table.reading(), _asking(where):
+            batches = self._dataset.scanner(
+                columns=list(columns),
+                filter=" AND ".join(conditions) or None,
+                fragments=[self._dataset.get_fragment(fragment.id)],
+                with_row_address=True,
+                batch_size=rows,
+                batch_size_bytes=size,
+                batch_readahead=_BATCHES_AHEAD,
+                io_buffer_size=max(_READ_BYTES, size),
+                scan_in_order=True,
+                blob_handling="all_binary",
+            ).to_batches()
+            for batch in batches:
+                yield from _with_offsets(batch, columns, base, rows)
+
+    def stored(
+        self, fragment: Fragment, columns: Sequence[str], span: tuple[int, int], *, size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The values of columns in the rows of a span, deleted ones among them."""
+        with self._table.reading():
+            for batch in self._dataset.scanner(
+                columns=list(columns),
+                fragments=[self._dataset.get_fragment(fragment.id)],
+                include_deleted_rows=True,
+                with_row_id=True,
+                offset=span[0],
+                limit=span[1] - span[0],
+                batch_size_bytes=size,
+                batch_readahead=_BATCHES_AHEAD,
+                io_buffer_size=max(_READ_BYTES, size),
+                scan_in_order=True,
+                blob_handling="all_binary",
+            ).to_batches():
+                yield batch.select(list(columns))
+
+    def changed(self, fragment: Fragment) -> int:
+        """The number of rows of a fragment that were changed after they were made."""
+        return self.count(fragment, "_row_last_updated_at_version > _row_created_at_version")
+
+
+class ColumnFile:
+    """A file with some columns of a fragment that is being written; no version names it."""
+
+    def __init__(self, table: ComputedTable, name: str, schema: pa.Schema, version: str) -> None:
+        from lance.file import LanceFileWriter
+
+        self.name = name
+        self._table = table
+        with table.writing():
+            self._writer = LanceFileWriter(
+                table.file_address(name), schema, version=version, storage_options=table.storage_options
+            )
+        self.rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        with self._table.writing():
+            self._writer.write_batch(batch)
+        self.rows += batch.num_rows
+
+    def __enter__(self) -> ColumnFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file; where the block failed, it is of no use."""
+        if kind is None:
+            with self._table.writing():
+                self._writer.close()
+        else:
+            self._writer = None  # its upload is never completed
+
+
+class ComputedTable(UserTable):
+    """The Lance table at a place, with what its computed columns need. It pickles."""
+
+    def at(self, version: int | None = None) -> FragmentReader:
+        """A version, by default the newest."""
+        with self.reading():
+            dataset = self._opened(version)
+            self._check_deletions(dataset)
+            return FragmentReader(self, dataset)
+
+    def pinned(self, version: int) -> FragmentReader:
+        """A version, which a process that asks for it again and again opens once."""
+        return _pinned(self.place, self._name, version, self)
+
+    @property
+    def storage_options(self) -> dict[str, str] | None:
+        """The options with which Lance opens the object store."""
+        return self._options
+
+    def file_address(self, name: str) -> str:
+        """The address of a file of rows."""
+        return f"{self._address}/data/{name}"
+
+    def add_null_columns(self, fields: Sequence[pa.Field]) -> None:
+        """Add columns, null in all rows, without writing any."""
+
+        def added(dataset: Any) -> None:
+            dataset.add_columns(pa.schema(fields))
+
+        self._changing_columns(added, [field.name for field in fields])
+
+    def add_sql_columns(self, expressions: Mapping[str, str]) -> None:
+        """Add columns with the values of SQL expressions of the others. Raises ``UsageError`` for a bad one."""
+
+        def added(dataset: Any) -> None:
+            with _asking(", ".join(expressions.values())):
+                dataset.add_columns(dict(expressions))
+
+        self._changing_columns(added, list(expressions))
+
+    def alter(self, alterations: Sequence[Mapping[str, Any]]) -> None:
+        """Rename columns, or change their types, as Lance does."""
+
+        def altered(dataset: Any) -> None:
+            dataset.alter_columns(*alterations)
+
+        self._changing_columns(altered, ())
+
+    def drop(self, columns: Sequence[str]) -> None:
+        """Take columns away."""
+
+        def dropped(dataset: Any) -> None:
+            dataset.drop_columns(list(columns))
+
+        self._changing_columns(dropped, ())
+
+    def describe(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Change what the metadata of fields say; None takes an entry away."""
+
+        def described(dataset: Any) -> None:
+            dataset.update_field_metadata({name: dict(entries) for name, entries in changes.items()})
+
+        self._commit(described)
+
+    def update(self, values: Mapping[str, str], where: str | None) -> None:
+        """Give columns the values of SQL expressions, in the rows in which ``where`` is true."""
+
+        def updated(dataset: Any) -> None:
+            with _asking(where):
+                dataset.update(dict(values), where=where)
+
+        self._commit(updated)
+
+    def delete(self, where: str) -> None:
+        """Remove the rows in which ``where`` is true."""
+
+        def deleted(dataset: Any) -> None:
+            with _asking(where):
+                dataset.delete(where)
+
+        self._commit(deleted)
+
+    def new_file(self, name: str, schema: pa.Schema) -> ColumnFile:
+        """A file that gets some columns of a fragment."""
+        with self.reading():
+            version = self._opened().data_storage_version
+        return ColumnFile(self, name, schema, version)
+
+    def length_of(self, name: str) -> int:
+        """The number of rows of a file, as its end says. Raises ``ReadError`` where it is damaged or gone."""
+        from lance.file import LanceFileReader
+
+        with self.reading():
+            return int(LanceFileReader(self.file_address(name), storage_options=self._options).metadata().num_rows)
+
+    def replace(self, files: Mapping[int, str], version: int, told: str) -> int | None:
+        """Let fragments of a version have these files for the columns in them, in one commit; gives its number.
+
+        None where others changed one of the fragments, or the columns, meanwhile: nothing was done then. ``told`` is
+        kept with the commit. Raises ``WriteError``, also where the table was replaced as a whole.
+        """
+        import lance
+        from lance.fragment import DataFile
+
+        try:
+            with self.writing():
+                dataset = self._opened(version)
+                kinds = lance.LanceOperation
+                groups = [
+                    kinds.DataReplacementGroup(fragment, DataFile.create(dataset, name))
+                    for fragment, name in files.items()
+                ]
+                made = lance.LanceDataset.commit(
+                    self._address,
+                    kinds.DataReplacement(groups),
+                    read_version=version,
+                    storage_options=self._options,
+                    commit_message=told,
+                )
+            reach("lance.commit")
+        except WriteError as error:
+            if not is_conflict(error.__cause__):
+                raise
+            return None
+        return int(made.version)
+
+    def _changing_columns(self, change: Any, new: Sequence[str]) -> None:
+        """Commit a change of columns. Raises ``UsageError`` for what Lance says of those that are asked for."""
+        try:
+            self._commit(change)
+        except WriteError as error:
+            cause = error.__cause__
+            said = "" if cause is None else shortened(cause)
+            if is_conflict(cause) or not isinstance(cause, (ValueError, OSError)) or "Invalid user input" not in said:
+                raise
+            told = said.removeprefix("Invalid user input: ")
+            raise UsageError(f"Invalid input, {told}" if new else told, path=self.place) from None
+
+
+class _asking:  # noqa: N801 (reads as a word: `with _asking(where):`)
+    """In the block, what Lance says of an expression is a ``UsageError``."""
+
+    def __init__(self, expression: str | None) -> None:
+        self._expression = expression
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._expression is None or not isinstance(error, (OSError, ValueError)) or isinstance(error, UsageError):
+            return
+        said = shortened(error)
+        if any(word in said for word in _BAD_SQL):
+            raise UsageError(
+                f"{self._expression!r} is no condition on this table: {said}",
+                hint="Write it as SQL over the table's columns.",
+            ) from None
+
+
+_BAD_SQL: Final = (
+    "parsing",
+    "Schema error",
+    "No field named",
+    "sql parser",
+    "Invalid user input",
+    "type_coercion",
+    "Error during planning",
+)
+
+
+def _ids(field: Any) -> Iterator[int]:
+    yield field.id()
+    for child in field.children():
+        yield from _ids(child)
+
+
+def _with_offsets(batch: pa.RecordBatch, columns: Sequence[str], base: int, rows: int) -> Iterator[pa.RecordBatch]:
+    """The batch with the offsets of its rows, in pieces of at most so many rows."""
+    import numpy as np
+
+    addresses = batch.column(_ADDRESS).to_numpy(zero_copy_only=False)
+    offsets = pa.array((addresses - np.uint64(base)).astype(np.uint32))
+    made = pa.RecordBatch.from_arrays([offsets, *(batch.column(name) for name in columns)], [OFFSET, *columns])
+    for begin in range(0, made.num_rows, rows):
+        yield made.slice(begin, rows)
+
+
+@lru_cache(maxsize=4)
+def _pinned(place: str, name: str, version: int, table: ComputedTable) -> FragmentReader:  # noqa: ARG001 (its key)
+    return table.at(version)

@@ -1,0 +1,217 @@
+"""Columns that are added to a table, changed, and taken away: what their fields' metadata say, never a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import UsageError
+from ..lance import ComputedTable
+from .checking import check_against
+from .definitions import Definition, group_metadata, metadata_of, remember
+from .functions import UDF, UnpackedUDF
+from .provenance import COMPUTED_BY, token_of
+from .targets import FunctionColumns
+
+_FUNCTION_KEYS = ("udf", "virtual_column")
+
+
+def added(table: ComputedTable, transforms: Any) -> list[tuple[str, UDF]]:
+    """Add the columns of ``Table.add_columns``, and give those of functions, one for each function."""
+    schema = table.at().schema
+    found: list[tuple[str, UDF]] = []
+    if isinstance(transforms, (UDF, UnpackedUDF)):
+        udf, prefix = (transforms.udf, transforms.prefix) if isinstance(transforms, UnpackedUDF) else (transforms, "")
+        fields = _siblings(schema, udf, prefix)
+        table.add_null_columns(fields)
+        remember(udf)
+        return [(fields[0].name, udf)]
+    if not isinstance(transforms, Mapping):
+        raise TypeError(f"add_columns() takes a mapping, a UDF or an UnpackedUDF, not {type(transforms).__name__}")
+    if not transforms:
+        raise UsageError("add_columns() got no columns")
+    steps: list[tuple[str, str | pa.Field]] = []
+    names = list(schema.names)
+    for name, given in transforms.items():
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a column is text, not {name!r}")
+        if name in names:
+            raise UsageError(f"Invalid input, Column {name} already exists in the dataset")
+        names.append(name)
+        if isinstance(given, str):
+            steps.append((name, given))
+            continue
+        udf = _single(name, given)
+        _check_inputs(schema, udf, (name,))
+        steps.append((name, _field(name, udf.data_type, udf, metadata_of(udf))))
+        found.append((name, udf))
+    for kind, items in _runs(steps):
+        if kind is str:
+            table.add_sql_columns({name: str(item) for name, item in items})
+        else:
+            table.add_null_columns([item for _, item in items if isinstance(item, pa.Field)])
+    for _, udf in found:
+        remember(udf)
+    return found
+
+
+def altered(table: ComputedTable, alterations: Sequence[Mapping[str, Any]]) -> None:
+    """Change columns as ``Table.alter_columns`` is asked to."""
+    schema = table.at().schema
+    of_lance: list[Mapping[str, Any]] = []
+    for one in alterations:
+        path = one.get("path")
+        if not isinstance(path, str):
+            raise UsageError("alter_columns() needs the path of each column", hint='{"path": "a", "udf": function}')
+        if path not in schema.names and "." not in path:
+            raise UsageError(f"there is no column {path!r}", hint=f"There are: {', '.join(schema.names)}.")
+        given = [one[key] for key in _FUNCTION_KEYS if one.get(key) is not None]
+        if len(given) > 1:
+            raise UsageError("`virtual_column` is an older name of `udf`: give one of them")
+        if not given:
+            if "input_columns" in one:
+                raise UsageError("input_columns are those of a udf, and none is given")
+            _check_alone(schema, path)
+            if "rename" in one and (takers := _takers(schema, [path])):
+                raise UsageError(f"{takers} are computed of {path!r}", hint="Give them other inputs first.")
+            of_lance.append({"name" if key == "rename" else key: value for key, value in one.items()})
+            continue
+        if unknown := one.keys() - {"path", "input_columns", *_FUNCTION_KEYS}:
+            raise UsageError(f"a column's function is changed by itself, without {', '.join(sorted(unknown))}")
+        _alter_function(table, schema.field(path), given[0], one.get("input_columns"), schema)
+    if of_lance:
+        table.alter(of_lance)
+
+
+def dropped(table: ComputedTable, columns: Sequence[str]) -> None:
+    """Take columns away."""
+    if isinstance(columns, str):
+        raise TypeError("drop_columns() takes a list of names")
+    schema = table.at().schema
+    for name in columns:
+        if name not in schema.names:
+            raise UsageError(f"there is no column {name!r}", hint=f"There are: {', '.join(schema.names)}.")
+        definition = Definition.of(schema.field(name))
+        together = () if definition is None else definition.columns_in(schema)
+        if missing := [other for other in together if other not in columns]:
+            raise UsageError(
+                f"{name!r} is computed together with {', '.join(map(repr, missing))}, and goes with them",
+                hint=f"Drop {list(together)}.",
+            )
+    takers = _takers(schema, columns)
+    if takers:
+        raise UsageError(
+            f"{takers} are computed of {list(columns)}", hint="Drop those first, or give them other inputs."
+        )
+    table.drop(columns)
+
+
+def _takers(schema: pa.Schema, columns: Sequence[str]) -> list[str]:
+    """The other columns that functions compute of some."""
+    return [
+        field.name
+        for field in schema
+        if field.name not in columns
+        and (definition := Definition.of(field)) is not None
+        and set(definition.inputs or ()) & set(columns)
+    ]
+
+
+def _alter_function(
+    table: ComputedTable, field: pa.Field, udf: Any, inputs: Sequence[str] | None, schema: pa.Schema
+) -> None:
+    definition = Definition.of(field)
+    if definition is None:
+        raise UsageError(f"{field.name!r} is not a function's column", hint="add_columns() makes one.")
+    _check_alone(schema, field.name)
+    udf = _single(field.name, udf if inputs is None else (udf, inputs))
+    _check_inputs(schema, udf, (field.name,))
+    if udf.data_type != field.type:
+        raise UsageError(f"the column {field.name!r} has the type {field.type}, and {udf.name!r} gives {udf.data_type}")
+    changed: dict[str, str | None] = dict(metadata_of(udf))
+    before = (field.metadata or {}).get(COMPUTED_BY.encode())
+    if before is None:
+        changed[COMPUTED_BY] = token_of(definition.udf_name, definition.version, definition.inputs)
+    table.describe({field.name: changed})
+    remember(udf)
+
+
+def _check_alone(schema: pa.Schema, name: str) -> None:
+    definition = Definition.of(schema.field(name)) if name in schema.names else None
+    if definition is not None and len(definition.columns_in(schema)) > 1:
+        raise UsageError(
+            f"{name!r} is one of several columns of a function, {list(definition.columns_in(schema))}, and is not "
+            "changed alone",
+            hint="Drop them together, and add them anew.",
+        )
+
+
+def _single(name: str, given: Any) -> UDF:
+    if isinstance(given, tuple):
+        if len(given) != 2 or not isinstance(given[0], UDF):
+            raise TypeError(f"column {name!r}: a tuple is a UDF and the names of its inputs, not {given!r}")
+        given = given[0].with_inputs(given[1])
+    if isinstance(given, UnpackedUDF):
+        raise UsageError(f"column {name!r}: an UnpackedUDF gives several columns: pass it by itself, not in a mapping")
+    if not isinstance(given, UDF):
+        raise TypeError(f"column {name!r}: expected SQL, a UDF, or a tuple of a UDF and its inputs, not {given!r}")
+    if given.outputs is not None:
+        raise UsageError(
+            f"column {name!r}: UDF {given.name!r} gives several columns (Columns[T]): pass it by itself, "
+            "not in a mapping"
+        )
+    return given
+
+
+def _siblings(schema: pa.Schema, udf: UDF, prefix: str) -> list[pa.Field]:
+    if udf.outputs is None:
+        raise UsageError(f"UDF {udf.name!r} gives one column: name it, as in {{'name': {udf.name}}}")
+    names = [prefix + field.name for field in udf.outputs]
+    if there := [name for name in names if name in schema.names]:
+        raise UsageError(f"Columns[T] UDF output columns already exist in table schema: {there}")
+    _check_inputs(schema, udf, names)
+    metadata = group_metadata(udf, prefix)
+    return [_field(prefix + field.name, field.type, udf, metadata[field.name]) for field in udf.outputs]
+
+
+def _check_inputs(schema: pa.Schema, udf: UDF, outputs: Sequence[str]) -> None:
+    if udf.inputs is not None and (own := [name for name in udf.inputs if name in outputs]):
+        raise UsageError(f"UDF {udf.name!r}: {own} would be both an input and an output")
+    check_against(schema, udf)
+
+
+def _field(name: str, data_type: pa.DataType, udf: UDF, metadata: Mapping[str, str]) -> pa.Field:
+    return pa.field(name, data_type, nullable=True, metadata={**udf.field_metadata, **metadata})
+
+
+def _runs(
+    steps: Sequence[tuple[str, str | pa.Field]],
+) -> Iterator[tuple[type, list[tuple[str, str | pa.Field]]]]:
+    """The columns in their order, those next to each other that are added in the same way together."""
+    held: list[tuple[str, str | pa.Field]] = []
+    for step in steps:
+        if held and isinstance(held[0][1], str) != isinstance(step[1], str):
+            yield (str if isinstance(held[0][1], str) else pa.Field), held
+            held = []
+        held.append(step)
+    if held:
+        yield (str if isinstance(held[0][1], str) else pa.Field), held
+
+
+def target_of(schema: pa.Schema, column: str, definition: Definition, udf: UDF) -> FunctionColumns:
+    """The columns that this function fills, a column among them. Raises ``UsageError`` where it does not go with it."""
+    columns = definition.columns_in(schema)
+    fields = tuple(schema.field(name) for name in columns)
+    types = [udf.data_type] if udf.outputs is None else [field.type for field in udf.outputs]
+    if [field.type for field in fields] != types:
+        raise UsageError(f"UDF {udf.name!r} gives {udf.data_type}, and {list(columns)} are {[f.type for f in fields]}")
+    inputs = replace(definition, inputs=udf.inputs).inputs_of(schema)
+    if missing := [name for name in inputs if name not in schema.names]:
+        raise UsageError(
+            f"UDF {udf.name!r} expects input columns {missing} which are not found in table schema. "
+            f"Available columns: {schema.names}"
+        )
+    return FunctionColumns(column, fields, inputs, udf)

@@ -1,0 +1,284 @@
+"""The tasks of a backfill: rows of fragments are read, given to the function, kept as checkpoints, and written.
+
+A task that has a whole fragment writes the file of its columns as it goes along. A fragment with more rows than that is
+computed by several tasks, which leave checkpoints, and put together by one more; and so is what another run has begun.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import WriteError
+from ..execution import Packed, Staging, TaskRun, failure_to_dict
+from ..faults import reach
+from ..folders import Folder
+from ..lance import OFFSET, ComputedTable
+from ..locations import located
+from .batching import FLUSH_BYTES, Batching, BatchSize
+from .checkpoints import COMPUTED, CheckpointStore, Computed, Offsets, WrittenFile
+from .column_files import batches_of
+from .planning import Piece
+from .policies import RowFailure
+from .targets import FilledColumns
+
+ANNOUNCED: Final = "batch-"
+_LOOKED_SECONDS: Final = 0.5
+"""How often a task looks whether another has failed."""
+
+
+@dataclass(frozen=True)
+class BackfillBody:
+    """The stage that computes columns. ``errors`` is the name of the job, after which files with failures are called.
+
+    ``is_careful``: each batch is announced before the function has it, so that one that kills its worker is known.
+    """
+
+    table: ComputedTable
+    version: int
+    target: FilledColumns
+    batching: Batching
+    tasks: Packed[tuple[Piece, ...]]
+    job: str
+    is_careful: bool = False
+
+    def label(self, index: int) -> str:
+        """The fragments of a task."""
+        pieces = self.tasks[index]
+        first = pieces[0]
+        rows = "" if first.is_whole else f", rows {first.span[0]:,} to {first.span[1]:,}"
+        more = "" if len(pieces) == 1 else f", and {len(pieces) - 1} more"
+        return f"{self.target.name!r} of fragment {first.fragment.id}{rows}{more}"
+
+    def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        """Compute the pieces of a task, and tell of each what there is then."""
+        staging = Staging(task.folder)
+        rows = 0
+        for piece in self.tasks[task.index]:
+            work = _PieceRun(self, piece, staging)
+            try:
+                told = work.whole() if piece.is_whole else work.part()
+            except _CalledFunctionError as error:
+                staging.mark_failed()
+                errors = self.keep_errors(piece.fragment.id, [error.record.to_dict()])
+                failure = failure_to_dict(error.error, self.label(task.index))
+                task.rows.note("failed", {"failure": failure, "errors": errors})
+                break
+            if told is None:
+                break
+            rows += told["computed"]
+            task.rows.note("piece", {"fragment": piece.fragment.id, "key": piece.key, **told})
+        yield from ()
+        return {"chunks": 0, "rows": rows, "bytes": 0}
+
+    def keep_errors(self, fragment: int, failures: list[dict[str, Any]]) -> str:
+        """Write what failed into a file, and give its name; none where nothing did."""
+        if not failures:
+            return ""
+        folder = Folder.at(located(self.table.place) / COMPUTED / "errors")
+        folder.make()
+        about = {
+            "job_id": self.job,
+            "table_version": self.version,
+            "column_name": self.target.name,
+            **self.target.described,
+            "input_columns": list(self.target.inputs),
+            "output_columns": list(self.target.columns),
+            "fragment_id": fragment,
+        }
+        name = f"{self.job}-{fragment}-{time.time_ns():x}.jsonl"
+        folder.put(name, "\n".join(json.dumps({**about, **one}) for one in failures).encode())
+        return name
+
+
+class _CalledFunctionError(Exception):
+    """The function failed, and its policy does not let that pass."""
+
+    def __init__(self, error: Exception, record: RowFailure) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.record = record
+
+
+class _PieceRun:
+    """One piece in a task."""
+
+    def __init__(self, body: BackfillBody, piece: Piece, staging: Staging) -> None:
+        self._body = body
+        self._piece = piece
+        self._staging = staging
+        self._reader = body.table.pinned(body.version)
+        self._checkpoints = CheckpointStore(body.table.place).of(piece.key)
+        self._looked = 0.0
+
+    def part(self) -> dict[str, Any] | None:
+        """Compute some rows of a fragment, and leave them as checkpoints; None where another task has failed."""
+        known = self._checkpoints.covered(self._piece.span)
+        computed = 0
+        for piece in self._kept(self._computed(known), at_end=True):
+            computed += len(piece)
+        return None if self._is_over() else {"computed": computed}
+
+    def whole(self) -> dict[str, Any] | None:
+        """Compute what is missing of a fragment, and write the file of its columns; None where another has failed."""
+        known = self._checkpoints.covered(self._piece.span)
+        computed = 0
+        if known:
+            for piece in self._kept(self._computed(known), at_end=True):
+                computed += len(piece)
+            if self._is_over():
+                return None
+            pieces = self._checkpoints.in_order()
+        else:
+            pieces = self._kept(self._computed(known), at_end=False)
+        written, failures, found = self._written(pieces)
+        if self._is_over():
+            return None
+        errors = self._body.keep_errors(self._piece.fragment.id, failures)
+        file = WrittenFile(written, self._piece.fragment.rows, found, skipped_by(failures), errors)
+        reach("column.write", located(self._body.table.file_address(written)) if "://" not in written else None)
+        self._checkpoints.keep_file(file)
+        reach("checkpoint.file")
+        return {"computed": computed if known else found, "file": file.to_dict()}
+
+    def _written(self, pieces: Iterator[Computed]) -> tuple[str, list[dict[str, Any]], int]:
+        """Write the file; gives its name, what failed, and how many rows are computed in it."""
+        body, piece = self._body, self._piece
+        failures: list[dict[str, Any]] = []
+        count = 0
+
+        def noting() -> Iterator[Computed]:
+            nonlocal count
+            for one in pieces:
+                failures.extend(one.failures)
+                count += len(one)
+                yield one
+
+        columns = list(body.target.columns)
+        stored = None
+        if (piece.where is not None or body.target.keeps_others) and any(piece.fragment.files_of(columns)):
+
+            def stored(span: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+                return self._reader.stored(piece.fragment, columns, span, size=body.batching.read_bytes)
+
+        schema = body.target.schema
+        with body.table.new_file(body.target.provenance(piece.fragment).file_name(), schema) as file:
+            for batch in batches_of(noting(), piece.fragment.rows, schema, stored):
+                file.write(batch)
+        if file.rows != piece.fragment.rows and not self._is_over():
+            raise WriteError(
+                f"the file of fragment {piece.fragment.id} has {file.rows:,} rows, not {piece.fragment.rows:,}",
+                path=body.table.place,
+                hint="This is a fault of chunkmill; nothing was committed.",
+            )
+        return file.name, failures, count
+
+    def _computed(self, known: list[Offsets]) -> Iterator[Computed]:
+        """The values for the selected rows of the piece that are not known, in order."""
+        body, piece = self._body, self._piece
+        size = BatchSize(body.batching)
+        base = piece.fragment.id << 32
+        skipped: dict[str, int] = {}
+        for number, batch in enumerate(self._batches(known)):
+            at = 0
+            while at < batch.num_rows:
+                if self._is_over():
+                    return
+                part = batch.slice(at, size.rows)
+                at += part.num_rows
+                offsets = part.column(OFFSET).to_numpy()
+                taken, addresses = part.select(list(body.target.inputs)), offsets.astype(np.int64) + base
+                began = time.perf_counter()
+                try:
+                    with _announced(self._staging, piece, offsets, wanted=body.is_careful):
+                        found, values, failed = body.target.compute(taken, addresses)
+                except Exception as error:
+                    raise _CalledFunctionError(error, RowFailure.of(error, batch_index=number)) from error
+                size.took(part.num_rows, time.perf_counter() - began)
+                for failure in failed:
+                    skipped[str(failure.policy)] = skipped.get(str(failure.policy), 0) + 1
+                if failed:
+                    body.target.check_skipped(skipped, None)
+                kept = offsets if found is None else offsets[found]
+                if len(kept):
+                    yield Computed(kept, values, tuple(failure.to_dict() for failure in failed))
+
+    def _batches(self, known: list[Offsets]) -> Iterator[pa.RecordBatch]:
+        """The rows that are to be computed, with the inputs."""
+        body, piece = self._body, self._piece
+        rows, size = body.batching.read_rows, body.batching.read_bytes
+        inputs = list(body.target.inputs)
+        if not known:
+            yield from self._reader.selected(piece.fragment, inputs, piece.where, piece.span, rows=rows, size=size)
+            return
+        done = np.concatenate(known)
+        wanted = [
+            batch.column(OFFSET).to_numpy()
+            for batch in self._reader.selected(piece.fragment, [], piece.where, piece.span, rows=rows, size=size)
+        ]
+        missing = np.setdiff1d(np.concatenate(wanted), done) if wanted else np.empty(0, np.uint32)
+        if not len(missing):
+            return
+        span = (int(missing[0]), int(missing[-1]) + 1)
+        for batch in self._reader.selected(piece.fragment, inputs, piece.where, span, rows=rows, size=size):
+            is_missing = np.isin(batch.column(OFFSET).to_numpy(), missing)
+            yield batch if is_missing.all() else batch.filter(pa.array(is_missing))
+
+    def _kept(self, pieces: Iterator[Computed], *, at_end: bool) -> Iterator[Computed]:
+        """The pieces, kept as checkpoints from time to time, where it fails, and, if so wanted, at the end."""
+        held: list[Computed] = []
+        since, size = time.monotonic(), 0
+
+        def keep() -> None:
+            nonlocal since, size
+            if held:
+                self._checkpoints.write(Computed.joined(held))
+                held.clear()
+            since, size = time.monotonic(), 0
+
+        try:
+            for piece in pieces:
+                held.append(piece)
+                size += piece.values.nbytes
+                if size >= FLUSH_BYTES or time.monotonic() - since >= self._body.batching.flush_seconds:
+                    keep()
+                yield piece
+        except BaseException:
+            keep()
+            raise
+        if at_end or self._is_over():
+            keep()
+
+    def _is_over(self) -> bool:
+        """Whether another task has failed, so that this one need not go on."""
+        if time.monotonic() - self._looked > _LOOKED_SECONDS:
+            self._looked = time.monotonic()
+            self._over = self._staging.has_failed()
+        return self._over
+
+    _over = False
+
+
+def skipped_by(failures: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """The number of failures by the policies that let them pass."""
+    return dict(Counter(str(failure["policy"]) for failure in failures))
+
+
+@contextmanager
+def _announced(staging: Staging, piece: Piece, offsets: Offsets, *, wanted: bool) -> Iterator[None]:
+    """In the block, a file in the staging folder says what a function has."""
+    if not wanted:
+        yield
+        return
+    name = f"{ANNOUNCED}{piece.fragment.id}-{offsets[0]}-{offsets[-1]}"
+    staging.folder.put(name, b"", durable=False)
+    yield
+    staging.folder.delete([name])

@@ -1,0 +1,234 @@
+"""Checkpoints: what a function gave for rows of a fragment, kept until a version of the table has it.
+
+::
+
+    <table>/_computed/checkpoints/<key>/<first>-<last>-<digest>.arrow     values of rows, by their offsets
+    <table>/_computed/checkpoints/<key>/file-<digest>.json                the whole fragment is in a file of the table
+
+The key says what the values are of: the function's version, its inputs, the condition, and the files that the columns
+concerned have in the fragment. So what was changed meanwhile is never taken for this, and once a version has the values
+the key is another. Offsets are those of single rows: whatever the sizes of batches are, nothing is computed again.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import ReadError
+from ..faults import reach
+from ..folders import Folder
+from ..lance import OFFSET
+from ..locations import located
+from ..rrd import digest_of
+
+COMPUTED: Final = "_computed"
+"""The folder in a table's with what belongs to its computed columns."""
+
+_FAILURES: Final = b"failures"
+_ROWS: Final = ".arrow"
+_FILE: Final = ("file-", ".json")
+
+Offsets = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The values of some rows of a fragment, by offsets that ascend: a column for each output.
+
+    ``failures`` say which of the rows have a null because the function failed, and how.
+    """
+
+    offsets: Offsets
+    values: pa.RecordBatch
+    failures: tuple[dict[str, Any], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @classmethod
+    def joined(cls, pieces: Sequence[Computed]) -> Computed:
+        """Several as one, in the order of their rows."""
+        if len(pieces) == 1:
+            return pieces[0]
+        offsets = np.concatenate([piece.offsets for piece in pieces])
+        values = pa.Table.from_batches([piece.values for piece in pieces]).combine_chunks()
+        failures = tuple(failure for piece in pieces for failure in piece.failures)
+        if (np.diff(offsets.astype(np.int64)) <= 0).any():
+            offsets, order = np.unique(offsets, return_index=True)
+            values = values.take(pa.array(order)).combine_chunks()
+        batch = next(iter(values.to_batches()), None) or pa.RecordBatch.from_pylist([], values.schema)
+        return cls(offsets, batch, failures)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file with the columns of a whole fragment, which no version has yet: its name, and what is in it.
+
+    ``skipped`` are the rows that failed, by the number of the policy that let them.
+    """
+
+    name: str
+    rows: int
+    computed: int
+    skipped: dict[str, int] = field(default_factory=dict)
+    errors: str = ""
+    """The name of the file with what failed, if anything did."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class FragmentCheckpoints:
+    """The checkpoints of one key."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._made = False
+
+    def spans(self) -> list[tuple[int, int, str]]:
+        """The first and the last offset of each checkpoint, and its name, in their order."""
+        return sorted(found for name in self._names() if (found := _span_of(name)) is not None)
+
+    def covered(self, span: tuple[int, int]) -> list[Offsets]:
+        """The offsets that checkpoints have, of those that may lie in a span. Damaged ones have none."""
+        return [piece.offsets for piece in self.read(self.spans(), span)]
+
+    def read(self, spans: Iterable[tuple[int, int, str]], within: tuple[int, int] | None = None) -> Iterator[Computed]:
+        """The values in some checkpoints, one after the other; those that are damaged are left out, with a warning."""
+        for first, last, name in spans:
+            if within is not None and (last < within[0] or first >= within[1]):
+                continue
+            piece = self._read(name)
+            if piece is not None:
+                yield piece
+
+    def in_order(self) -> Iterator[Computed]:
+        """All that checkpoints have, in the order of rows; those whose spans lie across each other as one."""
+        group: list[tuple[int, int, str]] = []
+        end = -1
+        for one in self.spans():
+            if group and one[0] > end:
+                yield from self._joined(group)
+                group = []
+            group.append(one)
+            end = max(end, one[1])
+        yield from self._joined(group)
+
+    def write(self, piece: Computed) -> None:
+        """Keep what was computed."""
+        if not len(piece):
+            return
+        table = pa.table([pa.array(piece.offsets), *piece.values.columns], [OFFSET, *piece.values.schema.names])
+        table = table.replace_schema_metadata({_FAILURES: json.dumps(piece.failures).encode()})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        data = sink.getvalue().to_pybytes()
+        self._make()
+        name = f"{int(piece.offsets[0]):08x}-{int(piece.offsets[-1]):08x}-{digest_of(data).hex()}{_ROWS}"
+        self._folder.put(name, data, durable=False)
+        reach("checkpoint.write", self._folder.place(name))
+
+    def keep_file(self, written: WrittenFile) -> None:
+        """Say that a file has the whole fragment."""
+        data = json.dumps(written.to_dict()).encode()
+        self._make()
+        self._folder.put(f"{_FILE[0]}{digest_of(data).hex()}{_FILE[1]}", data, durable=False)
+
+    def file(self) -> WrittenFile | None:
+        """A file that has the whole fragment, as was said."""
+        for name in self._names():
+            if name.startswith(_FILE[0]) and name.endswith(_FILE[1]):
+                data = self._checked(name, name[len(_FILE[0]) : -len(_FILE[1])])
+                if data is not None:
+                    try:
+                        return WrittenFile(**json.loads(data))
+                    except (TypeError, ValueError):
+                        continue
+        return None
+
+    def remove(self) -> None:
+        """Remove them all."""
+        self._folder.remove()
+
+    def _joined(self, group: Sequence[tuple[int, int, str]]) -> Iterator[Computed]:
+        pieces = list(self.read(group))
+        if pieces:
+            yield Computed.joined(pieces)
+
+    def _names(self) -> list[str]:
+        try:
+            return list(self._folder.names())
+        except FileNotFoundError:
+            return []
+
+    def _make(self) -> None:
+        if not self._made:
+            self._folder.make()
+            self._made = True
+
+    def _read(self, name: str) -> Computed | None:
+        data = self._checked(name, name[18 : -len(_ROWS)])
+        if data is None:
+            return None
+        try:
+            table = pa.ipc.open_file(pa.py_buffer(data)).read_all().combine_chunks()
+            failures = json.loads((table.schema.metadata or {}).get(_FAILURES, b"[]"))
+            offsets = table.column(OFFSET).to_numpy()
+            values = table.drop_columns([OFFSET]).replace_schema_metadata(None)
+            batches = values.to_batches()
+            return Computed(offsets, batches[0], tuple(failures)) if len(batches) == 1 else None
+        except (KeyError, OSError, ValueError, pa.ArrowException) as error:
+            return self._damaged(name, error)
+
+    def _checked(self, name: str, digest: str) -> bytes | None:
+        try:
+            data = self._folder.get(name)
+        except FileNotFoundError:
+            return None
+        except (OSError, ReadError) as error:
+            return self._damaged(name, error)
+        if digest_of(data).hex() != digest:
+            return self._damaged(name, ValueError("its digest differs"))
+        return data
+
+    def _damaged(self, name: str, error: Exception) -> None:
+        text = f"the checkpoint {self._folder.place(name)} is damaged, and its rows are computed again: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+@dataclass(frozen=True)
+class CheckpointStore:
+    """The checkpoints of a table, in its folder. It pickles."""
+
+    table: str
+
+    def of(self, key: str) -> FragmentCheckpoints:
+        """Those of a key."""
+        return FragmentCheckpoints(self._home.sub(key))
+
+    def keys(self) -> list[str]:
+        """All keys that have any."""
+        return self._home.folders()
+
+    @property
+    def _home(self) -> Folder:
+        return Folder.at(located(self.table) / COMPUTED / "checkpoints")
+
+
+def _span_of(name: str) -> tuple[int, int, str] | None:
+    if not name.endswith(_ROWS) or len(name) != 18 + 32 + len(_ROWS):
+        return None
+    try:
+        return int(name[:8], 16), int(name[9:17], 16), name
+    except ValueError:
+        return None

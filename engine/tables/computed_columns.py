@@ -1,0 +1,499 @@
+"""The jobs of a table's computed columns: backfills and loads, planned, run and told of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from uuid import uuid4
+
+from ..errors import UnsupportedCallError, UsageError
+from ..execution import RunOptions, executor_name, progress_shown
+from ..lance import ComputedTable, FragmentReader
+from ..locations import located
+from ..spark import resources_of
+from .adding import target_of
+from .admission import TaskNeeds, admit
+from .backfill import BackfillRun
+from .checkpoints import CheckpointStore
+from .definitions import Definition, resolve
+from .functions import UDF
+from .jobs import (
+    DONE,
+    BackfillJobResult,
+    ErrorRecord,
+    Job,
+    JobFuture,
+    JobRecord,
+    JobTable,
+    UdfResult,
+    in_background,
+    kept,
+    waited,
+)
+from .loading import ON_MISSING, load_target, run_load
+from .options import BackfillOptions, backfill_options, checked_task_size, load_batching, window_of
+from .planning import WHOLE, BackfillPlan, pieces_of, selection_of, stale_rows, task_rows_of, warn_of_mismatch
+from .provenance import COMPUTED_BY
+from .sources import source_of
+from .targets import FunctionColumns
+
+
+class ComputedColumns:
+    """The columns of a Lance table that functions compute, and those that are loaded: see :class:`~.table.Table`."""
+
+    def __init__(
+        self,
+        place: str,
+        name: str | None = None,
+        *,
+        udf_modules: Collection[str] = (),
+        executor: str | None = None,
+    ) -> None:
+        location = located(place)
+        self.name = name or location.name.removesuffix(".lance")
+        self.uri = str(location)
+        self._lance = ComputedTable(location, self.name)
+        self._modules = udf_modules
+        self._executor = executor
+        self._jobs = JobTable(self.uri, self.name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name}, {self.uri})"
+
+    # --- backfills
+
+    def plan_backfill(
+        self,
+        col_name: str,
+        *,
+        udf: UDF | None = None,
+        where: str | None = None,
+        read_version: int | None = None,
+        num_frags: int | None = None,
+        skip_frags: int = 0,
+        task_size: int | None = None,
+    ) -> BackfillPlan:
+        """The plan of what :meth:`backfill` would do, found without Spark; the arguments are its own.
+
+        Counting the rows of a selective ``where`` reads its columns, in this process.
+        """
+        window = window_of(num_frags, skip_frags)
+        reader = self._lance.at(read_version)
+        target = self._target(reader, col_name, udf)
+        selection = selection_of(reader, target, where, window)
+        store = CheckpointStore(self.uri)
+        written = [one for one in selection.fragments if store.of(one.key).file() is not None]
+        todo = [one for one in selection.fragments if one not in written]
+        rows = task_rows_of(
+            checked_task_size(task_size) or target.udf.task_size,
+            sum(one.fragment.rows for one in todo),
+            os.cpu_count() or 1,
+        )
+        fragments = reader.fragments
+        return BackfillPlan(
+            table_name=self.name,
+            version=reader.version,
+            has_work=bool(selection.fragments),
+            total_tasks=len(list(pieces_of(todo, rows))),
+            total_rows_pending=sum(one.fragment.rows - one.fragment.deleted for one in todo),
+            skipped_fragments=len(written),
+            skipped_rows=sum(one.fragment.rows - one.fragment.deleted for one in written),
+            total_fragments=len(fragments),
+            total_rows=sum(one.rows - one.deleted for one in fragments),
+            column_name=col_name,
+            where=selection.where,
+            udf_mismatch=selection.udf_mismatch,
+            srcfiles_mismatch=selection.srcfiles_mismatch,
+            stale_rows=sum(stale_rows(reader, target, fragment) for fragment in fragments[slice(*window)]),
+        )
+
+    def backfill(
+        self,
+        columns: str | list[str],
+        *,
+        udf: UDF | None = None,
+        where: str | None = None,
+        concurrency: int = 8,
+        intra_applier_concurrency: int = 1,
+        _admission_check: bool | None = None,
+        _admission_strict: bool | None = None,
+        refresh_status_secs: float = 2.0,  # noqa: ARG002 (progress is told as it comes)
+        timeout: timedelta | None = None,
+        min_checkpoint_size: int | None = None,
+        max_checkpoint_size: int | None = None,
+        batch_checkpoint_flush_interval_seconds: float | None = None,
+        blob_read_strategy: Literal["auto", "legacy", "range"] = "auto",
+        blob_read_buffer_size: int | None = None,
+        _enable_job_tracker_saves: bool = True,
+        job_id: str | None = None,
+        **kwargs: Any,
+    ) -> BackfillJobResult:
+        """Compute a column where it has no value, and wait for it.
+
+        Guarantee: a row's value is the function's, or it is as it was; what a commit has brought is there for good, and
+        what was computed and not committed is kept as checkpoints, for the next run. Rows that are written meanwhile
+        stay null.
+
+        Parameters
+        ----------
+        columns
+            The column, or a list of one. Of those that one function gives, any stands for all.
+        udf
+            A function in the place of the one that the column's definition names.
+        where
+            An SQL condition on the rows. By default those without a value; and all rows of a fragment whose values are
+            of another version of the function, or of inputs that were computed anew since. ``"1=1"`` is all.
+        concurrency
+            The most tasks for which the work is cut; as many run at once as the session has cores.
+        intra_applier_concurrency, task_shuffle_diversity
+            Mean nothing on Spark, and are ignored with a warning.
+        _admission_check, _admission_strict
+            Whether what the function wants, of cores, GPUs and memory, is compared with the session before the start
+            (by default, or as ``CHUNKMILL_ADMISSION_CHECK`` says), and whether too little is an error
+            (``CHUNKMILL_ADMISSION_STRICT``), not a warning.
+        refresh_status_secs
+            Nothing: progress is drawn as it comes.
+        timeout
+            How long to wait.
+        min_checkpoint_size, max_checkpoint_size, checkpoint_size, batch_size
+            Rows that the function gets at once: the fewest, the most, and the first time; then as many as take 10 s.
+            ``checkpoint_size`` without ``max_checkpoint_size`` is the most, too. ``batch_size`` is its older name; 0
+            means all rows that are read at once.
+        batch_checkpoint_flush_interval_seconds
+            Seconds of work that a kill may cost, 5 by default; 0 keeps every batch as soon as it is done.
+        blob_read_strategy
+            ``auto`` and ``range`` read blobs in ranges, with the other columns; ``legacy`` does the same.
+        blob_read_buffer_size
+            Bytes that are read at once, of blobs and of everything else: 32 MiB by default.
+        _enable_job_tracker_saves
+            Whether the job is kept in the table's folder.
+        job_id
+            The id of the job; by default a new one.
+        commit_granularity
+            Fragments of a commit: by default 64, or one in twenty where there are more; None: one commit.
+        read_version
+            The version that is read.
+        task_size
+            Rows of a task.
+        num_frags, skip_frags
+            How many fragments are looked at, and how many before them are not.
+        executor, progress
+            As pipelines take them.
+
+        Raises
+        ------
+        ValueError
+            There is no such column, or it is not a function's; ``where`` is no condition.
+        JobFailedError
+            The function failed, and its policy does not let that pass. A ``RuntimeError``, caused by what it raised.
+        TimeoutError
+            It is not done in time. It goes on.
+        """
+        future = self.backfill_async(
+            columns,
+            udf=udf,
+            where=where,
+            concurrency=concurrency,
+            intra_applier_concurrency=intra_applier_concurrency,
+            _admission_check=_admission_check,
+            _admission_strict=_admission_strict,
+            min_checkpoint_size=min_checkpoint_size,
+            max_checkpoint_size=max_checkpoint_size,
+            batch_checkpoint_flush_interval_seconds=batch_checkpoint_flush_interval_seconds,
+            blob_read_strategy=blob_read_strategy,
+            blob_read_buffer_size=blob_read_buffer_size,
+            _enable_job_tracker_saves=_enable_job_tracker_saves,
+            job_id=job_id,
+            _return_future=True,
+            **kwargs,
+        )
+        seconds = None if timeout is None else timeout.total_seconds()
+        return waited(future, seconds, f"backfill({_column_of(columns)})")
+
+    def backfill_async(
+        self,
+        columns: str | list[str],
+        *,
+        udf: UDF | None = None,
+        where: str | None = None,
+        concurrency: int = 8,
+        intra_applier_concurrency: int = 1,
+        _admission_check: bool | None = None,
+        _admission_strict: bool | None = None,
+        min_checkpoint_size: int | None = None,
+        max_checkpoint_size: int | None = None,
+        batch_checkpoint_flush_interval_seconds: float | None = None,
+        blob_read_strategy: Literal["auto", "legacy", "range"] = "auto",
+        blob_read_buffer_size: int | None = None,
+        _enable_job_tracker_saves: bool = True,
+        job_id: str | None = None,
+        _return_future: bool = False,
+        **kwargs: Any,
+    ) -> JobFuture[BackfillJobResult] | Job[BackfillJobResult]:
+        """Compute a column in the background; takes and raises what :meth:`backfill` does, the latter by its result.
+
+        The process does not end before the job does. ``_return_future`` gives the future alone.
+        """
+        column = _column_of(columns)
+        if blob_read_strategy not in ("auto", "legacy", "range"):
+            raise UsageError(f"blob_read_strategy is auto, legacy or range, not {blob_read_strategy!r}")
+        job = job_id or uuid4().hex
+        reader = self._lance.at(kwargs.get("read_version"))
+        target = self._target(reader, column, udf)
+        run = RunOptions(executor=executor_name(kwargs.get("executor") or self._executor))
+        options = backfill_options(
+            target.udf,
+            concurrency=concurrency,
+            intra_applier_concurrency=intra_applier_concurrency,
+            min_checkpoint_size=min_checkpoint_size,
+            max_checkpoint_size=max_checkpoint_size,
+            flush_seconds=batch_checkpoint_flush_interval_seconds,
+            read_bytes=blob_read_buffer_size,
+            run=run,
+            more=kwargs,
+        )
+        selection = selection_of(reader, target, where, options.window)
+        warn_of_mismatch(selection, target, where)
+        if selection.fragments:
+            admit(target.udf.name, TaskNeeds.of(target.udf), run, check=_admission_check, strict=_admission_strict)
+        config = {"where": selection.where, "udf": repr(target.udf), "executor": run.executor, **kwargs}
+        jobs = self._jobs if _enable_job_tracker_saves else None
+
+        def running() -> BackfillJobResult:
+            with progress_shown(kwargs.get("progress"), f"{self.name}.{column}") as listener:
+                shown = replace(options, run=replace(run, progress=listener))
+                return self._run(jobs, job, column, udf, where, shown, config)
+
+        future = in_background(job, running)
+        return future if _return_future else Job(self.name, [column], future)
+
+    # --- loads
+
+    def load_columns(
+        self,
+        source: str | list[str],
+        pk: str,
+        columns: list[str],
+        *,
+        source_format: str | None = None,
+        on_missing: str = "carry",
+        concurrency: int = 8,
+        task_size: int | None = None,
+        checkpoint_size: int | None = None,
+        min_checkpoint_size: int | None = None,
+        max_checkpoint_size: int | None = None,
+        checkpoint_interval_seconds: float | None = None,
+        _loader_cpus: float | None = None,
+        _loader_memory: int | None = None,
+        commit_granularity: int | None = None,
+        refresh_status_secs: float = 2.0,  # noqa: ARG002 (progress is told as it comes)
+        enable_job_tracker_saves: bool = True,
+        job_id: str | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """Fill columns from files or another table, by a primary key, and wait for it; gives the job's id.
+
+        Columns that the table lacks are added. A row whose key the source has gets the source's value, also where that
+        is null; several rows with one key each get it.
+
+        Parameters
+        ----------
+        source
+            A file, a folder of files, a Lance table, or a list of files.
+        pk
+            The key, in both, of one type.
+        columns
+            The columns of the source to load.
+        source_format
+            ``parquet``, ``lance`` or ``ipc``; by default what names end with.
+        on_missing
+            What becomes of rows that the source lacks: ``carry``, they stay as they are; ``null``; or ``error``: then
+            nothing is loaded.
+        checkpoint_interval_seconds
+            Seconds that a batch is to take, 60 by default.
+        _loader_cpus, _loader_memory
+            What a task wants, compared with the session as for functions.
+        concurrency, task_size, checkpoint_size, min_checkpoint_size, max_checkpoint_size, commit_granularity
+            As :meth:`backfill` takes them.
+        refresh_status_secs, enable_job_tracker_saves, job_id
+            Likewise.
+
+        Raises
+        ------
+        ValueError
+            Columns or the key are not there, or of other types than the table's; keys are there twice; the source lacks
+            a row, with ``on_missing="error"``.
+        ReadError
+            The source cannot be read.
+        """
+        future = self.load_columns_async(
+            source,
+            pk,
+            columns,
+            source_format=source_format,
+            on_missing=on_missing,
+            concurrency=concurrency,
+            task_size=task_size,
+            checkpoint_size=checkpoint_size,
+            min_checkpoint_size=min_checkpoint_size,
+            max_checkpoint_size=max_checkpoint_size,
+            checkpoint_interval_seconds=checkpoint_interval_seconds,
+            _loader_cpus=_loader_cpus,
+            _loader_memory=_loader_memory,
+            commit_granularity=commit_granularity,
+            enable_job_tracker_saves=enable_job_tracker_saves,
+            job_id=job_id,
+            **kwargs,
+        )
+        return future.result()
+
+    def load_columns_async(
+        self,
+        source: str | list[str],
+        pk: str,
+        columns: list[str],
+        *,
+        source_format: str | None = None,
+        on_missing: str = "carry",
+        concurrency: int = 8,
+        task_size: int | None = None,
+        checkpoint_size: int | None = None,
+        min_checkpoint_size: int | None = None,
+        max_checkpoint_size: int | None = None,
+        checkpoint_interval_seconds: float | None = None,
+        _loader_cpus: float | None = None,
+        _loader_memory: int | None = None,
+        commit_granularity: int | None = None,
+        enable_job_tracker_saves: bool = True,
+        job_id: str | None = None,
+        **kwargs: Any,
+    ) -> JobFuture[str]:
+        """Fill columns in the background; takes and raises what :meth:`load_columns` does, the latter by its result.
+
+        What is wrong with the arguments is raised at once.
+        """
+        if not columns or isinstance(columns, str):
+            raise UsageError("columns must be non-empty")
+        if on_missing not in ON_MISSING:
+            raise UsageError(f"on_missing must be one of {{'carry', 'null', 'error'}}, got {on_missing!r}")
+        given = source_of(source, source_format)
+        reader = self._lance.at()
+        target, new = load_target(reader.schema, given, pk, columns, on_missing)
+        run = RunOptions(executor=executor_name(kwargs.get("executor") or self._executor))
+        wanted = TaskNeeds(_loader_cpus or 1, 0, _loader_memory)
+        admit("load_columns", wanted, run, check=None, strict=None)
+        batching = load_batching(checkpoint_size, min_checkpoint_size, max_checkpoint_size, checkpoint_interval_seconds)
+        job = job_id or uuid4().hex
+        backfill = BackfillRun(
+            self._lance,
+            job,
+            batching,
+            run,
+            self._workers(concurrency, run),
+            checked_task_size(task_size),
+            None if on_missing == "error" else commit_granularity or 0,
+        )
+        jobs = self._jobs if enable_job_tracker_saves else None
+        config = {"source": source, "pk": pk, "on_missing": on_missing, "executor": run.executor}
+
+        def running() -> str:
+            with kept(jobs, job, "LOAD", target.name, config) as counts:
+                run_load(backfill, given, target, new, counts)
+            return job
+
+        return in_background(job, running)
+
+    def jobs(self) -> list[JobRecord]:
+        """The jobs that ran on the table, or run, the oldest first."""
+        return self._jobs.all()
+
+    def get_errors(
+        self, job_id: str | None = None, column_name: str | None = None, error_type: str | None = None
+    ) -> list[ErrorRecord]:
+        """The rows and batches for which a function failed: in a job, of a column, with an exception of this name."""
+        return self._jobs.errors(job_id, column_name, error_type)
+
+    def get_failed_row_addresses(self, job_id: str, column_name: str) -> list[int]:
+        """The addresses of the rows of a column that failed in a job.
+
+        ``backfill(column, where=f"_rowaddr IN ({addresses})")`` tries them again, until the table is compacted.
+        """
+        found = {record.row_address for record in self.get_errors(job_id, column_name)}
+        return sorted(address for address in found if address is not None)
+
+    # --- inside
+
+    def _run(
+        self,
+        jobs: JobTable | None,
+        job: str,
+        column: str,
+        udf: UDF | None,
+        where: str | None,
+        options: BackfillOptions,
+        config: Mapping[str, Any],
+    ) -> BackfillJobResult:
+        """Run a backfill, and keep a record of it."""
+        run = BackfillRun(
+            self._lance,
+            job,
+            options.batching,
+            options.run,
+            self._workers(options.concurrency, options.run),
+            options.task_size,
+            options.granularity,
+            options.read_version,
+            options.window,
+        )
+        launched = datetime.now(UTC)
+        with kept(jobs, job, "BACKFILL", column, config) as counts:
+            target = run(lambda reader: self._target(reader, column, udf), where, counts)
+            self._note_function(target, where, options)
+        result = UdfResult(
+            target.udf.name, target.udf.version, counts.processed, sum(counts.skipped.values()), list(target.inputs)
+        )
+        columns = dict.fromkeys(target.columns, result)
+        return BackfillJobResult(job, DONE, self.name, launched, datetime.now(UTC), columns=columns)
+
+    def _note_function(self, target: FunctionColumns, where: str | None, options: BackfillOptions) -> None:
+        """Say by which function all values are, where they are, so that it is known after a compaction, too."""
+        known = {(field.metadata or {}).get(COMPUTED_BY.encode(), b"").decode() for field in target.fields}
+        if where is None and options.window == WHOLE and known != {target.token}:
+            self._lance.describe({column: {COMPUTED_BY: target.token} for column in target.columns})
+
+    def _target(self, reader: FragmentReader, column: str, udf: UDF | None) -> FunctionColumns:
+        """The columns to be filled, and their function."""
+        schema = reader.schema
+        if column not in schema.names:
+            raise UsageError(f"Column {column} is not defined this table.  Use add_columns to register it first")
+        definition = Definition.of(schema.field(column))
+        if definition is None:
+            raise UsageError(
+                "Metadata is None, cannot find key virtual_column.udf", hint=f"{column!r} is not a function's."
+            )
+        if udf is None:
+            udf = resolve(definition, self._modules)
+        return target_of(schema, column, definition, udf)
+
+    def _workers(self, concurrency: int, run: RunOptions) -> int:
+        """The number of tasks at once: as many as the session has cores, and no more than are asked for."""
+        if run.executor != "spark":
+            return 1
+        slots = resources_of(is_spark=True, master=run.master, conf=run.conf).slots
+        return min(concurrency, slots)
+
+
+def _column_of(columns: str | list[str]) -> str:
+    if isinstance(columns, str):
+        return columns
+    if not columns:
+        raise UsageError("columns list cannot be empty; pass a column name string or a non-empty list.")
+    if len(columns) > 1:
+        raise UnsupportedCallError(
+            "Multi-column backfill is not yet supported. Pass a single column name string.",
+            hint="Columns that one function gives are computed together: name one of them.",
+        )
+    return columns[0]

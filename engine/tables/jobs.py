@@ -1,0 +1,338 @@
+"""Jobs: what runs, or ran, on the columns of a table, and what failed in it; kept in the table's folder as JSON."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
+from typing import Any, Final, Generic, TypeVar
+
+from ..errors import JobFailedError, NotFoundError, ReadError, UsageError
+from ..execution import is_gone, this_process
+from ..faults import reach
+from ..folders import Folder
+from ..locations import located
+from .checkpoints import COMPUTED
+from .counts import RunCounts
+
+RUNNING: Final = "RUNNING"
+DONE: Final = "DONE"
+FAILED: Final = "FAILED"
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class UdfResult:
+    """The work of a job for one column: rows that the function gave a value for, and rows that its policy left null."""
+
+    udf_name: str | None = None
+    udf_version: str | None = None
+    rows_processed: int = 0
+    rows_skipped: int = 0
+    input_columns: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class BackfillJobResult:
+    """Result of a backfill: its counts and times. ``cluster_…`` and ``manifest_…`` are of other engines: None."""
+
+    job_id: str
+    status: str
+    table_name: str
+    launched_at: datetime | None = None
+    completed_at: datetime | None = None
+    cluster_name: str | None = None
+    cluster_source: str | None = None
+    manifest_id: str | None = None
+    manifest_source: str | None = None
+    columns: dict[str, UdfResult] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ErrorRecord:
+    """A row, or a batch, for which a function failed.
+
+    ``row_address`` is the fragment's number times 2**32 and the row's offset in it; None for a batch as a whole.
+    """
+
+    error_id: str
+    error_type: str
+    error_message: str
+    error_trace: str
+    job_id: str
+    table_uri: str
+    table_name: str
+    table_version: int
+    column_name: str
+    udf_name: str
+    udf_version: str
+    input_columns: list[str]
+    output_columns: list[str]
+    actor_id: str | None
+    fragment_id: int | None
+    batch_index: int | None
+    row_address: int | None
+    attempt: int
+    max_attempts: int
+    bisect_depth: int
+    timestamp: datetime
+
+
+@dataclass(frozen=True)
+class JobMetric:
+    """A figure of a job: ``n`` of ``total``."""
+
+    name: str
+    n: int
+    total: int = 0
+    done: bool = False
+    desc: str = ""
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """A job, as the table's folder keeps it.
+
+    ``status`` is RUNNING, DONE or FAILED; one whose process is gone has failed. ``config`` is JSON.
+    """
+
+    table_name: str
+    column_name: str
+    job_id: str
+    job_type: str
+    status: str
+    launched_at: datetime
+    completed_at: datetime | None = None
+    config: str = "{}"
+    launched_by: str = ""
+    metrics: list[JobMetric] = field(default_factory=list)
+    error: str | None = None
+    errors: list[str] = field(default_factory=list)
+    """The files with its error records."""
+    process: dict[str, Any] = field(default_factory=dict)
+
+
+class JobTable:
+    """The jobs of the table at a place, and their error records."""
+
+    def __init__(self, place: str, name: str) -> None:
+        self._place = place
+        self._name = name
+        self._jobs = Folder.at(located(place) / COMPUTED / "jobs")
+        self._errors = Folder.at(located(place) / COMPUTED / "errors")
+
+    def begin(self, job_id: str, job_type: str, column: str, config: Mapping[str, Any]) -> JobRecord:
+        """Note that a job runs."""
+        record = JobRecord(
+            self._name,
+            column,
+            job_id,
+            job_type,
+            RUNNING,
+            datetime.now(UTC),
+            config=json.dumps(config, default=str),
+            launched_by=_user(),
+            process=this_process(),
+        )
+        self.put(record)
+        return record
+
+    def put(self, record: JobRecord) -> None:
+        """Keep a job as it is now."""
+        data = asdict(record)
+        data["launched_at"] = record.launched_at.isoformat()
+        data["completed_at"] = record.completed_at and record.completed_at.isoformat()
+        self._jobs.make()
+        self._jobs.put(f"{record.job_id}.json", json.dumps(data).encode())
+        reach("job.write", self._jobs.place(f"{record.job_id}.json"))
+
+    def end(self, record: JobRecord, counts: RunCounts, error: BaseException | None = None) -> None:
+        """Note that a job is over, and how it ended."""
+        skipped = sum(counts.skipped.values())
+        ended = replace(
+            record,
+            status=DONE if error is None else FAILED,
+            completed_at=datetime.now(UTC),
+            error=None if error is None else f"{type(error).__name__}: {error}",
+            errors=[name for name in counts.errors if name],
+            metrics=[
+                JobMetric("rows_processed", counts.processed, counts.rows, error is None, "Rows with a value"),
+                JobMetric("rows_skipped_on_error", skipped, 0, error is None, "Rows skipped on error"),
+                JobMetric("fragments", counts.fragments, counts.total, error is None, "Fragments committed"),
+                JobMetric("commits", counts.commits, 0, error is None, "Commits"),
+            ],
+        )
+        self.put(ended)
+
+    def all(self) -> list[JobRecord]:
+        """All jobs, the oldest first. Raises ``ReadError`` for a record that is damaged."""
+        try:
+            names = [name for name in self._jobs.names() if name.endswith(".json")]
+        except FileNotFoundError:
+            return []
+        return sorted((self.get(name.removesuffix(".json")) for name in names), key=lambda one: one.launched_at)
+
+    def get(self, job_id: str) -> JobRecord:
+        """A job. Raises ``NotFoundError`` where there is none of that id."""
+        name = f"{job_id}.json"
+        try:
+            data = json.loads(self._jobs.get(name))
+            data["launched_at"] = datetime.fromisoformat(data["launched_at"])
+            data["completed_at"] = data["completed_at"] and datetime.fromisoformat(data["completed_at"])
+            data["metrics"] = [JobMetric(**metric) for metric in data["metrics"]]
+            record = JobRecord(**data)
+        except FileNotFoundError:
+            raise NotFoundError(f"table {self._name!r} has no job {job_id!r}", path=self._place) from None
+        except (KeyError, TypeError, ValueError) as error:
+            hint = "Remove it: a job's record holds nothing that the table needs."
+            raise ReadError(
+                f"the record of a job is damaged: {error!r}", path=self._jobs.place(name), hint=hint
+            ) from None
+        if record.status == RUNNING and is_gone(record.process):
+            return replace(record, status=FAILED, error="its process is gone")
+        return record
+
+    def errors(
+        self, job_id: str | None = None, column: str | None = None, kind: str | None = None
+    ) -> list[ErrorRecord]:
+        """The error records of all jobs, or of one; of a column, or of a type of errors."""
+        jobs = self.all() if job_id is None else [self.get(job_id)] if self._has(job_id) else []
+        found = (record for job in jobs for name in job.errors for record in self._records(job, name))
+        return [
+            record
+            for record in found
+            if (column is None or column in (record.column_name, *record.output_columns))
+            and (kind is None or record.error_type == kind)
+        ]
+
+    def _has(self, job_id: str) -> bool:
+        return self._jobs.exists(f"{job_id}.json")
+
+    def _records(self, job: JobRecord, name: str) -> Iterator[ErrorRecord]:
+        try:
+            lines = self._errors.get(name).decode().splitlines()
+            for line in lines:
+                data = json.loads(line)
+                known = {one.name: data.get(one.name) for one in fields(ErrorRecord)}
+                known |= {"job_id": job.job_id, "table_name": self._name, "table_uri": self._place}
+                known["timestamp"] = datetime.fromisoformat(data["timestamp"])
+                yield ErrorRecord(**known)
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            hint = "Remove it: error records hold nothing that the table needs."
+            raise ReadError(f"error records are damaged: {error!r}", path=self._errors.place(name), hint=hint) from None
+
+
+@contextmanager
+def kept(jobs: JobTable | None, job: str, job_type: str, column: str, config: Mapping[str, Any]) -> Iterator[RunCounts]:
+    """Run a job in the block, and keep a record of it, unless there are no ``jobs``.
+
+    Raises ``JobFailedError`` for what the block raises; errors of usage as they are.
+    """
+    counts = RunCounts()
+    record = None if jobs is None else jobs.begin(job, job_type, column, config)
+    try:
+        yield counts
+    except BaseException as error:
+        if jobs is not None and record is not None:
+            jobs.end(record, counts, error)
+        if isinstance(error, UsageError) or not isinstance(error, Exception):
+            raise
+        told = f"job {job} failed: {type(error).__name__}: {error}"
+        raise JobFailedError(told, hint="What was committed stays, and what was computed is kept.") from error
+    if jobs is not None and record is not None:
+        jobs.end(record, counts)
+
+
+class JobFuture(Generic[R]):
+    """Result of a job that runs in the background, to come."""
+
+    def __init__(self, job_id: str, future: Future[R]) -> None:
+        self.job_id = job_id
+        self._future = future
+
+    def done(self, timeout: float | None = None) -> bool:
+        """Whether the job is over; with ``timeout``, wait so many seconds for it."""
+        if timeout:
+            try:
+                self._future.exception(timeout)
+            except FutureTimeoutError:
+                return False
+        return self._future.done()
+
+    def result(self, timeout: float | None = None) -> R:
+        """The result of the job. Raises what it raised, and ``TimeoutError`` where it goes on after so many seconds."""
+        try:
+            return self._future.result(timeout)
+        except FutureTimeoutError:
+            if self._future.done():
+                raise
+            raise TimeoutError(f"job {self.job_id} is not done after {timeout} s") from None
+
+
+class Job(Generic[R]):
+    """A job in the background."""
+
+    def __init__(self, table_name: str, column_names: list[str], future: JobFuture[R]) -> None:
+        self.job_id = future.job_id
+        self.table_name = table_name
+        self.column_names = column_names
+        self.future = future
+
+    @property
+    def status(self) -> str:
+        """RUNNING, DONE or FAILED."""
+        if not self.future.done():
+            return RUNNING
+        try:
+            self.future.result(0)
+        except Exception:  # noqa: BLE001 (whatever it was)
+            return FAILED
+        return DONE
+
+    def done(self, timeout: float | None = None) -> bool:
+        """Whether it is over; with ``timeout``, wait so many seconds for it."""
+        return self.future.done(timeout)
+
+    def result(self, timeout: float | None = None) -> R:
+        """The result. Raises ``TimeoutError``, and ``JobFailedError`` where it failed."""
+        return self.future.result(timeout)
+
+    def __repr__(self) -> str:
+        return f"Job({self.job_id}, {self.table_name}.{', '.join(self.column_names)}, {self.status})"
+
+
+def in_background(job_id: str, run: Callable[[], R]) -> JobFuture[R]:
+    """Run a job in a thread of its own, for which the process waits before it ends."""
+    future: Future[R] = Future()
+
+    def running() -> None:
+        try:
+            future.set_result(run())
+        except BaseException as error:  # noqa: BLE001 (who asks for the result gets it)
+            future.set_exception(error)
+
+    threading.Thread(target=running, name=f"chunkmill-job-{job_id[:8]}", daemon=False).start()
+    return JobFuture(job_id, future)
+
+
+def waited(future: JobFuture[R], seconds: float | None, what: str) -> R:
+    """The result of a job, or ``TimeoutError`` after so many seconds, while the job goes on."""
+    began = time.monotonic()
+    if not future.done(seconds) and seconds is not None and time.monotonic() - began >= seconds:
+        raise TimeoutError(f"{what} did not complete within {seconds:g}s")
+    return future.result()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""

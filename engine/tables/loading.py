@@ -1,0 +1,287 @@
+"""Columns that are loaded: values of another source, joined by a primary key.
+
+The source is read by tasks, which cut it into parts by a hash of the key; each part is sorted and written to scratch.
+Then it goes on as a backfill does: tasks read the keys of fragments, find the values in the parts, and write files of
+the columns, which the driver commits. The driver holds nothing of the source.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import UsageError
+from ..execution import RunOptions, Stage, Staging, Task, TaskRun, raise_failure, warn_of
+from ..folders import Folder
+from ..lance import ComputedTable, Fragment, FragmentReader
+from ..locations import located
+from .backfill import BackfillRun
+from .checkpoints import COMPUTED, WrittenFile
+from .counts import RunCounts
+from .hashed_source import (
+    HashedSource,
+    check_keys,
+    duplicates_in,
+    forget_parts,
+    hashes_of,
+    part_of,
+    sorted_part,
+    written,
+)
+from .policies import RowFailure
+from .provenance import token_of
+from .sources import ColumnSource, SourcePiece
+from .targets import ALL, Addresses, FilledColumns
+
+ON_MISSING: Final = ("carry", "null", "error")
+_PART_BYTES: Final = 64 << 20
+"""Bytes of a sorted part: what a task that sorts one holds, twice."""
+_TASK_BYTES: Final = 128 << 20
+_MOST_PARTS: Final = 4096
+
+
+@dataclass(frozen=True)
+class LoadedColumns(FilledColumns):
+    """Columns that are filled from a source by its key. ``keys``: its rows in scratch, once they are there."""
+
+    source: tuple[Any, ...]
+    on_missing: str
+    keys: HashedSource | None = None
+
+    @cached_property
+    def token(self) -> str:
+        """The token of the source, as it is now, and of what becomes of rows that it lacks."""
+        return token_of(list(self.source), self.inputs, self.columns, self.on_missing)
+
+    @property
+    def described(self) -> dict[str, str]:
+        """A load has no function."""
+        return {"udf_name": "load_columns", "udf_version": self.token}
+
+    @property
+    def keeps_others(self) -> bool:  # type: ignore[override]
+        """Whether rows that the source lacks stay as they are."""
+        return self.on_missing != "null"
+
+    def compute(
+        self,
+        batch: pa.RecordBatch,
+        addresses: Addresses,  # noqa: ARG002 (a key is all that is looked at)
+    ) -> tuple[Any, pa.RecordBatch, Sequence[RowFailure]]:
+        """The values of the rows that the source has, or of all rows."""
+        assert self.keys is not None
+        found, values = self.keys.find(batch.column(0), self.schema)
+        if self.keeps_others or found.all():
+            return found, values, ()
+        indices = np.zeros(len(found), np.int64)
+        indices[found] = np.arange(values.num_rows)
+        if not values.num_rows:
+            nulls = [pa.nulls(len(found), field.type) for field in self.schema]
+            return None, pa.RecordBatch.from_arrays(nulls, schema=self.schema), ()
+        return None, values.take(pa.array(indices, mask=~found)), ()
+
+    def state_of(self, fragment: Fragment) -> int:  # noqa: ARG002 (all are filled)
+        """All fragments are filled."""
+        return ALL
+
+
+def load_target(
+    schema: pa.Schema, source: ColumnSource, pk: str, columns: Sequence[str], on_missing: str
+) -> tuple[LoadedColumns, list[pa.Field]]:
+    """The columns that a load fills, and those that the table lacks. Raises ``UsageError`` where types differ."""
+    available = source.schema.names
+    if missing := [name for name in columns if name not in available]:
+        raise UsageError(f"Value column(s) {missing} not found in source schema. Available columns: {available}")
+    if pk not in available:
+        raise UsageError(f"Primary key column {pk!r} not found in source schema. Available columns: {available}")
+    if pk not in schema.names:
+        raise UsageError(f"Primary key column {pk!r} not found in table schema. Available columns: {schema.names}")
+    if pk in columns:
+        raise UsageError(f"the primary key {pk!r} is not loaded: it is what rows are found by")
+    if len(set(columns)) != len(columns):
+        raise UsageError(
+            f"columns are given twice: {sorted({name for name in columns if list(columns).count(name) > 1})}"
+        )
+    wanted, given = schema.field(pk).type, source.schema.field(pk).type
+    if wanted != given:
+        raise UsageError(
+            f"Primary key type mismatch: destination has {wanted}, source has {given}. "
+            "Cast the source data before loading."
+        )
+    check_keys(wanted)
+    fields, new = [], []
+    for name in columns:
+        of_source = source.schema.field(name)
+        if name not in schema.names:
+            field = pa.field(name, of_source.type, nullable=True)
+            new.append(field)
+        else:
+            field = schema.field(name)
+            if field.type != of_source.type:
+                raise UsageError(
+                    f"Type mismatch for column {name!r}: destination has {field.type}, source has {of_source.type}. "
+                    "Cast the source data before loading."
+                )
+        fields.append(field)
+    return LoadedColumns(", ".join(columns), tuple(fields), (pk,), source.identity, on_missing), new
+
+
+def missing_rows(reader: FragmentReader, target: LoadedColumns) -> Callable[[Mapping[int, WrittenFile]], None]:
+    """A check that the source had a row for each of the table's. It raises ``UsageError``."""
+
+    def check(files: Mapping[int, WrittenFile]) -> None:
+        missing = sum(
+            fragment.rows - fragment.deleted - files[fragment.id].computed
+            for fragment in reader.fragments
+            if fragment.id in files
+        )
+        if missing:
+            raise UsageError(
+                f"on_missing='error': {missing} destination rows have no match in the source",
+                hint="Nothing was loaded. Add them to the source, or take on_missing='carry' or 'null'.",
+            )
+
+    return check if target.on_missing == "error" else lambda _: None
+
+
+def partitioned(
+    table: ComputedTable, source: ColumnSource, pk: str, columns: Sequence[str], staging: Staging, run: RunOptions
+) -> HashedSource:
+    """Bring the rows of a source into sorted parts in a staging folder. Raises ``UsageError`` for keys given twice."""
+    names = (pk, *columns)
+    size = sum(piece.size for piece in source.pieces)
+    parts = max(1, min(_MOST_PARTS, -(-size // _PART_BYTES)))
+    groups = tuple(_grouped(source.pieces))
+    cut = _run(
+        CutBody(source, names, groups, parts), [sum(p.size for p in group) for group in groups], staging, run, table
+    )
+    runs: dict[int, list[str]] = {}
+    nulls = 0
+    for note in cut:
+        runs.setdefault(note["part"], []).append(note["name"])
+        nulls += note["nulls"]
+    if nulls:
+        warnings.warn(f"{nulls} rows of the source have no {pk!r}, and are ignored", UserWarning, stacklevel=2)
+    schema = pa.schema([source.schema.field(name) for name in names])
+    lists = tuple(tuple(sorted(runs.get(part, ()))) for part in range(parts))
+    sorted_ = _run(SortBody(schema, lists), [size // parts] * parts, staging, run, table)
+    doubled = sum(note["duplicates"] for note in sorted_)
+    if doubled:
+        raise UsageError(
+            f"Source dataset contains {doubled} duplicate primary key values in column {pk!r}. "
+            "Deduplicate the source before loading."
+        )
+    return HashedSource(staging.location, parts, tuple(columns))
+
+
+@dataclass(frozen=True)
+class CutBody:
+    """The stage that reads a source and writes its rows by the parts that they are in."""
+
+    source: ColumnSource
+    columns: tuple[str, ...]
+    groups: tuple[tuple[SourcePiece, ...], ...]
+    parts: int
+
+    def label(self, index: int) -> str:
+        """The first piece of a task."""
+        first = self.groups[index][0]
+        return f"piece {first.number} of {first.place}"
+
+    def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        """Write a file for each part that rows of the task are in."""
+        key = self.columns[0]
+        held: dict[int, list[pa.Table]] = {}
+        nulls = 0
+        for piece in self.groups[task.index]:
+            for batch in self.source.read(piece, self.columns):
+                valid = batch.column(key).is_valid()
+                known = batch.filter(valid)
+                nulls += batch.num_rows - known.num_rows
+                numbers = part_of(hashes_of(known.column(key)), self.parts)
+                order = np.argsort(numbers, kind="stable")
+                bounds = np.searchsorted(numbers[order], np.arange(self.parts + 1))
+                taken = known.take(pa.array(order))
+                for part in np.unique(numbers).tolist():
+                    begin, end = int(bounds[part]), int(bounds[part + 1])
+                    held.setdefault(part, []).append(pa.Table.from_batches([taken.slice(begin, end - begin)]))
+        for part, tables in held.items():
+            name = f"{task.name}-{part:05d}.run"
+            task.folder.put(name, written(pa.concat_tables(tables)), durable=False)
+            task.rows.note("told", {"part": part, "name": name, "nulls": nulls})
+            nulls = 0
+        if nulls:
+            task.rows.note("told", {"part": -1, "name": "", "nulls": nulls})
+        yield from ()
+        return {}
+
+
+@dataclass(frozen=True)
+class SortBody:
+    """The stage that makes sorted parts of what was cut."""
+
+    schema: pa.Schema
+    runs: tuple[tuple[str, ...], ...]
+
+    def label(self, index: int) -> str:
+        """The number of a part."""
+        return f"part {index} of the source"
+
+    def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
+        """Sort a part, and count keys that it has twice."""
+        tables = [self.schema.empty_table()]
+        tables += [pa.ipc.open_file(pa.py_buffer(task.folder.get(name))).read_all() for name in self.runs[task.index]]
+        part = sorted_part(tables, self.schema.names[0])
+        task.folder.put(HashedSource.name_of(task.index), written(part), durable=False)
+        task.rows.note("told", {"duplicates": duplicates_in(part)})
+        yield from ()
+        return {}
+
+
+def _run(
+    body: CutBody | SortBody, sizes: Iterable[int], staging: Staging, run: RunOptions, table: ComputedTable
+) -> list[dict[str, Any]]:
+    """Run a stage, and give what its tasks told."""
+    tasks = [Task(number, body.label(number), size) for number, size in enumerate(sizes)]
+    ran = Stage(body, tasks, staging, destination=table.place).run(run)
+    warn_of(ran.notes, set())
+    raise_failure(ran.notes)
+    ran.outcomes()
+    return [note.data for note in ran.notes if note.kind == "told"]
+
+
+def _grouped(pieces: Sequence[SourcePiece]) -> Iterable[tuple[SourcePiece, ...]]:
+    """The pieces, in groups for a task each."""
+    held: list[SourcePiece] = []
+    size = 0
+    for piece in pieces:
+        if held and size + piece.size > _TASK_BYTES:
+            yield tuple(held)
+            held, size = [], 0
+        held.append(piece)
+        size += piece.size
+    if held:
+        yield tuple(held)
+
+
+def run_load(
+    backfill: BackfillRun, source: ColumnSource, target: LoadedColumns, new: Sequence[pa.Field], counts: RunCounts
+) -> None:
+    """Load columns, of which ``new`` are added, and count what is done."""
+    table = backfill.table
+    home = located(table.place) / COMPUTED
+    Folder.at(home).make()
+    with Staging.beside(home / "source") as staging:
+        keys = partitioned(table, source, target.inputs[0], target.columns, staging, backfill.run)
+        if new:
+            table.add_null_columns(new)
+        reader = table.at()
+        ready = replace(target, keys=keys, fields=tuple(reader.schema.field(name) for name in target.columns))
+        replace(backfill, check=missing_rows(reader, ready))(lambda _: ready, None, counts)
+    forget_parts()

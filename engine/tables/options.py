@@ -1,0 +1,126 @@
+"""The options of backfills and loads, as their calls take them: checked, or said to be ignored."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..errors import UsageError
+from ..execution import RunOptions
+from .batching import FLUSH_SECONDS, LOAD_SECONDS, READ_ROWS, SECONDS, Batching
+from .functions import UDF
+from .planning import Window
+
+IGNORED: Final = {
+    "intra_applier_concurrency": "a task of Spark computes in one thread; give the session more cores",
+    "task_shuffle_diversity": "Spark deals tasks as workers become free",
+}
+"""Options that mean nothing on Spark, and why."""
+
+_KNOWN: Final = frozenset(
+    {
+        "commit_granularity",
+        "read_version",
+        "task_shuffle_diversity",
+        "batch_size",
+        "checkpoint_size",
+        "task_size",
+        "num_frags",
+        "skip_frags",
+        "executor",
+        "progress",
+    }
+)
+
+
+@dataclass(frozen=True)
+class BackfillOptions:
+    """Choices of a backfill beside its column, function and condition."""
+
+    batching: Batching
+    run: RunOptions
+    concurrency: int
+    task_size: int | None
+    granularity: int | None
+    read_version: int | None
+    window: Window
+
+
+def backfill_options(
+    udf: UDF,
+    *,
+    concurrency: int,
+    intra_applier_concurrency: int,
+    min_checkpoint_size: int | None,
+    max_checkpoint_size: int | None,
+    flush_seconds: float | None,
+    read_bytes: int | None,
+    run: RunOptions,
+    more: Mapping[str, Any],
+) -> BackfillOptions:
+    """The options, checked. Raises ``TypeError`` for one that is unknown, ``UsageError`` for one that cannot be."""
+    unknown = more.keys() - _KNOWN
+    if unknown:
+        raise TypeError(f"backfill() got an unexpected keyword argument {min(unknown)!r}")
+    if concurrency < 1:
+        raise UsageError(f"concurrency must be at least 1, got {concurrency}")
+    if intra_applier_concurrency != 1:
+        _warn_ignored("intra_applier_concurrency")
+    if more.get("task_shuffle_diversity") is not None:
+        _warn_ignored("task_shuffle_diversity")
+    first = more.get("checkpoint_size")
+    if more.get("batch_size") is not None:
+        warnings.warn("batch_size is called checkpoint_size now", DeprecationWarning, stacklevel=4)
+        first = first if first is not None else more["batch_size"] or 2**31
+    first = first if first is not None else udf.checkpoint_size
+    batching = Batching(
+        first=first,
+        least=min_checkpoint_size or udf.min_checkpoint_size,
+        most=max_checkpoint_size or udf.max_checkpoint_size,
+        seconds=SECONDS,
+        flush_seconds=FLUSH_SECONDS if flush_seconds is None else flush_seconds,
+        **({} if read_bytes is None else {"read_bytes": read_bytes}),
+    )
+    granularity = more.get("commit_granularity", 0)
+    if granularity is not None and ("commit_granularity" in more and granularity < 1):
+        raise UsageError(f"commit_granularity must be at least 1, or None, got {granularity}")
+    return BackfillOptions(
+        batching,
+        run,
+        concurrency,
+        checked_task_size(more.get("task_size")) or udf.task_size,
+        granularity,
+        more.get("read_version"),
+        window_of(more.get("num_frags"), more.get("skip_frags") or 0),
+    )
+
+
+def load_batching(first: int | None, least: int | None, most: int | None, seconds: float | None) -> Batching:
+    """Limits of the rows that a load reads at once."""
+    if seconds is not None and seconds <= 0:
+        raise UsageError(f"checkpoint_interval_seconds must be more than 0, got {seconds}")
+    return Batching(first=first or READ_ROWS, least=least or 1, most=most, seconds=seconds or LOAD_SECONDS)
+
+
+def checked_task_size(given: int | None) -> int | None:
+    """The rows of a task that are asked for. Raises ``UsageError``."""
+    if given is not None and given < 1:
+        raise UsageError(f"task_size must be at least 1, got {given}")
+    return given
+
+
+def window_of(num_frags: int | None, skip_frags: int) -> Window:
+    """The fragments of a table that are looked at. Raises ``UsageError``.
+
+    >>> window_of(50, 100)
+    (100, 150)
+    """
+    if skip_frags < 0 or (num_frags is not None and num_frags < 1):
+        raise UsageError(f"num_frags must be at least 1 and skip_frags at least 0, got {num_frags} and {skip_frags}")
+    return skip_frags, None if num_frags is None else skip_frags + num_frags
+
+
+def _warn_ignored(name: str) -> None:
+    warnings.warn(f"{name} is ignored: {IGNORED[name]}", UserWarning, stacklevel=5)

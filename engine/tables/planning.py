@@ -1,0 +1,189 @@
+"""The work of a backfill: rows of fragments, found on the driver, and dealt to tasks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import pyarrow as pa
+
+from ..lance import Fragment, FragmentReader
+from .provenance import provenance_of, token_of
+from .targets import ALL, NEVER, OTHER_FUNCTION, OTHER_INPUTS, FilledColumns
+
+Window = tuple[int, int | None]
+"""The fragments of a table that are looked at: from the first to the one after the last."""
+WHOLE: Final[Window] = (0, None)
+_LEAST_TASK_ROWS: Final = 1024
+"""Rows of a task by default, at least: of a function of 1 ms a row, a second's work."""
+_TASKS_OF_A_WORKER: Final = 2
+
+
+@dataclass(frozen=True)
+class BackfillPlan:
+    """The work that ``backfill`` would do.
+
+    Parameters
+    ----------
+    table_name, version
+        The table, and the version that was looked at.
+    has_work
+        Whether any row would be computed.
+    total_tasks, total_rows_pending
+        The tasks, and the rows of the fragments that have a row to be computed.
+    skipped_fragments, skipped_rows
+        Fragments whose values a run that was cut has written already, and their rows.
+    total_fragments, total_rows
+        Those of the table.
+    job_type
+        ``backfill``.
+    column_name, where
+        The column, and the condition on the rows; None: all rows, as the function or its inputs are not what they were.
+    udf_mismatch, srcfiles_mismatch
+        Whether there are values of another function, or of inputs that were computed anew since.
+    stale_rows
+        Rows that were updated after they were computed. They keep their values unless ``where`` asks for them.
+    """
+
+    table_name: str
+    version: int
+    has_work: bool
+    total_tasks: int
+    total_rows_pending: int
+    skipped_fragments: int
+    skipped_rows: int
+    total_fragments: int
+    total_rows: int
+    job_type: str = "backfill"
+    column_name: str = ""
+    where: str | None = None
+    udf_mismatch: bool = False
+    srcfiles_mismatch: bool = False
+    stale_rows: int = 0
+
+
+@dataclass(frozen=True)
+class SelectedFragment:
+    """A fragment with ``rows`` to be computed: those in which ``where`` is true (None: all of them)."""
+
+    fragment: Fragment
+    where: str | None
+    key: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class RowSelection:
+    """The fragments with work, and why."""
+
+    where: str | None
+    fragments: tuple[SelectedFragment, ...]
+    udf_mismatch: bool = False
+    srcfiles_mismatch: bool = False
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The rows of a fragment from one offset to another, for a task. ``is_whole``: it writes the fragment's file."""
+
+    fragment: Fragment
+    where: str | None
+    key: str
+    span: tuple[int, int]
+    is_whole: bool
+
+
+def selection_of(
+    reader: FragmentReader, target: FilledColumns, where: str | None, window: Window = WHOLE
+) -> RowSelection:
+    """The rows of a version that are to be computed: of those that ``where`` names, or by default
+
+    all of a fragment whose values are of another function, or of inputs that are not the same any more, and else those
+    without a value. Raises ``UsageError`` for a condition that is none.
+    """
+    chosen: list[SelectedFragment] = []
+    by_function = by_inputs = False
+    for fragment in reader.fragments[slice(*window)]:
+        state = target.state_of(fragment)
+        by_function |= state == OTHER_FUNCTION
+        by_inputs |= state == OTHER_INPUTS
+        if where is not None:
+            wanted: str | None = where
+        elif state in (OTHER_FUNCTION, OTHER_INPUTS, ALL):
+            wanted = None
+        else:
+            wanted = None if state == NEVER else target.is_null
+        rows = reader.count(fragment, wanted)
+        if rows:
+            chosen.append(SelectedFragment(fragment, wanted, _key(target, fragment, wanted, reader.schema), rows))
+    told = where if where is not None else None if by_function or by_inputs else target.is_null
+    return RowSelection(told, tuple(chosen), by_function, by_inputs)
+
+
+def warn_of_mismatch(selection: RowSelection, target: FilledColumns, where: str | None) -> None:
+    """Warn where a condition leaves values of another function in place."""
+    if where is not None and selection.udf_mismatch:
+        warnings.warn(
+            f"{target.name!r} has values of another function, and only those of rows where {where} are computed anew",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def pieces_of(selected: Sequence[SelectedFragment], task_rows: int) -> Iterator[Piece]:
+    """The fragments, those with more rows than a task has in several pieces."""
+    for one in selected:
+        rows = one.fragment.rows
+        count = max(1, -(-rows // task_rows))
+        if count == 1:
+            yield Piece(one.fragment, one.where, one.key, (0, rows), is_whole=True)
+            continue
+        bounds = [rows * number // count for number in range(count + 1)]
+        for span in pairwise(bounds):
+            yield Piece(one.fragment, one.where, one.key, span, is_whole=False)
+
+
+def tasks_of(pieces: Sequence[Piece], task_rows: int) -> list[tuple[Piece, ...]]:
+    """The pieces dealt to tasks: several small ones to one."""
+    tasks: list[tuple[Piece, ...]] = []
+    held: list[Piece] = []
+    rows = 0
+    for piece in pieces:
+        size = piece.span[1] - piece.span[0]
+        if held and rows + size > task_rows:
+            tasks.append(tuple(held))
+            held, rows = [], 0
+        held.append(piece)
+        rows += size
+    return [*tasks, tuple(held)] if held else tasks
+
+
+def task_rows_of(given: int | None, rows: int, workers: int) -> int:
+    """The rows of a task: as asked for, or so many that each worker gets some tasks."""
+    return given or max(_LEAST_TASK_ROWS, -(-rows // (workers * _TASKS_OF_A_WORKER)))
+
+
+def stale_rows(reader: FragmentReader, target: FilledColumns, fragment: Fragment) -> int:
+    """The rows of a fragment that were changed since they were computed, as far as a version can tell.
+
+    A change of a row moves it into another fragment, whose file has no name of a computed column.
+    """
+    files = set(fragment.files_of(target.columns))
+    if files == {""} or None not in {provenance_of(file) for file in files}:
+        return 0
+    return reader.changed(fragment)
+
+
+def state_of_files(columns: Sequence[str], inputs: Sequence[str], fragment: Fragment) -> str:
+    """The beginning of the keys of checkpoints of columns in a fragment: of use while these files are its own."""
+    return f"{fragment.id:08x}-{token_of(columns, fragment.files_of(inputs), fragment.files_of(columns))}"
+
+
+def _key(target: FilledColumns, fragment: Fragment, where: str | None, schema: pa.Schema) -> str:
+    """The key of checkpoints: all that the values depend on."""
+    asked = [name for name in schema.names if where is not None and name in where]
+    rest = token_of(target.token, where, asked, fragment.files_of(asked))
+    return f"{state_of_files(target.columns, target.inputs, fragment)}-{rest}"

@@ -1,0 +1,58 @@
+"""Provenance of a column's values, said by the name of the file that has them.
+
+A file of a computed column is called ``<function><inputs>-<random>.lance``: 12 hexadecimal digits of what stands for
+the function, 12 of the files that its inputs had in that fragment, and 32 at random. A version names its files, so what
+is out of date is known without a look into any, and is told in the very commit that brings the values in.
+
+Where Lance wrote a column itself, as a compaction does, its file has another name. Then the field's metadata say of
+which function all values were that are not in files named so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from uuid import uuid4
+
+from ..rrd import digest_of
+
+COMPUTED_BY: Final = "virtual_column.computed_by"
+"""The entry of a field's metadata with the token of the function that gave the values in files of other names."""
+
+_DIGITS: Final = 12
+_NAME: Final = re.compile(rf"([0-9a-f]{{{_DIGITS}}})([0-9a-f]{{{_DIGITS}}})-[0-9a-f]{{32}}\.lance")
+
+
+class Provenance(NamedTuple):
+    """The tokens of a function and of the files of its inputs."""
+
+    function: str
+    inputs: str
+
+    def file_name(self) -> str:
+        """The name of a new file with such values."""
+        return f"{self.function}{self.inputs}-{uuid4().hex}.lance"
+
+
+def provenance_of(file: str) -> Provenance | None:
+    """The provenance that the name of a file says; None for one that was not named so.
+
+    >>> provenance_of(Provenance("a" * 12, "b" * 12).file_name())
+    Provenance(function='aaaaaaaaaaaa', inputs='bbbbbbbbbbbb')
+    >>> provenance_of("1000110100001010111110101a0e47c9b8c6e4d61b7d0b4ff2.lance") is None
+    True
+    """
+    found = _NAME.fullmatch(file)
+    return None if found is None else Provenance(*found.groups())
+
+
+def token_of(*parts: object) -> str:
+    """The token of anything that JSON has."""
+    return digest_of(json.dumps(parts, sort_keys=True).encode()).hex()[:_DIGITS]
+
+
+def inputs_token(files: Sequence[str]) -> str:
+    """The token of the files that the inputs of a function have in a fragment."""
+    return token_of(sorted(set(files)))
