@@ -40,8 +40,8 @@ _HOMES = {
     ".definitions": "Definition group_metadata metadata_of remember resolve",
     ".functions": "Columns UDF UnpackedUDF udf",
     ".policies": (
-        "Fail Policy Retry RowFailure Skip check_skipped fail_fast guarded_compute policy_for retry_all retry_transient "
-        "skip_on_error"
+        "Fail Policy Retry RowFailure Skip check_skipped fail_fast guarded_compute policy_for retry_all "
+        "retry_transient skip_on_error"
     ),
     ".signatures": "FunctionKind",
 }
