@@ -320,7 +320,7 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, HiddenDatasets):
         requests = requests_of(recording_uri, layer_name)
         choice = OnDuplicateSegmentLayer.of(on_duplicate)
         run = RunOptions(executor)
-        return self._register(requests, RegistrationOptions(choice, self._kind(), verify, copy, times, run))
+        return self._register(requests, RegistrationOptions(choice, self._kind(), verify, copy, times, run=run))
 
     def register_prefix(
         self,
@@ -347,7 +347,7 @@ class DatasetEntry(DeprecatedDatasetNames, DatasetSearch, HiddenDatasets):
         requests = requests_below(recordings_prefix, layer_name)
         choice = OnDuplicateSegmentLayer.of(on_duplicate)
         run = RunOptions(executor)
-        return self._register(requests, RegistrationOptions(choice, self._kind(), verify, copy, times, run))
+        return self._register(requests, RegistrationOptions(choice, self._kind(), verify, copy, times, run=run))
 
     def _register(self, requests: Sequence[FileRequest], options: RegistrationOptions) -> RegistrationHandle:
         folder = self._folder()

@@ -74,10 +74,10 @@ class SegmentProperties:
         if not known.version:
             self._make(files.folder)
         text = None if stream is None else b64encode(stream).decode()
-        data = {"segment": segment_id, "row": text, "first": max(0, number - _KEPT_VERSIONS)}
-        if not files.try_commit(number, data):
+        first = max(0, number - _KEPT_VERSIONS)
+        if not files.try_commit(number, {"segment": segment_id, "row": text, "first": first}):
             return None
-        files.delete(old for old in files.all_numbers() if old < data["first"])
+        files.delete(old for old in files.all_numbers() if old < first)
         return StoredProperties(number, row)
 
     def _files(self, segment_id: str) -> VersionFiles:

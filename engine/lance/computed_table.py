@@ -186,7 +186,7 @@ class ColumnFile:
             with self._table.writing():
                 self._writer.close()
         else:
-            self._writer = None  # its upload is never completed
+            del self._writer  # its upload is never completed
 
 
 class ComputedTable(UserTable):
@@ -253,7 +253,7 @@ class ComputedTable(UserTable):
 
         self._commit(described)
 
-    def update(self, values: Mapping[str, str], where: str | None) -> None:
+    def set_values(self, values: Mapping[str, str], where: str | None) -> None:
         """Give columns the values of SQL expressions, in the rows in which ``where`` is true."""
 
         def updated(dataset: Any) -> None:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..errors import UsageError, WriteError
 from ..execution import Packed, RunOptions, Stage, Staging, Task, failure_from_dict, raise_failure, warn_of
@@ -31,6 +31,8 @@ from .planning import (
     tasks_of,
 )
 from .targets import FilledColumns
+
+F = TypeVar("F", bound=FilledColumns)
 
 _MOST_ROUNDS: Final = 20
 _MOST_COMMITS: Final = 100
@@ -56,9 +58,7 @@ class BackfillRun:
     check: Callable[[Mapping[int, WrittenFile]], None] = lambda _: None
     """What raises where files must not be committed."""
 
-    def __call__(
-        self, target_of: Callable[[FragmentReader], FilledColumns], where: str | None, counts: RunCounts
-    ) -> FilledColumns:
+    def __call__(self, target_of: Callable[[FragmentReader], F], where: str | None, counts: RunCounts) -> F:
         """Compute what there is to be computed, and count it in ``counts`` as it is committed.
 
         Fragments that others changed meanwhile are planned again. Raises whatever the function raised.

@@ -188,7 +188,8 @@ class FragmentCheckpoints:
             batches = values.to_batches()
             return Computed(offsets, batches[0], tuple(failures)) if len(batches) == 1 else None
         except (KeyError, OSError, ValueError, pa.ArrowException) as error:
-            return self._damaged(name, error)
+            self._damaged(name, error)
+            return None
 
     def _checked(self, name: str, digest: str) -> bytes | None:
         try:
@@ -196,9 +197,11 @@ class FragmentCheckpoints:
         except FileNotFoundError:
             return None
         except (OSError, ReadError) as error:
-            return self._damaged(name, error)
+            self._damaged(name, error)
+            return None
         if digest_of(data).hex() != digest:
-            return self._damaged(name, ValueError("its digest differs"))
+            self._damaged(name, ValueError("its digest differs"))
+            return None
         return data
 
     def _damaged(self, name: str, error: Exception) -> None:

@@ -211,7 +211,9 @@ class ComputedColumns:
             **kwargs,
         )
         seconds = None if timeout is None else timeout.total_seconds()
-        return waited(future, seconds, f"backfill({_column_of(columns)})")
+        return waited(
+            future if isinstance(future, JobFuture) else future.future, seconds, f"backfill({_column_of(columns)})"
+        )
 
     def backfill_async(
         self,
@@ -375,7 +377,7 @@ class ComputedColumns:
 
         What is wrong with the arguments is raised at once.
         """
-        if not columns or isinstance(columns, str):
+        if not columns:
             raise UsageError("columns must be non-empty")
         if on_missing not in ON_MISSING:
             raise UsageError(f"on_missing must be one of {{'carry', 'null', 'error'}}, got {on_missing!r}")

@@ -98,7 +98,7 @@ class FunctionColumns(FilledColumns):
 
     def compute(self, batch: pa.RecordBatch, addresses: Addresses) -> tuple[None, pa.RecordBatch, Sequence[RowFailure]]:
         """The function's values, and the failures that its policy lets pass."""
-        values, failures = guarded_compute(self.udf, batch, addresses)
+        values, failures = guarded_compute(self.udf, batch, addresses.tolist())
         columns = values.flatten() if self.udf.outputs is not None else [values]
         return None, pa.RecordBatch.from_arrays(columns, schema=self.schema), failures
 
