@@ -122,7 +122,7 @@ class DatasetCalls:
 
 def _time_in(message: Any) -> datetime:
     try:
-        return datetime.fromtimestamp(message.seconds, UTC)
+        return datetime.fromtimestamp(message.seconds, UTC).replace(microsecond=message.nanos // 1000)
     except (ValueError, OverflowError, OSError) as error:
         raise ProtocolError(Status.INVALID_ARGUMENT, f"`cleanup_before` is no time: {error}") from None
 

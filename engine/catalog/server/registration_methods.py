@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from ...errors import UsageError
+from ...chunk import Chunk
+from ...errors import AlreadyExistsError, UsageError
+from ...locations import located
 from ...recordings import BASE_LAYER
+from ...rrd import RrdWriter, StoreEntry
 from ..client import CatalogClient
 from ..dataset import DatasetEntry
+from ..entries import EntryKind
 from ..requests import OnDuplicateSegmentLayer, requests_below
 from .entry_methods import dataset_of
-from .envelopes import part_of
-from .messages import cloud
+from .envelopes import part_of, rows_in
+from .messages import cloud, shared
 from .methods import Call, Kind, Method, ProtocolError, Status
 from .places import check_place
 from .tasks import DONE, failed_task, tasks_table
@@ -49,17 +55,22 @@ class _Source(NamedTuple):
 
 
 class RegistrationCalls:
-    """The handlers, over one catalog; files below ``allowed`` may be registered, None: all."""
+    """The handlers, over one catalog.
 
-    def __init__(self, catalog: CatalogClient, allowed: Sequence[str] | None) -> None:
+    Files below ``allowed`` may be registered, None: all. A client may write chunks of ``most_bytes`` at once.
+    """
+
+    def __init__(self, catalog: CatalogClient, allowed: Sequence[str] | None, most_bytes: int) -> None:
         self._catalog = catalog
         self._allowed = allowed
+        self._most_bytes = most_bytes
 
     def methods(self) -> tuple[Method, ...]:
         """The methods of this group."""
         named = (
             ("RegisterWithDataset", Kind.UNARY, self._register, True),
             ("UnregisterFromDataset", Kind.STREAM, self._unregister, True),
+            ("WriteChunks", Kind.UPLOAD, self._write, True),
             ("CancelTasks", Kind.UNARY, self._cancel, True),
             ("QueryTasks", Kind.UNARY, self._tasks, False),
             ("QueryTasksOnCompletion", Kind.STREAM, self._completed, False),
@@ -88,6 +99,9 @@ class RegistrationCalls:
         if not given.storage_url:
             raise _bad("missing required field: 'rerun.cloud.v1alpha1.DataSource.storage_url'")
         check_place(given.storage_url, self._allowed)
+        if given.object_store_config and not isinstance(located(given.storage_url), Path):
+            text = "object stores are opened as this server was told to; leave out `object_store_config`"
+            raise ProtocolError(Status.UNIMPLEMENTED, text)
         layer = given.layer or BASE_LAYER
         if not given.prefix:
             return [_Source(given.storage_url, layer)]
@@ -120,6 +134,34 @@ class RegistrationCalls:
         told.task_id.id = DONE
         yield told
 
+    def _write(self, requests: Iterator[Any], call: Call) -> Any:
+        """Let the chunks that a client sends be the base layers of new segments, all of them or none."""
+        dataset = dataset_of(self._catalog, call)
+        kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder, "chunks.rrd")
+            segments = set()
+            with RrdWriter(place) as writer:
+                for request in requests:
+                    call.check()
+                    segment, chunks = _chunks_in(request.chunk)
+                    store = StoreEntry(kind, str(dataset.id), segment)
+                    writer.begin_store(store)
+                    for chunk in chunks:
+                        writer.append(store, chunk)
+                        segments.add(segment)
+                    if writer.position > self._most_bytes:
+                        text = f"chunks of more than {self._most_bytes} bytes are not written by one call"
+                        raise ProtocolError(Status.OUT_OF_RANGE, text)
+                writer.finish()
+            live = dataset.store_reader().live()
+            for segment in segments:
+                if any(layer.layer == BASE_LAYER for layer in live.of_recording(segment, kind)):
+                    raise AlreadyExistsError(f"Segment '{segment}', layer '{BASE_LAYER}' already exists")
+            if segments:
+                dataset.register(place, on_duplicate="error", copy=True, executor="inline").wait()
+        return cloud("WriteChunksResponse")()
+
     def _cancel(self, request: Any, call: Call) -> Any:
         """Do nothing: whoever knows the id of a task was told that it has ended."""
         del request, call
@@ -132,6 +174,22 @@ class RegistrationCalls:
     def _completed(self, request: Any, call: Call) -> Iterator[Any]:
         del call
         yield cloud("QueryTasksOnCompletionResponse")(data=part_of(tasks_table(task.id for task in request.ids)))
+
+
+def _chunks_in(message: Any) -> tuple[str, list[Chunk]]:
+    """The segment and the chunks in a message. Raises :class:`ProtocolError`."""
+    if not message.HasField("payload"):
+        raise _bad("no chunk in WriteChunksRequest")
+    part = shared("DataframePart")(encoder_version=message.encoder_version, payload=message.payload)
+    table = rows_in(part)
+    metadata = table.schema.metadata or {}
+    segment = metadata.get(b"rerun:segment_id") or metadata.get(b"rerun:partition_id")
+    if not segment:
+        raise _bad("Received chunk without 'rerun:segment_id' metadata")
+    try:
+        return segment.decode(), [chunk for batch in table.to_batches() for chunk in Chunk.from_record_batch(batch)]
+    except ValueError as error:
+        raise _bad(f"error decoding chunk from record batch: {error}") from error
 
 
 def _bad(text: str) -> ProtocolError:

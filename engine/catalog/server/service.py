@@ -16,6 +16,7 @@ from .entry_methods import EntryCalls
 from .methods import Method
 from .property_methods import PropertyCalls
 from .registration_methods import RegistrationCalls
+from .search_methods import SearchCalls
 from .served_layers import ServedLayers
 from .server_methods import server_methods
 from .table_methods import TableCalls
@@ -59,7 +60,8 @@ class CatalogService:
             *DatasetCalls(self.catalog, layers).methods(),
             *PropertyCalls(self.catalog).methods(),
             *ChunkCalls(self.catalog, layers).methods(),
-            *RegistrationCalls(self.catalog, allowed).methods(),
+            *SearchCalls(self.catalog).methods(),
+            *RegistrationCalls(self.catalog, allowed, self.options.most_upload_bytes).methods(),
             *TableCalls(self.catalog, allowed).methods(),
             *self.upload_grants.methods(),
         ]

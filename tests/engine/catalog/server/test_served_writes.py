@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from chunk_making import made
+from chunkmill import Chunk
 from chunkmill.engine.catalog import CatalogClient, EntryKind
 from chunkmill.engine.catalog.server import (
     CatalogService,
@@ -17,7 +19,7 @@ from chunkmill.engine.catalog.server import (
 )
 from chunkmill.engine.catalog.server.envelopes import part_of, rows_in, schema_message
 from chunkmill.engine.catalog.server.messages import cloud, entry_id_message
-from chunkmill.engine.errors import ChunkmillError
+from chunkmill.engine.errors import AlreadyExistsError, ChunkmillError
 from served import SEGMENTS, Caller, recording, small_lake
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), metadata={"rerun:is_table_index": "true"}), ("v", pa.string())])
@@ -117,6 +119,61 @@ def test_only_allowed_places_are_opened(catalog: CatalogClient, tmp_path: Path) 
     assert "hidden" not in catalog.get_dataset("drives").segment_ids()
 
 
+def written(segment: str | None, chunk: Chunk, **more: str) -> dict[str, Any]:
+    """A message with a chunk of a segment."""
+    batch = chunk.to_record_batch()
+    metadata = {**batch.schema.metadata, **({"rerun:segment_id": segment} if segment else {}), **more}
+    part = part_of(batch.replace_schema_metadata(metadata))
+    return {"chunk": {"encoder_version": 1, "payload": part.payload}}
+
+
+def test_chunks_are_written_as_new_segments_all_or_none(catalog: CatalogClient) -> None:
+    dataset = catalog.create_dataset("written")
+    call = Caller(catalog, dataset)
+    chunks = [made(range(3)), made(range(3, 5)), made(range(2), entity="/b")]
+    told = [written(name, chunk) for name, chunk in zip(("x", "y", "x"), chunks, strict=True)]
+    call.upload("WriteChunks", told)
+    assert dataset.segment_ids() == ["x", "y"]
+    found = {chunk.id: chunk.to_record_batch() for chunk in dataset.segment_store("x").stream().to_chunks()}
+    assert set(found) == {chunks[0].id, chunks[2].id}
+    assert found[chunks[2].id].to_pydict() == chunks[2].to_record_batch().to_pydict()
+    with pytest.raises(AlreadyExistsError):
+        call.upload("WriteChunks", [written("z", made(range(2))), written("y", made(range(2)))])
+    old = written(None, made(range(2)), **{"rerun:partition_id": "old"})
+    for wrong, text in (
+        ([old, written(None, made(range(1)))], "without 'rerun:segment_id' metadata"),
+        ([old, {}], "no chunk in WriteChunksRequest"),
+        ([old, {"chunk": {"encoder_version": 1, "payload": b"no batch"}}], "not a whole Arrow stream"),
+        (
+            [
+                {
+                    "chunk": {
+                        "encoder_version": 1,
+                        "payload": part_of(
+                            pa.table({"a": [1]}).replace_schema_metadata({"rerun:segment_id": "s", "rerun:id": "x"})
+                        ).payload,
+                    }
+                }
+            ],
+            "error decoding chunk",
+        ),
+    ):
+        assert text in refusal(call.upload, "WriteChunks", wrong).text
+    assert dataset.segment_ids() == ["x", "y"]
+    call.upload("WriteChunks", [old])
+    call.upload("WriteChunks", [])
+    assert dataset.segment_ids() == ["x", "y", "old"]
+
+
+def test_chunks_that_are_written_are_bounded(catalog: CatalogClient) -> None:
+    dataset = catalog.create_dataset("written")
+    call = Caller(catalog, dataset)
+    call.service = CatalogService(catalog, ServiceOptions(most_upload_bytes=4096))
+    told = refusal(call.upload, "WriteChunks", [written("x", made(range(10))) for _ in range(10)])
+    assert told.code is Status.OUT_OF_RANGE
+    assert dataset.segment_ids() == []
+
+
 def test_layers_are_removed(catalog: CatalogClient) -> None:
     call = Caller(catalog, catalog.get_dataset("drives"))
     assert refusal(call, "UnregisterFromDataset").code is Status.INVALID_ARGUMENT
@@ -178,8 +235,10 @@ def test_every_call_that_writes_says_so(catalog: CatalogClient) -> None:
         "CancelTasks",
         "CompleteMultipartUpload",
         "CreateDatasetEntry",
+        "CreateIndex",
         "CreateTableEntry",
         "DeleteEntry",
+        "DeleteIndexes",
         "DeleteSegmentProperties",
         "DoGlobalMaintenance",
         "DoMaintenance",
@@ -192,5 +251,6 @@ def test_every_call_that_writes_says_so(catalog: CatalogClient) -> None:
         "UpdateDatasetEntry",
         "UpdateEntry",
         "UpdateTableEntry",
+        "WriteChunks",
         "WriteTable",
     }
