@@ -130,7 +130,7 @@ def _column_in(message: Any) -> ComponentColumnSelector:
 
 
 def _choices_in(config: Any) -> dict[str, Any]:
-    """What a config of an index of vectors chooses, as arguments."""
+    """The choices of an index of vectors, as arguments."""
     vector = config.properties.vector
     metric = _METRICS.get(vector.distance_metrics)
     if metric is None:
