@@ -1,4 +1,4 @@
-"""``Server``: a catalog for a while, in a temporary folder or in one that stays."""
+"""``Server``: a catalog for a while, in a temporary folder or in one that stays, and on a port where one is given."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...errors import UsageError
+from ...locations import located
 from ..client import CatalogClient
 from ..deprecated import replaced_by, warn_renamed
 
+if TYPE_CHECKING:
+    from .transport import RunningServer
+
 PathLike = str | os.PathLike[str]
 
-_EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 (what Rerun's server takes by default; nothing is bound here)
+_THIS_MACHINE: Final = "127.0.0.1"
+_GRACE_SECONDS: Final = 1.0
 
 
 class Server:
@@ -27,12 +32,16 @@ class Server:
         with Server() as server:
             dataset = server.client().create_dataset("drives")
 
-    It opens no port: its clients read and write the folder themselves, from this process or another.
+    :meth:`client` gives one that reads and writes the folder itself, in this process or another. With a ``port`` the
+    catalog is served there, too, for Rerun's SDK and viewer, which open :meth:`url`; it needs ``chunkmill[serve]``.
 
     Parameters
     ----------
-    host, port
-        Taken as Rerun's server takes them, and of no effect yet.
+    host
+        The address that the port is opened at. By default this machine alone can call; with an address that others
+        reach each call needs a token of ``chunkmill serve token``.
+    port
+        The port to open, 0: any that is free. By default none is opened.
     datasets
         Datasets to make, by their names: of each a folder, all of whose RRDs are registered, or a list of RRDs.
     tables
@@ -41,27 +50,32 @@ class Server:
         The deprecated name of ``host``.
     folder
         Where the catalog is, and stays. By default it is a temporary folder, which goes when the server is shut down.
+    allow
+        Folders and URLs below which clients of the port may register files and tables, beside the catalog's own.
 
     Raises
     ------
+    ImportError
+        A port is given, and the package ``grpcio`` or ``uvicorn`` is not installed.
     ValueError
-        A path in ``datasets`` is none of these.
+        A path in ``datasets`` is none of these, or the port is taken.
     """
 
     def __init__(
         self,
         *,
-        host: str = _EVERYWHERE,
+        host: str = _THIS_MACHINE,
         port: int | None = None,
         datasets: Mapping[str, PathLike | Sequence[PathLike]] | None = None,
         tables: Mapping[str, PathLike] | None = None,
         addr: str | None = None,
         folder: PathLike | None = None,
+        allow: Sequence[PathLike] = (),
     ) -> None:
         if addr is not None:
             warn_renamed("addr", "host")
         self._host = host if addr is None else addr
-        self._port = port
+        self._running: RunningServer | None = None
         wanted = {name: _recordings(name, given) for name, given in (datasets or {}).items()}
         self._is_temporary = folder is None
         self._folder: str | None = (
@@ -72,15 +86,17 @@ class Server:
                 self._register(name, uris)
             for name, table in (tables or {}).items():
                 self.client().register_table(name, Path(table).absolute())
+            if port is not None:
+                self._running = self._opened(port, allow)
         except BaseException:
             self._remove()
             raise
 
     def url(self) -> str:
-        """The place of the catalog, which a client opens."""
+        """The address of the port, which Rerun's client opens; without a port the place, which a client here opens."""
         if self._folder is None:
             raise RuntimeError("the server was shut down")
-        return self._folder
+        return self._folder if self._running is None else self._running.url
 
     @replaced_by("url")
     def address(self) -> str:
@@ -112,7 +128,20 @@ class Server:
         handle = dataset.register_prefix(uris) if isinstance(uris, str) else dataset.register(uris)
         handle.wait()
 
+    def _opened(self, port: int, allow: Sequence[PathLike]) -> RunningServer:
+        from .service import CatalogService, ServiceOptions
+        from .tokens import Access, secret_of, secret_place
+        from .transport import is_loopback, start
+
+        client = self.client()
+        secret = None if is_loopback(self._host) else secret_of(secret_place(client.url), make=True)
+        service = CatalogService(client, ServiceOptions(readable=[str(located(place)) for place in allow]))
+        return start(service, port, self._host, access=Access(secret))
+
     def _remove(self) -> None:
+        if self._running is not None:
+            self._running.stop(_GRACE_SECONDS)
+            self._running = None
         if self._is_temporary and self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._folder = None
@@ -127,7 +156,7 @@ class Server:
             self.shutdown()
 
     def __repr__(self) -> str:
-        return f"Server({self._folder or 'shut down'})"
+        return f"Server({'shut down' if self._folder is None else self.url()})"
 
 
 def _recordings(name: str, given: PathLike | Sequence[PathLike]) -> str | list[str]:

@@ -159,7 +159,8 @@ class RunningServer:
     @property
     def url(self) -> str:
         """The address for clients of Rerun."""
-        return f"{self._scheme}://{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host.strip("[]") and self.host[0] != "[" else self.host
+        return f"{self._scheme}://{host}:{self.port}"
 
     def stop(self, grace_seconds: float | None = None) -> None:
         """Take no calls any more, let those that run go on for so long, and end them then."""

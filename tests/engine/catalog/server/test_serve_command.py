@@ -95,7 +95,12 @@ def test_a_caller_is_told_what_it_may_do(service: CatalogService, address: str) 
         call = channel.unary_unary(method.path, response_deserializer=method.response.FromString)
         reader = call(b"", metadata=[("authorization", f"Bearer {written()}")])
         writer = call(b"", metadata=[("authorization", f"Bearer {written(can_write=True)}")])
+        with pytest.raises(grpc.RpcError):
+            call(b"")
     assert (reader.can_read, reader.can_write, writer.can_write) == (True, False, True)
+    writes = {"catalog:write:register:file", "catalog:write:staging"}
+    assert set(reader.capabilities.capabilities) == {"dataset:find_chunks"}
+    assert set(writer.capabilities.capabilities) == {"dataset:find_chunks", *writes}
 
 
 def test_a_server_that_is_read_only_refuses_what_writes(service: CatalogService) -> None:

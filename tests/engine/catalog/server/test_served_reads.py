@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from chunk_making import made
+from chunkmill import __version__
 from chunkmill.engine import LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.catalog.server import ProtocolError, Status, protocol_error
@@ -57,6 +58,14 @@ def chunks_of(responses: list[Any]) -> dict[str, pa.RecordBatch]:
         batch = decode_batch(payload, path="answer", offset=None, what="a chunk")
         found[f"{message.chunk_id.time_ns:016x}{message.chunk_id.inc:016x}"] = batch
     return found
+
+
+def test_a_server_tells_its_version(call: Caller) -> None:
+    told = call("Version")
+    assert told.version == f"chunkmill {__version__}" and list(told.features) == ["per_segment_index_values"]
+    build = told.build_info
+    assert build.crate_name == "chunkmill"
+    assert f"{build.version.major}.{build.version.minor}.{build.version.patch}" == __version__
 
 
 def test_entries_are_found_by_kind_and_name(catalog: CatalogClient) -> None:
