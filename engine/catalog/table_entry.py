@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import datafusion
 
     from ..execution import DataFrame as SparkFrame
+    from ..tables import Table
     from .dataset import DatasetEntry
 
 _UPSERTS: Final = "_upserts"
@@ -73,6 +74,20 @@ class TableEntry(Entry):
         from .table_spark import spark_frame_of
 
         return spark_frame_of(self._table(), self.snapshot())
+
+    def computed(self, *, udf_modules: Collection[str] = (), executor: str | None = None) -> Table:
+        """The table as one whose columns may be computed by functions, and loaded; see :class:`~.tables.Table`.
+
+        Parameters
+        ----------
+        udf_modules
+            The modules, or packages, whose functions may be used because a column's definition names them.
+        executor
+            Who runs tasks; by default as for pipelines.
+        """
+        from ..tables import Table
+
+        return Table(self._table().place, self.name, udf_modules=udf_modules, executor=executor)
 
     def append(self, batches: Batches | None = None, **named_params: Any) -> None:
         """Add rows, in one commit. Columns that they lack are null. Without any rows, nothing is done.

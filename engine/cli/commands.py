@@ -13,6 +13,7 @@ from ..locations import located
 from .catalogs import catalog, place_at, register, sql, unregister
 from .comparison import compare, print_chunks
 from .complaints import FAILED, reported
+from .computed_tables import tables
 from .looking import export, inspect, ls, show
 from .merging import merge
 from .options import (
@@ -374,5 +375,6 @@ for _command in (
     unregister,
     serve,
     sql,
+    tables,
 ):
     commands.add_command(_command)

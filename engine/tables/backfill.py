@@ -171,7 +171,8 @@ class BackfillRun:
             Task(number, body.label(number), sum(piece.span[1] - piece.span[0] for piece in pieces))
             for number, pieces in enumerate(tasks)
         ]
-        ran = Stage(body, numbered, staging, destination=self.table.place).run(self.run)
+        with staging.inner() as own:
+            ran = Stage(body, numbered, own, destination=self.table.place).run(self.run)
         warn_of(ran.notes, set())
         wrong = [note for note in ran.notes if note.kind == "failed"]
         counts.errors += [note.data["errors"] for note in wrong]

@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from .adding import added, altered, dropped
-from .computed_columns import ComputedColumns
+from .column_loads import ColumnLoads
 from .functions import UDF, UnpackedUDF
 from .upkeep import cleaned_checkpoints
 
 Transforms = Mapping[str, "str | UDF | tuple[UDF, Sequence[str]]"] | UDF | UnpackedUDF
 
 
-class Table(ComputedColumns):
+class Table(ColumnLoads):
     """The Lance table at a place, whose columns may be computed by functions.
 
     Raises ``NotFoundError`` where there is no table, ``ReadError`` where it is damaged, ``WriteError`` where it cannot

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -13,9 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import lance
+import pyarrow as pa
 import pytest
 from chunkmill.engine import RecordingStore, compare
 from chunkmill.engine.cli.commands import commands
+from chunkmill.engine.tables import Table
 from chunkmill.readers import RrdReader
 from click.testing import CliRunner, Result
 from command_calls import CALLS, MIDDLE
@@ -79,6 +83,15 @@ def other(stream):
 """
 
 
+DOUBLING = """
+from chunkmill.engine.tables import udf
+
+@udf
+def double(a: int) -> int:
+    return a * 2
+"""
+
+
 FAST = ("--settle", "0s", "-q", "--executor", "inline")
 
 
@@ -98,12 +111,23 @@ def recordings(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.exit_code == 0, done.output
     (folder / "note.txt").write_text("a note")
     (folder / "pipe.py").write_text(PIPELINE)
+    (folder / "doubling.py").write_text(DOUBLING)
+    add_table(folder)
     return folder
+
+
+def add_table(folder: Path) -> None:
+    """A table of three rows, with a column that nobody has computed."""
+    lance.write_dataset(pa.table({"a": [0, 1, 2]}), folder / "numbers.lance", enable_stable_row_ids=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        Table(str(folder / "numbers.lance")).add_columns({"doubled": importlib.import_module("doubling").double})
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_calls(call: str, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # to be as it was, when a command has put its folder there
     laid_out(recordings, tmp_path)
     code, said = CALLS[call]
     done = run(*call.split(), input=b"")

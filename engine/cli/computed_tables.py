@@ -1,0 +1,223 @@
+"""``chunkmill tables``: columns of Lance tables that functions compute: planned, filled, and what failed in that.
+
+As in ``commands``, click alone is imported. A JVM is started only where ``backfill`` runs on Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..errors import UsageError
+from ..units import counted, utc_time
+from .complaints import reported, warnings_as_lines
+from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place
+from .start import leave_out_what_nothing_needs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..tables import UDF, JobRecord, Table
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+_TABLE = click.argument("table", callback=check_place)
+_CATALOG = click.option("--catalog", metavar="LAKE", callback=check_place, help="TABLE is the name of one in LAKE.")
+_WHERE = click.option("--where", metavar="SQL", help="Rows to compute. Default: those without a value, or out of date.")
+_FUNCTION = click.option(
+    "--udf", metavar="MODULE:NAME", help="Use this function instead of the one that the column's definition names."
+)
+_MODULES = click.option(
+    "--module",
+    "modules",
+    multiple=True,
+    metavar="MODULE",
+    help="A module, or a package of them, whose functions may be used because the table names them.",
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_TASK_SIZE = click.option("--task-size", type=click.IntRange(1), metavar="ROWS", help="Rows of a task.")
+
+
+@click.group(cls=CommandGroup)
+def tables() -> None:
+    """Fill columns of Lance tables that functions compute.
+
+    TABLE is the folder or URL of a table, or its name in the catalog that --catalog names.
+    """
+
+
+@tables.command("plan")
+@_TABLE
+@click.argument("column")
+@_CATALOG
+@_WHERE
+@_FUNCTION
+@_MODULES
+@_TASK_SIZE
+@_JSON
+@DEBUG
+def plan(
+    table: str,
+    column: str,
+    catalog: str | None,
+    where: str | None,
+    udf: str | None,
+    modules: Sequence[str],
+    task_size: int | None,
+    as_json: bool,
+    debug: bool,
+) -> None:
+    """Show what a backfill of COLUMN would compute. Nothing is computed."""
+    with reported(debug=debug), warnings_as_lines(table):
+        leave_out_what_nothing_needs()
+        found = _opened(table, catalog, modules)
+        told = found.plan_backfill(column, udf=_function(udf), where=where, task_size=task_size)
+        if as_json:
+            click.echo(json.dumps(asdict(told), ensure_ascii=False))
+            return
+        if not told.has_work:
+            click.echo(f"{found.name}.{column}: nothing to do, of {counted(told.total_rows, 'row')}")
+            return
+        why = "another function" if told.udf_mismatch else "other inputs" if told.srcfiles_mismatch else told.where
+        click.echo(
+            f"{found.name}.{column}: {counted(told.total_tasks, 'task')}, for fragments with "
+            f"{counted(told.total_rows_pending, 'row')} of {told.total_rows:,} ({why})"
+        )
+        if told.skipped_fragments:
+            click.echo(f"{counted(told.skipped_fragments, 'fragment')} computed before, and only to be committed")
+
+
+@tables.command("backfill")
+@_TABLE
+@click.argument("column")
+@_CATALOG
+@_WHERE
+@_FUNCTION
+@_MODULES
+@_TASK_SIZE
+@click.option("--checkpoint-size", type=click.IntRange(1), metavar="ROWS", help="Rows that the function gets at once.")
+@click.option("--executor", type=EXECUTORS, help="Default: CHUNKMILL_EXECUTOR, or spark.")
+@DEBUG
+@QUIET
+def backfill(
+    table: str,
+    column: str,
+    catalog: str | None,
+    where: str | None,
+    udf: str | None,
+    modules: Sequence[str],
+    task_size: int | None,
+    checkpoint_size: int | None,
+    executor: str | None,
+    debug: bool,
+    quiet: bool,
+) -> None:
+    """Compute COLUMN, and wait for it.
+
+    An interrupt ends it: what was committed stays, and the next run goes on from the checkpoints.
+    """
+    with reported(debug=debug), warnings_as_lines(table):
+        leave_out_what_nothing_needs()
+        found = _opened(table, catalog, modules)
+        options = {"task_size": task_size, "checkpoint_size": checkpoint_size, "executor": executor}
+        result = found.backfill(
+            column, udf=_function(udf), where=where, progress=not quiet, **{k: v for k, v in options.items() if v}
+        )
+        done = result.columns[column]
+        skipped = f", {counted(done.rows_skipped, 'row')} skipped on errors" if done.rows_skipped else ""
+        click.echo(
+            f"{found.name}.{column}: {counted(done.rows_processed, 'row')} computed{skipped} (job {result.job_id})"
+        )
+
+
+@tables.command("jobs")
+@_TABLE
+@_CATALOG
+@_JSON
+@DEBUG
+def jobs(table: str, catalog: str | None, as_json: bool, debug: bool) -> None:
+    """List the jobs that ran on TABLE, or run, the oldest first."""
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        for job in _opened(table, catalog, ()).jobs():
+            click.echo(json.dumps(asdict(job), default=str, ensure_ascii=False) if as_json else _line(job))
+
+
+@tables.command("errors")
+@_TABLE
+@_CATALOG
+@click.option("--job", "job_id", metavar="ID", help="Those of one job.")
+@click.option("--column", metavar="COLUMN", help="Those of one column.")
+@click.option("--type", "error_type", metavar="NAME", help="Those of one class of exceptions.")
+@_JSON
+@DEBUG
+def errors(
+    table: str,
+    catalog: str | None,
+    job_id: str | None,
+    column: str | None,
+    error_type: str | None,
+    as_json: bool,
+    debug: bool,
+) -> None:
+    """List the rows of TABLE for which a function failed, by their addresses."""
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        for error in _opened(table, catalog, ()).get_errors(job_id, column, error_type):
+            if as_json:
+                click.echo(json.dumps(asdict(error), default=str, ensure_ascii=False))
+                continue
+            place = "a batch" if error.row_address is None else f"row {error.row_address}"
+            text = " ".join(error.error_message.split())
+            click.echo(f"{error.column_name}, {place}: {error.error_type}: {text} (job {error.job_id})")
+
+
+def _opened(table: str, catalog: str | None, modules: Sequence[str]) -> Table:
+    if modules:
+        _look_here()
+    if catalog is None:
+        from ..tables import Table
+
+        return Table(table, udf_modules=modules)
+    from ..catalog import CatalogClient
+
+    return CatalogClient(catalog).get_table(table).computed(udf_modules=modules)
+
+
+def _look_here() -> None:
+    """Let modules be found in the folder in which the command is called, as ``python -m`` does."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+
+
+def _function(place: str | None) -> UDF | None:
+    """The function of ``--udf``, whose module is imported."""
+    if place is None:
+        return None
+    from ..tables import UDF
+
+    module, _, name = place.partition(":")
+    if not name:
+        raise UsageError(f"--udf {place}: expected MODULE:NAME")
+    _look_here()
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        raise UsageError(f"--udf {place}: the module cannot be imported: {error}") from error
+    if not isinstance(found, UDF):
+        raise UsageError(f"--udf {place}: there is no function of a column, made by udf, of that name")
+    return found
+
+
+def _line(job: JobRecord) -> str:
+    counts = {metric.name: metric.n for metric in job.metrics}
+    rows = f", {counted(counts['rows_processed'], 'row')}" if "rows_processed" in counts else ""
+    why = f": {' '.join(job.error.split())}" if job.error else ""
+    when = utc_time(job.launched_at.timestamp())
+    return f"{when}  {job.job_id}  {job.status:<7}  {job.job_type} {job.column_name}{rows}{why}"
