@@ -22,7 +22,8 @@ def digest_of(function: Callable[..., Any], *more: object) -> str:
     text, and of a lambda, of which a line of text may hold several, it is of the compiled code, which another version
     of Python compiles otherwise.
 
-    What other functions do that it calls is not in it: change the ``version`` with them.
+    The values are those of the moment at which the function is made. What other functions do that it calls is not in
+    it: change the ``version`` with them.
     """
     parts: list[object] = list(more)
     for layer in _layers(function):
@@ -31,7 +32,15 @@ def digest_of(function: Callable[..., Any], *more: object) -> str:
             outside = {name: value for name, value in _outside(plain).items() if is_plain(value)}
             code = _code_text(plain.__code__) if text is None else None
             parts.append((code, plain.__defaults__, plain.__kwdefaults__, dict(sorted(outside.items()))))
+        if text is None and isinstance(layer, type):
+            own = {name: value for name, value in vars(layer).items() if is_plain(value) and not _is_dunder(name)}
+            parts.append(own)
         parts.append(text)
+    return text_digest(*parts)
+
+
+def text_digest(*parts: object) -> str:
+    """The digest of plain values, in hex."""
     return hashlib.sha256(plain_text(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -89,9 +98,13 @@ def _outside(function: FunctionType) -> dict[str, object]:
         except ValueError:  # not bound yet
             continue
     for name in _names_of(code) - outside.keys():
-        if name in function.__globals__ and not (name.startswith("__") and name.endswith("__")):
+        if name in function.__globals__ and not _is_dunder(name):
             outside[name] = function.__globals__[name]
     return outside
+
+
+def _is_dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
 
 
 def _names_of(code: CodeType) -> set[str]:

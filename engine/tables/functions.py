@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..errors import UsageError, check_argument
 from .computing import compute_batch
-from .digests import digest_of, is_plain
+from .digests import digest_of, is_plain, text_digest
 from .instances import instance_of
 from .policies import Policies, Policy, policies_of
 from .signatures import Columns, FunctionKind, FunctionSignature, signature_of
@@ -101,7 +101,7 @@ class UDF:
                 f"UDF {self.name!r} is made with arguments that are no plain values, of which no digest can be told",
                 hint="Give it a `version=`, which is to change with them.",
             )
-        digest = digest_of(self.function, str(self.data_type), args, kwargs) if args or kwargs else self.digest
+        digest = text_digest(self.digest, args, kwargs) if args or kwargs else self.digest
         version = digest if self.version == self.digest else self.version
         return replace(self, arguments=(args, kwargs), digest=digest, version=version, token=uuid.uuid4().hex)
 

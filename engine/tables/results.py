@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NoReturn
@@ -34,10 +35,14 @@ def array_of_values(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
 
 
 def _integers(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
-    made = pa.array(values) if len(values) else pa.array([], data_type)  # with a type Arrow would cut fractions off
-    if not _is_alike(made.type, data_type):
-        raise TypeError(f"it is {made.type}")
-    return made.cast(data_type)
+    if not len(values):
+        return pa.array([], data_type)
+    try:
+        return _alike(pa.array(values), data_type)  # told the type, Arrow would cut fractions off
+    except OverflowError:
+        if {*map(type, values)} <= {int, type(None)}:
+            return pa.array(values, data_type)
+        raise
 
 
 def _floats(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
@@ -81,10 +86,15 @@ def raise_for_row(values: Sequence[Any], data_type: pa.DataType, name: str, erro
 
 def _structs(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     names = [field.name for field in data_type]
-    rows = [None if value is None else _parts(value, names) for value in values]
-    columns = [[None if row is None else row[at] for row in rows] for at in range(len(names))]
+    kinds = set(map(type, values))
+    columns: Sequence[Sequence[Any]]
+    if len(kinds) == 1 and tuple(getattr(next(iter(kinds)), "_fields", ())) == tuple(names):
+        columns, mask = list(zip(*values, strict=True)), None
+    else:
+        rows = [[None] * len(names) if value is None else _parts(value, names) for value in values]
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+        mask = pa.array([value is None for value in values], pa.bool_()) if type(None) in kinds else None
     children = [array_of_values(column, field.type) for column, field in zip(columns, data_type, strict=True)]
-    mask = pa.array([row is None for row in rows], pa.bool_()) if None in rows else None
     return pa.StructArray.from_arrays(children, fields=list(data_type), mask=mask)
 
 
@@ -111,17 +121,25 @@ def _is_list(data_type: pa.DataType) -> bool:
 
 
 def _lists(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
-    rows = [None if value is None else _row_of_list(value) for value in values]
-    nulls = pa.array([row is None for row in rows], pa.bool_()) if any(row is None for row in rows) else None
+    kinds = set(map(type, values))
+    if kinds <= {list, tuple, type(None)} and not _is_looked_into(data_type.value_type):
+        with contextlib.suppress(pa.ArrowInvalid):  # of integers that a float rounds
+            made = pa.array(values, data_type)
+            if not pa.types.is_floating(data_type.value_type) or not _infinite(made.flatten()):
+                return made
+    rows = values
+    if not (kinds <= {list, tuple, type(None)} or kinds == {np.ndarray}):
+        rows = [None if value is None else _row_of_list(value) for value in values]
+    nulls = pa.array([row is None for row in rows], pa.bool_()) if type(None) in kinds else None
     if pa.types.is_fixed_size_list(data_type):
         size = data_type.list_size
         wrong = next((len(row) for row in rows if row is not None and len(row) != size), None)
         if wrong is not None:
             raise ValueError(f"it has {wrong:,} items")
-        filled = [[None] * size if row is None else row for row in rows]
+        filled = rows if nulls is None else [[None] * size if row is None else row for row in rows]
         child = _items(filled, data_type.value_type)
         return pa.FixedSizeListArray.from_arrays(child, type=data_type, mask=nulls)
-    filled = [() if row is None else row for row in rows]
+    filled = rows if nulls is None else [() if row is None else row for row in rows]
     is_large = pa.types.is_large_list(data_type)
     offsets = np.zeros(len(filled) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, filled), np.int64, len(filled)), out=offsets[1:])
@@ -131,6 +149,13 @@ def _lists(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     child = _items(filled, data_type.value_type)
     given = pa.array(offsets if is_large else offsets.astype(np.int32))
     return kind.from_arrays(given, child, type=data_type, mask=nulls)
+
+
+def _is_looked_into(data_type: pa.DataType) -> bool:
+    """Whether Arrow's own conversion to the type would lose something, or know too few classes."""
+    types = pa.types
+    is_nested = types.is_nested(data_type) or isinstance(data_type, pa.BaseExtensionType)
+    return bool(is_nested or types.is_integer(data_type))
 
 
 def _row_of_list(value: Any) -> Sequence[Any]:
@@ -149,13 +174,18 @@ def _row_of_list(value: Any) -> Sequence[Any]:
 
 def _items(rows: Sequence[Any], value_type: pa.DataType) -> pa.Array:
     """The items of all rows, one behind the other."""
-    arrays = [row for row in rows if isinstance(row, np.ndarray)]
-    if arrays and len(arrays) == len(rows) and all(row.ndim == 1 and row.dtype.kind in "iufb" for row in arrays):
-        items = pa.array(np.concatenate(arrays))
-        if not _is_alike(items.type, value_type):
-            raise TypeError(f"its items are {items.type}")
-        return _rounded(items, value_type)
+    if {*map(type, rows)} == {np.ndarray}:
+        with contextlib.suppress(ValueError):  # of rows of other shapes
+            joined = np.concatenate(rows)
+            if joined.ndim == 1 and joined.dtype.kind in "iufb":
+                return _alike(pa.array(joined), value_type)
     return array_of_values(list(chain.from_iterable(rows)), value_type)
+
+
+def _alike(array: pa.Array, data_type: pa.DataType) -> pa.Array:
+    if not _is_alike(array.type, data_type):
+        raise TypeError(f"it is {array.type}")
+    return _rounded(array, data_type)
 
 
 def _rounded(array: pa.Array, data_type: pa.DataType) -> pa.Array:
