@@ -1,14 +1,14 @@
 """Run Rerun's own end-to-end tests of catalogs, unchanged and with the real rerun-sdk, against a server.
 
-    python tests/conformance/served_tests.py CHECKOUT --ref 0.36.2 --server "chunkmill serve LAKE --port {port}"
+    python tests/conformance/served_tests.py CHECKOUT --server "chunkmill serve LAKE --port {port} --allow {folder}"
     python tests/conformance/served_tests.py CHECKOUT --ref 0.33.1 --server "rerun server --port {port}" -k table
 
 CHECKOUT is a clone of Rerun's repository; see ``peer_tests.py``, which says what else is needed. This script does not
 import chunkmill: run it by the interpreter of an environment that has the rerun-sdk that is to be the client, and
 ``pylance``. ``--server`` is the command of a server, ``{port}`` in it a free port, ``{folder}`` the folder that the
-tests write to. It is started once; with ``--kill`` it is killed and started again between every two files of tests
-(``--kill tests``: every two tests), on the same port, under the eyes of the clients and the datasets that the session
-shares. What follows the options goes to pytest.
+tests write to; LAKE is a new folder. The server is started once; with ``--kill`` it is killed and started again between
+every two files of tests (``--kill tests``: every two tests), on the same port, under the eyes of the clients and the
+datasets that the session shares. What follows the options goes to pytest.
 
 Says at the end how many tests passed, and which were left out, for what reason. Ends with 1 where one failed.
 """
