@@ -44,7 +44,7 @@ from chunkmill.engine.catalog.server.messages import cloud, entry_id_of
 from fault_runs import forked, reached, waited
 from served_calls import Calls, RefusedError, serve
 
-APPEND, OVERWRITE, REPLACE = 1, 2, 3
+APPEND, OVERWRITE, REPLACE, UPDATE = 1, 2, 3, 4
 RENEW, SKIP = 1, 2
 LONG: Final = 9 << 20
 """Bytes of an upload that comes in several pieces."""
@@ -92,11 +92,14 @@ class Story:
             "table": lambda: calls("CreateTableEntry", name="notes", schema=schema_message(NOTES)),
             "append": lambda: self._write(APPEND, [1, 2], [3]),
             "upsert": lambda: self._write(REPLACE, [2, 4], [5]),
+            "update": lambda: self._write(UPDATE, [1], [4]),
             "overwrite": lambda: self._write(OVERWRITE, [6], [7]),
             "outside": self._make_outside,
             "adopt": lambda: calls("RegisterTable", name="adopted", provider_details=self._outside("adopted")),
             "look": lambda: self._default("UpdateTableEntry", "notes", ""),
             "long": lambda: self._upload("project/long.bin", bytes(LONG)),
+            "parts": lambda: self._upload_parts("project/parts.bin", bytes(LONG), b"end"),
+            "abort": lambda: self._upload_parts("project/none.bin", b"begun"),
             "uploaded": lambda: self._register("runs", RENEW, "../lake/uploads/project/short.rrd"),
             "drop": lambda: calls("DeleteEntry", id=self._message("notes")),
             "delete": lambda: calls("DeleteEntry", id=self._message("runs")),
@@ -165,6 +168,19 @@ class Story:
         grant = self._calls("GetWriteAccessGrant", key=key, size_bytes=len(data)).grant
         self._calls.put(grant.http_request.url, data)
 
+    def _upload_parts(self, key: str, *parts: bytes) -> None:
+        """Upload a file in parts; one of one part is given up."""
+        token = self._calls("GetWriteAccessGrant", key=key, supported_upload_methods=[2]).grant.multipart_request
+        numbers = range(1, len(parts) + 1)
+        asked = {"upload_token": token.upload_token, "part_numbers": numbers}
+        grants = self._calls("GetMultipartUploadPartGrants", **asked).requests
+        etags = [self._calls.put(grant.url, data) for grant, data in zip(grants, parts, strict=True)]
+        if len(parts) == 1:
+            self._calls("AbortMultipartUpload", upload_token=token.upload_token)
+            return
+        named = [{"part_number": number, "etag": etag} for number, etag in zip(numbers, etags, strict=True)]
+        self._calls("CompleteMultipartUpload", upload_token=token.upload_token, parts=named)
+
 
 def make_world(world: Path) -> int:
     """Write all that the story is about; gives 0."""
@@ -183,7 +199,7 @@ def make_world(world: Path) -> int:
 def state_of(world: Path, calls: Calls) -> State:
     """What the server tells of, every chunk and row read, and the files that were uploaded."""
     entries: list[Any] = []
-    for entry in calls("FindEntries", filter={"entry_kinds": [1, 3, 5]}).entries:
+    for entry in calls("FindEntries", filter={"entry_kinds": [1, 3, 5, 6]}).entries:
         id_ = str(entry_id_of(entry.id))
         if entry.entry_kind == 3:
             table = calls("ReadTableEntry", id=entry.id).table.table_details
@@ -197,7 +213,7 @@ def state_of(world: Path, calls: Calls) -> State:
         layers = sorted(
             zip(*(manifest[f"rerun_{name}"].to_pylist() for name in ("segment_id", "layer_name")), strict=True)
         )
-        name = "hidden" if entry.entry_kind == 5 else entry.name
+        name = entry.name if entry.entry_kind == 1 else "hidden"
         segments = [{"id": segment} for segment, _ in layers] or [{"id": "none"}]
         set_by_clients = [
             [one.segment_id.id, rows_in(one.properties).to_pylist()]

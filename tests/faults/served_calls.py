@@ -73,8 +73,8 @@ class Calls:
         except self._grpc.RpcError as error:
             raise RefusedError(error.code().value[0], error.details() or "") from None
 
-    def put(self, path: str, data: bytes) -> None:
-        """Upload a file. Raises ``RefusedError``, whose status is negative."""
+    def put(self, path: str, data: bytes) -> str:
+        """Upload a file, or a part of one, whose etag is given. Raises ``RefusedError``, whose status is negative."""
         line = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)
         try:
             line.request("PUT", path, data)
@@ -86,6 +86,7 @@ class Calls:
             line.close()
         if answer.status != 201:
             raise RefusedError(-answer.status, text)
+        return answer.getheader("etag", "")
 
     def close(self) -> None:
         """Close the line."""

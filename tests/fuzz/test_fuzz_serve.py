@@ -10,13 +10,12 @@ pytest.importorskip("grpc")
 pytest.importorskip("uvicorn")
 
 
-@pytest.mark.slow
 def test_hostile_requests_are_answered_with_a_status_and_change_nothing(tmp_path: Path) -> None:
-    from fuzz_serve import Served, wrong_connections, wrong_requests
+    from fuzz_serve import fuzzed
+    from served_lake import Served
 
     served = Served(tmp_path)
     try:
-        assert wrong_requests(served, 120, 1) == []
-        assert wrong_connections(served, 200) == []
+        assert fuzzed(served, requests=60, connections=150, seed=1, mib=20, whole=False) == []
     finally:
         served.close()

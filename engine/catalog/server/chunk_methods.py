@@ -24,6 +24,7 @@ from .served_layers import ServedLayers, StoredLayer
 
 _LAYERS_AT_ONCE: Final = 256
 """Layers whose chunks are told in one message."""
+_KEYS_AT_ONCE: Final = 8192
 _MOST_BOUND: Final = (1 << 63) - 1
 _CONTROL: Final = {"rerun:kind": "control"}
 _LATEST_AT, _EARLIEST_AT = 2, 3
@@ -132,9 +133,10 @@ class ChunkCalls:
             column = infos["chunk_key"]
             if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
                 raise _bad(f"the column `chunk_key` is {column.type}, and no binary")
-            for key in column.to_pylist():
-                layer, row = self._keys.parsed(key)
-                wanted.setdefault(layer, []).append(row)
+            for first in range(0, len(column), _KEYS_AT_ONCE):  # in few bytes there may be millions of empty ones
+                for key in column.slice(first, _KEYS_AT_ONCE).to_pylist():
+                    layer, row = self._keys.parsed(key)
+                    wanted.setdefault(layer, []).append(row)
         rows_of_layers = [np.array(rows, np.int64) for rows in wanted.values()]
         yield from encoded_chunks(zip(self._keys.layers(wanted), rows_of_layers, strict=True), call)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any, Final
 
 import lz4.block
@@ -17,9 +19,12 @@ from .methods import ProtocolError, Status
 MOST_UNCOMPRESSED: Final = 512 * MIB
 """Bytes that a part of a client may expand to."""
 _MOST_RATIO: Final = 255
+_LARGE: Final = 16 * MIB
+"""Bytes from which on parts are expanded one after another: a block may be a 255th of what it expands to."""
 _V0: Final = 1
 _SMALL: Final = 4096
 """Bytes of a part that is not worth being compressed."""
+_one_large: Final = threading.Lock()
 
 
 def schema_message(schema: pa.Schema) -> Any:
@@ -64,11 +69,13 @@ def rows_in(part: Any) -> pa.Table:
     """The rows of a part of a client, every buffer of which was checked. Raises :class:`ProtocolError`."""
     if part.encoder_version != _V0:
         raise _bad(f"the part has encoder version {part.encoder_version}; 1 is the only one there is")
-    try:
-        batch = decode_batch(_expanded(part), path="the request", offset=None, what="the part")
-    except ReadError as error:
-        raise _bad(str(error)) from error
-    return pa.Table.from_batches([batch])
+    is_large = part.compression == int(Compression.LZ4) and part.uncompressed_size > _LARGE
+    with _one_large if is_large else nullcontext():
+        try:
+            batch = decode_batch(_expanded(part), path="the request", offset=None, what="the part")
+        except ReadError as error:
+            raise _bad(str(error)) from error
+        return pa.Table.from_batches([batch])
 
 
 def _expanded(part: Any) -> bytes:

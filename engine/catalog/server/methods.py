@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Final
+from urllib.parse import quote
 
 from ...errors import (
     AlreadyExistsError,
@@ -33,6 +34,8 @@ from ..entries import EntryId
 
 SERVICE: Final = "rerun.cloud.v1alpha1.RerunCloudService"
 """The name of the service, which begins the path of each method."""
+
+_LONGEST_TEXT: Final = 6000
 
 ENTRY_ID_HEADER: Final = "x-rerun-entry-id"
 ENTRY_NAME_HEADER: Final = "x-rerun-entry-name-bin"
@@ -62,9 +65,15 @@ class Status(IntEnum):
 
 
 class ProtocolError(Exception):
-    """A call ends with a status other than ``OK``, and a text for the client."""
+    """A call ends with a status other than ``OK``, and a text for the client, a long one cut.
+
+    The text goes out in a header. Clients of gRPC take none that are larger than 8 KiB, encoded by percents, and would
+    tell of that in place of the error.
+    """
 
     def __init__(self, code: Status, text: str) -> None:
+        while len(quote(text, errors="replace")) > _LONGEST_TEXT:
+            text = f"{text[: len(text) * 3 // 4]}…"
         super().__init__(text)
         self.code = code
         self.text = text

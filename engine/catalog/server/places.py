@@ -15,6 +15,8 @@ def check_place(url: str, allowed: Sequence[str] | None) -> None:
 
     Local paths are compared as they are once their links are followed.
     """
+    if "\0" in url:
+        raise ProtocolError(Status.INVALID_ARGUMENT, f"{url[:500]!r} is no path, nor a URL")
     if allowed is None:
         return
     place = _resolved(url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -98,3 +99,18 @@ def _answers(method: Method, requests: Iterator[bytes], call: Call) -> Iterator[
         return
     for message in answer:
         yield message.SerializeToString()
+
+
+def forget(error: BaseException) -> None:
+    """Let go of what the frames of an error hold, in circles as a rule.
+
+    Requests are in there, which may be large, and the call. Where it was refused before its requests were taken, its
+    stream counts as open for as long as the call is known: 256 refused calls would be the last of their connection,
+    until garbage is collected.
+    """
+    chain: BaseException | None = error
+    while chain is not None:
+        traceback.clear_frames(chain.__traceback__)
+        following = chain.__cause__ or chain.__context__
+        chain.__traceback__ = chain.__cause__ = chain.__context__ = None
+        chain = following

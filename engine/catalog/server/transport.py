@@ -7,7 +7,6 @@ import secrets
 import socket
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from ...limits import MIB
 from .entry_events import MOST_WATCHERS
 from .methods import Kind, Method, ProtocolError
 from .port_holder import port_holder
-from .reception import Reception
+from .reception import Reception, forget
 from .relay import STALL_SECONDS, Relay
 from .service import CatalogService
 from .tokens import Access
@@ -271,19 +270,5 @@ class _Handler:
     def _abort(self, context: Any, error: ProtocolError) -> None:
         code = next(code for code in self._grpc.StatusCode if code.value[0] == error.code)
         text = error.text
-        _forget(error)
+        forget(error)
         context.abort(code, text)
-
-
-def _forget(error: BaseException) -> None:
-    """Let go of what the frames of an error hold, in circles as a rule.
-
-    The call is in there, and where it was refused before its requests were taken, its stream counts as open for as long
-    as the call is known: 256 refused calls would be the last of their connection, until garbage is collected.
-    """
-    chain: BaseException | None = error
-    while chain is not None:
-        traceback.clear_frames(chain.__traceback__)
-        following = chain.__cause__ or chain.__context__
-        chain.__traceback__ = chain.__cause__ = chain.__context__ = None
-        chain = following

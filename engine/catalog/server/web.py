@@ -25,7 +25,7 @@ from ...limits import MIB
 from .methods import Kind, Method, ProtocolError, Status, protocol_error
 from .metrics import CONTENT_TYPE
 from .receiving import received
-from .reception import Reception
+from .reception import Reception, forget
 from .upload_grants import UPLOAD_PATH, UploadGrants
 
 LOG: Final = logging.getLogger(__name__)
@@ -234,6 +234,7 @@ class WebApp:
                     return ProtocolError(Status.CANCELLED, "the client has gone")
                 await frame(b"\0", data, more=True)
         except ProtocolError as error:
+            forget(error)
             if self.is_stopping and error.code is Status.CANCELLED:
                 return ProtocolError(Status.UNAVAILABLE, "the server is stopping")
             return error
