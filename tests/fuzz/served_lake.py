@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -44,7 +44,7 @@ class Served:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "lake"
-        self._digests: dict[tuple[Any, ...], bytes] = {}
+        self._digests: dict[tuple[str, tuple[int, ...]], bytes] = {}
         self.outside = folder / "outside"
         self.catalog = CatalogClient(self.folder)
         self.drives = self.new_dataset("drives", "one", "two")
@@ -87,12 +87,10 @@ class Served:
     def digest(self) -> str:
         """A digest of all files of the lake, by their names and contents."""
         found = hashlib.sha256()
-        for path in sorted(path for path in self.folder.rglob("*") if path.is_file()):
-            state = path.stat()
-            seen = path, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
-            if seen not in self._digests:
-                self._digests[seen] = hashlib.sha256(path.read_bytes()).digest()
-            found.update(os.fsencode(path) + self._digests[seen])
+        for path, state in sorted(_files_below(os.fspath(self.folder))):
+            if (path, state) not in self._digests:
+                self._digests[path, state] = hashlib.sha256(Path(path).read_bytes()).digest()
+            found.update(os.fsencode(path) + self._digests[path, state])
         return found.hexdigest()
 
     def by_grpc(
@@ -169,6 +167,17 @@ class Served:
         self.channel.close()
         self.process.terminate()
         self.process.wait(30)
+
+
+def _files_below(folder: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """All files by their paths, each with what changes with its content."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files_below(entry.path)
+            elif entry.is_file():
+                state = entry.stat()
+                yield entry.path, (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
 
 
 def about(entry: Any) -> dict[str, str]:
