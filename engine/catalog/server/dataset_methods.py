@@ -22,6 +22,7 @@ _ID_BYTES: Final = 32
 _MOST_SCHEMAS: Final = 1024
 _WRITING: Final = frozenset({"DoMaintenance", "DoGlobalMaintenance"})
 _LISTS: Final = ("rerun_layer_names", "rerun_storage_urls")
+_MAY_BE_NULL: Final = ("rerun_num_chunks", "rerun_size_bytes", "rerun_schema_sha256")
 _WITH_NAMED_ITEMS: Final = "rerun-py/0.33."
 """Clients that know items of lists by the name of the column."""
 
@@ -66,11 +67,11 @@ class DatasetCalls:
 
     def _manifest_schema(self, request: Any, call: Call) -> Any:
         del request
-        table = self._layers.manifest(dataset_of(self._catalog, call))
+        table = _as_known_to(call, self._layers.manifest(dataset_of(self._catalog, call)))
         return cloud("GetDatasetManifestSchemaResponse")(schema=schema_message(table.schema))
 
     def _manifest(self, request: Any, call: Call) -> Iterator[Any]:
-        table = _chosen(self._layers.manifest(dataset_of(self._catalog, call)), request)
+        table = _as_known_to(call, _chosen(self._layers.manifest(dataset_of(self._catalog, call)), request))
         yield cloud("ScanDatasetManifestResponse")(data=part_of(projected(table, request.columns)))
 
     def _schemas(self, request: Any, call: Call) -> Iterator[Any]:
@@ -128,13 +129,18 @@ def _time_in(message: Any) -> datetime:
 
 
 def _as_known_to(call: Call, table: pa.Table) -> pa.Table:
-    """The table of segments as a client has it: but for old ones, items of lists are called so."""
+    """The table of segments, or of layers, as a client has it.
+
+    But for old ones, items of lists are called so, and what a failed registration does not tell may be null.
+    """
     if call.client_version.startswith(_WITH_NAMED_ITEMS):
         return table
     for at, field in enumerate(table.schema):
         if pa.types.is_list(field.type) and field.name in _LISTS:
             type_ = pa.list_(field.type.value_field.with_name("item"))
             table = table.set_column(at, field.with_type(type_), table[at].cast(type_))
+        elif field.name in _MAY_BE_NULL and "rerun_registration_status" in table.schema.names:
+            table = table.set_column(at, field.with_nullable(True), table[at])
     return table
 
 

@@ -32,6 +32,8 @@ _ON_DUPLICATE: Final = {
     3: OnDuplicateSegmentLayer.ERROR,
 }
 _RRD: Final = 1
+_WITH_WHOLE_REQUESTS: Final = tuple(f"rerun-py/0.{minor}." for minor in range(33, 37))
+"""Clients whose servers refuse a request with a layer that is there already; those of newer ones fail that file."""
 
 _TOLD: Final = pa.schema(
     [
@@ -88,7 +90,7 @@ class RegistrationCalls:
         if choice is None:
             raise _bad(f"on_duplicate is {request.on_duplicate}, which is none of its values")
         sources = [source for given in request.data_sources for source in self._sources(given)]
-        rows = self._registered(dataset, sources, choice)
+        rows = _registered(dataset, sources, choice, whole=call.client_version.startswith(_WITH_WHOLE_REQUESTS))
         table = pa.Table.from_pylist([dict(zip(_TOLD.names, row, strict=True)) for row in rows], _TOLD)
         return cloud("RegisterWithDatasetResponse")(data=part_of(table))
 
@@ -111,19 +113,6 @@ class RegistrationCalls:
         for one in found:  # a link may lead out of what is allowed
             check_place(one.place, self._allowed)
         return [_Source(one.uri, layer) for one in found]
-
-    def _registered(
-        self, dataset: DatasetEntry, sources: Sequence[_Source], choice: OnDuplicateSegmentLayer
-    ) -> list[tuple[str, ...]]:
-        """Register files, and give a row for each layer, or each file that failed."""
-        uris, layers = [source.uri for source in sources], [source.layer for source in sources]
-        handle = dataset.register(uris, layer_name=layers, on_duplicate=choice, executor="inline")
-        rows: list[tuple[str, ...]] = []
-        for source, results in zip(sources, handle.results(), strict=True):
-            for result in results:
-                task = DONE if result.error is None else failed_task(result.error)
-                rows.append((result.segment_id or "", source.layer, "rrd", source.uri, task))
-        return rows
 
     def _unregister(self, request: Any, call: Call) -> Iterator[Any]:
         dataset = dataset_of(self._catalog, call)
@@ -190,6 +179,33 @@ def _chunks_in(message: Any) -> tuple[str, list[Chunk]]:
         return segment.decode(), [chunk for batch in table.to_batches() for chunk in Chunk.from_record_batch(batch)]
     except ValueError as error:
         raise _bad(f"error decoding chunk from record batch: {error}") from error
+
+
+def _registered(
+    dataset: DatasetEntry, sources: Sequence[_Source], choice: OnDuplicateSegmentLayer, *, whole: bool
+) -> list[tuple[str, ...]]:
+    """Register files, and give a row for each layer, or each file that failed.
+
+    ``whole``: where a layer is there that may not be, nothing is registered. Else that file alone fails: it is found by
+    halves, as a request may have many files, and the others go together.
+    """
+    uris, layers = [source.uri for source in sources], [source.layer for source in sources]
+    try:
+        handle = dataset.register(uris, layer_name=layers, on_duplicate=choice, executor="inline")
+    except AlreadyExistsError as error:
+        if whole:
+            raise
+        if len(sources) == 1:
+            return [("", layers[0], "rrd", uris[0], failed_task(str(error)))]
+        half = len(sources) // 2
+        parts = (sources[:half], sources[half:])
+        return [row for part in parts for row in _registered(dataset, part, choice, whole=whole)]
+    rows: list[tuple[str, ...]] = []
+    for source, results in zip(sources, handle.results(), strict=True):
+        for result in results:
+            task = DONE if result.error is None else failed_task(result.error)
+            rows.append((result.segment_id or "", source.layer, "rrd", source.uri, task))
+    return rows
 
 
 def _bad(text: str) -> ProtocolError:

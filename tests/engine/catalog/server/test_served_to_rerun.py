@@ -52,7 +52,7 @@ def test_a_missing_segment_is_told_as_such(client) -> None:
 def test_the_sdk_registers_and_unregisters(lake: CatalogClient, client, tmp_path: Path) -> None:
     dataset = client.create_dataset("more")
     assert dataset.register([recording(tmp_path, "new").as_uri()]).wait().segment_ids == ["new"]
-    with pytest.raises(rerun_catalog.AlreadyExistsError):
+    with pytest.raises((ValueError, rerun_catalog.AlreadyExistsError), match="already exists"):
         dataset.register([recording(tmp_path, "new").as_uri()], on_duplicate="error").wait()
     assert lake.get_dataset("more").segment_ids() == ["new"]
     lake.get_dataset("more").unregister(segments_to_drop="new")

@@ -54,8 +54,35 @@ def test_registration_tells_of_each_file_in_order(catalog: CatalogClient, tmp_pa
     states = {row["task_id"]: row for row in rows_in(response.data).to_pylist()}
     assert [states[id_]["exec_status"] for id_ in rows["rerun_task_id"].to_pylist()] == ["success", "failed", "success"]
     assert "not an RRD" in states[rows["rerun_task_id"][1].as_py()]["msgs"]
-    again = refusal(call, "RegisterWithDataset", data_sources=[source(files[0])], on_duplicate=3)
-    assert again.code is Status.ALREADY_EXISTS
+
+
+def test_a_layer_that_is_there_fails_the_request_of_old_clients_and_of_new_ones_that_file(
+    catalog: CatalogClient, tmp_path: Path
+) -> None:
+    dataset = catalog.create_dataset("more")
+    files = [source(recording(tmp_path, name)) for name in ("a", "b", "c", "d", "e")]
+    Caller(catalog, dataset)("RegisterWithDataset", data_sources=[files[1], files[4]])
+    old = Caller(catalog, dataset, **{"x-rerun-client-version": "rerun-py/0.36.2"})
+    refused = refusal(old, "RegisterWithDataset", data_sources=files, on_duplicate=3)
+    assert refused.code is Status.ALREADY_EXISTS
+    assert sorted(dataset.segment_ids()) == ["b", "e"]
+    new = Caller(catalog, dataset, **{"x-rerun-client-version": "rerun-py/0.41.0"})
+    rows = rows_in(new("RegisterWithDataset", data_sources=files, on_duplicate=3).data)
+    assert rows["rerun_segment_id"].to_pylist() == ["a", "", "c", "d", ""]
+    assert sorted(dataset.segment_ids()) == ["a", "b", "c", "d", "e"]
+    (response,) = new("QueryTasksOnCompletion", ids=[{"id": id_} for id_ in rows["rerun_task_id"].to_pylist()])
+    texts = [row["msgs"] for row in rows_in(response.data).to_pylist() if row["exec_status"] == "failed"]
+    assert len(texts) == 2
+    assert all("Layer 'base' already exists" in text for text in texts)
+
+
+def test_the_manifest_is_told_as_clients_know_it(catalog: CatalogClient) -> None:
+    for version, may_be_null in (("rerun-py/0.33.1", False), ("rerun-py/0.41.0", True)):
+        call = Caller(catalog, catalog.get_dataset("drives"), **{"x-rerun-client-version": version})
+        (response,) = call("ScanDatasetManifest")
+        schema = pa.ipc.read_schema(pa.py_buffer(call("GetDatasetManifestSchema").schema.arrow_schema))
+        assert rows_in(response.data).schema == schema
+        assert schema.field("rerun_num_chunks").nullable is may_be_null
 
 
 def test_what_became_of_a_task_is_known_to_every_server(catalog: CatalogClient, tmp_path: Path) -> None:
