@@ -16,8 +16,10 @@ Says at the end how many tests passed, and which were left out, for what reason.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -80,7 +82,7 @@ class Served:
     def start(self) -> None:
         """Start it, and wait until its port is open."""
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, process_group=0)
         end = time.monotonic() + WAIT
         while True:
             try:
@@ -92,8 +94,9 @@ class Served:
                 time.sleep(0.05)
 
     def kill(self) -> None:
-        """End it without a word."""
-        self._process.kill()
+        """End it without a word, and what it has started: Rerun's command is a script around the server."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 

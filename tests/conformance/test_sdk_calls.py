@@ -1,46 +1,87 @@
-"""A served lake and Rerun's own server, asked by the SDK: the same answers to each call, for one recording."""
+"""A served lake and Rerun's own server, asked by the SDK: the same answers to each call, but for what is told."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from chunkmill.engine.catalog.server import CatalogService, ServiceOptions, start
+from places import DATA, REPOSITORY
+
+if TYPE_CHECKING:
+    from sdk_calls import Comparison
 
 pytest.importorskip("rerun.catalog")
-server = pytest.importorskip("rerun.server")
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_served_recording_answers_as_with_rerun(tmp_path: Path) -> None:
-    from rerun.catalog import CatalogClient
-    from sdk_calls import answered, answers, differences, registered
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[object, object]]:
+    """Clients of both servers, each a process of its own: the SDK waits for answers with the interpreter's lock."""
+    from sdk_calls import connected
 
-    path = written(tmp_path / "drive.rrd")
-    with (
-        start(CatalogService(tmp_path / "lake", ServiceOptions(readable=[str(tmp_path)]))) as running,
-        server.Server(host="127.0.0.1") as peer,
-    ):
-        (ours, refused), (theirs, _) = (
-            registered(client, "drives", path) for client in (CatalogClient(running.url), peer.client())
-        )
-        assert refused is None
-        assert list(differences("drive", ours, theirs)) == []
-        failed = [call for call, ask in answers(ours) if "error" in answered(ask)]
-        assert failed == []
+    folder, programs = tmp_path_factory.mktemp("calls"), Path(sys.executable).parent
+    commands = (
+        f"{programs}/chunkmill serve {folder}/lake --port {{port}} --allow {folder} --allow {DATA} -q",
+        f"{programs}/rerun server --host 127.0.0.1 --port {{port}}",
+    )
+    with connected(commands, folder) as both:
+        yield both
 
 
-def written(path: Path) -> Path:
-    import rerun as rr
+IN_BRIEF = ("registration", "writes")
 
-    recording = rr.RecordingStream("tests", recording_id="drive")
-    recording.save(path)
-    recording.log("notes", rr.TextDocument("static"), static=True)
-    for frame in range(20):
-        recording.set_time("frame", sequence=frame)
-        recording.log("points", rr.Points3D([[frame, 0, 0]]))
-        if frame % 3 == 0:
-            recording.log("speed", rr.Scalars(frame / 2))
-    recording.flush()
-    recording.disconnect()
-    return path
+
+def test_registrations_and_tables_answer_as_those_of_rerun(sides) -> None:
+    found = compared(sides, IN_BRIEF)
+    assert found.unknown == []
+    assert found.counts["equal"] > 60
+
+
+@pytest.mark.slow
+def test_a_served_lake_answers_as_rerun_does(sides) -> None:
+    from sdk_calls import compare_recording
+    from sdk_catalog_calls import stories
+
+    found = compared(sides, {name for name, _ in stories(sides[0])} - {*IN_BRIEF})
+    for path in (sides[0].files / "one.rrd", sides[0].files / "plain.rbl", *sorted(DATA.glob("rrd/*.rrd"))[-3:]):
+        compare_recording(path.stem, path, sides, found)
+    assert found.unknown == []
+    assert found.counts["equal"] > 500
+
+
+def compared(sides, names) -> Comparison:
+    """What came of the stories of these names."""
+    from sdk_calls import Comparison
+    from sdk_catalog_calls import stories
+
+    found = Comparison()
+    for (name, ours), (_, theirs) in zip(*map(stories, sides), strict=True):
+        if name in names:
+            found.compare(name, ours, theirs)
+    return found
+
+
+def test_a_call_that_answers_otherwise_is_told(sides) -> None:
+    from sdk_calls import Comparison
+    from sdk_recording_calls import recording_calls
+
+    ours, theirs = sides
+    datasets = [side.client.create_dataset("differing") for side in (ours, theirs)]
+    for dataset, name in zip(datasets, ("one", "two"), strict=True):
+        dataset.register([ours.uri(f"{name}.rrd")]).wait()
+    found = Comparison()
+    calls = (recording_calls(one, [name], theirs.own) for one, name in zip(datasets, ("one", "two"), strict=True))
+    found.compare("other recordings", *calls)
+    told = {text.split(": ")[1] for text in found.unknown}
+    assert {"segment ids", "segment table", "manifest", "ranges", "rows by frame", "store", "url"} <= told
+
+
+def test_each_known_difference_is_a_row_of_the_page() -> None:
+    from sdk_calls import KNOWN
+
+    page = (REPOSITORY / "docs" / "differences.md").read_text(encoding="utf-8")
+    assert [row for row in sorted(set(KNOWN.values())) if f"\n| {row}" not in page] == []
