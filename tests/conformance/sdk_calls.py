@@ -66,6 +66,7 @@ KNOWN: dict[str, str] = {
     r"blueprints: delete without the dataset: ": "`delete` of an entry whose blueprint dataset was deleted",
     r"(blueprints|assets): register (what is not there|one that is not static): text": ERRORS,
     r"rest: (global )?maintenance( of all)?: ": "`do_maintenance`, `do_global_maintenance`",
+    r"rest: (index of words|words|delete indexes): ": "`create_*_search_index`, `search_*`, by a client of 0.33",
     rf"{FOOTERLESS}.*: (rerun_num_chunks|(rerun_)?size_bytes) is": "registering an RRD without a footer",
     rf"{FOOTERLESS}.*: store.*: (chunk |summary: answer)": "registering an RRD without a footer",
     r"rerun__file[1-6].rrd: refused: None here": "registering an RRD with a footer of Rerun 0.28's drafts",
