@@ -63,7 +63,10 @@ class Uploads:
     def with_space_for(self, size: int | None) -> Path:
         """The folder of uploads, which is made. Raises ``NoSpaceError`` where so many bytes don't fit."""
         with writing(str(self.folder)):
-            self.folder.mkdir(exist_ok=True)
+            if not self.folder.is_dir():  # nor is the catalog there before its first entry
+                self.folder.mkdir(parents=True, exist_ok=True)
+                for folder in self.folder.parents[:2]:
+                    sync_folder(folder)
             free = shutil.disk_usage(self.folder).free
         if size is not None and size > free - _KEPT_FREE:
             raise NoSpaceError(f"{size} bytes do not fit on the disk of the catalog", hint="Free some space.")

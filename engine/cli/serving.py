@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import getpass
 import logging
+import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,13 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..allocation import keep_freed_memory
-from ..errors import UsageError
+from ..errors import ChunkmillError, UsageError
 from ..locations import located
 from .complaints import reported
 from .options import DEBUG, QUIET, CommandGroup, check_place
 from .start import leave_out_what_nothing_needs
 
 if TYPE_CHECKING:
+    from ..catalog import CatalogClient
     from ..catalog.server import Access
 
 logger = logging.getLogger("chunkmill.cli")
@@ -40,6 +43,13 @@ _SECRET = click.option(
     envvar="CHUNKMILL_SERVE_SECRET_FILE",
     help="The file that signs tokens. Default: .serve-secret in the folder of LAKE.",
 )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, as in a container
+        return f"user {os.getuid()}"
 
 
 class _ServeGroup(CommandGroup):
@@ -97,7 +107,7 @@ def start_server(lake: str, debug: bool, **given: Any) -> None:
 @click.option(
     "--for-host", "hosts", multiple=True, metavar="HOST", help="A host to send it to. Default: 127.0.0.1, localhost."
 )
-@click.option("--subject", default=getpass.getuser, help="Whom it is for. Default: the name of the user.")
+@click.option("--subject", default=_user, help="Whom it is for. Default: the name of the user.")
 @_SECRET
 @DEBUG
 def make_token(
@@ -145,6 +155,7 @@ def _run(
         raise UsageError("--insecure and --tokens exclude each other")
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key are given together")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its own lines about clients that hang up are no part of our log
     from ..catalog import CatalogClient
     from ..catalog.server import CatalogService, ServiceOptions, Web, is_loopback, start, viewer_pages
     from ..ingest import logging_to
@@ -159,15 +170,30 @@ def _run(
         server = start(service, port, host, access=access, tls=tls, web=Web(origins, pages))
         try:
             who = "callers with a token" if wants_tokens else "all callers"
-            logger.info("%s is served at %s, to %s%s", lake, server.url, who, ", read-only" if read_only else "")
+            address = server.url.replace(f"[{host}]" if ":" in host else host, _name_of(host))
+            logger.info("%s is served at %s, to %s%s", lake, address, who, ", read-only" if read_only else "")
             if web:
-                logger.info("a browser shows it at %s/", server.url.removeprefix("rerun+"))
+                logger.info("a browser shows it at %s/", address.removeprefix("rerun+"))
+            _warn_of_nothing(service.catalog, lake)
             if wants_tokens and tls is None:
                 logger.warning("tokens go over a plain line; --tls-cert and --tls-key encrypt it")
             stopped.wait()
             logger.info("stopping; calls have %.0f s to end", _GRACE_SECONDS)
         finally:
             server.stop(_GRACE_SECONDS)
+
+
+def _name_of(host: str) -> str:
+    """A host to call: an address that means all of this machine's is none."""
+    return socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host  # noqa: S104 (it is not listened at)
+
+
+def _warn_of_nothing(catalog: CatalogClient, lake: str) -> None:
+    try:
+        if not catalog.entries():
+            logger.warning("%s has no datasets yet; the first one makes it where it is not there", lake)
+    except ChunkmillError as error:
+        logger.warning("%s cannot be read now: %s", lake, error)
 
 
 def _access(lake: str, secret_file: Path | None, *, wants_tokens: bool, read_only: bool) -> Access:

@@ -8,9 +8,11 @@ handler in a thread with a :class:`Call`, and sends what comes back. Whatever a 
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -209,3 +211,17 @@ def protocol_error(error: BaseException) -> ProtocolError:
     if error.transient and code in (Status.INTERNAL, Status.DATA_LOSS):
         code = Status.UNAVAILABLE
     return ProtocolError(code, str(error))
+
+
+def cause_of(error: BaseException) -> str:
+    """An error on one line of a log, and where it was raised if it is none that this project foresees.
+
+    >>> from chunkmill.engine.errors import WriteError
+    >>> cause_of(WriteError("cannot be written", path="/lake/x"))
+    '/lake/x: cannot be written.'
+    """
+    if isinstance(error, ChunkmillError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"

@@ -24,7 +24,7 @@ def check_place(url: str, allowed: Sequence[str] | None) -> None:
         if place == root or place.startswith(f"{root.rstrip('/')}/"):
             return
     raise ProtocolError(
-        Status.PERMISSION_DENIED, f"this server does not open {url[:500]!r}: it lies in no allowed folder"
+        Status.PERMISSION_DENIED, f"this server does not open {url[:500]!r}: it lies in no folder that --allow names"
     )
 
 

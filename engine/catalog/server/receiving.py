@@ -12,7 +12,7 @@ from typing import Any, Final
 from ...limits import MIB
 from ..upload_parts import NewPart
 from ..uploads import NewUpload
-from .methods import ProtocolError, Status, protocol_error
+from .methods import ProtocolError, Status, cause_of, protocol_error
 from .reception import Reception
 from .upload_grants import Grant, UploadGrants
 
@@ -60,8 +60,10 @@ async def received(
     except Exception as error:
         told = protocol_error(error)
         status, text = told.code, told.text
-        if status not in _OF_HTTP:
-            LOG.error("an upload failed", exc_info=error)
+        if status is Status.RESOURCE_EXHAUSTED:
+            LOG.warning("an upload was refused: %s", cause_of(error))
+        elif status not in _OF_HTTP:
+            LOG.error("an upload failed: %s", cause_of(error), exc_info=error)
     finally:
         reception.metrics.ended(_NAME, status, time.monotonic() - began)
     return _OF_HTTP.get(status, 500), text, etag

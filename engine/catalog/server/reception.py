@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from .methods import Call, Kind, Method, ProtocolError, Status, protocol_error
+from .methods import Call, Kind, Method, ProtocolError, Status, cause_of, protocol_error
 from .metrics import ServeMetrics
 from .tokens import Access, Permissions
 
@@ -63,7 +63,7 @@ class Reception:
             told = protocol_error(error)
             status = told.code
             if status is Status.INTERNAL:
-                LOG.error("%s failed", method.name, exc_info=error)
+                LOG.error("%s failed: %s", method.name, cause_of(error), exc_info=error)
             raise told from error
         finally:
             self.metrics.ended(method.name, status, time.monotonic() - began)

@@ -115,7 +115,10 @@ class Access:
 def _granted(secret: bytes, header: str) -> Sequence[Any]:
     kind, _, given = header.partition(" ")
     if kind.lower() != "bearer" or not given:
-        raise ProtocolError(Status.UNAUTHENTICATED, "this server wants a token, and the call has none")
+        raise ProtocolError(
+            Status.UNAUTHENTICATED,
+            "this server wants a token, and the call has none; clients send one to the hosts alone that it names",
+        )
     granted = verified(given, secret, _AUDIENCE).get("permissions", ())
     return granted if isinstance(granted, list) else ()
 

@@ -128,7 +128,8 @@ def is_loopback(host: str) -> bool:
 def _listening(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, place = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(place[:2], family=family, backlog=1024)
+        is_all = place[0] == "::" and socket.has_dualstack_ipv6()  # which includes the addresses of IPv4
+        return socket.create_server(place[:2], family=family, backlog=1024, dualstack_ipv6=is_all)
     except (OSError, UnicodeError) as error:
         raise _port_taken(host, port, port_holder(port) if port else "") from error
 

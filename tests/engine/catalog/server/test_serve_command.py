@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chunkmill.engine.catalog.server import Access, CatalogService, Kind, secret_of, start, token
-from chunkmill.engine.catalog.server.methods import SERVICE
+from chunkmill.engine.catalog.server.methods import SERVICE, ProtocolError
+from chunkmill.engine.catalog.server.reception import Reception
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import UsageError
+from chunkmill.engine.ingest import logging_to
 from click.testing import CliRunner
 from served import small_lake
 
@@ -109,6 +114,17 @@ def test_a_server_that_is_read_only_refuses_what_writes(service: CatalogService)
     assert found == ("PERMISSION_DENIED", "this server is read-only")
 
 
+def test_a_log_in_text_has_the_cause_of_what_failed(service: CatalogService) -> None:
+    def broken(request: Any, call: Any) -> Any:
+        raise KeyError("lost")
+
+    method = replace(service.methods[f"/{SERVICE}/Version"], handler=broken)
+    log = io.StringIO()
+    with logging_to(log), pytest.raises(ProtocolError, match="its log has the cause"):
+        list(Reception(Access()).run(method, iter([b""]), {}))
+    assert re.search(r"error: Version failed: KeyError: 'lost' at test_serve_command.py:\d+$", log.getvalue().strip())
+
+
 def test_a_second_server_is_told_who_has_the_port(service: CatalogService, address: str) -> None:
     with pytest.raises(UsageError, match=rf"is taken by process {os.getpid()} \("):
         start(service, int(address.rpartition(":")[2]))
@@ -191,7 +207,7 @@ def test_the_command_serves_with_tokens_and_ends_on_a_signal(tmp_path: Path) -> 
     with log.open("w") as sink, subprocess.Popen([*serve, "--port", str(port), "--host", "0.0.0.0"], stderr=sink) as it:
         try:
             deadline = time.monotonic() + 60
-            while "is served at" not in log.read_text():
+            while f"is served at rerun+http://{socket.gethostname()}:{port}" not in log.read_text():
                 assert it.poll() is None, log.read_text()
                 assert time.monotonic() < deadline, log.read_text()
                 time.sleep(0.1)

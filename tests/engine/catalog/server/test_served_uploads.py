@@ -204,6 +204,14 @@ def test_uploads_are_bounded(call: Caller, lake: CatalogClient, port: int, monke
     assert left_in(lake) == []
 
 
+def test_a_lake_without_entries_takes_uploads(tmp_path: Path) -> None:
+    lake = CatalogClient(tmp_path / "not" / "there")
+    call = Caller(lake)
+    with start(call.service) as server:
+        assert put(server.port, path_of(call, "first.rrd"), b"abc")[0] == 201
+    assert (uploads(lake) / "first.rrd").read_bytes() == b"abc"
+
+
 def test_a_cut_upload_leaves_nothing(call: Caller, lake: CatalogClient, port: int) -> None:
     path = path_of(call, "cut.rrd")
     with socket.create_connection(("127.0.0.1", port)) as connection:
