@@ -150,6 +150,10 @@ class FragmentReader:
             ).to_batches():
                 yield batch.select(list(columns))
 
+    def new_file(self, name: str, schema: pa.Schema) -> ColumnFile:
+        """A file that gets some columns of a fragment."""
+        return ColumnFile(self._table, name, schema, self._dataset.data_storage_version)
+
     def changed(self, fragment: Fragment) -> int:
         """The number of rows of a fragment that were changed after they were made."""
         return self.count(fragment, "_row_last_updated_at_version > _row_created_at_version")
@@ -270,12 +274,6 @@ class ComputedTable(UserTable):
                 dataset.delete(where)
 
         self._commit(deleted)
-
-    def new_file(self, name: str, schema: pa.Schema) -> ColumnFile:
-        """A file that gets some columns of a fragment."""
-        with self.reading():
-            version = self._opened().data_storage_version
-        return ColumnFile(self, name, schema, version)
 
     def length_of(self, name: str) -> int:
         """The number of rows of a file, as its end says. Raises ``ReadError`` where it is damaged or gone."""

@@ -6,7 +6,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from ..errors import UsageError, WriteError
@@ -34,6 +34,7 @@ from .targets import FilledColumns
 
 F = TypeVar("F", bound=FilledColumns)
 
+_QUICKLY_JOINED: Final = 64 << 20
 _MOST_ROUNDS: Final = 20
 _MOST_COMMITS: Final = 100
 _LONGEST_WAIT: Final = 0.2
@@ -138,14 +139,18 @@ class BackfillRun:
             home = located(self.table.place) / COMPUTED
             Folder.at(home).make()
             with Staging.beside(home / "run") as staging:
-                files |= self._stage(staging, reader, target, tasks_of(pieces, task_rows), counts)
+                done = self._stage(staging, reader, target, tasks_of(pieces, task_rows), counts, self.run)
+                files |= written_files(done)
                 cut = {piece.fragment.id: piece for piece in pieces if not piece.is_whole}
                 if cut:
                     whole = [
                         (Piece(one.fragment, one.where, one.key, (0, one.fragment.rows), is_whole=True),)
                         for one in cut.values()
                     ]
-                    files |= self._stage(staging, reader, target, whole, counts)
+                    # Another stage of Spark takes 0.2 s; putting 64 MiB together, less than that.
+                    small = sum(note.get("bytes", 0) for note in done) <= _QUICKLY_JOINED
+                    run = replace(self.run, executor="inline") if small else self.run
+                    files |= written_files(self._stage(staging, reader, target, whole, counts, run))
         target.check_skipped(sum((Counter(file.skipped) for file in files.values()), counts.skipped), counts.rows)
         self.check(files)
         return files
@@ -164,15 +169,16 @@ class BackfillRun:
         target: FilledColumns,
         tasks: Sequence[tuple[Piece, ...]],
         counts: RunCounts,
-    ) -> dict[int, WrittenFile]:
-        """Run a stage, and give the files that its tasks wrote. Raises what failed in the first that did."""
+        run: RunOptions,
+    ) -> list[dict[str, Any]]:
+        """Run a stage, and give what its tasks told of each piece. Raises what failed in the first that did."""
         body = BackfillBody(self.table, reader.version, target, self.batching, Packed(tasks), self.job)
         numbered = [
             Task(number, body.label(number), sum(piece.span[1] - piece.span[0] for piece in pieces))
             for number, pieces in enumerate(tasks)
         ]
         with staging.inner() as own:
-            ran = Stage(body, numbered, own, destination=self.table.place).run(self.run)
+            ran = Stage(body, numbered, own, destination=self.table.place).run(run)
         warn_of(ran.notes, set())
         wrong = [note for note in ran.notes if note.kind == "failed"]
         counts.errors += [note.data["errors"] for note in wrong]
@@ -180,11 +186,7 @@ class BackfillRun:
             raise failure_from_dict(min(wrong, key=lambda note: note.task).data["failure"])
         raise_failure(ran.notes)
         ran.outcomes()  # each has told how it ended
-        return {
-            note.data["fragment"]: WrittenFile(**note.data["file"])
-            for note in ran.notes
-            if note.kind == "piece" and "file" in note.data
-        }
+        return [note.data for note in ran.notes if note.kind == "piece"]
 
     def _committed(self, reader: FragmentReader, target: FilledColumns, files: Mapping[int, WrittenFile]) -> set[int]:
         """Bring files into the newest version, but those of fragments that others changed; gives which it has then."""
@@ -240,6 +242,11 @@ class BackfillRun:
         """Raise ``UsageError`` where a column is not what it was when the job began."""
         if before.columns != now.columns or before.inputs != now.inputs:
             raise UsageError(f"{before.name!r} was changed while it was computed", path=self.table.place)
+
+
+def written_files(told: Iterable[Mapping[str, Any]]) -> dict[int, WrittenFile]:
+    """The files of whole fragments that tasks told of."""
+    return {piece["fragment"]: WrittenFile(**piece["file"]) for piece in told if "file" in piece}
 
 
 def _has(fragment: Any, target: FilledColumns, file: WrittenFile) -> bool:

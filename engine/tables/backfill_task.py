@@ -122,10 +122,11 @@ class _PieceRun:
     def part(self) -> dict[str, Any] | None:
         """Compute some rows of a fragment, and leave them as checkpoints; None where another task has failed."""
         known = self._checkpoints.covered(self._piece.span)
-        computed = 0
+        computed = size = 0
         for piece in self._kept(self._computed(known), at_end=True):
             computed += len(piece)
-        return None if self._is_over() else {"computed": computed}
+            size += piece.values.nbytes
+        return None if self._is_over() else {"computed": computed, "bytes": size}
 
     def whole(self) -> dict[str, Any] | None:
         """Compute what is missing of a fragment, and write the file of its columns; None where another has failed."""
@@ -170,7 +171,7 @@ class _PieceRun:
                 return self._reader.stored(piece.fragment, columns, span, size=body.batching.read_bytes)
 
         schema = body.target.schema
-        with body.table.new_file(body.target.provenance(piece.fragment).file_name(), schema) as file:
+        with self._reader.new_file(body.target.provenance(piece.fragment).file_name(), schema) as file:
             for batch in batches_of(noting(), piece.fragment.rows, schema, stored):
                 file.write(batch)
         if file.rows != piece.fragment.rows and not self._is_over():
@@ -219,18 +220,18 @@ class _PieceRun:
         if not known:
             yield from self._reader.selected(piece.fragment, inputs, piece.where, piece.span, rows=rows, size=size)
             return
-        done = np.concatenate(known)
-        wanted = [
-            batch.column(OFFSET).to_numpy()
-            for batch in self._reader.selected(piece.fragment, [], piece.where, piece.span, rows=rows, size=size)
-        ]
-        missing = np.setdiff1d(np.concatenate(wanted), done) if wanted else np.empty(0, np.uint32)
+        is_missing = np.zeros(piece.fragment.rows, np.bool_)
+        for batch in self._reader.selected(piece.fragment, [], piece.where, piece.span, rows=rows, size=size):
+            is_missing[batch.column(OFFSET).to_numpy()] = True
+        for offsets in known:
+            is_missing[offsets] = False
+        missing = np.flatnonzero(is_missing)
         if not len(missing):
             return
         span = (int(missing[0]), int(missing[-1]) + 1)
         for batch in self._reader.selected(piece.fragment, inputs, piece.where, span, rows=rows, size=size):
-            is_missing = np.isin(batch.column(OFFSET).to_numpy(), missing)
-            yield batch if is_missing.all() else batch.filter(pa.array(is_missing))
+            wanted = is_missing[batch.column(OFFSET).to_numpy()]
+            yield batch if wanted.all() else batch.filter(pa.array(wanted))
 
     def _kept(self, pieces: Iterator[Computed], *, at_end: bool) -> Iterator[Computed]:
         """The pieces, kept as checkpoints from time to time, where it fails, and, if so wanted, at the end."""

@@ -163,6 +163,8 @@ def tasks_of(pieces: Sequence[Piece], task_rows: int) -> list[tuple[Piece, ...]]
 
 def task_rows_of(given: int | None, rows: int, workers: int) -> int:
     """The rows of a task: as asked for, or so many that each worker gets some tasks."""
+    if workers == 1:
+        return given or max(rows, 1)
     return given or max(_LEAST_TASK_ROWS, -(-rows // (workers * _TASKS_OF_A_WORKER)))
 
 

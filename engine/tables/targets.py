@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -98,7 +98,7 @@ class FunctionColumns(FilledColumns):
 
     def compute(self, batch: pa.RecordBatch, addresses: Addresses) -> tuple[None, pa.RecordBatch, Sequence[RowFailure]]:
         """The function's values, and the failures that its policy lets pass."""
-        values, failures = guarded_compute(self.udf, batch, addresses.tolist())
+        values, failures = guarded_compute(self.udf, batch, cast("Sequence[int]", addresses))
         columns = values.flatten() if self.udf.outputs is not None else [values]
         return None, pa.RecordBatch.from_arrays(columns, schema=self.schema), failures
 

@@ -11,6 +11,8 @@ from chunkmill.engine import errors, tables
 from places import SHARED
 
 PAGE = SHARED / "reference" / "computed-table-api.txt"
+pytestmark = [pytest.mark.wide, pytest.mark.skipif(not PAGE.exists(), reason="the page is not at hand")]
+
 LATER = {
     "add": "rows",
     "refresh": "views",
