@@ -252,12 +252,13 @@ class CatalogClient(DeprecatedClientNames):
         exist_ok: bool = False,
         url: str | os.PathLike[str] | None = None,
         id: EntryId | None = None,  # noqa: A002 (the name it has with Rerun)
+        with_assets: bool = False,
     ) -> DatasetEntry:
         """Make a dataset of this name, empty, or with the recordings of the store at ``url``, which stays where it is.
 
         Names are unique over datasets and tables. With ``exist_ok`` a dataset of this name is given back if there is
         one already, and was made of the same ``url`` where one is given. ``id`` is one that no entry has, by default
-        a new one.
+        a new one; ``with_assets`` makes the hidden dataset of its assets with it, and not with the first of these.
 
         Raises
         ------
@@ -270,19 +271,19 @@ class CatalogClient(DeprecatedClientNames):
         """
         check_entry_name(name)
         place = None if url is None else self._adopted(url)
-        row, blueprints = dataset_rows(name, time.time_ns(), place, id)
+        rows = dataset_rows(name, time.time_ns(), place, id, with_assets=with_assets)
         try:
-            self._log.add(row, blueprints)
+            self._log.add(*rows)
         except AlreadyExistsError:
             there = self._log.read().named(name)
             if exist_ok and there is None and place is None:  # it was renamed or deleted meanwhile
-                return self.create_dataset(name, exist_ok=True, url=url, id=id)
+                return self.create_dataset(name, exist_ok=True, url=url, id=id, with_assets=with_assets)
             if not exist_ok or there is None or there.kind is not EntryKind.DATASET:
                 raise
             if (place is not None and there.place != place) or (id is not None and there.id != id):
                 raise
             return DatasetEntry(self, self._log, there)
-        return DatasetEntry(self, self._log, row)
+        return DatasetEntry(self, self._log, rows[0])
 
     def _adopted(self, url: str | os.PathLike[str]) -> str:
         folder = RecordingsFolder(url)

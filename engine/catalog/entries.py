@@ -196,12 +196,17 @@ def dataset_rows(
     now_ns: int,
     place: str | None = None,
     id: EntryId | None = None,  # noqa: A002 (it is one)
-) -> tuple[EntryRow, EntryRow]:
-    """The rows of a new dataset, and of the hidden one with its blueprints."""
+    *,
+    with_assets: bool = False,
+) -> list[EntryRow]:
+    """The rows of a new dataset, of the hidden one with its blueprints, and if asked for of that with its assets."""
     id_ = id or EntryId.new()
     hidden = hidden_row(EntryKind.BLUEPRINT_DATASET, id_, now_ns)
     row = EntryRow(id_, name, EntryKind.DATASET, place or place_of_dataset(id_), now_ns, now_ns, hidden.id)
-    return row, hidden
+    if not with_assets:
+        return [row, hidden]
+    assets = hidden_row(EntryKind.ASSET_DATASET, id_, now_ns)
+    return [replace(row, assets=assets.id), hidden, assets]
 
 
 def hidden_row(kind: EntryKind, owner: EntryId, now_ns: int) -> EntryRow:

@@ -282,10 +282,19 @@ class EntryLog:
 
         return self.transact(added)
 
-    def change(self, id: EntryId, changed: Callable[[EntryRow], EntryRow]) -> EntryRow:  # noqa: A002 (it is one)
-        """Change an entry, and give its row. Raises ``NotFoundError`` or ``AlreadyExistsError``."""
+    def change(
+        self,
+        id: EntryId,  # noqa: A002 (it is one)
+        changed: Callable[[EntryRow], EntryRow],
+        before: Change = dict,
+    ) -> EntryRow:
+        """Change an entry, in one step with the change ``before``, and give its row.
+
+        Raises ``NotFoundError`` or ``AlreadyExistsError``, and what ``before`` raises.
+        """
 
         def following(entries: Mapping[EntryId, EntryRow]) -> Mapping[EntryId, EntryRow]:
+            entries = before(entries)
             row = _changeable(entries, id)
             new = changed(row)
             if new == row:

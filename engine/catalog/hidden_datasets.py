@@ -167,7 +167,7 @@ class HiddenDatasets(Entry):
     ) -> None:
         """Let other hidden datasets be this one's, and name the blueprints for segments and for their table.
 
-        Where a dataset is None, the one that there is stays.
+        Where a dataset is None, the one that there is stays; one of assets is made if there is none.
 
         Raises
         ------
@@ -190,7 +190,8 @@ class HiddenDatasets(Entry):
                 table_blueprint=table_blueprint,
             )
 
-        self._log.change(self.id, changed)
+        makes_assets = assets is None and row.kind is EntryKind.DATASET
+        self._log.change(self.id, changed, self._with_assets if makes_assets else dict)
 
 
 def _goes_with(row: pa.RecordBatch | None, segment_id: str | None) -> bool:

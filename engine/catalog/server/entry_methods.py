@@ -63,9 +63,10 @@ class EntryCalls:
         if not request.HasField("name"):
             raise _bad("missing required field: 'rerun.cloud.v1alpha1.CreateDatasetEntryRequest.name'")
         id_ = entry_id_of(request.id) if request.HasField("id") else None
-        made = self._catalog.create_dataset(request.name, id=id_)
-        if not call.client_version.startswith(_OLDER):
-            made.make_asset_dataset()  # they look for it at once
+        # newer clients look for its assets at once
+        made = self._catalog.create_dataset(
+            request.name, id=id_, with_assets=not call.client_version.startswith(_OLDER)
+        )
         return cloud("CreateDatasetEntryResponse")(dataset=dataset_message(made))
 
     def _read(self, request: Any, call: Call) -> Any:
@@ -84,8 +85,6 @@ class EntryCalls:
             raise _bad("default dataset blueprint requires a blueprint dataset")
         if call.client_version.startswith(_OLDER):
             table_default = dataset.default_segment_table_blueprint()
-        if assets is None and dataset.kind is EntryKind.DATASET:
-            dataset.make_asset_dataset()
         dataset.set_hidden(
             blueprints=blueprints, assets=assets, default_blueprint=default, table_blueprint=table_default
         )
