@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from chunkmill.engine.errors import PipelineError, UsageError
 from chunkmill.engine.execution import check_travels
-from chunkmill.engine.tables import FunctionKind, udf
+from chunkmill.engine.tables import FunctionKind, Skip, guarded_compute, udf
 from pyspark import cloudpickle
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROWS = pa.record_batch({"a": [1, 2]})
 
@@ -219,3 +225,31 @@ def test_what_cannot_travel_is_said() -> None:
 
     with pytest.raises(PipelineError, match=r"the column 'c' cannot be sent to Spark's workers: TypeError.*'lock'"):
         check_travels(locked, "the column 'c'")
+
+
+def test_a_worker_makes_one_object_and_interrupts_rows(spark: SparkSession, tmp_path: Path) -> None:
+    @udf(pa.int64(), timeout=0.3, input_columns=["id"], on_error=[Skip(TimeoutError)])
+    class Noted:
+        def __init__(self) -> None:
+            (tmp_path / f"{os.getpid()} {time.monotonic_ns()}").touch()
+
+        def __call__(self, row: int) -> int:
+            time.sleep(30 if row == 5 else 0)
+            return os.getpid()
+
+    def compute(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in batches:
+            values, failed = guarded_compute(Noted, rows, rows.column(0).to_pylist())
+            skipped = {failure.row_address for failure in failed}
+            yield pa.record_batch(
+                {"id": rows.column(0), "pid": values, "late": [row in skipped for row in rows.column(0).to_pylist()]}
+            )
+
+    found = spark.range(0, 8, 1, 4).mapInArrow(compute, "id long, pid long, late boolean").collect()
+    assert sorted(row.id for row in found) == list(range(8))
+    assert [row.id for row in found if row.late] == [row.id for row in found if row.pid is None] == [5]
+    pids = {row.pid for row in found} - {None}
+    assert os.getpid() not in pids
+    made = [int(path.name.split()[0]) for path in tmp_path.iterdir()]
+    assert len(made) == len({*made})
+    assert pids <= {*made}
