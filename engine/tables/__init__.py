@@ -12,7 +12,7 @@ from ..lazy_names import lazy_names
 if TYPE_CHECKING:
     from .checking import check_against
     from .definitions import Definition, group_metadata, metadata_of, remember, resolve
-    from .functions import UDF, Columns, UnpackedUDF, udf
+    from .functions import UDF, UnpackedUDF, udf
     from .jobs import BackfillJobResult, ErrorRecord, Job, JobFuture, JobMetric, JobRecord, UdfResult
     from .planning import BackfillPlan
     from .policies import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         retry_transient,
         skip_on_error,
     )
-    from .signatures import FunctionKind
+    from .signatures import Columns, FunctionKind
     from .table import Table
 
 _HOMES = {
@@ -38,12 +38,12 @@ _HOMES = {
     ".table": "Table",
     ".checking": "check_against",
     ".definitions": "Definition group_metadata metadata_of remember resolve",
-    ".functions": "Columns UDF UnpackedUDF udf",
+    ".functions": "UDF UnpackedUDF udf",
     ".policies": (
         "Fail Policy Retry RowFailure Skip check_skipped fail_fast guarded_compute policy_for retry_all "
         "retry_transient skip_on_error"
     ),
-    ".signatures": "FunctionKind",
+    ".signatures": "Columns FunctionKind",
 }
 
 __all__ = [

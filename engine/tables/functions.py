@@ -17,9 +17,7 @@ from .computing import compute_batch
 from .digests import digest_of, is_plain, text_digest
 from .instances import instance_of
 from .policies import Policies, Policy, policies_of
-from .signatures import Columns, FunctionKind, FunctionSignature, signature_of
-
-__all__ = ["Columns", "UDF", "UnpackedUDF", "udf"]
+from .signatures import FunctionKind, FunctionSignature, signature_of
 
 MARK: Final = "virtual_column"
 """The key of a field's metadata that is ``true`` for a computed column; what else is known of it stands below it."""
@@ -254,6 +252,8 @@ def udf(
     auto_backfill
         Whether the column is computed when it is added.
 
+    Examples
+    --------
     >>> @udf
     ... def doubled(a: int) -> int:
     ...     return a * 2
