@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -112,6 +112,8 @@ class _Line:
             self.waiting = buffer[:count]
             if not self._write():
                 break
+            if 0 < count < len(buffer) // 2:
+                break  # most likely that was all, and it costs as much to look here as to wait for more
         if isinstance(self.waiting, memoryview):
             self.waiting = bytes(self.waiting)  # the buffer is for all connections
 
@@ -139,6 +141,8 @@ class _Connection:
         self.outward: _Line | None = None
         self.began = time.monotonic()
         self.is_grpc = False
+        self.watched: dict[socket.socket, int] = {client: selectors.EVENT_READ}
+        """The events that are waited for now, of each end."""
 
     @property
     def lines(self) -> tuple[_Line, ...]:
@@ -148,6 +152,7 @@ class _Connection:
         self.server = self.inward.target = server
         self.outward = _Line(server, self.client)
         self.is_grpc = is_grpc
+        self.watched[server] = 0
 
     def wanted(self, end: socket.socket) -> int:
         """The events that are waited for at one end."""
@@ -233,7 +238,7 @@ class Relay:
             self._woken.recv(64)
         elif key.data in self._connections:
             try:
-                self._go_on(key.data)
+                self._go_on(key.data, key.fileobj)
             except OSError:
                 self._drop(key.data)
 
@@ -255,12 +260,14 @@ class Relay:
         self._connections.add(connection)
         self._selector.register(client, selectors.EVENT_READ, connection)
 
-    def _go_on(self, connection: _Connection) -> None:
+    def _go_on(self, connection: _Connection, end: Any) -> None:
+        """Move what can be moved since one end of a connection reads or writes again."""
         if connection.server is None:
             self._decide(connection)
             return
         for line in connection.lines:
-            line.move(self._buffer)
+            if line.target is end if line.waiting else line.source is end:
+                line.move(self._buffer)
         if all(line.is_over for line in connection.lines):
             self._drop(connection)
         else:
@@ -282,27 +289,25 @@ class Relay:
             connection.join(server, is_grpc=is_grpc)
             server.connect("\0" + self._addresses[is_grpc])
             server.setblocking(False)
-            self._selector.register(server, selectors.EVENT_READ, connection)
-            self._go_on(connection)
+            self._go_on(connection, server)
 
     def _watch(self, connection: _Connection) -> None:
         """Wait for what each end can do next."""
-        assert connection.server is not None
-        for end in (connection.client, connection.server):
+        for end, before in connection.watched.items():
             wanted = connection.wanted(end)
-            key = self._selector.get_map().get(end.fileno())
-            if key is None:
-                if wanted:
-                    self._selector.register(end, wanted, connection)
+            if wanted == before:
+                continue
+            if not before:
+                self._selector.register(end, wanted, connection)
             elif not wanted:
                 self._selector.unregister(end)
-            elif key.events != wanted:
+            else:
                 self._selector.modify(end, wanted, connection)
+            connection.watched[end] = wanted
 
     def _drop(self, connection: _Connection) -> None:
         self._connections.discard(connection)
-        for end in (connection.client, connection.server):
-            if end is not None:
-                if end.fileno() in self._selector.get_map():
-                    self._selector.unregister(end)
-                end.close()
+        for end, watched in connection.watched.items():
+            if watched:
+                self._selector.unregister(end)
+            end.close()
