@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Final, TypeVar
@@ -49,13 +49,14 @@ class OnDuplicateSegmentLayer(StrEnum):
 class FileRequest:
     """One file, or one folder that is an input, to be registered: its URI as given, its place, and the layer.
 
-    ``name`` is the id of a recording whose file has none.
+    ``name`` is the id of a recording whose file has none, ``announced`` what :func:`_announced` told, if it was asked.
     """
 
     uri: str
     place: str
     layer: str
     name: str
+    announced: tuple[StoreEntry, ...] | None = None
 
     @property
     def location(self) -> Location:
@@ -93,8 +94,7 @@ def requests_of(
         for text, place, name in zip(texts, places, names, strict=True)
     ]
     _each(_check_there, requests)
-    _check_twice(requests)
-    return requests
+    return _each_once(requests)
 
 
 def requests_below(prefix: str | os.PathLike[str], layer: str | None) -> list[FileRequest]:
@@ -113,8 +113,7 @@ def requests_below(prefix: str | os.PathLike[str], layer: str | None) -> list[Fi
         FileRequest(uri, place, layer or BASE_LAYER, "-".join(below.with_name(stem_of(below.name)).parts))
         for uri, place, below in places
     ]
-    _check_twice(requests)
-    return requests
+    return _each_once(requests)
 
 
 def _place(uri: str) -> str:
@@ -165,9 +164,18 @@ def _announced_layers(requests: Sequence[FileRequest], kind: str) -> dict[tuple[
     return found
 
 
-def _check_twice(requests: Sequence[FileRequest]) -> None:
-    """Raise ``UsageError`` where two files have one layer of one segment, as far as their beginnings tell."""
-    found = _announced_layers(requests, "recording") if len(requests) > 1 else {}
+def _each_once(requests: list[FileRequest]) -> list[FileRequest]:
+    """The requests, and with several what each file announces.
+
+    Raises ``UsageError`` where two files have one layer of one segment, as far as their beginnings tell.
+    """
+    if len(requests) < 2:
+        return requests
+    requests = [
+        replace(request, announced=stores)
+        for request, stores in zip(requests, _each(_announced, requests), strict=True)
+    ]
+    found = _announced_layers(requests, "recording")
     twice = {key: uris for key, uris in found.items() if len(uris) > 1}
     if twice:
         lines = [
@@ -176,16 +184,19 @@ def _check_twice(requests: Sequence[FileRequest]) -> None:
             for line in (f"  segment id: {segment}, layer name: {layer}", *(f"    {uri}" for uri in uris))
         ]
         raise UsageError("\n".join(("duplicate segment layers in request:", *lines)))
+    return requests
 
 
-def _announced(request: FileRequest) -> list[StoreEntry]:
-    """The stores that an RRD announces before its first chunk; of what can't be read none."""
+def _announced(request: FileRequest) -> tuple[StoreEntry, ...]:
+    """The stores that an RRD announces before its first chunk, read once; of what can't be read none."""
+    if request.announced is not None:
+        return request.announced
     if not is_rrd(request.place):
-        return []
+        return ()
     try:
-        return announced_first(request.place)
+        return tuple(announced_first(request.place))
     except (ChunkmillError, OSError):
-        return []  # told as the outcome of this file
+        return ()  # told as the outcome of this file
 
 
 def _each(function: Callable[[FileRequest], R], requests: Sequence[FileRequest]) -> list[R]:

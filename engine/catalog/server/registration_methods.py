@@ -22,7 +22,7 @@ from .entry_methods import dataset_of
 from .envelopes import part_of, rows_in
 from .messages import cloud, shared
 from .methods import Call, Kind, Method, ProtocolError, Status
-from .places import check_place
+from .places import check_places
 from .tasks import DONE, failed_task, tasks_table
 
 _ON_DUPLICATE: Final = {
@@ -89,18 +89,16 @@ class RegistrationCalls:
         choice = _ON_DUPLICATE.get(request.on_duplicate)
         if choice is None:
             raise _bad(f"on_duplicate is {request.on_duplicate}, which is none of its values")
+        for given in request.data_sources:
+            _check_source(given)
+        check_places([given.storage_url for given in request.data_sources], self._allowed)
         sources = [source for given in request.data_sources for source in self._sources(given)]
         rows = _registered(dataset, sources, choice, whole=call.client_version.startswith(_WITH_WHOLE_REQUESTS))
-        table = pa.Table.from_pylist([dict(zip(_TOLD.names, row, strict=True)) for row in rows], _TOLD)
+        table = pa.table([pa.array(column, pa.string()) for column in zip(*rows, strict=True)], _TOLD)
         return cloud("RegisterWithDatasetResponse")(data=part_of(table))
 
     def _sources(self, given: Any) -> list[_Source]:
         """The files that a data source of a request means."""
-        if given.typ != _RRD:
-            raise _bad("invalid value for field 'rerun.cloud.v1alpha1.DataSourceKind.: enum value unspecified'")
-        if not given.storage_url:
-            raise _bad("missing required field: 'rerun.cloud.v1alpha1.DataSource.storage_url'")
-        check_place(given.storage_url, self._allowed)
         if given.object_store_config and not isinstance(located(given.storage_url), Path):
             text = "object stores are opened as this server was told to; leave out `object_store_config`"
             raise ProtocolError(Status.UNIMPLEMENTED, text)
@@ -110,8 +108,7 @@ class RegistrationCalls:
         found = [one for one in requests_below(given.storage_url, layer) if one.place.endswith(".rrd")]
         if not found:
             raise UsageError(f"no rrd files found in {given.storage_url}")
-        for one in found:  # a link may lead out of what is allowed
-            check_place(one.place, self._allowed)
+        check_places([one.place for one in found], self._allowed)  # a link may lead out of what is allowed
         return [_Source(one.uri, layer) for one in found]
 
     def _unregister(self, request: Any, call: Call) -> Iterator[Any]:
@@ -206,6 +203,14 @@ def _registered(
             task = DONE if result.error is None else failed_task(result.error)
             rows.append((result.segment_id or "", source.layer, "rrd", source.uri, task))
     return rows
+
+
+def _check_source(given: Any) -> None:
+    """Raise :class:`ProtocolError` for a data source that is none."""
+    if given.typ != _RRD:
+        raise _bad("invalid value for field 'rerun.cloud.v1alpha1.DataSourceKind.: enum value unspecified'")
+    if not given.storage_url:
+        raise _bad("missing required field: 'rerun.cloud.v1alpha1.DataSource.storage_url'")
 
 
 def _bad(text: str) -> ProtocolError:

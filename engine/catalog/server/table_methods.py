@@ -15,7 +15,7 @@ from .entry_methods import details_of, entry_id_from, hidden_in
 from .envelopes import part_of, rows_in, schema_in, schema_message
 from .messages import cloud, entry_id_message
 from .methods import Call, Kind, Method, ProtocolError, Status
-from .places import check_place
+from .places import check_places
 
 _PREFIX: Final = "/rerun.cloud.v1alpha1."
 _LANCE: Final = f"{_PREFIX}LanceTable"
@@ -80,7 +80,7 @@ class TableCalls:
             url: str = cloud("LanceTable").FromString(details.value).table_url
         except DecodeError:
             raise _bad("the provider details are no LanceTable") from None
-        check_place(url, self._allowed)
+        check_places([url], self._allowed)
         return url
 
     def _read(self, request: Any, call: Call) -> Any:
