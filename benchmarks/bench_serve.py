@@ -9,13 +9,8 @@ from __future__ import annotations
 
 import itertools
 import os
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,36 +18,12 @@ import numpy as np
 import pytest
 from conftest import ABSOLUTE, Duel
 from made_recordings import write_camera, write_drive
+from served_lake import SCRIPTS, served
 
 catalog = pytest.importorskip("rerun.catalog")
 
 FILES = 100
 LARGE_MB = int(os.environ.get("CHUNKMILL_BENCH_LARGE_MB", "200"))
-SCRIPTS = Path(sys.executable).parent
-WAIT = 60
-
-
-@contextmanager
-def served(log: Path, *command: str | Path) -> Iterator[str]:
-    """The address of a server that a command starts, given a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with log.open("wb") as out:
-        process = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(port)], stdout=out, stderr=out)
-    try:
-        end = time.monotonic() + WAIT
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                if process.poll() is not None or time.monotonic() > end:
-                    raise RuntimeError(log.read_text()) from None
-                time.sleep(0.05)
-        yield f"rerun+http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(WAIT)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +43,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory, recordings: Path) -> Itera
     lake = tmp_path_factory.mktemp("lake")
     ours = served(logs / "ours.log", SCRIPTS / "chunkmill", "serve", "start", lake, "--allow", recordings)
     with ours as own, served(logs / "peer.log", SCRIPTS / "rerun", "server") as other:
-        yield catalog.CatalogClient(own), catalog.CatalogClient(other)
+        yield catalog.CatalogClient(own.url), catalog.CatalogClient(other.url)
 
 
 @pytest.fixture(scope="module")
