@@ -23,7 +23,7 @@ def test_the_sdk_opens_its_address(tmp_path: Path) -> None:
         dataset.register([two.as_uri()]).wait()
         assert sorted(dataset.segment_ids()) == sorted(server.client().get_dataset("drives").segment_ids())
         assert sorted(dataset.segment_ids()) == ["one", "two"]
-        with pytest.raises(PermissionError, match="it lies in no allowed folder"):
+        with pytest.raises(PermissionError, match="it lies in no folder that --allow names"):
             dataset.register([(tmp_path / "elsewhere.rrd").as_uri()]).wait()
         host, port = server.host(), int(server.url().rpartition(":")[2])
         assert server.url() == f"rerun+http://{host}:{port}" and repr(server) == f"Server({server.url()})"
