@@ -3,11 +3,12 @@
     python tests/faults/table_points.py [--every N] [--points P,…] [--seed N]
     python tests/faults/table_points.py --case POINT:KIND:NTH[:unsafe]
 
-A driver goes through a story: tables are made, appended to, overwritten, upserted into with keys that may be null and
-that may not, compacted, cleaned up; one is left by a creation that was cut. It is cut at one point by SIGKILL, an
-exception or a full disk, and started again until it is done. Each time it finds tables and rows as they were after the
-last step that it was told of, or after the one that was cut, and does that one again. At the end nothing is at fault or
-left over. ``unsafe`` plants an overwrite of two commits. Prints ``N passed, M failed``, and a command for each failure.
+A driver goes through a story: tables are made, appended to, overwritten, upserted into and updated with keys that may
+be null and that may not, compacted, cleaned up; one is left by a creation that was cut. It is cut at one point by
+SIGKILL, an exception or a full disk, and started again until it is done. Each time it finds tables and rows as they
+were after the last step that it was told of, or after the one that was cut, and does that one again. At the end
+nothing is at fault or left over. ``unsafe`` plants an overwrite of two commits. Prints ``N passed, M failed``, and a
+command for each failure.
 """
 
 from __future__ import annotations
@@ -63,6 +64,12 @@ def _cleaned(client: CatalogClient) -> None:
     client.get_table("a").do_maintenance(cleanup_before=now, unsafe_allow_recent_cleanup=True)
 
 
+def _updates() -> Any:
+    import pyarrow as pa
+
+    return pa.table({"key": [2, 3, 9], "v": ["w", "w", "w"]})
+
+
 def story() -> list[Step]:
     """The steps."""
     steps: list[Step] = []
@@ -71,6 +78,7 @@ def story() -> list[Step]:
         steps += [lambda c, n=name: c.get_table(n).upsert(key=[1, 2], v=["u", "u"])]  # type: ignore[misc]
         steps += [lambda c, n=name: c.get_table(n).append(key=[3, 4], v=["a", "a"])]  # type: ignore[misc]
         steps += [lambda c, n=name: c.get_table(n).upsert(key=[3, 5], v=["v", "v"])]  # type: ignore[misc]
+        steps += [lambda c, n=name: c.get_table(n).update_rows(_updates())]  # type: ignore[misc]
         steps += [lambda c, n=name: c.get_table(n).do_maintenance(compact_fragments=True)]  # type: ignore[misc]
         steps += [lambda c, n=name: c.get_table(n).overwrite(key=[6], v=["o"])]  # type: ignore[misc]
         steps += [lambda c, n=name: c.get_table(n).append(key=[7], v=["a"])]  # type: ignore[misc]

@@ -1,17 +1,18 @@
-"""Processes append to one table, upsert one key, overwrite and compact it, all at once: each write is one version.
+"""Processes append to one table, upsert and update one key, overwrite and compact it, all at once: each is one version.
 
     python tests/faults/table_writers.py [--processes 8] [--operations 12] [--where FOLDER|s3] [--seed 1] [--kills 0]
     python tests/faults/table_writers.py --without turns          # as if each slept past the end of its turn
     python tests/faults/table_writers.py --without turns,order    # which fails
 
 Each is a process of its own that draws what it does next, and notes what it was told. At the end the versions of the
-table are gone through, one by one: each is what exactly one write has made of the one before, or a compaction that has
-changed no row; a key has one row in each; every write that was acknowledged is a version, once, none that was refused
-is, and those of one process are in its order. Nobody may get an error but a transient one of ours. The same is done
-with keys that may be null, where upserts take turns, and with keys that may not. ``--without`` leaves out the turns, or
-the order in which upserts are committed, too: then the first upsert of each process waits until all have merged theirs.
-With ``--kills N`` as many processes get a SIGKILL, and another goes on in the place of each: what a killed one was at
-is a version, or none. Prints ``N passed, M failed``.
+table are gone through, one by one: each is what exactly one write has made of the one before, or a compaction that
+has changed no row; a key has one row in each; every write that was acknowledged is a version, once, none that was
+refused is, and those of one process are in its order; an update of a key that is not there leaves no trace. Nobody
+may get an error but a transient one of ours. The same is done with keys that may be null, where upserts take turns,
+and with keys that may not. ``--without`` leaves out the turns, or the order in which upserts are committed, too: then
+the first upsert of each process waits until all have merged theirs. With ``--kills N`` as many processes get a
+SIGKILL, and another goes on in the place of each: what a killed one was at is a version, or none. Prints ``N passed,
+M failed``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.lance import user_table
 from fault_runs import forked, s3_bucket, waited, warm_up
 
-WEIGHTS: Final = {"append": 6, "upsert": 6, "overwrite": 1, "compact": 2}
+WEIGHTS: Final = {"append": 6, "upsert": 6, "update": 3, "overwrite": 1, "compact": 2}
 ROWS: Final = 3
 PATIENCE: Final = 300.0
 
@@ -51,7 +52,7 @@ def make(home: str, *, nullable: bool) -> int:
     import pyarrow as pa
 
     key = pa.field("key", pa.string(), nullable=nullable, metadata={"rerun:is_table_index": "true"})
-    CatalogClient(home).create_table("t", pa.schema([key, pa.field("by", pa.string())]))
+    CatalogClient(home).create_table("t", pa.schema([key, pa.field("by", pa.string()), ("more", pa.int8())]))
     return 0
 
 
@@ -82,6 +83,8 @@ def _committed(dataset: Any, transaction: Any) -> None:
 
 def write(home: str, number: int, operations: int, seed: int, start: float) -> Iterator[dict[str, Any]]:
     """Do something, again and again; gives what is about to be done, and then the same with what became of it."""
+    import pyarrow as pa
+
     draw = random.Random(f"{seed}:{number}")
     table = CatalogClient(home).get_table("t")
     time.sleep(max(0.0, start - time.time()))
@@ -96,8 +99,10 @@ def write(home: str, number: int, operations: int, seed: int, start: float) -> I
                 table.append(key=[f"{by}-{row}" for row in range(ROWS)], by=[by] * ROWS)
             elif what == "upsert":
                 table.upsert(key=["one", by], by=[by, by])
+            elif what == "update":
+                table.update_rows(pa.table({"key": ["one", f"{by}-none"], "by": [by, by]}))
             elif what == "overwrite":
-                table.overwrite(key=[f"{by}-o"], by=[by])
+                table.overwrite(more=[0], key=[f"{by}-o"], by=[by])
             else:
                 table.do_maintenance(compact_fragments=True)
         except ChunkmillError as error:
@@ -120,6 +125,8 @@ def after(before: Rows, what: str, by: str) -> Rows:
         return before | {f"{by}-{row}": [by] for row in range(ROWS)}
     if what == "upsert":
         return before | {"one": [by], by: [by]}
+    if what == "update":
+        return before | {"one": [by]}
     return {f"{by}-o": [by]}
 
 
@@ -132,6 +139,7 @@ def checked(home: str, told: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     writes = {done["by"]: done for log in told for done in log if done["what"] != "compact"}
     versions: dict[str, int] = {}
     before: Rows = {}
+    lacking = False
     for number in range(2, newest.version + 1):
         rows = rows_of(opened(number))
         several = {key: by for key, by in rows.items() if len(by) > 1}
@@ -145,10 +153,10 @@ def checked(home: str, told: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
             elif by in versions:
                 wrong.append(f"{by} was written by versions {versions[by]} and {number}")
             versions[by] = number
+        lacking = lacking or "one" not in rows
         before = rows
     for log in told:
-        ended = [done for done in log if done["what"] != "compact" and "error" not in done]
-        own = [versions.get(done["by"]) for done in ended if done["done"] or done["by"] in versions]
+        own = own_versions(log, versions, lacking=lacking)
         if None in own or own != sorted(own):  # type: ignore[type-var]
             wrong.append(f"the writes of one process are versions {own}")
         for done in log:
@@ -166,6 +174,13 @@ def checked(home: str, told: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     )
     print(f"{newest.version} versions; {dict(sorted(kinds.items()))}")
     return wrong
+
+
+def own_versions(log: Sequence[dict[str, Any]], versions: dict[str, int], *, lacking: bool) -> list[int | None]:
+    """The versions that one process has made; None for a write without one that has to have one."""
+    ended = [done for done in log if done["what"] != "compact" and "error" not in done]
+    traceless = {done["by"] for done in ended if not done["done"] or (lacking and done["what"] == "update")}
+    return [versions.get(done["by"]) for done in ended if done["by"] in versions or done["by"] not in traceless]
 
 
 def _last(path: Path) -> list[dict[str, Any]]:

@@ -29,10 +29,10 @@ def test_turns_may_be_missed_and_the_order_may_not() -> None:
 
 
 SAFE = ("lance.rows:kill:4", "lance.merge:kill:2", "lance.commit:kill:1", "lance.create:kill:2", "lance.compact:kill:1")
-WRONG = ("lance.rows:kill:5:unsafe", "lance.remove:kill:5")
+WRONG = ("lance.rows:kill:6:unsafe", "lance.remove:kill:5")
 
 
 def test_a_table_is_at_one_version_or_the_next_wherever_it_is_cut() -> None:
     said = ran("table_points.py", "--case", ",".join([*SAFE, *WRONG]))
     assert f"{len(SAFE)} passed, {len(WRONG)} failed" in said, said
-    assert "after 5 steps there is {'a': []}" in said and "lance.remove was not reached so often" in said, said
+    assert "after 6 steps there is {'a': []}" in said and "lance.remove was not reached so often" in said, said
