@@ -116,6 +116,13 @@ class Folder(ABC):
         """
 
     @abstractmethod
+    def replace(self, name: str, data: bytes, point: str) -> None:
+        """Write a whole file, durably and in one step, in the place of one that there may be.
+
+        ``point`` is the fault point (:mod:`..faults`) of its draft, which a killed process leaves as ``<name>.open``.
+        """
+
+    @abstractmethod
     def new(self, name: str) -> NewFile:
         """A file to write."""
 
@@ -211,6 +218,16 @@ class LocalFolder(Folder):
                 draft.unlink(missing_ok=True)
             return True
 
+    def replace(self, name: str, data: bytes, point: str) -> None:
+        """Write a file under another name, and rename it."""
+        draft = self.location / (name + OPEN_SUFFIX)
+        try:
+            self.put(draft.name, data)
+            reach(point, draft)
+            replace_file(draft, self.location / name)
+        finally:
+            draft.unlink(missing_ok=True)
+
     def new(self, name: str) -> NewFile:
         """A file to write, under a name of its own until it is finished."""
         return _NewLocalFile(self.location / name)
@@ -288,6 +305,11 @@ class ObjectFolder(Folder):
         if points:
             reach(points[1])
         return made
+
+    def replace(self, name: str, data: bytes, point: str) -> None:
+        """Write an object."""
+        reach(point)
+        self.put(name, data)
 
     def new(self, name: str) -> NewFile:
         """An upload."""

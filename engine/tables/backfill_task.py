@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -72,6 +73,9 @@ class BackfillBody:
                 failure = failure_to_dict(error.error, self.label(task.index))
                 task.rows.note("failed", {"failure": failure, "errors": errors})
                 break
+            except _EndedWorkerError:
+                task.rows.note("ended", {})
+                break
             if told is None:
                 break
             rows += told["computed"]
@@ -95,7 +99,9 @@ class BackfillBody:
             "fragment_id": fragment,
         }
         name = f"{self.job}-{fragment}-{time.time_ns():x}.jsonl"
-        folder.put(name, "\n".join(json.dumps({**about, **one}) for one in failures).encode())
+        lines = (json.dumps({"error_id": uuid4().hex, **about, **one}) for one in failures)
+        folder.put(name, "\n".join(lines).encode())
+        reach("errors.write", folder.place(name))
         return name
 
 
@@ -106,6 +112,10 @@ class _CalledFunctionError(Exception):
         super().__init__(str(error))
         self.error = error
         self.record = record
+
+
+class _EndedWorkerError(Exception):
+    """An earlier try at a task had this batch when its worker ended."""
 
 
 class _PieceRun:
@@ -147,7 +157,6 @@ class _PieceRun:
         file = WrittenFile(written, self._piece.fragment.rows, found, skipped_by(failures), errors)
         reach("column.write", located(self._body.table.file_address(written)) if "://" not in written else None)
         self._checkpoints.keep_file(file)
-        reach("checkpoint.file")
         return {"computed": computed if known else found, "file": file.to_dict()}
 
     def _written(self, pieces: Iterator[Computed]) -> tuple[str, list[dict[str, Any]], int]:
@@ -201,6 +210,8 @@ class _PieceRun:
                 try:
                     with _announced(self._staging, piece, offsets, wanted=body.is_careful):
                         found, values, failed = body.target.compute(taken, addresses)
+                except _EndedWorkerError:
+                    raise
                 except Exception as error:
                     raise _CalledFunctionError(error, RowFailure.of(error, batch_index=number)) from error
                 size.took(part.num_rows, time.perf_counter() - began)
@@ -252,8 +263,11 @@ class _PieceRun:
                 if size >= FLUSH_BYTES or time.monotonic() - since >= self._body.batching.flush_seconds:
                     keep()
                 yield piece
-        except BaseException:
-            keep()
+        except BaseException as error:
+            try:
+                keep()
+            except (OSError, WriteError) as second:
+                error.add_note(f"Nor could what was computed before be kept: {second}")
             raise
         if at_end or self._is_over():
             keep()
@@ -275,11 +289,15 @@ def skipped_by(failures: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 @contextmanager
 def _announced(staging: Staging, piece: Piece, offsets: Offsets, *, wanted: bool) -> Iterator[None]:
-    """In the block, a file in the staging folder says what a function has."""
+    """In the block, a file in the staging folder says what a function has. One that is there was left by a dead try."""
     if not wanted:
         yield
         return
     name = f"{ANNOUNCED}{piece.fragment.id}-{offsets[0]}-{offsets[-1]}"
+    if staging.folder.exists(name):
+        raise _EndedWorkerError
     staging.folder.put(name, b"", durable=False)
-    yield
-    staging.folder.delete([name])
+    try:
+        yield
+    finally:
+        staging.folder.delete([name])

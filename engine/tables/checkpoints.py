@@ -12,6 +12,7 @@ the key is another. Offsets are those of single rows: whatever the sizes of batc
 
 from __future__ import annotations
 
+import contextlib
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -143,19 +144,18 @@ class FragmentCheckpoints:
         """Say that a file has the whole fragment."""
         data = json.dumps(written.to_dict()).encode()
         self._make()
-        self._folder.put(f"{_FILE[0]}{digest_of(data).hex()}{_FILE[1]}", data, durable=False)
+        name = f"{_FILE[0]}{digest_of(data).hex()}{_FILE[1]}"
+        self._folder.put(name, data, durable=False)
+        reach("checkpoint.file", self._folder.place(name))
 
-    def file(self) -> WrittenFile | None:
-        """A file that has the whole fragment, as was said."""
+    def files(self) -> Iterator[WrittenFile]:
+        """The files that have the whole fragment, as was said: several where one was of no use."""
         for name in self._names():
             if name.startswith(_FILE[0]) and name.endswith(_FILE[1]):
                 data = self._checked(name, name[len(_FILE[0]) : -len(_FILE[1])])
                 if data is not None:
-                    try:
-                        return WrittenFile(**json.loads(data))
-                    except (TypeError, ValueError):
-                        continue
-        return None
+                    with contextlib.suppress(TypeError, ValueError):
+                        yield WrittenFile(**json.loads(data))
 
     def remove(self) -> None:
         """Remove them all."""

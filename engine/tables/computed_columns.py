@@ -34,8 +34,7 @@ from .jobs import (
     waited,
 )
 from .options import BackfillOptions, backfill_options, checked_task_size, window_of
-from .planning import WHOLE, BackfillPlan, pieces_of, selection_of, stale_rows, task_rows_of, warn_of_mismatch
-from .provenance import COMPUTED_BY
+from .planning import BackfillPlan, pieces_of, selection_of, stale_rows, task_rows_of, warn_of_mismatch
 from .targets import FunctionColumns
 
 
@@ -83,7 +82,7 @@ class ComputedColumns:
         target = self._target(reader, col_name, udf)
         selection = selection_of(reader, target, where, window)
         store = CheckpointStore(self.uri)
-        written = [one for one in selection.fragments if store.of(one.key).file() is not None]
+        written = [one for one in selection.fragments if any(True for _ in store.of(one.key).files())]
         todo = [one for one in selection.fragments if one not in written]
         rows = task_rows_of(
             checked_task_size(task_size) or target.udf.task_size,
@@ -315,18 +314,11 @@ class ComputedColumns:
         launched = datetime.now(UTC)
         with kept(jobs, job, "BACKFILL", column, config) as counts:
             target = run(lambda reader: self._target(reader, column, udf), where, counts)
-            self._note_function(target, where, options)
         result = UdfResult(
             target.udf.name, target.udf.version, counts.processed, sum(counts.skipped.values()), list(target.inputs)
         )
         columns = dict.fromkeys(target.columns, result)
         return BackfillJobResult(job, DONE, self.name, launched, datetime.now(UTC), columns=columns)
-
-    def _note_function(self, target: FunctionColumns, where: str | None, options: BackfillOptions) -> None:
-        """Say by which function all values are, where they are, so that it is known after a compaction, too."""
-        known = {(field.metadata or {}).get(COMPUTED_BY.encode(), b"").decode() for field in target.fields}
-        if where is None and options.window == WHOLE and known != {target.token}:
-            self._lance.describe({column: {COMPUTED_BY: target.token} for column in target.columns})
 
     def _target(self, reader: FragmentReader, column: str, udf: UDF | None) -> FunctionColumns:
         """The columns to be filled, and their function."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 class RunCounts:
     """Counts of a run: rows with a value, and that failed, by their policy, of ``rows``; fragments, of ``total``.
 
-    ``errors`` are the names of files with error records.
+    ``errors`` are the names of files with error records, ``taken`` the fragments that another job filled meanwhile.
     """
 
     processed: int = 0
@@ -20,3 +20,4 @@ class RunCounts:
     total: int = 0
     errors: list[str] = field(default_factory=list)
     commits: int = 0
+    taken: set[int] = field(default_factory=set)

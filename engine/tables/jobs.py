@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import threading
@@ -14,10 +15,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypeVar
 
-from ..errors import JobFailedError, NotFoundError, ReadError, UsageError
+from ..errors import JobFailedError, NotFoundError, ReadError, UsageError, WriteError, writing
 from ..execution import is_gone, this_process
-from ..faults import reach
-from ..folders import Folder
+from ..folders import OPEN_SUFFIX, Folder
 from ..locations import located
 from .checkpoints import COMPUTED
 from .counts import RunCounts
@@ -150,9 +150,9 @@ class JobTable:
         data = asdict(record)
         data["launched_at"] = record.launched_at.isoformat()
         data["completed_at"] = record.completed_at and record.completed_at.isoformat()
-        self._jobs.make()
-        self._jobs.put(f"{record.job_id}.json", json.dumps(data).encode())
-        reach("job.write", self._jobs.place(f"{record.job_id}.json"))
+        with writing(self._place):
+            self._jobs.make()
+            self._jobs.replace(f"{record.job_id}.json", json.dumps(data).encode(), "job.write")
 
     def end(self, record: JobRecord, counts: RunCounts, error: BaseException | None = None) -> None:
         """Note that a job is over, and how it ended."""
@@ -168,17 +168,27 @@ class JobTable:
                 JobMetric("rows_skipped_on_error", skipped, 0, error is None, "Rows skipped on error"),
                 JobMetric("fragments", counts.fragments, counts.total, error is None, "Fragments committed"),
                 JobMetric("commits", counts.commits, 0, error is None, "Commits"),
+                JobMetric("fragments_taken", len(counts.taken), 0, error is None, "Fragments that another job filled"),
             ],
         )
         self.put(ended)
 
     def all(self) -> list[JobRecord]:
         """All jobs, the oldest first. Raises ``ReadError`` for a record that is damaged."""
-        try:
-            names = [name for name in self._jobs.names() if name.endswith(".json")]
-        except FileNotFoundError:
-            return []
+        names = self._names(self._jobs)
         return sorted((self.get(name.removesuffix(".json")) for name in names), key=lambda one: one.launched_at)
+
+    def sweep(self) -> None:
+        """Remove what jobs have left that were killed while they wrote their record."""
+        self._jobs.delete(self._names(self._jobs, OPEN_SUFFIX))
+
+    def any_runs(self) -> bool:
+        """Whether a job runs. One whose record is damaged does not: a power failure has cut it."""
+        for name in self._names(self._jobs):
+            with contextlib.suppress(ReadError, NotFoundError):
+                if self.get(name.removesuffix(".json")).status == RUNNING:
+                    return True
+        return False
 
     def get(self, job_id: str) -> JobRecord:
         """A job. Raises ``NotFoundError`` where there is none of that id."""
@@ -197,7 +207,8 @@ class JobTable:
                 f"the record of a job is damaged: {error!r}", path=self._jobs.place(name), hint=hint
             ) from None
         if record.status == RUNNING and is_gone(record.process):
-            return replace(record, status=FAILED, error="its process is gone")
+            names = [found for found in self._names(self._errors, ".jsonl") if found.startswith(f"{job_id}-")]
+            return replace(record, status=FAILED, error="its process is gone", errors=sorted(names))
         return record
 
     def errors(
@@ -205,13 +216,20 @@ class JobTable:
     ) -> list[ErrorRecord]:
         """The error records of all jobs, or of one; of a column, or of a type of errors."""
         jobs = self.all() if job_id is None else [self.get(job_id)] if self._has(job_id) else []
-        found = (record for job in jobs for name in job.errors for record in self._records(job, name))
+        files = {name: job for job in jobs for name in job.errors}  # a run may go on with those of one before
+        found = (record for name, job in files.items() for record in self._records(job, name))
         return [
             record
             for record in found
             if (column is None or column in (record.column_name, *record.output_columns))
             and (kind is None or record.error_type == kind)
         ]
+
+    def _names(self, folder: Folder, suffix: str = ".json") -> list[str]:
+        try:
+            return [name for name in folder.names() if name.endswith(suffix)]
+        except FileNotFoundError:
+            return []
 
     def _has(self, job_id: str) -> bool:
         return self._jobs.exists(f"{job_id}.json")
@@ -242,7 +260,10 @@ def kept(jobs: JobTable | None, job: str, job_type: str, column: str, config: Ma
         yield counts
     except BaseException as error:
         if jobs is not None and record is not None:
-            jobs.end(record, counts, error)
+            try:
+                jobs.end(record, counts, error)
+            except WriteError as second:
+                error.add_note(f"Nor could it be kept that the job failed: {second}")
         if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
         told = f"job {job} failed: {type(error).__name__}: {error}"

@@ -187,5 +187,6 @@ def state_of_files(columns: Sequence[str], inputs: Sequence[str], fragment: Frag
 def _key(target: FilledColumns, fragment: Fragment, where: str | None, schema: pa.Schema) -> str:
     """The key of checkpoints: all that the values depend on."""
     asked = [name for name in schema.names if where is not None and name in where]
-    rest = token_of(target.token, where, asked, fragment.files_of(asked))
+    types = [str(field.type) for field in target.fields]
+    rest = token_of(target.token, types, where, asked, fragment.files_of(asked))
     return f"{state_of_files(target.columns, target.inputs, fragment)}-{rest}"

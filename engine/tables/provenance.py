@@ -5,7 +5,7 @@ the function, 12 of the files that its inputs had in that fragment, and 32 at ra
 is out of date is known without a look into any, and is told in the very commit that brings the values in.
 
 Where Lance wrote a column itself, as a compaction does, its file has another name. Then the field's metadata say of
-which function all values were that are not in files named so.
+which function all values are that are not in files named so, or that they are of several.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from ..rrd import digest_of
 
 COMPUTED_BY: Final = "virtual_column.computed_by"
 """The entry of a field's metadata with the token of the function that gave the values in files of other names."""
+
+SEVERAL: Final = "several"
+"""What that entry says where they may be of several functions, or of inputs that are out of date."""
 
 _DIGITS: Final = 12
 _NAME: Final = re.compile(rf"([0-9a-f]{{{_DIGITS}}})([0-9a-f]{{{_DIGITS}}})-[0-9a-f]{{32}}\.lance")

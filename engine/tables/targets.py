@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ..lance import Fragment
 from .functions import UDF
-from .policies import RowFailure, check_skipped, guarded_compute
+from .policies import RowFailure, Skip, check_skipped, guarded_compute, policy_for
 from .provenance import COMPUTED_BY, Provenance, inputs_token, provenance_of, token_of
 
 Addresses = npt.NDArray[np.int64]
@@ -60,6 +60,10 @@ class FilledColumns(ABC):
         """Raise ``SkipThresholdExceededError`` where more of ``rows`` (None: nobody knows how many) failed than may."""
         del skipped, rows  # where no function is called, none fails
 
+    def died(self, error: Exception, address: int) -> tuple[RowFailure, bool]:
+        """The failure of a row for which the process of a worker ended, and whether the row may stay null."""
+        return RowFailure.of(error, address), False
+
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns."""
@@ -101,6 +105,11 @@ class FunctionColumns(FilledColumns):
         values, failures = guarded_compute(self.udf, batch, cast("Sequence[int]", addresses))
         columns = values.flatten() if self.udf.outputs is not None else [values]
         return None, pa.RecordBatch.from_arrays(columns, schema=self.schema), failures
+
+    def died(self, error: Exception, address: int) -> tuple[RowFailure, bool]:
+        """The failure of a row, which may stay null where the policy for ``error`` is to skip."""
+        at, policy = policy_for(self.udf.policy, error) or (None, None)
+        return RowFailure.of(error, address, policy=at), isinstance(policy, Skip)
 
     def check_skipped(self, skipped: Mapping[str, int], rows: int | None) -> None:
         """Hold the rows that failed, by their policies, against what these allow."""

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from ..execution import Staging
 from ..lance import ComputedTable
-from .checkpoints import CheckpointStore
+from ..locations import located
+from .checkpoints import COMPUTED, CheckpointStore
 from .definitions import Definition
-from .jobs import RUNNING, JobTable
+from .jobs import JobTable
 from .planning import state_of_files
+
+STAGED: Final = ("run", "source")
+"""What runs stage files for, in the table's folder."""
 
 
 def cleaned_checkpoints(table: ComputedTable, jobs: JobTable) -> dict[str, int]:
     """Remove checkpoints that no run would use, and give how many: of rows, and of whole fragments.
+
+    Folders go that runs have left which are dead, too.
 
     While a job runs nothing is removed: it may read an older version. The files of fragments that nothing names go with
     old versions, a week later.
     """
     counts = {"batch_deleted": 0, "orphan_frag_deleted": 0, "udtf_batch_deleted": 0}
     store = CheckpointStore(table.place)
+    for name in STAGED:
+        Staging.sweep(located(table.place) / COMPUTED / name)
+    if jobs.any_runs():
+        return counts
+    jobs.sweep()
     keys = store.keys()
-    if not keys or any(job.status == RUNNING for job in jobs.all()):
+    if not keys:
         return counts
     reader = table.at()
     groups = {
@@ -32,6 +46,6 @@ def cleaned_checkpoints(table: ComputedTable, jobs: JobTable) -> dict[str, int]:
             continue
         checkpoints = store.of(key)
         counts["batch_deleted"] += len(checkpoints.spans())
-        counts["orphan_frag_deleted"] += checkpoints.file() is not None
+        counts["orphan_frag_deleted"] += any(True for _ in checkpoints.files())
         checkpoints.remove()
     return counts

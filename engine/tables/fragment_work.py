@@ -1,0 +1,235 @@
+"""The work on fragments of a version: stages of tasks, what they have written, and the workers that they lose."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import SessionError, WriteError
+from ..execution import Packed, RunOptions, Stage, Staging, Task, failure_from_dict, raise_failure, warn_of
+from ..folders import Folder
+from ..lance import ComputedTable, FragmentReader
+from ..locations import located
+from .backfill_task import BackfillBody
+from .batching import Batching
+from .checkpoints import COMPUTED, CheckpointStore, Computed, WrittenFile
+from .counts import RunCounts
+from .isolation import MOST_KILLERS, CalledRows, batches_at_hand, killed_by, rows_that_kill
+from .planning import Piece, SelectedFragment, pieces_of, task_rows_of, tasks_of
+from .targets import FilledColumns
+
+_QUICKLY_JOINED: Final = 64 << 20
+_MOST_DEATHS: Final = 3
+"""Times in a row that workers may be lost for nothing that can be found."""
+
+
+@dataclass(frozen=True)
+class FragmentWork:
+    """Columns that are filled in fragments of a version, for a job; the others are as in ``BackfillRun``."""
+
+    table: ComputedTable
+    job: str
+    batching: Batching
+    run: RunOptions
+    workers: int
+    task_rows: int | None
+    reader: FragmentReader
+    target: FilledColumns
+    counts: RunCounts
+
+    def files_of(self, group: Iterable[SelectedFragment]) -> dict[int, WrittenFile]:
+        """The files of fragments, which tasks write, or that were written by a run that was cut.
+
+        Where workers are lost, those rows are looked for that end them. Raises what the function raised, and
+        ``PipelineError`` for such rows, unless they are skipped.
+        """
+        files: dict[int, WrittenFile] = {}
+        todo = list(group)
+        deaths = _Deaths(self, todo)
+        while True:
+            for one in todo:
+                found = (file for file in self.store.of(one.key).files() if self._is_there(file, one))
+                if (file := next(found, None)) is not None:
+                    files[one.fragment.id] = file
+            todo = [one for one in todo if one.fragment.id not in files]
+            if not todo:
+                break
+            with self.staging() as staging:
+                try:
+                    written = self._written(staging, todo, is_careful=deaths.there_were)
+                except SessionError as error:
+                    if not error.transient:
+                        raise
+                    at_hand = batches_at_hand(staging)
+                else:
+                    files |= written
+                    break
+            deaths.follow(at_hand)
+        return files
+
+    def _written(
+        self, staging: Staging, todo: Sequence[SelectedFragment], *, is_careful: bool
+    ) -> dict[int, WrittenFile]:
+        """The files of fragments, once tasks have written them."""
+        task_rows = task_rows_of(self.task_rows, sum(one.fragment.rows for one in todo), self.workers)
+        pieces = list(pieces_of(todo, task_rows))
+        tasks = tasks_of(pieces, task_rows)
+        done = self.stage(staging, tasks, is_careful=is_careful)
+        files = written_files(done)
+        cut = {piece.fragment.id: piece for piece in pieces if not piece.is_whole}
+        if cut:
+            whole = [
+                (Piece(one.fragment, one.where, one.key, (0, one.fragment.rows), is_whole=True),)
+                for one in cut.values()
+            ]
+            # Another stage of Spark takes 0.2 s; putting 64 MiB together takes less than that.
+            small = sum(note.get("bytes", 0) for note in done) <= _QUICKLY_JOINED
+            run = replace(self.run, executor="inline") if small and not is_careful else None
+            files |= written_files(self.stage(staging, whole, is_careful=is_careful, run=run))
+        for one in todo:
+            if not self.target.keeps_others and files[one.fragment.id].computed < one.rows:
+                raise WriteError(
+                    f"checkpoints of fragment {one.fragment.id} went while they were put together",
+                    path=self.table.place,
+                    hint="Nothing of it was committed; run it again.",
+                    transient=True,
+                )
+        return files
+
+    @contextmanager
+    def staging(self) -> Iterator[Staging]:
+        """A folder for the files of a stage."""
+        home = located(self.table.place) / COMPUTED
+        Folder.at(home).make()
+        with Staging.beside(home / "run") as staging:
+            yield staging
+
+    @property
+    def store(self) -> CheckpointStore:
+        """The checkpoints of the table."""
+        return CheckpointStore(self.table.place)
+
+    def body(self, tasks: Packed[tuple[Piece, ...]], *, is_careful: bool) -> BackfillBody:
+        """The body of a stage of such tasks."""
+        batching = replace(self.batching, flush_seconds=0) if is_careful else self.batching
+        return BackfillBody(self.table, self.reader.version, self.target, batching, tasks, self.job, is_careful)
+
+    def _is_there(self, file: WrittenFile, one: SelectedFragment) -> bool:
+        """Whether a file that was written before is whole."""
+        try:
+            is_whole = self.table.length_of(file.name) == one.fragment.rows == file.rows
+        except (OSError, RuntimeError):
+            return False
+        return is_whole and (self.target.keeps_others or file.computed >= one.rows)
+
+    def stage(
+        self,
+        staging: Staging,
+        tasks: Sequence[tuple[Piece, ...]],
+        *,
+        is_careful: bool,
+        run: RunOptions | None = None,
+    ) -> list[dict[str, Any]]:
+        """Run a stage, and give what its tasks told of each piece. Raises what failed in the first that did.
+
+        With care each batch is announced, and kept as soon as it is done.
+        """
+        body = self.body(Packed(tasks), is_careful=is_careful)
+        numbered = [
+            Task(number, body.label(number), sum(piece.span[1] - piece.span[0] for piece in pieces))
+            for number, pieces in enumerate(tasks)
+        ]
+        run = self.run if run is None else run
+        if is_careful:  # what was announced is looked for when the stage is over
+            ran = Stage(body, numbered, staging, destination=self.table.place).run(replace(run, progress=None))
+        else:
+            with staging.inner() as own:
+                ran = Stage(body, numbered, own, destination=self.table.place).run(run)
+        warn_of(ran.notes, set())
+        wrong = [note for note in ran.notes if note.kind == "failed"]
+        self.counts.errors += [note.data["errors"] for note in wrong]
+        if wrong:
+            raise failure_from_dict(min(wrong, key=lambda note: note.task).data["failure"])
+        raise_failure(ran.notes)
+        if any(note.kind == "ended" for note in ran.notes):
+            raise SessionError("workers ended in the stage, and tries at their tasks found that", transient=True)
+        ran.outcomes()  # each has told how it ended
+        return [note.data for note in ran.notes if note.kind == "piece"]
+
+
+def written_files(told: Sequence[dict[str, Any]]) -> dict[int, WrittenFile]:
+    """The files of whole fragments that tasks told of."""
+    return {piece["fragment"]: WrittenFile(**piece["file"]) for piece in told if "file" in piece}
+
+
+class _Deaths:
+    """The workers that a run loses, and the rows for which they died."""
+
+    def __init__(self, work: FragmentWork, selected: Sequence[SelectedFragment]) -> None:
+        self._work = work
+        self._target = work.target
+        self._counts = work.counts
+        self._selected = {one.fragment.id: one for one in selected}
+        self._skipped = Counter(work.counts.skipped)
+        self._killers: list[tuple[int, int]] = []
+        self._for_nothing = 0
+        self.there_were = False
+
+    def follow(self, at_hand: Sequence[CalledRows]) -> None:
+        """Find the rows that ended a worker, of those that functions had in a run with care, and let policies decide.
+
+        Raises ``PipelineError`` for rows that must not be skipped, ``SessionError`` where workers are lost for others.
+        """
+        before = len(self._killers)
+        for batch in at_hand:
+            one = self._selected[batch.fragment]
+            self._killers += [(batch.fragment, offset) for offset in rows_that_kill(self._alone, one, batch)]
+        new = self._killers[before:]
+        self._for_nothing = 0 if new else self._for_nothing + self.there_were
+        self.there_were = True
+        if self._for_nothing >= _MOST_DEATHS:
+            raise SessionError(
+                f"workers end all the time, and not for rows of {self._target.name!r} that could be found",
+                hint="See that they have the memory that they need. What was computed is kept.",
+                transient=True,
+            )
+        if new:
+            self._decide(new)
+
+    def _decide(self, killers: Sequence[tuple[int, int]]) -> None:
+        """Leave rows null, with a failure, or fail for them."""
+        error = SessionError("the function ended the process of its worker")
+        refused: list[tuple[int, int]] = []
+        body = self._work.body(Packed(()), is_careful=True)
+        for fragment, offset in killers:
+            failure, is_skipped = self._target.died(error, (fragment << 32) + offset)
+            if not is_skipped or len(self._killers) > MOST_KILLERS:
+                refused.append((fragment, offset))
+                self._counts.errors.append(body.keep_errors(fragment, [failure.to_dict()]))
+                continue
+            nulls = [pa.nulls(1, field.type) for field in self._target.schema]
+            values = pa.RecordBatch.from_arrays(nulls, schema=self._target.schema)
+            kept = Computed(np.array([offset], np.uint32), values, (failure.to_dict(),))
+            self._work.store.of(self._selected[fragment].key).write(kept)
+            self._skipped[str(failure.policy)] += 1
+        if refused:
+            raise killed_by(self._target.name, refused)
+        self._target.check_skipped(self._skipped, self._counts.rows)
+
+    def _alone(self, piece: Piece) -> list[CalledRows] | None:
+        """Run a piece alone; gives what the function had when its worker died, if it did."""
+        with self._work.staging() as staging:
+            try:
+                self._work.stage(staging, [(piece,)], is_careful=True)
+            except SessionError as error:
+                at_hand = batches_at_hand(staging)
+                if not error.transient or not at_hand:
+                    raise
+                return at_hand
+        return None
