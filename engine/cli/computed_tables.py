@@ -125,7 +125,7 @@ def backfill(
     with reported(debug=debug), warnings_as_lines(table):
         leave_out_what_nothing_needs()
         found = _opened(table, catalog, modules)
-        options = {"task_size": task_size, "checkpoint_size": checkpoint_size, "executor": executor}
+        options: dict[str, Any] = {"task_size": task_size, "checkpoint_size": checkpoint_size, "executor": executor}
         result = found.backfill(
             column, udf=_function(udf), where=where, progress=not quiet, **{k: v for k, v in options.items() if v}
         )

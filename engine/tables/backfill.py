@@ -100,7 +100,7 @@ class BackfillRun:
         *,
         is_all: bool,
     ) -> tuple[SelectedFragment, ...]:
-        """What is to be done again in a newer version.
+        """The fragments that are to be done again in a newer version.
 
         That are the fragments that were lost, what others made of those that are gone, and, where ``is_all``, values of
         another function that were moved meanwhile. Rows that were added meanwhile stay null.

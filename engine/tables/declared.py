@@ -1,4 +1,4 @@
-"""What fields' metadata say of values in files without a provenance in their name, as a compaction leaves them.
+"""The function, by fields' metadata, of values in files without a provenance in their name, as a compaction leaves them.
 
 It is said before the first commit of a run, so that a run that is cut leaves nothing behind that is not so: until all
 values are known to be of one function, they are said to be of several.
@@ -60,7 +60,7 @@ def settle(table: ComputedTable, target: FilledColumns) -> None:
 
 
 def _said_of(schema: pa.Schema, column: str) -> str | None:
-    """What is said of a column; None where nothing is."""
+    """The token that is said of a column; None where none is."""
     if column not in schema.names:
         return None
     said = (schema.field(column).metadata or {}).get(COMPUTED_BY.encode())

@@ -7,6 +7,7 @@ import getpass
 import json
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -235,17 +236,17 @@ class JobTable:
         return self._jobs.exists(f"{job_id}.json")
 
     def _records(self, job: JobRecord, name: str) -> Iterator[ErrorRecord]:
+        """The records in a file; a run that was cut may have left the last one torn, which is warned of."""
         try:
-            lines = self._errors.get(name).decode().splitlines()
-            for line in lines:
+            for line in self._errors.get(name).decode().splitlines():
                 data = json.loads(line)
                 known = {one.name: data.get(one.name) for one in fields(ErrorRecord)}
                 known |= {"job_id": job.job_id, "table_name": self._name, "table_uri": self._place}
                 known["timestamp"] = datetime.fromisoformat(data["timestamp"])
                 yield ErrorRecord(**known)
         except (KeyError, TypeError, ValueError, OSError) as error:
-            hint = "Remove it: error records hold nothing that the table needs."
-            raise ReadError(f"error records are damaged: {error!r}", path=self._errors.place(name), hint=hint) from None
+            place = self._errors.place(name)
+            warnings.warn(f"{place}: these error records end here, damaged: {error}", RuntimeWarning, stacklevel=2)
 
 
 @contextmanager
