@@ -1,4 +1,4 @@
-"""The function, by fields' metadata, of values in files without a provenance in their name, as a compaction leaves them.
+"""The function that fields' metadata name, of values in files without a provenance, as a compaction leaves them.
 
 It is said before the first commit of a run, so that a run that is cut leaves nothing behind that is not so: until all
 values are known to be of one function, they are said to be of several.
