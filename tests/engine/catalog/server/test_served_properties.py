@@ -106,9 +106,9 @@ def test_of_those_who_set_at_once_each_revision_has_one(call: Caller) -> None:
 
     put(call, "one", row(a__count=[0]))
     with ThreadPoolExecutor(4) as threads:
-        counts = list(threads.map(bump, range(40)))
-    assert sorted(counts) == list(range(40))
-    assert stored(call, "one")["one"][0] == [{"property:a:count": [40]}]
+        counts = list(threads.map(bump, range(12)))  # fewer than are kept: of one that went, nobody knows
+    assert sorted(counts) == list(range(12))
+    assert stored(call, "one")["one"][0] == [{"property:a:count": [12]}]
 
 
 def test_old_versions_go_and_damage_is_told(tmp_path: Path) -> None:
