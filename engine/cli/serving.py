@@ -174,7 +174,7 @@ def _run(
             logger.info("%s is served at %s, to %s%s", lake, address, who, ", read-only" if read_only else "")
             if web:
                 logger.info("a browser shows it at %s/", address.removeprefix("rerun+"))
-            _warn_of_nothing(service.catalog, lake)
+            _tell_of_nothing(service.catalog, lake)
             if wants_tokens and tls is None:
                 logger.warning("tokens go over a plain line; --tls-cert and --tls-key encrypt it")
             stopped.wait()
@@ -188,10 +188,10 @@ def _name_of(host: str) -> str:
     return socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host  # noqa: S104 (it is not listened at)
 
 
-def _warn_of_nothing(catalog: CatalogClient, lake: str) -> None:
+def _tell_of_nothing(catalog: CatalogClient, lake: str) -> None:
     try:
         if not catalog.entries():
-            logger.warning("%s has no datasets yet; the first one makes it where it is not there", lake)
+            logger.info("%s has no datasets yet", lake)
     except ChunkmillError as error:
         logger.warning("%s cannot be read now: %s", lake, error)
 
