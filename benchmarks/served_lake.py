@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -30,7 +32,9 @@ def served(log: Path, *command: str | Path) -> Iterator[Served]:
         port = free.getsockname()[1]
     began = time.perf_counter()
     with log.open("wb") as out:
-        process = subprocess.Popen([*command, "--host", "127.0.0.1", "--port", str(port)], stdout=out, stderr=out)
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(port)], stdout=out, stderr=out, start_new_session=True
+        )
     try:
         while True:
             try:
@@ -42,5 +46,5 @@ def served(log: Path, *command: str | Path) -> Iterator[Served]:
                 time.sleep(0.02)
         yield Served(f"rerun+http://127.0.0.1:{port}", process.pid, time.perf_counter() - began)
     finally:
-        process.terminate()
+        os.killpg(process.pid, signal.SIGTERM)  # Rerun's command starts its server as a child, and leaves it
         process.wait(WAIT)
