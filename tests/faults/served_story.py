@@ -13,6 +13,8 @@ import pyarrow as pa
 from catalog_writers import write_file
 from chunkmill.engine.catalog.server.envelopes import part_of, rows_in, schema_message
 from chunkmill.engine.catalog.server.messages import cloud, entry_id_of
+from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
+from chunkmill.engine.rrd import Compression, encode_batch
 from served_calls import Calls, RefusedError
 
 APPEND, OVERWRITE, REPLACE, UPDATE = 1, 2, 3, 4
@@ -21,6 +23,9 @@ LONG: Final = 9 << 20
 """Bytes of an upload that comes in several pieces."""
 ALREADY_EXISTS: Final = 6
 NOTES: Final = pa.schema([pa.field("key", pa.int64(), False, {"rerun:is_table_index": "true"}), ("v", pa.string())])
+TICK: Final = {"timeline": {"name": "tick"}}
+TEXT: Final = {"entity_path": {"path": "/at"}, "component": {"component": "landed"}}
+WORDS: Final[dict[str, Any]] = {"inverted": {"base_tokenizer": "simple"}}
 
 State = dict[str, Any]
 
@@ -34,7 +39,7 @@ class Story:
         self.steps: dict[str, Callable[[], object]] = {
             "create": lambda: calls("CreateDatasetEntry", name="drives"),
             "upload": lambda: self._upload("project/short.rrd", (self._files / "s5-0.rrd").read_bytes()),
-            "register": lambda: self._register("drives", RENEW, "s0-0.rrd", "s1-0.rrd", "s2-0.rrd"),
+            "register": lambda: self._register("drives", RENEW, "s0-0.rrd", "s1-0.rrd", "s2-0.rrd", "landed-1.rrd"),
             "properties": lambda: calls(
                 "SetSegmentProperties",
                 self._id("drives"),
@@ -45,6 +50,12 @@ class Story:
                 "DeleteSegmentProperties", self._id("drives"), segments=[{"segment_id": {"id": "s0"}}]
             ),
             "cancel": lambda: calls("CancelTasks", ids=[{"id": "task_0000000000000000"}]),
+            "index": lambda: calls(
+                "CreateIndex", self._id("drives"), config={"properties": WORDS, "column": TEXT, "time_index": TICK}
+            ),
+            "index again": lambda: calls("DoMaintenance", self._id("drives"), optimize_indexes=True),
+            "no index": lambda: calls("DeleteIndexes", self._id("drives"), column=TEXT),
+            "write": lambda: calls.sent("WriteChunks", map(self._chunk, ("w1", "w2")), self._id("drives")),
             "prefix": lambda: self._register("drives", SKIP, "more", layer="labels"),
             "replace": lambda: self._register("drives", RENEW, "s0-1.rrd", "s2-1.rrd"),
             "unregister": lambda: calls(
@@ -108,6 +119,10 @@ class Story:
         if set(states["exec_status"].to_pylist()) != {"success"}:
             raise RefusedError(-2, str(states["msgs"].to_pylist()))
 
+    def _chunk(self, segment: str) -> dict[str, Any]:
+        payload = (self._files / f"{segment}.chunk").read_bytes()
+        return {"chunk": {"encoder_version": 1, "payload": payload}}
+
     def _default(self, method: str, name: str, segment: str) -> None:
         details: dict[str, Any] = {"default_blueprint_segment": {"id": segment}}
         if method == "UpdateDatasetEntry":
@@ -159,9 +174,11 @@ def make_world(world: Path) -> int:
 
     (world / "files" / "more").mkdir(parents=True)
     (world / "lake").mkdir()
-    for name in ("s0-0", "s0-1", "s1-0", "s2-0", "s2-1", "s5-0", "more/s3-0", "more/s0-0"):
+    for name in ("s0-0", "s0-1", "s1-0", "s2-0", "s2-1", "s5-0", "landed-1", "more/s3-0", "more/s0-0"):
         path = world / "files" / f"{name}.rrd"
         write_file(path, path.stem.partition("-")[0])
+    for name in ("w1", "w2"):
+        (world / "files" / f"{name}.chunk").write_bytes(_encoded_chunk(name))
     write_file(world / "files" / "look-0.rbl", "look-0", "blueprint")
     UserTable(world / "tables" / "adopted", "adopted").create(NOTES)
     return 0
@@ -191,12 +208,21 @@ def state_of(world: Path, calls: Calls) -> State:
             for answer in calls("GetSegmentProperties", id_, segment_ids=segments)
             for one in answer.segments
         ]
-        entries.append([name, entry.entry_kind, default, layers, set_by_clients, _content(calls, id_)])
+        indexes = [index.column.component.component for index in calls("ListIndexes", id_).indexes]
+        entries.append([name, entry.entry_kind, default, layers, set_by_clients, indexes, _content(calls, id_)])
     there = sorted(path for path in (world / "lake").glob("uploads/**/*") if path.is_file())
     named = [path for path in there if not path.name.startswith(".")]
     files = {str(path.relative_to(world)): hashlib.sha256(path.read_bytes()).hexdigest() for path in named}
     found: State = json.loads(json.dumps({"entries": sorted(entries, key=str), "uploads": files}))
     return found
+
+
+def _encoded_chunk(segment: str) -> bytes:
+    """A chunk that is sent to become a segment."""
+    chunk = Chunk.from_columns("/at", [TimeColumn("tick", sequence=[0])], [ComponentColumn("value", [1.0])])
+    batch = chunk.to_record_batch()
+    named = {**(batch.schema.metadata or {}), b"rerun:segment_id": segment.encode()}
+    return bytes(encode_batch(batch.replace_schema_metadata(named), Compression.NONE)[0])
 
 
 def _rows(part: Any) -> Iterator[tuple[Any, ...]]:

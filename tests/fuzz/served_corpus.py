@@ -12,6 +12,8 @@ from chunkmill.engine.catalog.server import Call, CatalogService
 from chunkmill.engine.catalog.server.envelopes import part_of, rows_in, schema_message
 from chunkmill.engine.catalog.server.messages import cloud, entry_id_message, shared
 from chunkmill.engine.catalog.server.methods import SERVICE
+from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentColumnSelector, TimeColumn
+from chunkmill.engine.rrd import Compression, encode_batch
 from served_lake import Served, about
 
 _EVERYTHING: Final[dict[str, Any]] = {"all": {}}
@@ -20,6 +22,8 @@ _ROWS: Final = pa.table(
     {"key": [1, 2], "v": ["a", "b"]},
     pa.schema([pa.field("key", pa.int64(), False, {"rerun:is_table_index": "true"}), ("v", pa.string())]),
 )
+_VALUE: Final[dict[str, Any]] = {"entity_path": {"path": "/at"}, "component": {"component": "value"}}
+_WORDS: Final[dict[str, Any]] = {"inverted": {"base_tokenizer": "simple"}}
 _LANCE: Final = "/rerun.cloud.v1alpha1.LanceTable"
 _OF_UPLOADS: Final = ("AccessGrant", "PartGrants", "Upload")
 _KEYS: Final = ("../x", "/etc/x", "a/../../x", "a//b", ".x", "a\0b", "..", "", "%2e%2e/x", "a\\..\\x", "x" * 600)
@@ -41,6 +45,12 @@ class Corpus:
         self._served = served
         self._methods = served.service.methods
         self._made = 0
+        served.drives.create_fts_search_index(
+            column=ComponentColumnSelector("/at", "value"),
+            time_index="tick",
+            store_position=False,
+            base_tokenizer="simple",
+        )
         self.notes = served.catalog.create_table("notes", _ROWS.schema)
         self.notes.append(_ROWS)
         self.chunk_infos = planned(served.service, about(served.drives))
@@ -60,6 +70,7 @@ class Corpus:
         paths = {"explicit": {"entities": [{"entity_path": {"path": "/at"}, **_EVERYTHING}]}}
         store = self._served.drives.store_reader()
         schemas = [{"sha256": bytes.fromhex(digest)} for digest in layers_of(self._served.drives, store).digests]
+        words = part_of(pa.table({"words": ["one"]}))
         for name, fields in (
             ("Version", {}),
             ("WhoAmI", {}),
@@ -90,6 +101,11 @@ class Corpus:
             ("FetchChunks", {"chunk_infos": self.chunk_infos}),
             ("FetchChunks", {"chunk_infos": [compressed(part) for part in self.chunk_infos]}),
             ("GetRrdManifest", {"segment_id": one}),
+            ("ListIndexes", {}),
+            (
+                "SearchDataset",
+                {"column": _VALUE, "query": words, "properties": {"inverted": {}}},
+            ),
             ("QueryTasks", {"ids": [{"id": "task_0000000000000000"}]}),
             ("QueryTasksOnCompletion", {"ids": [{"id": "task_0000000000000000"}], "timeout": {"seconds": 1}}),
         ):
@@ -128,6 +144,8 @@ class Corpus:
                 "on_duplicate": 1,
             },
             "UnregisterFromDataset": {"segments_to_drop": [one], "layers_to_drop": ["base"]},
+            "CreateIndex": {"config": {"properties": _WORDS, "column": _VALUE, "time_index": _TICK["index"]}},
+            "DeleteIndexes": {"column": _VALUE},
             "CancelTasks": {"ids": [{"id": "task_0000000000000000"}]},
             "DoMaintenance": {"compact_fragments": True, "cleanup_before": {"seconds": 1}},
             "DoGlobalMaintenance": {},
@@ -138,6 +156,8 @@ class Corpus:
             "CompleteMultipartUpload": {"upload_token": upload, "parts": [{"part_number": 1, "etag": etag}]},
             "AbortMultipartUpload": {"upload_token": upload},
         }
+        if name == "WriteChunks":
+            return self.request(name, own, *map(chunk_message, ("three", "four")))
         if name == "WriteTable":
             mode = 1 + self._made % 4
             halves = [{"dataframe_part": part_of(_ROWS[at : at + 1]), "insert_mode": mode} for at in (0, 1)]
@@ -291,6 +311,15 @@ def compressed(part: Any) -> Any:
     """The same part, as an LZ4 block."""
     data = lz4.block.compress(part.payload, store_size=False)
     return shared("DataframePart")(encoder_version=1, payload=data, compression=2, uncompressed_size=len(part.payload))
+
+
+def chunk_message(segment: str) -> dict[str, Any]:
+    """A chunk that is to become a segment."""
+    chunk = Chunk.from_columns("/at", [TimeColumn("tick", sequence=[0])], [ComponentColumn("value", [segment])])
+    batch = chunk.to_record_batch()
+    named = {**(batch.schema.metadata or {}), b"rerun:segment_id": segment.encode()}
+    payload, _ = encode_batch(batch.replace_schema_metadata(named), Compression.NONE)
+    return {"chunk": {"encoder_version": 1, "payload": bytes(payload)}}
 
 
 def at_place(place: str) -> dict[str, Any]:
