@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from .envelopes import part_of, rows_in
 from .fetching import EncodedMessage, encoded_chunks
 from .messages import RrdManifest, cloud
 from .methods import Call, Kind, Method, ProtocolError, Status
-from .planning import ChunkQuery, Contents, Integers, chunk_ranges
+from .planning import ChunkQuery, Integers, chunk_ranges
 from .served_layers import ServedLayers, StoredLayer
 
 _LAYERS_AT_ONCE: Final = 256
@@ -91,7 +91,7 @@ class ChunkCalls:
         if query.window is not None and not query.latest_at:
             layers = _touching(layers, query.timeline or "", query.window)
         for plan in self._plans(layers, query, call):
-            rows = self._batch(dataset, plan, [_START], [_starts(plan, query.timeline)])
+            rows = self._batch(dataset, plan, [_START], [_starts(plan, request.range.timeline or query.timeline)])
             yield cloud("FindChunksResponse")(data=part_of(rows))
 
     def _plans(self, layers: Sequence[StoredLayer], query: ChunkQuery, call: Call) -> Iterator[list[_Planned]]:
@@ -245,13 +245,8 @@ def _queries(
     request: Any, layers: Sequence[StoredLayer], lines: Sequence[str]
 ) -> Iterator[tuple[ChunkQuery, Sequence[StoredLayer]]]:
     """The queries of a ``QueryDatasetRequest``, each with the layers that it is asked of."""
-    contents: Contents = None
-    if not request.select_all_entity_paths:
-        contents = {path.path: None for path in request.entity_paths}
-    if contents is not None and request.fuzzy_descriptors:
-        contents = dict.fromkeys(contents, frozenset(request.fuzzy_descriptors))
     base: dict[str, Any] = {
-        "contents": contents,
+        "entities": None if request.select_all_entity_paths else {path.path for path in request.entity_paths},
         "wants_static": not request.exclude_static_data,
         "wants_temporal": not request.exclude_temporal_data,
     }
@@ -288,42 +283,38 @@ def _found_query(request: Any) -> tuple[ChunkQuery, list[str] | None]:
     """The query of a ``FindChunksRequest``, and the segments that it is asked of; None: all."""
     if not request.HasField("contents") or request.contents.WhichOneof("selection") is None:
         raise _bad("`contents` is required")
-    contents = _contents(request.contents)
+    entities = _entities(request.contents)
     mode = request.WhichOneof("mode")
     if mode is None:
         raise _bad("`mode` is required")
     if mode == "static":
-        return ChunkQuery(contents, wants_temporal=False), _segments(request.static, "static")
+        return ChunkQuery(entities, wants_temporal=False), _segments(request.static, "static")
     asked = getattr(request, mode)
     if asked.fill_mode == _EARLIEST_AT:
         raise ProtocolError(Status.UNIMPLEMENTED, "`FILL_MODE_EARLIEST_AT` is not supported")
     if mode == "samples":
         by_segment = {some.segment_id.id: list(some.values) for some in asked.segments if some.values}
         if asked.fill_mode == _LATEST_AT:
-            return ChunkQuery(contents, asked.timeline, latest_at=by_segment), list(by_segment)
-        return ChunkQuery(contents, asked.timeline, values=by_segment), list(by_segment)
+            return ChunkQuery(entities, asked.timeline, latest_at=by_segment), list(by_segment)
+        return ChunkQuery(entities, asked.timeline, values=by_segment), list(by_segment)
     segments = _segments(asked, "range")
     start, end = asked.HasField("start_inclusive"), asked.HasField("end_inclusive")
     fills = asked.fill_mode == _LATEST_AT
     if fills and not start:
         raise _bad("`range.fill_mode` `FILL_MODE_LATEST_AT` requires `range.start_inclusive` to be set")
     if not start and not end:
-        return ChunkQuery(contents), segments
+        return ChunkQuery(entities), segments
     window = asked.start_inclusive if start else -_MOST_BOUND - 1, asked.end_inclusive if end else _MOST_BOUND
     latest = [asked.start_inclusive] if fills else ()
-    return ChunkQuery(contents, asked.timeline, window, latest), segments
+    return ChunkQuery(entities, asked.timeline, window, latest), segments
 
 
-def _contents(message: Any) -> Contents:
-    if message.WhichOneof("selection") == "all":
+def _entities(contents: Any) -> Set[str] | None:
+    if contents.WhichOneof("selection") == "all":
         return None
-    found: dict[str, frozenset[str] | None] = {}
-    for entity in message.explicit.entities:
-        chosen = entity.WhichOneof("components")
-        if chosen is None:
-            raise _bad("`contents.components` is required")
-        found[entity.entity_path.path] = None if chosen == "all" else frozenset(entity.explicit.ids)
-    return found
+    if any(entity.WhichOneof("components") is None for entity in contents.explicit.entities):
+        raise _bad("`contents.components` is required")
+    return {entity.entity_path.path for entity in contents.explicit.entities}
 
 
 def _segments(message: Any, where: str) -> list[str] | None:

@@ -5,7 +5,7 @@ More chunks than needed are right, as clients look at each themselves; fewer are
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,20 +22,20 @@ _CLEARS: Final = "Clear:is_recursive"
 _MOST_CELLS: Final = 1 << 17
 """Components of chunks, for each of some times, that are compared at once: a few MiB."""
 
-Contents = Mapping[str, frozenset[str] | None] | None
-"""The components that are wanted of each entity, None for all; or all of all."""
-
 
 @dataclass(frozen=True, slots=True)
 class ChunkQuery:
-    """A query: its contents, and when.
+    """A query: the entities, None for all, and when.
+
+    Which of an entity's components are wanted does not count, as in Rerun's server: the rows that a client makes are
+    those of all of them.
 
     Without a ``timeline`` all chunks are wanted. With one, static chunks are, and of the others those that have values
     in ``window`` (both ends included), those which can have the latest value of a component at one of ``latest_at``,
     and those whose range holds one of ``values``; all three by the segment, where they are mappings.
     """
 
-    contents: Contents = None
+    entities: Set[str] | None = None
     timeline: str | None = None
     window: tuple[int, int] | None = None
     latest_at: Sequence[int] | Mapping[str, Sequence[int]] = ()
@@ -45,33 +45,19 @@ class ChunkQuery:
 
     def rows(self, table: ChunkTable, segment_id: str) -> Integers:
         """The rows of the chunks that are needed of a layer of a segment."""
-        wanted = self._of_contents(table)
+        wanted = self._of_entities(table)
         static = table.is_static
         temporal = np.zeros(len(table), np.bool_)
         if self.wants_temporal:
             temporal = ~static if self.timeline is None else self._at_times(table, segment_id)
         return np.flatnonzero(wanted & ((static & self.wants_static) | (temporal & ~static)))
 
-    def _of_contents(self, table: ChunkTable) -> Mask:
-        if self.contents is None:
+    def _of_entities(self, table: ChunkTable) -> Mask:
+        if self.entities is None:
             return np.ones(len(table), np.bool_)
         codes, paths = table.entity_codes
-        found: Mask = np.array([path in self.contents for path in paths], np.bool_)[codes]
-        if all(components is None for components in self.contents.values()):
-            return found
-        cells = table.components
-        names = [descriptor.component for descriptor in cells.descriptors]
-        meant = np.ones((len(paths), len(names)), np.bool_)
-        for at, path in enumerate(paths):
-            components = self.contents.get(path)
-            if components is not None:
-                meant[at] = [name in components or name == _CLEARS for name in names]
-        counts = np.diff(cells.ends)
-        rows = np.repeat(np.arange(len(table)), counts)
-        has = counts == 0  # only the chunk itself knows its components
-        has[rows[meant[codes[rows], cells.codes]]] = True
-        chosen: Mask = found & has
-        return chosen
+        found: Mask = np.array([path in self.entities for path in paths], np.bool_)[codes]
+        return found
 
     def _at_times(self, table: ChunkTable, segment_id: str) -> Mask:
         starts, ends, there = chunk_ranges(table, self.timeline or "")

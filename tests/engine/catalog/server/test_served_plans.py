@@ -110,5 +110,5 @@ def test_what_was_overwritten_long_ago_is_left_out(tmp_path: Path) -> None:
     assert len(ChunkQuery(timeline="t", latest_at=[99]).rows(table, "one")) == 1
     assert len(ChunkQuery(timeline="t", latest_at=[50, 51]).rows(table, "one")) == 1
     assert len(ChunkQuery(timeline="t", window=(10, 13)).rows(table, "one")) == 2
-    assert len(ChunkQuery({"/x": frozenset({"other"})}).rows(table, "one")) == 0
-    assert len(ChunkQuery({"/nothing": None}).rows(table, "one")) == 0
+    assert len(ChunkQuery({"/x"}).rows(table, "one")) == len(chunks)
+    assert len(ChunkQuery({"/nothing"}).rows(table, "one")) == 0

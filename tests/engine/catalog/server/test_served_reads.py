@@ -148,12 +148,26 @@ def test_a_range_leaves_out_what_lies_outside(call: Caller, dataset: DatasetEntr
 
     def found(**fields: Any) -> int:
         asked = {"timeline": index, "fill_mode": 1, "segments": everything, **fields}
-        return len(rows_of(call("FindChunks", contents=everything, range=asked)))
+        rows = rows_of(call("FindChunks", contents=everything, range=asked))
+        assert rows["chunk_timeline_start"].null_count == 0
+        return len(rows)
 
     assert found() == len(SEGMENTS)
     assert found(end_inclusive=-(2**62)) == 0
     assert found(start_inclusive=-(2**62)) == len(SEGMENTS)
     assert found(segments={"explicit": {"ids": [{"id": "one"}, {"id": "nobody"}]}}) == 1
+
+
+def test_rows_are_those_of_an_entity_whichever_components_are_asked_for(call: Caller, dataset: DatasetEntry) -> None:
+    index, column = dataset.schema().index_columns()[0].name, dataset.schema().component_columns()[0]
+    asked = {"timeline": index, "fill_mode": 1, "segments": {"all": {}}}
+    for ids in ([column.component], ["of:nothing"]):
+        one = {"entity_path": {"path": column.entity_path}, "explicit": {"ids": ids}}
+        assert len(rows_of(call("FindChunks", contents={"explicit": {"entities": [one]}}, range=asked))) == len(
+            SEGMENTS
+        )
+        query = {"entity_paths": [{"path": column.entity_path}], "fuzzy_descriptors": ids}
+        assert len(rows_of(call("QueryDataset", **query))) == len(SEGMENTS)
 
 
 @pytest.mark.parametrize("key", [b"", b"x" * 36, b"../../etc/passwd".ljust(36), bytes(36)])
