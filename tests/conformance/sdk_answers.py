@@ -54,8 +54,6 @@ TRIES = 40
 
 TEXT_LENGTH = 240
 
-LONG = 400
-"""The bytes from which on digests of values are compared."""
 
 Ask = Callable[[], Any]
 
@@ -169,7 +167,7 @@ def facts_of(answer: Any) -> dict[str, Any]:
 
 
 def _of_batches(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
-    """The fields and the rows of a table; of long values digests, as a filled table has the same ones often."""
+    """The fields and the rows of a table; of long values digests, as a filled table repeats them."""
     parts = []
     for batch in batches:
         schema = batch.schema
@@ -179,14 +177,38 @@ def _of_batches(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[st
 
 
 def _light(column: pa.Array) -> pa.Array:
-    if column.nbytes <= LONG * len(column) or pa.types.is_primitive(column.type):
-        return column
-    return pa.array([digest(column[at : at + 1]) for at in range(len(column))])
+    """A column, or where its values are lists of lists or the like, their digests."""
+    kind = column.type
+    is_flat = not pa.types.is_nested(kind) or (_is_list(kind) and not pa.types.is_nested(kind.value_type))
+    return column if is_flat else pa.array([digest(column[at : at + 1]) for at in range(len(column))])
 
 
 def digest(column: pa.Array) -> str:
-    """The digest of a part of a column."""
-    return hashlib.blake2b(pa.record_batch([column], [""]).serialize(), digest_size=16).hexdigest()
+    """The digest of the values of a part of a column, wherever it was cut out."""
+    found = hashlib.blake2b(digest_size=16)
+    _feed(found.update, column)
+    return found.hexdigest()
+
+
+def _feed(update: Callable[[bytes], None], column: pa.Array) -> None:
+    kind = column.type
+    update(f"{len(column)},".encode())
+    if column.null_count:
+        update(repr(column.is_null().to_pylist()).encode())
+    if _is_list(kind):
+        update(repr(pc.list_value_length(column).to_pylist()).encode())
+        _feed(update, column.flatten())
+    elif pa.types.is_struct(kind):
+        for field in column.flatten():
+            _feed(update, field)
+    elif pa.types.is_primitive(kind) and not column.null_count and not pa.types.is_boolean(kind):
+        update(column.to_numpy(zero_copy_only=False).tobytes())
+    else:
+        update(repr(column.to_pylist()).encode())
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def _of_field(field: pa.Field) -> tuple[str, bool, dict[bytes, bytes]]:

@@ -20,8 +20,11 @@ except ImportError:
 
 FEW = 3
 
-MOST = 30_000
-"""The rows up to which all entities are read at once: of 120,000 with 27 entities the SDK needs more than 20 GB."""
+MOST, MOST_BYTES = 30_000, 20_000_000
+"""The rows and bytes up to which all entities are read at once.
+
+The SDK joins them to a wide table: of 120,000 rows of 27 entities it makes more than 20 GB.
+"""
 
 Calls = Iterator[tuple[str, Ask]]
 
@@ -37,7 +40,7 @@ def recording_calls(dataset: Any, segments: list[str], folder: Path) -> Calls:
     yield "ranges", dataset.get_index_ranges
     yield "static", partial(dataset.reader, None)
     yield "by no such index", partial(dataset.reader, "no such index")
-    paths, is_large = dataset.schema().entity_paths() or ["/none"], rows_of(dataset, segments) > MOST
+    paths, is_large = dataset.schema().entity_paths() or ["/none"], is_much(dataset, segments)
     read = dataset.filter_contents(paths[:FEW]) if is_large else dataset
     for index in indexes_of(read):
         yield from index_calls(read, segments, index, dataset.catalog.ctx)
@@ -83,6 +86,9 @@ def index_calls(dataset: Any, segments: list[str], index: str, context: Any) -> 
     every = {"include_semantically_empty_columns": True, "include_tombstone_columns": True}
     yield f"all columns by {index}", partial(read, **every)
     yield f"filled by {index}", partial(read, fill_latest_at=True)
+    names = sorted(name for name in read().schema().names if ":" in name)
+    for name in sorted({*names[:1], *names[-1:]}):
+        yield f"{name} by {index}", partial(columns_of, read, "rerun_segment_id", index, name)
     values = values_of(read(), index)
     if not len(values):
         return
@@ -100,9 +106,19 @@ def index_calls(dataset: Any, segments: list[str], index: str, context: Any) -> 
     yield f"{index} up to a value, of a segment", lambda: read(fill_latest_at=True).filter((by < last) & one)
 
 
-def rows_of(dataset: Any, segments: list[str]) -> int:
-    """The rows of all entities."""
-    return sum(chunk.num_rows for segment in segments for chunk in dataset.segment_store(segment).stream().to_chunks())
+def columns_of(read: Any, *names: str) -> Any:
+    """Some columns of a frame."""
+    return read().select(*(f'"{name}"' for name in names))
+
+
+def is_much(dataset: Any, segments: list[str]) -> bool:
+    """Whether the SDK cannot read all entities at once in a few GB."""
+    rows = size = 0
+    for segment in segments:
+        for chunk in dataset.segment_store(segment).stream().to_chunks():
+            rows += chunk.num_rows
+            size += chunk.to_record_batch().nbytes
+    return rows > MOST or size > MOST_BYTES
 
 
 def selection_calls(dataset: Any, segments: list[str]) -> Calls:
@@ -138,7 +154,7 @@ def contents_calls(name: str, view: Any, segments: list[str]) -> Calls:
     """The calls of a view of some contents."""
     yield f"{name}: schema", view.arrow_schema
     yield f"{name}: static", partial(view.reader, None)
-    for index in indexes_of(view):
+    for index in indexes_of(view)[:1]:
         yield f"{name}: by {index}", partial(view.reader, index)
         yield f"{name}: filled by {index}", partial(view.filter_segments(segments).reader, index, fill_latest_at=True)
 
