@@ -1,11 +1,10 @@
-"""Ingest recordings into a lake, serve it, fetch each with ``rerun download``, and compare the two.
+"""Ingest recordings into a lake, serve it, fetch each with ``rerun download``, and compare it with what went in.
 
     python tests/conformance/downloads.py ../shared/data/mcap/*.mcap ../shared/data/rrd/*.rrd
 
 RRDs are registered where they lie and by copy, recordings of other formats by copy. Of the original and of the file
-that was downloaded each component has its types, its number of rows and a digest of all times and values, as
-``golden_content.py`` makes them: both are to be the same. ``rerun rrd verify`` has to take the file, where it takes the
-original, too.
+that was downloaded each component has its types, its number of rows and all times and values, as ``golden_content.py``
+makes them: both are to be the same. ``rerun rrd verify`` has to take the file, where it takes the original, too.
 
 Prints what differs and the figures, and ends with 1 where something does.
 """
@@ -16,6 +15,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="+", type=Path)
     options = parser.parse_args()
+    warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as scratch:
         counts = compare_all(options.paths, Path(scratch))
     print(dict(counts))
@@ -53,6 +54,7 @@ def compare_all(paths: list[Path], folder: Path) -> Counter[str]:
                 if any(result.error for results in handle.results() for result in results):
                     counts["refused"] += 1
                     continue
+                counts["segments"] += len(dataset.segment_ids())
                 found = list(differences(path, dataset, server.port, folder / f"{number}{copy}"))
                 counts["differing" if found else "equal"] += 1
                 for text in found:
