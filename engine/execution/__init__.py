@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         register_by_value,
         send_by_value,
     )
-    from .work import Packed, Piece, Task, Work, whole_run_of
+    from .work import Packed, Piece, Task, Work, dealt, whole_run_of
 
 _HOMES = {
     ".chunk_frames": (
@@ -80,7 +80,7 @@ _HOMES = {
     ".stage": "Progress RunOptions Stage TaskRun TaskRunner progress_shown raise_failure warn_of",
     ".staging": "Staging abandoned_runs is_gone pid_namespace scratch_folder this_process",
     ".transport": "add_note check_travels failure_from_dict failure_to_dict register_by_value send_by_value",
-    ".work": "Packed Piece Task Work whole_run_of",
+    ".work": "Packed Piece Task Work dealt whole_run_of",
     "pyspark.sql": "DataFrame SparkSession",
 }
 
@@ -141,6 +141,7 @@ __all__ = [
     "collect_chunks",
     "cores_of",
     "ddl_of",
+    "dealt",
     "executor_for",
     "executor_name",
     "extents_in_order",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any, Final, Protocol, TypeVar, overload, runtime_checkable
@@ -77,6 +77,24 @@ def pieces_of(work: Work, index: int) -> Iterator[Piece]:
 def whole_run_of(work: Work, index: int) -> Run | None:
     """All that task ``index`` of any work gives, where that is nothing but messages that nothing looks into."""
     return work.whole_run(index) if isinstance(work, WorkWithRuns) else None
+
+
+def dealt(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[tuple[T, ...]]:
+    """The items in their order, in groups for a task each: as many as have ``most`` together, larger ones alone.
+
+    >>> list(dealt([3, 4, 2, 9, 1], lambda item: item, 7))
+    [(3, 4), (2,), (9,), (1,)]
+    """
+    group: list[T] = []
+    total = 0
+    for item in items:
+        if group and total + size(item) > most:
+            yield tuple(group)
+            group, total = [], 0
+        group.append(item)
+        total += size(item)
+    if group:
+        yield tuple(group)
 
 
 _AT_ONCE: Final = 64

@@ -6,7 +6,7 @@ by Lance's data replacement: the other columns' files, the row ids and the addre
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -60,11 +60,6 @@ class FragmentReader:
         """The number of the version."""
         return int(self._dataset.version)
 
-    @property
-    def has_stable_rows(self) -> bool:
-        """Whether its rows keep their ids when they move."""
-        return bool(self._dataset.has_stable_row_ids)
-
     @cached_property
     def fragments(self) -> list[Fragment]:
         """All fragments, in their order."""
@@ -82,6 +77,11 @@ class FragmentReader:
                 }
                 found.append(Fragment(one.id, int(one.physical_rows or 0), int(fragment.num_deletions), files))
             return found
+
+    @cached_property
+    def by_id(self) -> dict[int, Fragment]:
+        """The fragments by their numbers."""
+        return {fragment.id: fragment for fragment in self.fragments}
 
     def field_ids(self, columns: Iterable[str]) -> tuple[int, ...]:
         """The numbers by which Lance tells columns from others that had their names before."""
@@ -205,7 +205,7 @@ class ComputedTable(UserTable):
 
     def pinned(self, version: int) -> FragmentReader:
         """A version, which a process that asks for it again and again opens once."""
-        return _pinned(self.place, self._name, version, self)
+        return _pinned(self, version)
 
     @property
     def storage_options(self) -> dict[str, str] | None:
@@ -222,7 +222,7 @@ class ComputedTable(UserTable):
         def added(dataset: Any) -> None:
             dataset.add_columns(pa.schema(fields))
 
-        self._changing_columns(added, [field.name for field in fields])
+        self._changing_columns(added, "Invalid input, ")
 
     def add_sql_columns(self, expressions: Mapping[str, str]) -> None:
         """Add columns with the values of SQL expressions of the others. Raises ``UsageError`` for a bad one."""
@@ -231,7 +231,7 @@ class ComputedTable(UserTable):
             with _asking(", ".join(expressions.values())):
                 dataset.add_columns(dict(expressions))
 
-        self._changing_columns(added, list(expressions))
+        self._changing_columns(added, "Invalid input, ")
 
     def alter(self, alterations: Sequence[Mapping[str, Any]]) -> None:
         """Rename columns, or change their types, as Lance does."""
@@ -239,7 +239,7 @@ class ComputedTable(UserTable):
         def altered(dataset: Any) -> None:
             dataset.alter_columns(*alterations)
 
-        self._changing_columns(altered, ())
+        self._changing_columns(altered)
 
     def drop(self, columns: Sequence[str]) -> None:
         """Take columns away."""
@@ -247,7 +247,7 @@ class ComputedTable(UserTable):
         def dropped(dataset: Any) -> None:
             dataset.drop_columns(list(columns))
 
-        self._changing_columns(dropped, ())
+        self._changing_columns(dropped)
 
     def describe(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
         """Change what the metadata of fields say; None takes an entry away."""
@@ -256,15 +256,6 @@ class ComputedTable(UserTable):
             dataset.update_field_metadata({name: dict(entries) for name, entries in changes.items()})
 
         self._commit(described)
-
-    def set_values(self, values: Mapping[str, str], where: str | None) -> None:
-        """Give columns the values of SQL expressions, in the rows in which ``where`` is true."""
-
-        def updated(dataset: Any) -> None:
-            with _asking(where):
-                dataset.update(dict(values), where=where)
-
-        self._commit(updated)
 
     def delete(self, where: str) -> None:
         """Remove the rows in which ``where`` is true."""
@@ -313,8 +304,8 @@ class ComputedTable(UserTable):
             return None
         return int(made.version)
 
-    def _changing_columns(self, change: Any, new: Sequence[str]) -> None:
-        """Commit a change of columns. Raises ``UsageError`` for what Lance says of those that are asked for."""
+    def _changing_columns(self, change: Callable[[Any], None], before: str = "") -> None:
+        """Commit a change of columns. Raises ``UsageError`` for what Lance says of it, with these words ``before``."""
         try:
             self._commit(change)
         except WriteError as error:
@@ -322,8 +313,7 @@ class ComputedTable(UserTable):
             said = "" if cause is None else shortened(cause)
             if is_conflict(cause) or not isinstance(cause, (ValueError, OSError)) or "Invalid user input" not in said:
                 raise
-            told = said.removeprefix("Invalid user input: ")
-            raise UsageError(f"Invalid input, {told}" if new else told, path=self.place) from None
+            raise UsageError(before + said.removeprefix("Invalid user input: "), path=self.place) from None
 
 
 class _asking:  # noqa: N801 (reads as a word: `with _asking(where):`)
@@ -377,5 +367,5 @@ def _with_offsets(batch: pa.RecordBatch, columns: Sequence[str], base: int, rows
 
 
 @lru_cache(maxsize=4)
-def _pinned(place: str, name: str, version: int, table: ComputedTable) -> FragmentReader:  # noqa: ARG001 (its key)
+def _pinned(table: ComputedTable, version: int) -> FragmentReader:
     return table.at(version)

@@ -8,21 +8,19 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from ..errors import UsageError, WriteError
 from ..execution import RunOptions
 from ..faults import reach
 from ..lance import ComputedTable, FragmentReader
 from .batching import Batching
-from .checkpoints import CheckpointStore, WrittenFile
+from .checkpoints import WrittenFile
 from .counts import RunCounts
 from .declared import declare, settle
 from .fragment_work import FragmentWork
 from .planning import WHOLE, SelectedFragment, Window, selection_of
 from .targets import OTHER_FUNCTION, FilledColumns
-
-F = TypeVar("F", bound=FilledColumns)
 
 _MOST_ROUNDS: Final = 20
 _MOST_COMMITS: Final = 100
@@ -44,20 +42,25 @@ class BackfillRun:
     task_rows: int | None = None
     granularity: int | None = 0
     """Fragments of a commit; None: all in one, 0: 64, or one in twenty where there are more."""
-    read_version: int | None = None
+    where: str | None = None
     window: Window = WHOLE
     check: Callable[[Mapping[int, WrittenFile]], None] = lambda _: None
     """What raises where files must not be committed."""
 
-    def __call__(self, target_of: Callable[[FragmentReader], F], where: str | None, counts: RunCounts) -> F:
-        """Compute what there is to be computed, and count it in ``counts`` as it is committed.
+    def __call__(
+        self,
+        reader: FragmentReader,
+        target: FilledColumns,
+        selected: Sequence[SelectedFragment],
+        target_of: Callable[[FragmentReader], FilledColumns],
+        counts: RunCounts,
+    ) -> None:
+        """Compute what was selected, and count it in ``counts`` as it is committed.
 
-        Fragments that others changed meanwhile are planned again; those whose columns another job has filled are its
-        own, which is warned of. Raises whatever the function raised.
+        Fragments that others changed meanwhile are planned again, with the columns that ``target_of`` gives then; those
+        whose columns another job has filled are its own, which is warned of. Raises whatever the function raised.
         """
-        reader = self.table.at(self.read_version)
-        target = target_of(reader)
-        selected = selection_of(reader, target, where, self.window).fragments
+        where = self.where
         counts.total, counts.rows = len(selected), sum(one.rows for one in selected)
         is_declared = bool(selected) and declare(self.table, target, selected)
         for _ in range(_MOST_ROUNDS):
@@ -67,7 +70,7 @@ class BackfillRun:
                 break
             before, reader = reader, self.table.at()
             self._check_columns(target, target_of(reader))
-            selected = self._left(before, reader, target, where, lost, counts, is_all=is_all)
+            selected = self._left(before, reader, target, lost, counts, is_all=is_all)
             if not selected:
                 break
         else:
@@ -87,14 +90,12 @@ class BackfillRun:
                 UserWarning,
                 stacklevel=2,
             )
-        return target
 
     def _left(
         self,
         before: FragmentReader,
         reader: FragmentReader,
         target: FilledColumns,
-        where: str | None,
         lost: set[int],
         counts: RunCounts,
         *,
@@ -105,8 +106,7 @@ class BackfillRun:
         That are the fragments that were lost, what others made of those that are gone, and, where ``is_all``, values of
         another function that were moved meanwhile. Rows that were added meanwhile stay null.
         """
-        then = {fragment.id: fragment for fragment in before.fragments}
-        there = {fragment.id: fragment for fragment in reader.fragments}
+        then, there = before.by_id, reader.by_id
         columns, inputs = target.columns, target.inputs
         counts.taken |= {
             id_
@@ -118,7 +118,7 @@ class BackfillRun:
         is_gone = bool(lost - there.keys())
         return tuple(
             one
-            for one in selection_of(reader, target, where).fragments
+            for one in selection_of(reader, target, self.where).fragments
             for id_ in [one.fragment.id]
             if id_ not in counts.taken
             and (
@@ -140,10 +140,10 @@ class BackfillRun:
         if many == 0:
             many = max(_FRAGMENTS_OF_A_COMMIT, -(-len(selected) // _SHARE_OF_A_COMMIT))
         size = many or max(len(selected), 1)
+        work = FragmentWork(
+            self.table, self.job, self.batching, self.run, self.workers, self.task_rows, reader, target, counts
+        )
         for group in (selected[at : at + size] for at in range(0, len(selected), size)):
-            work = FragmentWork(
-                self.table, self.job, self.batching, self.run, self.workers, self.task_rows, reader, target, counts
-            )
             files = work.files_of(group)
             skipped = sum((Counter(file.skipped) for file in files.values()), counts.skipped)
             target.check_skipped(skipped, counts.rows)
@@ -157,14 +157,14 @@ class BackfillRun:
             counts.commits += bool(kept)
             lost |= files.keys() - kept
             for one in group:
-                CheckpointStore(self.table.place).of(one.key).remove()
+                work.store.of(one.key).remove()
         return lost
 
     def _committed(self, reader: FragmentReader, target: FilledColumns, files: Mapping[int, WrittenFile]) -> set[int]:
         """Bring files into the newest version, but those of fragments that others changed; gives which it has then."""
         if not files:
             return set()
-        before = {fragment.id: fragment for fragment in reader.fragments}
+        before = reader.by_id
         for fragment, file in files.items():
             rows = self.table.length_of(file.name)
             if rows != before[fragment].rows:
@@ -183,8 +183,8 @@ class BackfillRun:
                     path=self.table.place,
                     hint="Nothing of that was committed. Run the backfill again.",
                 )
-            there = {fragment.id: fragment for fragment in newest.fragments}
-            had = {id_ for id_, file in files.items() if id_ in there and _has(there[id_], target, file)}
+            there = newest.by_id
+            had = _having(newest, target, files)
             same = {
                 id_
                 for id_ in files.keys() & there.keys() - had
@@ -195,9 +195,7 @@ class BackfillRun:
             try:
                 made = self.table.replace({id_: files[id_].name for id_ in same}, newest.version, f"job {self.job}")
             except WriteError:
-                newest = self.table.at()
-                there = {fragment.id: fragment for fragment in newest.fragments}
-                if all(id_ in there and _has(there[id_], target, files[id_]) for id_ in same):
+                if same <= _having(self.table.at(), target, files):
                     return had | same  # it was committed, though nobody could say so
                 raise
             if made is not None:
@@ -216,5 +214,10 @@ class BackfillRun:
             raise UsageError(f"{before.name!r} was changed while it was computed", path=self.table.place)
 
 
-def _has(fragment: Any, target: FilledColumns, file: WrittenFile) -> bool:
-    return set(fragment.files_of(target.columns)) == {file.name}
+def _having(reader: FragmentReader, target: FilledColumns, files: Mapping[int, WrittenFile]) -> set[int]:
+    """The fragments of a version that have these files."""
+    return {
+        id_
+        for id_, file in files.items()
+        if id_ in reader.by_id and set(reader.by_id[id_].files_of(target.columns)) == {file.name}
+    }

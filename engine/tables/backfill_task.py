@@ -38,7 +38,7 @@ _LOOKED_SECONDS: Final = 0.5
 
 @dataclass(frozen=True)
 class BackfillBody:
-    """The stage that computes columns. ``errors`` is the name of the job, after which files with failures are called.
+    """The stage that computes columns. ``job`` is what files with failures are called after.
 
     ``is_careful``: each batch is announced before the function has it, so that one that kills its worker is known.
     """
@@ -128,6 +128,7 @@ class _PieceRun:
         self._reader = body.table.pinned(body.version)
         self._checkpoints = CheckpointStore(body.table.place).of(piece.key)
         self._looked = 0.0
+        self._over = False
 
     def part(self) -> dict[str, Any] | None:
         """Compute some rows of a fragment, and leave them as checkpoints; None where another task has failed."""
@@ -196,7 +197,7 @@ class _PieceRun:
         body, piece = self._body, self._piece
         size = BatchSize(body.batching)
         base = piece.fragment.id << 32
-        skipped: dict[str, int] = {}
+        skipped = Counter[str]()
         for number, batch in enumerate(self._batches(known)):
             at = 0
             while at < batch.num_rows:
@@ -215,13 +216,13 @@ class _PieceRun:
                 except Exception as error:
                     raise _CalledFunctionError(error, RowFailure.of(error, batch_index=number)) from error
                 size.took(part.num_rows, time.perf_counter() - began)
-                for failure in failed:
-                    skipped[str(failure.policy)] = skipped.get(str(failure.policy), 0) + 1
-                if failed:
+                failures = tuple(failure.to_dict() for failure in failed)
+                if failures:
+                    skipped.update(skipped_by(failures))
                     body.target.check_skipped(skipped, None)
                 kept = offsets if found is None else offsets[found]
                 if len(kept):
-                    yield Computed(kept, values, tuple(failure.to_dict() for failure in failed))
+                    yield Computed(kept, values, failures)
 
     def _batches(self, known: list[Offsets]) -> Iterator[pa.RecordBatch]:
         """The rows that are to be computed, with the inputs."""
@@ -278,8 +279,6 @@ class _PieceRun:
             self._looked = time.monotonic()
             self._over = self._staging.has_failed()
         return self._over
-
-    _over = False
 
 
 def skipped_by(failures: Sequence[dict[str, Any]]) -> dict[str, int]:

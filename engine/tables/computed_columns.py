@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import uuid4
 
 from ..errors import UnsupportedCallError, UsageError
@@ -34,7 +34,15 @@ from .jobs import (
     waited,
 )
 from .options import BackfillOptions, backfill_options, checked_task_size, window_of
-from .planning import BackfillPlan, pieces_of, selection_of, stale_rows, task_rows_of, warn_of_mismatch
+from .planning import (
+    BackfillPlan,
+    SelectedFragment,
+    pieces_of,
+    selection_of,
+    stale_rows,
+    task_rows_of,
+    warn_of_mismatch,
+)
 from .targets import FunctionColumns
 
 
@@ -260,11 +268,12 @@ class ComputedColumns:
             admit(target.udf.name, TaskNeeds.of(target.udf), run, check=_admission_check, strict=_admission_strict)
         config = {"where": selection.where, "udf": repr(target.udf), "executor": run.executor, **kwargs}
         jobs = self._jobs if _enable_job_tracker_saves else None
+        planned = _Planned(column, udf, where, reader, target, selection.fragments)
 
         def running() -> BackfillJobResult:
             with progress_shown(kwargs.get("progress"), f"{self.name}.{column}") as listener:
                 shown = replace(options, run=replace(run, progress=listener))
-                return self._run(jobs, job, column, udf, where, shown, config)
+                return self._run(jobs, job, planned, shown, config)
 
         future = in_background(job, running)
         return future if _return_future else Job(self.name, [column], future)
@@ -293,9 +302,7 @@ class ComputedColumns:
         self,
         jobs: JobTable | None,
         job: str,
-        column: str,
-        udf: UDF | None,
-        where: str | None,
+        planned: _Planned,
         options: BackfillOptions,
         config: Mapping[str, Any],
     ) -> BackfillJobResult:
@@ -308,12 +315,18 @@ class ComputedColumns:
             self._workers(options.concurrency, options.run),
             options.task_size,
             options.granularity,
-            options.read_version,
+            planned.where,
             options.window,
         )
-        launched = datetime.now(UTC)
-        with kept(jobs, job, "BACKFILL", column, config) as counts:
-            target = run(lambda reader: self._target(reader, column, udf), where, counts)
+        launched, target = datetime.now(UTC), planned.target
+        with kept(jobs, job, "BACKFILL", planned.column, config) as counts:
+            run(
+                planned.reader,
+                target,
+                planned.selected,
+                lambda now: self._target(now, planned.column, planned.udf),
+                counts,
+            )
         result = UdfResult(
             target.udf.name, target.udf.version, counts.processed, sum(counts.skipped.values()), list(target.inputs)
         )
@@ -340,6 +353,17 @@ class ComputedColumns:
             return 1
         slots = resources_of(is_spark=True, master=run.master, conf=run.conf).slots
         return min(concurrency, slots)
+
+
+class _Planned(NamedTuple):
+    """A backfill that was asked for, and what it is to compute."""
+
+    column: str
+    udf: UDF | None
+    where: str | None
+    reader: FragmentReader
+    target: FunctionColumns
+    selected: tuple[SelectedFragment, ...]
 
 
 def _column_of(columns: str | list[str]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import SessionError, WriteError
-from ..execution import Packed, RunOptions, Stage, Staging, Task, failure_from_dict, raise_failure, warn_of
+from ..execution import Packed, RunOptions, Stage, Staging, Task, dealt, failure_from_dict, raise_failure, warn_of
 from ..folders import Folder
 from ..lance import ComputedTable, FragmentReader
 from ..locations import located
@@ -21,7 +21,7 @@ from .batching import Batching
 from .checkpoints import COMPUTED, CheckpointStore, Computed, WrittenFile
 from .counts import RunCounts
 from .isolation import MOST_KILLERS, CalledRows, batches_at_hand, killed_by, rows_that_kill
-from .planning import Piece, SelectedFragment, pieces_of, task_rows_of, tasks_of
+from .planning import Piece, SelectedFragment, pieces_of, task_rows_of
 from .targets import FilledColumns
 
 _QUICKLY_JOINED: Final = 64 << 20
@@ -79,7 +79,7 @@ class FragmentWork:
         """The files of fragments, once tasks have written them."""
         task_rows = task_rows_of(self.task_rows, sum(one.fragment.rows for one in todo), self.workers)
         pieces = list(pieces_of(todo, task_rows))
-        tasks = tasks_of(pieces, task_rows)
+        tasks = list(dealt(pieces, lambda piece: piece.span[1] - piece.span[0], task_rows))
         done = self.stage(staging, tasks, is_careful=is_careful)
         files = written_files(done)
         cut = {piece.fragment.id: piece for piece in pieces if not piece.is_whole}

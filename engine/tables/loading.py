@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import UsageError
-from ..execution import RunOptions, Stage, Staging, Task, TaskRun, raise_failure, warn_of
+from ..execution import RunOptions, Stage, Staging, Task, TaskRun, dealt, raise_failure, warn_of
 from ..folders import Folder
 from ..lance import ComputedTable, Fragment, FragmentReader
 from ..locations import located
@@ -34,6 +34,7 @@ from .hashed_source import (
     sorted_part,
     written,
 )
+from .planning import selection_of
 from .policies import RowFailure
 from .provenance import token_of
 from .sources import ColumnSource, SourcePiece
@@ -157,21 +158,20 @@ def partitioned(
     names = (pk, *columns)
     size = sum(piece.size for piece in source.pieces)
     parts = max(1, min(_MOST_PARTS, -(-size // _PART_BYTES)))
-    groups = tuple(_grouped(source.pieces))
-    cut = _run(
-        CutBody(source, names, groups, parts), [sum(p.size for p in group) for group in groups], staging, run, table
-    )
-    runs: dict[int, list[str]] = {}
-    nulls = 0
-    for note in cut:
-        runs.setdefault(note["part"], []).append(note["name"])
-        nulls += note["nulls"]
+    groups = tuple(dealt(source.pieces, lambda piece: piece.size, _TASK_BYTES))
+    sizes = [sum(piece.size for piece in group) for group in groups]
+    cut = _told_by(CutBody(source, names, groups, parts), sizes, staging, run, table)
+    nulls = sum(told["nulls"] for told in cut)
     if nulls:
         warnings.warn(f"{nulls} rows of the source have no {pk!r}, and are ignored", UserWarning, stacklevel=2)
     schema = pa.schema([source.schema.field(name) for name in names])
-    lists = tuple(tuple(sorted(runs.get(part, ()))) for part in range(parts))
-    sorted_ = _run(SortBody(schema, lists), [size // parts] * parts, staging, run, table)
-    doubled = sum(note["duplicates"] for note in sorted_)
+    runs: list[list[str]] = [[] for _ in range(parts)]
+    for part, name in (one for told in cut for one in told["runs"]):
+        runs[part].append(name)
+    ordered = _told_by(
+        SortBody(schema, tuple(tuple(sorted(names)) for names in runs)), [size // parts] * parts, staging, run, table
+    )
+    doubled = sum(told["duplicates"] for told in ordered)
     if doubled:
         raise UsageError(
             f"Source dataset contains {doubled} duplicate primary key values in column {pk!r}. "
@@ -211,15 +211,13 @@ class CutBody:
                 for part in np.unique(numbers).tolist():
                     begin, end = int(bounds[part]), int(bounds[part + 1])
                     held.setdefault(part, []).append(pa.Table.from_batches([taken.slice(begin, end - begin)]))
+        runs = []
         for part, tables in held.items():
             name = f"{task.name}-{part:05d}.run"
             task.folder.put(name, written(pa.concat_tables(tables)), durable=False)
-            task.rows.note("told", {"part": part, "name": name, "nulls": nulls})
-            nulls = 0
-        if nulls:
-            task.rows.note("told", {"part": -1, "name": "", "nulls": nulls})
+            runs.append((part, name))
         yield from ()
-        return {}
+        return {"runs": runs, "nulls": nulls}
 
 
 @dataclass(frozen=True)
@@ -239,35 +237,19 @@ class SortBody:
         tables += [pa.ipc.open_file(pa.py_buffer(task.folder.get(name))).read_all() for name in self.runs[task.index]]
         part = sorted_part(tables, self.schema.names[0])
         task.folder.put(HashedSource.name_of(task.index), written(part), durable=False)
-        task.rows.note("told", {"duplicates": duplicates_in(part)})
         yield from ()
-        return {}
+        return {"duplicates": duplicates_in(part)}
 
 
-def _run(
+def _told_by(
     body: CutBody | SortBody, sizes: Iterable[int], staging: Staging, run: RunOptions, table: ComputedTable
 ) -> list[dict[str, Any]]:
-    """Run a stage, and give what its tasks told."""
+    """Run a stage, and give what each of its tasks told at its end."""
     tasks = [Task(number, body.label(number), size) for number, size in enumerate(sizes)]
     ran = Stage(body, tasks, staging, destination=table.place).run(run)
     warn_of(ran.notes, set())
     raise_failure(ran.notes)
-    ran.outcomes()
-    return [note.data for note in ran.notes if note.kind == "told"]
-
-
-def _grouped(pieces: Sequence[SourcePiece]) -> Iterable[tuple[SourcePiece, ...]]:
-    """The pieces, in groups for a task each."""
-    held: list[SourcePiece] = []
-    size = 0
-    for piece in pieces:
-        if held and size + piece.size > _TASK_BYTES:
-            yield tuple(held)
-            held, size = [], 0
-        held.append(piece)
-        size += piece.size
-    if held:
-        yield tuple(held)
+    return [told for told in ran.outcomes() if isinstance(told, dict)]
 
 
 def run_load(
@@ -283,5 +265,6 @@ def run_load(
             table.add_null_columns(new)
         reader = table.at()
         ready = replace(target, keys=keys, fields=tuple(reader.schema.field(name) for name in target.columns))
-        replace(backfill, check=missing_rows(reader, ready))(lambda _: ready, None, counts)
+        selected = selection_of(reader, ready, None).fragments
+        replace(backfill, check=missing_rows(reader, ready))(reader, ready, selected, lambda _: ready, counts)
     forget_parts()

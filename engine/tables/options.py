@@ -44,7 +44,6 @@ class BackfillOptions:
     concurrency: int
     task_size: int | None
     granularity: int | None
-    read_version: int | None
     window: Window
 
 
@@ -92,7 +91,6 @@ def backfill_options(
         concurrency,
         checked_task_size(more.get("task_size")) or udf.task_size,
         granularity,
-        more.get("read_version"),
         window_of(more.get("num_frags"), more.get("skip_frags") or 0),
     )
 

@@ -146,21 +146,6 @@ def pieces_of(selected: Sequence[SelectedFragment], task_rows: int) -> Iterator[
             yield Piece(one.fragment, one.where, one.key, span, is_whole=False)
 
 
-def tasks_of(pieces: Sequence[Piece], task_rows: int) -> list[tuple[Piece, ...]]:
-    """The pieces dealt to tasks: several small ones to one."""
-    tasks: list[tuple[Piece, ...]] = []
-    held: list[Piece] = []
-    rows = 0
-    for piece in pieces:
-        size = piece.span[1] - piece.span[0]
-        if held and rows + size > task_rows:
-            tasks.append(tuple(held))
-            held, rows = [], 0
-        held.append(piece)
-        rows += size
-    return [*tasks, tuple(held)] if held else tasks
-
-
 def task_rows_of(given: int | None, rows: int, workers: int) -> int:
     """The rows of a task: as asked for, or so many that each worker gets some tasks."""
     if workers == 1:

@@ -16,14 +16,14 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from ...errors import ReadError, WriteError
-from ...execution import RunOptions, Stage, Task, query_executor, raise_failure, warn_of
+from ...execution import RunOptions, Stage, Task, dealt, query_executor, raise_failure, warn_of
 from ...faults import reach
 from ...folders import Folder
 from ...lance import IndexTable, SearchIndex, TextIndex, VectorIndex
@@ -222,7 +222,8 @@ class SearchIndexes:
 
     def _written(self, index: StoredIndex, layers: Sequence[Numbered], run: RunOptions) -> list[str]:
         """Write the rows of layers by tasks, and give what Lance is to be told of their files."""
-        groups = tuple(_grouped(layers))
+        most = max(_TASK_BYTES, sum(entry.bytes for _, entry in layers) // _MOST_TASKS)
+        groups = tuple(dealt(layers, lambda one: one[1].bytes, most))
         place = str(self._home / "tables" / index.table)
         body = ElementsBody(index.elements, str(self._store.path), place, index.name, groups)
         sizes = [sum(entry.bytes for _, entry in group) for group in groups]
@@ -307,18 +308,3 @@ def _marks(entries: pa.Table) -> list[Mark]:
 
 def _mark_of(entry: RecordingEntry) -> Mark:
     return tuple(getattr(entry, name) for name in _MARKS)
-
-
-def _grouped(layers: Sequence[Numbered]) -> Iterator[tuple[Numbered, ...]]:
-    """The layers in order, in groups for a task each."""
-    budget = max(_TASK_BYTES, sum(entry.bytes for _, entry in layers) // _MOST_TASKS)
-    group: list[Numbered] = []
-    size = 0
-    for one in layers:
-        if group and size + one[1].bytes > budget:
-            yield tuple(group)
-            group, size = [], 0
-        group.append(one)
-        size += one[1].bytes
-    if group:
-        yield tuple(group)
