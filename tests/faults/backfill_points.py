@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import shutil
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +32,8 @@ from chunkmill.engine import faults
 from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.tables import Table, skip_on_error, udf
 from chunkmill.engine.tables.checkpoints import FragmentCheckpoints
-from fault_runs import forked, reached, waited, warm_up
+from fault_runs import reached, warm_up
+from point_cases import Attempt, cut_story, point_cases, told
 
 KINDS: Final = ("kill", "exception", "enospc", "torn")
 POINTS: Final = (
@@ -213,37 +214,13 @@ _READ = FragmentCheckpoints._read
 
 def run(case: Case | None, root: Path, clean: Counter[str] | None = None) -> list[str]:
     """Run the story with one fault, or none; what went wrong."""
-    (root / "log").mkdir(parents=True)
-    plan = f"{case.point}:{case.kind}:{case.nth}" if case else ""
-    environment = {faults.LOG: str(root / "log"), faults.PLAN: plan}
 
     def driver() -> int:
         if case is not None and case.unsafe:
             plant_unchecked_checkpoints()
         return drive(root)
 
-    for _ in range(ATTEMPTS):
-        code = waited(forked(driver, root / "said", environment))
-        if code == 0:
-            break
-        if code not in (1, -9) or case is None:
-            return [f"the driver ended with {code}: {(root / 'said').read_text()[-3000:]}"]
-    else:
-        return [f"it was not done after {ATTEMPTS} attempts: {(root / 'said').read_text()[-3000:]}"]
-    if case is not None and reached(root / "log").get(case.point, 0) < case.nth:
-        return [f"{case.point} was not reached so often"]
-    return wrong_at_the_end(root, clean)
-
-
-def cases(options: argparse.Namespace, counts: dict[str, int]) -> Iterator[Case]:
-    """Every time that a point is reached, in every way, or each ``every``-th of these."""
-    if options.case:
-        yield from map(Case.parse, options.case.split(","))
-        return
-    points = options.points.split(",") if options.points else POINTS
-    found = [Case(p, kind, nth) for p in points for kind in KINDS for nth in range(1, max(1, counts.get(p, 0)) + 1)]
-    random.Random(options.seed).shuffle(found)
-    yield from found[:: options.every]
+    return cut_story(case, root, driver, ATTEMPTS) or wrong_at_the_end(root, clean)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -255,26 +232,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--case", help="with commas")
     options = parser.parse_args(arguments)
     scratch, began = Path(tempfile.mkdtemp(prefix="chunkmill-backfills-")), time.monotonic()
-    passed, failed, ran = 0, 0, Counter[str]()
     warm_up()
     try:
         if wrong := run(None, scratch / "clean"):
             print("the story fails by itself: " + "\n".join(wrong))
             return 1
         clean = calls_of(scratch / "clean")
-        for at, case in enumerate(cases(options, reached(scratch / "clean" / "log"))):
-            wrong = run(case, scratch / str(at), clean)
-            shutil.rmtree(scratch / str(at))
-            ran[case.point] += 1
-            passed, failed = passed + (not wrong), failed + bool(wrong)
-            if wrong:
-                print(f"FAILED {case}\n  " + "\n  ".join(wrong))
-                print(f"  again: python tests/faults/backfill_points.py --case {case}", flush=True)
+        counts = reached(scratch / "clean" / "log")
+
+        def tried() -> Iterator[Attempt]:
+            for at, case in enumerate(point_cases(options, counts, POINTS, KINDS)):
+                yield str(case), case.point, partial(run, case, scratch / str(at), clean)
+                shutil.rmtree(scratch / str(at))
+
+        return told("backfill_points.py", "point", options.seed, began, tried())
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    print(f"cases of each point: {dict(ran)}")
-    print(f"{passed} passed, {failed} failed; seed {options.seed}, {time.monotonic() - began:.0f} s")
-    return 1 if failed else 0
 
 
 if __name__ == "__main__":

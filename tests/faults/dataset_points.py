@@ -25,9 +25,9 @@ import tarfile
 import tempfile
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ from chunkmill.engine.recordings import RecordingsFolder, VersionFiles
 from chunkmill.engine.store import RecordingStore
 from fault_content import kept_content
 from fault_runs import forked, reached, waited, warm_up
+from point_cases import Attempt, told
 
 OLD_STORE: Final = Path(__file__).parent.parent / "engine" / "recordings" / "data" / "store_of_format_3.tar.xz"
 OF_STORES: Final = (
@@ -338,28 +339,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     os.environ["CHUNKMILL_EXECUTOR"] = "inline"
     scratch = Path(tempfile.mkdtemp(prefix="chunkmill-dataset-"))
-    began, passed, failed = time.monotonic(), 0, 0
+    began = time.monotonic()
     warm_up()
     try:
         if code := waited(forked(lambda: make_template(scratch / "template"), scratch / "log")):
             print(f"the story fails by itself, with {code}: {(scratch / 'log').read_text()[-3000:]}")
             return 1
         counts: dict[str, int] = json.loads((scratch / "template" / "counts.json").read_text())
-        ran = Counter[str]()
-        for at, (case, unsafe) in enumerate(cases(options, counts)):
-            wrong = run(case, unsafe, scratch / "template", scratch / str(at))
-            shutil.rmtree(scratch / str(at))
-            ran[case.point] += 1
-            passed, failed = passed + (not wrong), failed + bool(wrong)
-            if wrong:
+
+        def tried() -> Iterator[Attempt]:
+            for at, (case, unsafe) in enumerate(cases(options, counts)):
                 text = f"{case}:{unsafe}" if unsafe else str(case)
-                print(f"FAILED {text}\n  " + "\n  ".join(wrong))
-                print(f"  again: python tests/faults/dataset_points.py --case {text}", flush=True)
+                yield text, case.point, partial(run, case, unsafe, scratch / "template", scratch / str(at))
+                shutil.rmtree(scratch / str(at))
+
+        return told("dataset_points.py", "point", options.seed, began, tried())
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    print(f"cases of each point: {dict(ran)}")
-    print(f"{passed} passed, {failed} failed; seed {options.seed}, {time.monotonic() - began:.0f} s")
-    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@ import sys
 import tempfile
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from chunkmill.engine import faults
 from chunkmill.engine.catalog import CatalogClient, retention, uploads
 from chunkmill.engine.catalog.server import CatalogService, Method
 from fault_runs import forked, reached, waited
+from point_cases import told
 from served_calls import Calls, RefusedError, serve
 from served_story import State, Story, make_world, state_of
 
@@ -286,7 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     os.environ["CHUNKMILL_EXECUTOR"] = "inline"
     scratch = Path(tempfile.mkdtemp(prefix="chunkmill-serve-"))
-    began, passed, failed, ran = time.monotonic(), 0, 0, Counter[str]()
+    began = time.monotonic()
     warm_up_servers()
     template = Template(scratch)
     try:
@@ -296,18 +297,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except ClientError as error:
             print(f"the story fails by itself: {error}")
             return 1
-        for step, case in cases(options, template):
-            wrong = run(template, step, case)
-            ran[step] += 1
-            passed, failed = passed + (not wrong), failed + bool(wrong)
-            if wrong:
-                print(f"FAILED {step}/{case}\n  " + "\n  ".join(wrong))
-                print(f"  again: python tests/faults/serve_points.py --case {step}/{case}", flush=True)
+        tried = (
+            (f"{step}/{case}", step, partial(run, template, step, case)) for step, case in cases(options, template)
+        )
+        return told("serve_points.py", "step", options.seed, began, tried)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    print(f"cases of each step: {dict(ran)}")
-    print(f"{passed} passed, {failed} failed; seed {options.seed}, {time.monotonic() - began:.0f} s")
-    return 1 if failed else 0
 
 
 if __name__ == "__main__":

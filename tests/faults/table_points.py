@@ -16,14 +16,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +31,8 @@ from chunkmill.engine import faults
 from chunkmill.engine.catalog import CatalogClient, EntryId, retention
 from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.lance import UserTable
-from fault_runs import forked, reached, waited, warm_up
+from fault_runs import reached, warm_up
+from point_cases import Attempt, cut_story, point_cases, told
 
 KINDS: Final = ("kill", "exception", "enospc")
 POINTS: Final = tuple(point for point in faults.POINTS if point.startswith("lance.") and point != "lance.fragments")
@@ -149,37 +149,13 @@ def plant_unsafe_overwrite() -> None:
 
 def run(case: Case | None, root: Path, states: Sequence[State] | None) -> list[str]:
     """Run the story with one fault, or none; what went wrong."""
-    (root / "log").mkdir(parents=True)
-    plan = f"{case.point}:{case.kind}:{case.nth}" if case else ""
-    environment = {faults.LOG: str(root / "log"), faults.PLAN: plan}
 
     def driver() -> int:
         if case is not None and case.unsafe:
             plant_unsafe_overwrite()
         return drive(root, states)
 
-    for _ in range(ATTEMPTS):
-        code = waited(forked(driver, root / "said", environment))
-        if code == 0:
-            break
-        if code not in (1, -9) or case is None:
-            return [f"the driver ended with {code}: {(root / 'said').read_text()[-2000:]}"]
-    else:
-        return [f"it was not done after {ATTEMPTS} attempts: {(root / 'said').read_text()[-2000:]}"]
-    if case is not None and reached(root / "log").get(case.point, 0) < case.nth:
-        return [f"{case.point} was not reached so often"]
-    return []
-
-
-def cases(options: argparse.Namespace, counts: dict[str, int]) -> Iterator[Case]:
-    """Every time that a point is reached, in every way, or each ``every``-th of these."""
-    if options.case:
-        yield from map(Case.parse, options.case.split(","))
-        return
-    points = options.points.split(",") if options.points else POINTS
-    found = [Case(p, kind, nth) for p in points for kind in KINDS for nth in range(1, max(1, counts.get(p, 0)) + 1)]
-    random.Random(options.seed).shuffle(found)
-    yield from found[:: options.every]
+    return cut_story(case, root, driver, ATTEMPTS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -191,26 +167,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--case", help="with commas")
     options = parser.parse_args(arguments)
     scratch, began = Path(tempfile.mkdtemp(prefix="chunkmill-tables-")), time.monotonic()
-    passed, failed, ran = 0, 0, Counter[str]()
     warm_up()
     try:
         if wrong := run(None, scratch / "clean", None):
             print("the story fails by itself: " + "\n".join(wrong))
             return 1
         states: list[State] = json.loads((scratch / "clean" / "states.json").read_text())
-        for at, case in enumerate(cases(options, reached(scratch / "clean" / "log"))):
-            wrong = run(case, scratch / str(at), states)
-            shutil.rmtree(scratch / str(at))
-            ran[case.point] += 1
-            passed, failed = passed + (not wrong), failed + bool(wrong)
-            if wrong:
-                print(f"FAILED {case}\n  " + "\n  ".join(wrong))
-                print(f"  again: python tests/faults/table_points.py --case {case}", flush=True)
+        counts = reached(scratch / "clean" / "log")
+
+        def tried() -> Iterator[Attempt]:
+            for at, case in enumerate(point_cases(options, counts, POINTS, KINDS)):
+                yield str(case), case.point, partial(run, case, scratch / str(at), states)
+                shutil.rmtree(scratch / str(at))
+
+        return told("table_points.py", "point", options.seed, began, tried())
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    print(f"cases of each point: {dict(ran)}")
-    print(f"{passed} passed, {failed} failed; seed {options.seed}, {time.monotonic() - began:.0f} s")
-    return 1 if failed else 0
 
 
 if __name__ == "__main__":
