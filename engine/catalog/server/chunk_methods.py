@@ -56,15 +56,11 @@ class ChunkCalls:
 
     def methods(self) -> tuple[Method, ...]:
         """The methods of this group."""
-        named = (
-            ("QueryDataset", self._query),
-            ("FindChunks", self._find),
-            ("FetchChunks", self._fetch),
-            ("GetRrdManifest", self._manifest),
-        )
-        return tuple(
-            Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), Kind.STREAM, handler)
-            for name, handler in named
+        return (
+            Method.named("QueryDataset", Kind.STREAM, self._query),
+            Method.named("FindChunks", Kind.STREAM, self._find),
+            Method.named("FetchChunks", Kind.STREAM, self._fetch),
+            Method.named("GetRrdManifest", Kind.STREAM, self._manifest),
         )
 
     # --- plans

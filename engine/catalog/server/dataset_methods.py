@@ -20,7 +20,6 @@ from .served_layers import ServedLayers
 
 _ID_BYTES: Final = 32
 _MOST_SCHEMAS: Final = 1024
-_WRITING: Final = frozenset({"DoMaintenance", "DoGlobalMaintenance"})
 _LISTS: Final = ("rerun_layer_names", "rerun_storage_urls")
 _MAY_BE_NULL: Final = ("rerun_num_chunks", "rerun_size_bytes", "rerun_schema_sha256")
 _WITH_NAMED_ITEMS: Final = "rerun-py/0.33."
@@ -36,20 +35,16 @@ class DatasetCalls:
 
     def methods(self) -> tuple[Method, ...]:
         """The methods of this group."""
-        named = (
-            ("GetDatasetSchema", Kind.UNARY, self._schema),
-            ("GetSegmentTableSchema", Kind.UNARY, self._segments_schema),
-            ("ScanSegmentTable", Kind.STREAM, self._segments),
-            ("GetDatasetManifestSchema", Kind.UNARY, self._manifest_schema),
-            ("ScanDatasetManifest", Kind.STREAM, self._manifest),
-            ("GetSchemas", Kind.STREAM, self._schemas),
-            ("GetAssetsForSegment", Kind.STREAM, self._assets),
-            ("DoMaintenance", Kind.UNARY, self._maintain),
-            ("DoGlobalMaintenance", Kind.UNARY, self._maintain_all),
-        )
-        return tuple(
-            Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), kind, handler, name in _WRITING)
-            for name, kind, handler in named
+        return (
+            Method.named("GetDatasetSchema", Kind.UNARY, self._schema),
+            Method.named("GetSegmentTableSchema", Kind.UNARY, self._segments_schema),
+            Method.named("ScanSegmentTable", Kind.STREAM, self._segments),
+            Method.named("GetDatasetManifestSchema", Kind.UNARY, self._manifest_schema),
+            Method.named("ScanDatasetManifest", Kind.STREAM, self._manifest),
+            Method.named("GetSchemas", Kind.STREAM, self._schemas),
+            Method.named("GetAssetsForSegment", Kind.STREAM, self._assets),
+            Method.named("DoMaintenance", Kind.UNARY, self._maintain, writes=True),
+            Method.named("DoGlobalMaintenance", Kind.UNARY, self._maintain_all, writes=True),
         )
 
     def _schema(self, request: Any, call: Call) -> Any:

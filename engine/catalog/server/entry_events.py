@@ -38,9 +38,7 @@ class EntryEvents:
 
     def methods(self) -> tuple[Method, ...]:
         """The method of this group."""
-        name = "WatchEvents"
-        request, response = cloud(f"{name}Request"), cloud(f"{name}Response")
-        return (Method(name, request, response, Kind.STREAM, self._watch, waits=True),)
+        return (Method.named("WatchEvents", Kind.STREAM, self._watch, waits=True),)
 
     def _watch(self, request: Any, call: Call) -> Iterator[Any]:
         """Tell of entries that come and go until the client has gone; it is of no account which kinds it asks for.

@@ -28,17 +28,13 @@ class EntryCalls:
 
     def methods(self) -> tuple[Method, ...]:
         """The methods of this group."""
-        named = (
-            ("FindEntries", self._find, False),
-            ("CreateDatasetEntry", self._create, True),
-            ("ReadDatasetEntry", self._read, False),
-            ("UpdateDatasetEntry", self._update_dataset, True),
-            ("UpdateEntry", self._update, True),
-            ("DeleteEntry", self._delete, True),
-        )
-        return tuple(
-            Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), Kind.UNARY, handler, writes)
-            for name, handler, writes in named
+        return (
+            Method.named("FindEntries", Kind.UNARY, self._find),
+            Method.named("CreateDatasetEntry", Kind.UNARY, self._create, writes=True),
+            Method.named("ReadDatasetEntry", Kind.UNARY, self._read),
+            Method.named("UpdateDatasetEntry", Kind.UNARY, self._update_dataset, writes=True),
+            Method.named("UpdateEntry", Kind.UNARY, self._update, writes=True),
+            Method.named("DeleteEntry", Kind.UNARY, self._delete, writes=True),
         )
 
     def _find(self, request: Any, call: Call) -> Any:

@@ -33,6 +33,7 @@ from ...errors import (
     UsageError,
 )
 from ..entries import EntryId
+from .messages import cloud
 
 SERVICE: Final = "rerun.cloud.v1alpha1.RerunCloudService"
 """The name of the service, which begins the path of each method."""
@@ -166,6 +167,13 @@ class Method:
     handler: Callable[[Any, Call], Any]
     writes: bool = False
     waits: bool = False
+
+    @classmethod
+    def named(
+        cls, name: str, kind: Kind, handler: Callable[[Any, Call], Any], *, writes: bool = False, waits: bool = False
+    ) -> Method:
+        """The call of a name, whose messages are called after it."""
+        return cls(name, cloud(f"{name}Request"), cloud(f"{name}Response"), kind, handler, writes, waits)
 
     @property
     def path(self) -> str:

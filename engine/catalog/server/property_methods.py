@@ -26,14 +26,10 @@ class PropertyCalls:
 
     def methods(self) -> tuple[Method, ...]:
         """The methods of this group."""
-        named = (
-            ("GetSegmentProperties", Kind.STREAM, self._get, False),
-            ("SetSegmentProperties", Kind.UNARY, self._set, True),
-            ("DeleteSegmentProperties", Kind.UNARY, self._delete, True),
-        )
-        return tuple(
-            Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), kind, handler, writes)
-            for name, kind, handler, writes in named
+        return (
+            Method.named("GetSegmentProperties", Kind.STREAM, self._get),
+            Method.named("SetSegmentProperties", Kind.UNARY, self._set, writes=True),
+            Method.named("DeleteSegmentProperties", Kind.UNARY, self._delete, writes=True),
         )
 
     def _get(self, request: Any, call: Call) -> Iterator[Any]:

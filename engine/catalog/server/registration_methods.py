@@ -69,17 +69,13 @@ class RegistrationCalls:
 
     def methods(self) -> tuple[Method, ...]:
         """The methods of this group."""
-        named = (
-            ("RegisterWithDataset", Kind.UNARY, self._register, True),
-            ("UnregisterFromDataset", Kind.STREAM, self._unregister, True),
-            ("WriteChunks", Kind.UPLOAD, self._write, True),
-            ("CancelTasks", Kind.UNARY, self._cancel, True),
-            ("QueryTasks", Kind.UNARY, self._tasks, False),
-            ("QueryTasksOnCompletion", Kind.STREAM, self._completed, False),
-        )
-        return tuple(
-            Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), kind, handler, writes)
-            for name, kind, handler, writes in named
+        return (
+            Method.named("RegisterWithDataset", Kind.UNARY, self._register, writes=True),
+            Method.named("UnregisterFromDataset", Kind.STREAM, self._unregister, writes=True),
+            Method.named("WriteChunks", Kind.UPLOAD, self._write, writes=True),
+            Method.named("CancelTasks", Kind.UNARY, self._cancel, writes=True),
+            Method.named("QueryTasks", Kind.UNARY, self._tasks),
+            Method.named("QueryTasksOnCompletion", Kind.STREAM, self._completed),
         )
 
     def _register(self, request: Any, call: Call) -> Any:

@@ -37,15 +37,11 @@ class SearchCalls:
 
     def methods(self) -> tuple[Method, ...]:
         """The methods of this group."""
-        named = (
-            ("CreateIndex", Kind.UNARY, self._create, True),
-            ("ListIndexes", Kind.UNARY, self._list, False),
-            ("DeleteIndexes", Kind.UNARY, self._delete, True),
-            ("SearchDataset", Kind.STREAM, self._search, False),
-        )
-        return tuple(
-            Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), kind, handler, writes)
-            for name, kind, handler, writes in named
+        return (
+            Method.named("CreateIndex", Kind.UNARY, self._create, writes=True),
+            Method.named("ListIndexes", Kind.UNARY, self._list),
+            Method.named("DeleteIndexes", Kind.UNARY, self._delete, writes=True),
+            Method.named("SearchDataset", Kind.STREAM, self._search),
         )
 
     def _create(self, request: Any, call: Call) -> Any:

@@ -33,15 +33,9 @@ def server_methods(capabilities: Sequence[str]) -> tuple[Method, ...]:
         )
 
     return (
-        Method("Version", cloud("VersionRequest"), cloud("VersionResponse"), Kind.UNARY, _version),
-        Method("WhoAmI", cloud("WhoAmIRequest"), cloud("WhoAmIResponse"), Kind.UNARY, who_am_i),
-        Method(
-            "DoBandwidthTest",
-            cloud("DoBandwidthTestRequest"),
-            cloud("DoBandwidthTestResponse"),
-            Kind.STREAM,
-            _bandwidth,
-        ),
+        Method.named("Version", Kind.UNARY, _version),
+        Method.named("WhoAmI", Kind.UNARY, who_am_i),
+        Method.named("DoBandwidthTest", Kind.STREAM, _bandwidth),
     )
 
 

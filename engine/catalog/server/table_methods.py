@@ -36,18 +36,14 @@ class TableCalls:
 
     def methods(self) -> tuple[Method, ...]:
         """The methods of this group."""
-        named = (
-            ("CreateTableEntry", Kind.UNARY, self._create, True),
-            ("RegisterTable", Kind.UNARY, self._register, True),
-            ("ReadTableEntry", Kind.UNARY, self._read, False),
-            ("UpdateTableEntry", Kind.UNARY, self._update, True),
-            ("GetTableSchema", Kind.UNARY, self._schema, False),
-            ("ScanTable", Kind.STREAM, self._scan, False),
-            ("WriteTable", Kind.UPLOAD, self._write, True),
-        )
-        return tuple(
-            Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), kind, handler, writes)
-            for name, kind, handler, writes in named
+        return (
+            Method.named("CreateTableEntry", Kind.UNARY, self._create, writes=True),
+            Method.named("RegisterTable", Kind.UNARY, self._register, writes=True),
+            Method.named("ReadTableEntry", Kind.UNARY, self._read),
+            Method.named("UpdateTableEntry", Kind.UNARY, self._update, writes=True),
+            Method.named("GetTableSchema", Kind.UNARY, self._schema),
+            Method.named("ScanTable", Kind.STREAM, self._scan),
+            Method.named("WriteTable", Kind.UPLOAD, self._write, writes=True),
         )
 
     def _create(self, request: Any, call: Call) -> Any:

@@ -57,15 +57,11 @@ class UploadGrants:
 
     def methods(self) -> tuple[Method, ...]:
         """The methods that grant uploads, and end those in parts."""
-        named = (
-            ("GetWriteAccessGrant", self._grant),
-            ("GetMultipartUploadPartGrants", self._grant_parts),
-            ("CompleteMultipartUpload", self._complete),
-            ("AbortMultipartUpload", self._abort),
-        )
-        return tuple(
-            Method(name, cloud(f"{name}Request"), cloud(f"{name}Response"), Kind.UNARY, handler, writes=True)
-            for name, handler in named
+        return (
+            Method.named("GetWriteAccessGrant", Kind.UNARY, self._grant, writes=True),
+            Method.named("GetMultipartUploadPartGrants", Kind.UNARY, self._grant_parts, writes=True),
+            Method.named("CompleteMultipartUpload", Kind.UNARY, self._complete, writes=True),
+            Method.named("AbortMultipartUpload", Kind.UNARY, self._abort, writes=True),
         )
 
     def _grant(self, request: Any, call: Call) -> Any:

@@ -17,14 +17,9 @@ from chunkmill.engine.catalog.server.envelopes import rows_in
 from chunkmill.engine.catalog.server.messages import entry_id_message, entry_id_of
 from chunkmill.engine.errors import AlreadyExistsError, ChunkmillError, RegistrationError, UsageError
 from chunkmill.engine.rrd import RrdWriter, StoreEntry
-from served import Caller, recording, small_lake
+from served import Caller, recording
 
 UNKNOWN = EntryId("18EA4A1B0FE91A1258a013124bd3e6ec")
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> CatalogClient:
-    return small_lake(tmp_path)
 
 
 def asset(folder: Path, name: str) -> Path:

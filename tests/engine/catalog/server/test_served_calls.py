@@ -25,7 +25,7 @@ from chunkmill.engine.catalog.server.envelopes import rows_in
 from chunkmill.engine.catalog.server.methods import SERVICE
 from chunkmill.engine.errors import ChunkmillError
 from chunkmill.engine.recordings import RecordingsFolder
-from served import SEGMENTS, Caller, recording, small_lake
+from served import SEGMENTS, Caller, recording
 
 UNARY, STREAM, UPLOAD = Kind.UNARY, Kind.STREAM, Kind.UPLOAD
 CALLS = {
@@ -78,21 +78,6 @@ CALLS = {
     "DeleteIndexes": UNARY,
     "SearchDataset": STREAM,
 }
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> CatalogClient:
-    return small_lake(tmp_path)
-
-
-@pytest.fixture
-def dataset(catalog: CatalogClient) -> DatasetEntry:
-    return catalog.get_dataset("drives")
-
-
-@pytest.fixture
-def call(catalog: CatalogClient, dataset: DatasetEntry) -> Caller:
-    return Caller(catalog, dataset)
 
 
 @pytest.fixture

@@ -21,21 +21,6 @@ from chunkmill.engine.rrd.messages import ArrowMsg, tuid_bytes
 from served import SEGMENTS, Caller, small_lake
 
 
-@pytest.fixture
-def catalog(tmp_path: Path) -> CatalogClient:
-    return small_lake(tmp_path)
-
-
-@pytest.fixture
-def dataset(catalog: CatalogClient) -> DatasetEntry:
-    return catalog.get_dataset("drives")
-
-
-@pytest.fixture
-def call(catalog: CatalogClient, dataset: DatasetEntry) -> Caller:
-    return Caller(catalog, dataset)
-
-
 def rows_of(responses: list[Any]) -> pa.Table:
     return pa.concat_tables(rows_in(response.data) for response in responses)
 

@@ -20,14 +20,9 @@ from chunkmill.engine.catalog.server import (
 from chunkmill.engine.catalog.server.envelopes import part_of, rows_in, schema_message
 from chunkmill.engine.catalog.server.messages import cloud, entry_id_message
 from chunkmill.engine.errors import AlreadyExistsError, ChunkmillError
-from served import SEGMENTS, Caller, recording, small_lake
+from served import SEGMENTS, Caller, recording
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), metadata={"rerun:is_table_index": "true"}), ("v", pa.string())])
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> CatalogClient:
-    return small_lake(tmp_path)
 
 
 def refusal(function: Any, *args: Any, **kwargs: Any) -> ProtocolError:
