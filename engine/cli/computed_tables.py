@@ -10,22 +10,18 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import UsageError
 from ..units import counted, utc_time
 from .complaints import reported, warnings_as_lines
-from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place
+from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place, together
 from .start import leave_out_what_nothing_needs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..tables import UDF, JobRecord, Table
-
-    F = TypeVar("F", bound=Callable[..., Any])
 
 _TABLE = click.argument("table", callback=check_place)
 _CATALOG = click.option("--catalog", metavar="LAKE", callback=check_place, help="TABLE is the name of one in LAKE.")
@@ -42,6 +38,7 @@ _MODULES = click.option(
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _TASK_SIZE = click.option("--task-size", type=click.IntRange(1), metavar="ROWS", help="Rows of a task.")
+_WORK = together(_TABLE, click.argument("column"), _CATALOG, _WHERE, _FUNCTION, _MODULES, _TASK_SIZE)
 
 
 @click.group(cls=CommandGroup)
@@ -53,13 +50,7 @@ def tables() -> None:
 
 
 @tables.command("plan")
-@_TABLE
-@click.argument("column")
-@_CATALOG
-@_WHERE
-@_FUNCTION
-@_MODULES
-@_TASK_SIZE
+@_WORK
 @_JSON
 @DEBUG
 def plan(
@@ -94,13 +85,7 @@ def plan(
 
 
 @tables.command("backfill")
-@_TABLE
-@click.argument("column")
-@_CATALOG
-@_WHERE
-@_FUNCTION
-@_MODULES
-@_TASK_SIZE
+@_WORK
 @click.option("--checkpoint-size", type=click.IntRange(1), metavar="ROWS", help="Rows that the function gets at once.")
 @click.option("--executor", type=EXECUTORS, help="Default: CHUNKMILL_EXECUTOR, or spark.")
 @DEBUG
