@@ -13,6 +13,7 @@ and what was written for another is of no effect.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 import time
@@ -183,8 +184,9 @@ class SearchIndexes:
             if told is None or int(told["since"], 16) / 1e9 > limit:
                 continue
             if name.endswith(_TABLE):
-                Folder.at(self._home / "tables").sub(name.removesuffix(_TABLE)).remove()
-            folder.delete([name])
+                self._remove(name.removesuffix(_TABLE))
+            else:
+                folder.delete([name])
         for one in indexes:
             self.table(one).clean(one.version, age_seconds)
 
@@ -195,12 +197,22 @@ class SearchIndexes:
         new = replace(index, table=_fresh(), next_number=len(layers))
         self._folder_of_made().put(f"{new.table}{_TABLE}", b"")
         table = self.table(new)
-        version = table.create(new.elements.schema)
-        files = self._written(new, layers, run)
-        reach("search.rows")
-        version = table.upkeep(version, (), files, new.index, retrain=True)
-        reach("search.index")
+        try:
+            version = table.create(new.elements.schema)
+            files = self._written(new, layers, run)
+            reach("search.rows")
+            version = table.upkeep(version, (), files, new.index, retrain=True)
+            reach("search.index")
+        except Exception:
+            with contextlib.suppress(OSError, ReadError, WriteError):  # else maintenance does
+                self._remove(new.table)
+            raise
         return self._covering(replace(new, version=version), [(number, _mark_of(entry)) for number, entry in layers])
+
+    def _remove(self, table: str) -> None:
+        """Remove a table that no index has, and what says that there may be one."""
+        Folder.at(self._home / "tables").sub(table).remove()
+        self._folder_of_made().delete([f"{table}{_TABLE}"])
 
     def _bring_up_to_date(self, index: StoredIndex, live: LiveEntries, run: RunOptions, *, retrain: bool) -> None:
         coverage = self.coverage(index, live)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -213,6 +214,7 @@ def test_what_the_calls_give(tmp_path: Path) -> None:
 def test_calls_that_are_wrong(dataset: DatasetEntry, call: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call(dataset)
+    assert not [path for path in Path(os.fspath(dataset), "search").rglob("*") if path.is_file()]
     assert dataset.list_search_indexes() == []
 
 
