@@ -4,8 +4,8 @@
 
 As many RRDs of 38 kB, and one of 200 MB, are made in FOLDER unless they are there, and registered in place with a
 served lake by Rerun's SDK. The server is started anew, and a client asks: for a connection and the ids of the segments;
-for the segment table; and for the rows of a range of time that ten segments have. Then the large recording is fetched
-again and again. The least of five is told, of the table the first, too, and the server's resident memory.
+for the segment table; and for the rows of a range of time that ten segments have, each five times: the first and the
+least of the others are told. Then the large recording is fetched again and again; the server's resident memory is told.
 
 Guards: it starts in 1 s; 0.3 s to connect and list, 1 s for the table, 0.3 s for the range; 400 MB, and no more of it
 for ten times as many bytes. Ends with 1 where one is missed.
@@ -93,9 +93,6 @@ def range_rows(dataset: Any) -> int:
 def many_segments(server: Served, count: int, guards: Guards) -> None:
     """What a client waits for, of a dataset of many segments."""
     drives = CatalogClient(server.url).get_dataset("drives")
-    began = time.perf_counter()
-    assert len(drives.segment_table().to_arrow_table()) == count
-    guards.tell("segment table, first", time.perf_counter() - began, TABLE, "s")
 
     def connect() -> None:
         assert len(CatalogClient(server.url).get_dataset("drives").segment_ids()) == count
@@ -106,13 +103,14 @@ def many_segments(server: Served, count: int, guards: Guards) -> None:
     def ranged() -> None:
         assert range_rows(drives) == min(TOUCHED, count)
 
-    ranged()
     for name, call, bar in (
         ("connect and list", connect, LIST),
         ("segment table", table, TABLE),
         ("range", ranged, RANGE),
     ):
-        guards.tell(name, min(timed(call)), bar, "s")
+        first, *others = timed(call)
+        guards.tell(f"{name}, first", first, bar, "s")
+        guards.tell(name, min(others), bar, "s")
     guards.tell("memory, many segments", resident(server.process), MEMORY, "MB")
 
 
