@@ -150,6 +150,41 @@ class FragmentReader:
             ).to_batches():
                 yield batch.select(list(columns))
 
+    def expressed(
+        self,
+        expressions: Mapping[str, str],
+        where: str | None = None,
+        *,
+        fragments: Sequence[int] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        size: int = _READ_BYTES,
+    ) -> Iterator[pa.RecordBatch]:
+        """The values of SQL expressions, by their names, in the rows in which ``where`` is true, in order.
+
+        ``_rowid`` and ``_rowaddr`` are columns, too. ``fragments`` are the numbers of those that are read. Raises
+        ``UsageError`` for what is no SQL on this table.
+        """
+        told = "; ".join([*expressions.values(), *([] if where is None else [where])])
+        with self._table.reading(), _asking(told):
+            yield from self._dataset.scanner(
+                columns=dict(expressions),
+                filter=where,
+                fragments=None if fragments is None else [self._dataset.get_fragment(id_) for id_ in fragments],
+                limit=limit,
+                offset=offset or None,
+                batch_size_bytes=size,
+                batch_readahead=_BATCHES_AHEAD,
+                io_buffer_size=max(_READ_BYTES, size),
+                scan_in_order=True,
+                blob_handling="all_binary",
+            ).to_batches()
+
+    def expressed_schema(self, expressions: Mapping[str, str]) -> pa.Schema:
+        """The columns that :meth:`expressed` gives."""
+        with self._table.reading(), _asking("; ".join(expressions.values())):
+            return self._dataset.scanner(columns=dict(expressions), blob_handling="all_binary").projected_schema
+
     def new_file(self, name: str, schema: pa.Schema) -> ColumnFile:
         """A file that gets some columns of a fragment."""
         return ColumnFile(self._table, name, schema, self._dataset.data_storage_version)

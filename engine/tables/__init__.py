@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         retry_transient,
         skip_on_error,
     )
+    from .search import TableQuery
     from .signatures import Columns, FunctionKind
     from .table import Table
 
@@ -43,6 +44,7 @@ _HOMES = {
         "Fail Policy Retry RowFailure Skip check_skipped fail_fast guarded_compute policy_for retry_all "
         "retry_transient skip_on_error"
     ),
+    ".search": "TableQuery",
     ".signatures": "Columns FunctionKind",
 }
 
@@ -63,6 +65,7 @@ __all__ = [
     "RowFailure",
     "Skip",
     "Table",
+    "TableQuery",
     "UDF",
     "UdfResult",
     "UnpackedUDF",

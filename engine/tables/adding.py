@@ -44,7 +44,7 @@ def added(table: ComputedTable, transforms: Any) -> list[tuple[str, UDF]]:
         if isinstance(given, str):
             steps.append((name, given))
             continue
-        udf = _single(name, given)
+        udf = single_function(name, given)
         _check_inputs(schema, udf, (name,))
         steps.append((name, _field(name, udf.data_type, udf, metadata_of(udf))))
         found.append((name, udf))
@@ -127,7 +127,7 @@ def _alter_function(
     if definition is None:
         raise UsageError(f"{field.name!r} is not a function's column", hint="add_columns() makes one.")
     _check_alone(schema, field.name)
-    udf = _single(field.name, udf if inputs is None else (udf, inputs))
+    udf = single_function(field.name, udf if inputs is None else (udf, inputs))
     _check_inputs(schema, udf, (field.name,))
     if udf.data_type != field.type:
         raise UsageError(f"the column {field.name!r} has the type {field.type}, and {udf.name!r} gives {udf.data_type}")
@@ -149,7 +149,8 @@ def _check_alone(schema: pa.Schema, name: str) -> None:
         )
 
 
-def _single(name: str, given: Any) -> UDF:
+def single_function(name: str, given: Any) -> UDF:
+    """The function that is given for one column, by itself or with its inputs; raises for another thing."""
     if isinstance(given, tuple):
         if len(given) != 2 or not isinstance(given[0], UDF):
             raise TypeError(f"column {name!r}: a tuple is a UDF and the names of its inputs, not {given!r}")

@@ -7,9 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..errors import UsageError
 from .adding import added, altered, dropped
 from .column_loads import ColumnLoads
 from .functions import UDF, UnpackedUDF
+from .search import TableQuery
 from .upkeep import cleaned_checkpoints
 
 Transforms = Mapping[str, "str | UDF | tuple[UDF, Sequence[str]]"] | UDF | UnpackedUDF
@@ -59,6 +61,12 @@ class Table(ColumnLoads):
     def delete(self, where: str) -> None:
         """Remove the rows in which an SQL condition is true."""
         self._lance.delete(where)
+
+    def search(self, query: None = None) -> TableQuery:
+        """A question for rows of the table: by default all of them; see :class:`~.search.TableQuery`."""
+        if query is not None:
+            raise UsageError(f"search() takes None, for all rows, not {query!r}")
+        return TableQuery(self._lance)
 
     # --- columns
 
