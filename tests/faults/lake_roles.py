@@ -1,0 +1,322 @@
+"""The processes of ``lake_hour.py``: each does one thing with a lake again and again, and may be killed at any moment.
+
+    python lake_roles.py ROLE FOLDER
+
+What it did is a line of JSON in ``FOLDER/log/ROLE``; what is wrong is a line with ``wrong``, and ends the run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from lake_content import (
+    FRAMES,
+    TICKS,
+    embedding,
+    number_of,
+    segment_of,
+    write_drive,
+    write_labels,
+    wrong_frames,
+    wrong_rows,
+)
+
+KEPT: Final = timedelta(seconds=60)
+"""Versions are kept that long, so a query or a job has that long to end."""
+PHOTOS: Final = "/pose:photo"
+
+
+class Place:
+    """The folders of a run."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.lake = root / "lake"
+        self.landing = root / "landing"
+        self.drafts = root / "drafts"
+        self.labels = root / "labels"
+        self.ledger = root / "ledger"
+        self.log = root / "log"
+        self.settings: dict[str, Any] = {}
+
+    @classmethod
+    def make(cls, root: Path, **settings: Any) -> Place:
+        """Make them all, and keep the settings of the run beside them."""
+        place = cls(root)
+        for folder in (place.lake, place.landing, place.drafts, place.labels, place.log):
+            folder.mkdir(parents=True)
+        place.ledger.touch()
+        (root / "settings.json").write_text(json.dumps(settings))
+        place.settings = settings
+        return place
+
+    @classmethod
+    def known(cls, root: Path) -> Place:
+        """Those of a run that was begun."""
+        place = cls(root)
+        place.settings = json.loads((root / "settings.json").read_text())
+        return place
+
+    @property
+    def ended(self) -> bool:
+        """Whether everybody is to end."""
+        return (self.root / "stop").exists()
+
+    def recorded(self) -> list[int]:
+        """The numbers of all drives that have landed, or are about to."""
+        return [int(line) for line in self.ledger.read_text().split()]
+
+
+class Role:
+    """What one process does, and its log."""
+
+    def __init__(self, name: str, place: Place) -> None:
+        self.place = place
+        self.draw = random.Random(f"{os.getpid()}:{time.time_ns()}")
+        self._log = (place.log / name).open("a", buffering=1)
+
+    def run(self) -> None:
+        """Do it until everybody ends."""
+        while not self.place.ended:
+            began = time.time()
+            try:
+                what, count = self.step()
+            except Exception as error:
+                if not self.passes(error):
+                    raise
+                self.tell(began, "refused", 1, error=f"{type(error).__name__}: {error}"[:300])
+                time.sleep(0.5)
+            else:
+                self.tell(began, what, count)
+                time.sleep(self.pause())
+
+    def step(self) -> tuple[str, int]:
+        """Do it once: what was done, and how many of it."""
+        raise AssertionError(type(self).__name__)
+
+    def pause(self) -> float:
+        """Seconds until it is done again."""
+        return self.draw.uniform(0.5, 1.5)
+
+    def passes(self, error: Exception) -> bool:
+        """Whether an error says that trying again helps."""
+        return bool(getattr(error, "transient", False))
+
+    def tell(self, began: float, what: str, count: int, **more: str) -> None:
+        """Write a line of the log."""
+        seconds = round(time.time() - began, 4)
+        self._log.write(json.dumps({"at": began, "what": what, "count": count, "seconds": seconds, **more}) + "\n")
+
+    def wrong(self, text: str) -> None:
+        """Tell what is wrong, which ends the run."""
+        self.tell(time.time(), "wrong", 1, error=text)
+
+
+class Recorder(Role):
+    """Lets recordings land: each is written beside, noted, and renamed, so that none lands twice."""
+
+    def step(self) -> tuple[str, int]:
+        place = self.place
+        noted = place.recorded()
+        for number in noted[-1:]:
+            self._land(number)  # one was noted when this was killed, and may not have landed
+        number = noted[-1] + 1 if noted else 0
+        draft = place.drafts / f"{segment_of(number)}.rrd"
+        write_drive(draft, number)
+        with place.ledger.open("a") as ledger:
+            ledger.write(f"{number}\n")
+        self._land(number)
+        return "landed", 1
+
+    def _land(self, number: int) -> None:
+        draft = self.place.drafts / f"{segment_of(number)}.rrd"
+        if draft.exists():
+            draft.rename(self.place.landing / draft.name)
+
+    def pause(self) -> float:
+        return float(self.place.settings["every"])
+
+
+class OfLake(Role):
+    """One that has the lake open."""
+
+    def __init__(self, name: str, place: Place) -> None:
+        from chunkmill import CatalogClient
+
+        super().__init__(name, place)
+        self.client = CatalogClient(place.lake)
+        self.dataset = self.client.create_dataset("drives", exist_ok=True)
+
+    def segments(self) -> list[str]:
+        """The ids of all recordings; none may be there that has not landed."""
+        found = self.dataset.segment_ids()
+        strange = {*map(number_of, found)} - {*self.place.recorded()}
+        if strange or len(found) != len(set(found)):
+            self.wrong(f"there are recordings that never landed, or some twice: {sorted(strange)[:10]}")
+        return found
+
+
+class Labeller(OfLake):
+    """Registers a layer of labels for each recording that has none."""
+
+    def step(self) -> tuple[str, int]:
+        rows = self.dataset.manifest().to_arrow_table().select(["rerun_segment_id", "rerun_layer_name"]).to_pylist()
+        labelled = {row["rerun_segment_id"] for row in rows if row["rerun_layer_name"] == "labels"}
+        missing = sorted({row["rerun_segment_id"] for row in rows} - labelled)[:20]
+        files = []
+        for segment in missing:
+            path = self.place.labels / f"{segment}.rrd"
+            if not path.exists():
+                draft = path.with_suffix(f".{os.getpid()}")
+                write_labels(draft, number_of(segment))
+                draft.rename(path)
+            files.append(str(path))
+        if files:
+            self.dataset.register(files, layer_name="labels", on_duplicate="skip").wait()
+        return "labelled", len(files)
+
+
+class Asker(OfLake):
+    """Asks the lake for recordings, and compares."""
+
+    def step(self) -> tuple[str, int]:
+        found = self.segments()
+        some = self.draw.sample(found, min(3, len(found)))
+        for segment in some:
+            view = self.dataset.filter_segments([segment]).filter_contents("/pose/**")
+            rows = view.reader("tick", executor="inline").sort("tick").to_arrow_table()
+            self._compare(segment, rows.to_pylist())
+        return "asked", len(some)
+
+    def _compare(self, segment: str, rows: list[dict[str, Any]]) -> None:
+        text = wrong_rows(number_of(segment), iter(rows))
+        if text:
+            self.wrong(text)
+
+
+class Viewer(Role):
+    """Asks the served lake for recordings by Rerun's SDK, and compares."""
+
+    def step(self) -> tuple[str, int]:
+        from rerun.catalog import CatalogClient
+
+        dataset = CatalogClient(self.place.settings["url"]).get_dataset("drives")
+        found = dataset.segment_ids()
+        some = self.draw.sample(found, min(2, len(found)))
+        for segment in some:
+            view = dataset.filter_segments([segment]).filter_contents(["/pose/**"])
+            rows = view.reader(index="tick").sort("tick").to_arrow_table().to_pylist()
+            text = wrong_rows(number_of(segment), iter(rows))
+            if text:
+                self.wrong(f"served: {text}")
+        return "viewed", len(some)
+
+    def passes(self, error: Exception) -> bool:
+        """The server is killed, too; and there is no dataset, index or column before the first recording is there."""
+        texts = (
+            "connect",
+            "transport",
+            "unavailable",
+            "broken pipe",
+            "reset",
+            "not found",
+            "closed",
+            "no index",
+            "tick",
+        )
+        return any(text in str(error).lower() for text in texts)
+
+
+class Embedder(OfLake):
+    """Keeps the table of frames: rows of new recordings, and the column that a function computes of them."""
+
+    def step(self) -> tuple[str, int]:
+        entry = self.frames()
+        there = {row["drive"] for row in entry.reader().select("drive").distinct().to_pylist()}
+        missing = sorted(set(self.segments()) - there)[:20]
+        for segment in missing:
+            view = self.dataset.filter_segments([segment]).filter_contents("/pose/**")
+            rows = view.reader("tick", executor="inline").to_arrow_table()
+            photos = [value[0] for value in rows[PHOTOS].to_pylist()]
+            columns = {"drive": [segment] * len(photos), "tick": rows["tick"], "photo": photos}
+            entry.upsert(pa_table(columns))
+        table = entry.computed(executor=self.place.settings["executor"])
+        if "embedding" not in table.schema.names:
+            table.add_columns({"embedding": embedding})
+        table.backfill("embedding", udf=embedding)
+        text = wrong_frames(table.to_arrow(), complete=False)
+        if text:
+            self.wrong(text)
+        return "embedded", len(missing) * TICKS
+
+    def frames(self) -> Any:
+        """The table; it is made where it is missing."""
+        if "frames" not in self.client.table_names():
+            self.client.create_table("frames", FRAMES)
+        return self.client.get_table("frames")
+
+
+class Keeper(OfLake):
+    """Compacts the dataset and the table, and removes what only old versions need."""
+
+    def step(self) -> tuple[str, int]:
+        old = datetime.now(UTC) - KEPT
+        options: dict[str, Any] = {"cleanup_before": old, "unsafe_allow_recent_cleanup": True}
+        self.dataset.do_maintenance(compact_fragments=True, **options)
+        if "frames" in self.client.table_names():
+            self.client.get_table("frames").do_maintenance(compact_fragments=True, **options)
+        return "kept", 1
+
+    def pause(self) -> float:
+        return self.draw.uniform(3, 6)
+
+
+def pa_table(columns: dict[str, Any]) -> Any:
+    """A table of frames."""
+    import pyarrow as pa
+
+    return pa.table(columns, schema=FRAMES)
+
+
+ROLES: Final[dict[str, Callable[[str, Place], Role]]] = {
+    "record": Recorder,
+    "label": Labeller,
+    "ask": Asker,
+    "view": Viewer,
+    "embed": Embedder,
+    "keep": Keeper,
+}
+
+
+def commands(place: Place) -> Iterator[tuple[str, list[str]]]:
+    """The name and the command of each process, those of the command line among them."""
+    python = sys.executable
+    main = "from chunkmill.engine.cli import main; main()"
+    port = place.settings["url"].rpartition(":")[2]
+    ingest = ["ingest", str(place.landing), "--into", str(place.lake), "--dataset", "drives", "--every", "1s", "-q"]
+    ingest += ["--source-done", "delete", "--settle", "0s", "--executor", place.settings["executor"]]
+    yield "ingest", [python, "-c", main, *ingest]
+    yield "serve", [python, "-c", main, "serve", str(place.lake), "--allow", str(place.root), "--port", port, "-q"]
+    for name in ROLES:
+        yield name, [python, __file__, name, str(place.root)]
+
+
+def main() -> int:
+    """Play one role."""
+    name, folder = sys.argv[1:]
+    warnings.simplefilter("ignore")
+    ROLES[name](name, Place.known(Path(folder))).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
