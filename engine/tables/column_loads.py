@@ -10,11 +10,7 @@ from ..execution import RunOptions, executor_name
 from .admission import TaskNeeds, admit
 from .backfill import BackfillRun
 from .computed_columns import ComputedColumns
-from .jobs import (
-    JobFuture,
-    in_background,
-    kept,
-)
+from .jobs import JobFuture, kept
 from .loading import ON_MISSING, load_target, run_load
 from .options import checked_task_size, load_batching
 from .sources import source_of
@@ -99,7 +95,7 @@ class ColumnLoads(ComputedColumns):
             job_id=job_id,
             **kwargs,
         )
-        return future.result()
+        return future.waited(None, f"load_columns({', '.join(columns)})")
 
     def load_columns_async(
         self,
@@ -155,4 +151,4 @@ class ColumnLoads(ComputedColumns):
                 run_load(backfill, given, target, new, counts)
             return job
 
-        return in_background(job, running)
+        return JobFuture(job, running)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
@@ -29,9 +29,7 @@ from .jobs import (
     JobRecord,
     JobTable,
     UdfResult,
-    in_background,
     kept,
-    waited,
 )
 from .options import BackfillOptions, backfill_options, checked_task_size, window_of
 from .planning import (
@@ -197,7 +195,7 @@ class ComputedColumns:
         TimeoutError
             It is not done in time. It goes on.
         """
-        future = self.backfill_async(
+        prepared = self._prepared(
             columns,
             udf=udf,
             where=where,
@@ -212,13 +210,11 @@ class ComputedColumns:
             blob_read_buffer_size=blob_read_buffer_size,
             _enable_job_tracker_saves=_enable_job_tracker_saves,
             job_id=job_id,
-            _return_future=True,
-            **kwargs,
+            more=kwargs,
         )
-        seconds = None if timeout is None else timeout.total_seconds()
-        return waited(
-            future if isinstance(future, JobFuture) else future.future, seconds, f"backfill({_column_of(columns)})"
-        )
+        if timeout is None:
+            return prepared.run()  # in this thread, where Ctrl-C reaches the function
+        return JobFuture(prepared.job, prepared.run).waited(timeout.total_seconds(), f"backfill({prepared.column})")
 
     def backfill_async(
         self,
@@ -244,39 +240,25 @@ class ComputedColumns:
 
         The process does not end before the job does. ``_return_future`` gives the future alone.
         """
-        column = _column_of(columns)
-        if blob_read_strategy not in ("auto", "legacy", "range"):
-            raise UsageError(f"blob_read_strategy is auto, legacy or range, not {blob_read_strategy!r}")
-        job = job_id or uuid4().hex
-        reader = self._lance.at(kwargs.get("read_version"))
-        target = self._target(reader, column, udf)
-        run = RunOptions(executor=executor_name(kwargs.get("executor") or self._executor))
-        options = backfill_options(
-            target.udf,
+        prepared = self._prepared(
+            columns,
+            udf=udf,
+            where=where,
             concurrency=concurrency,
             intra_applier_concurrency=intra_applier_concurrency,
+            _admission_check=_admission_check,
+            _admission_strict=_admission_strict,
             min_checkpoint_size=min_checkpoint_size,
             max_checkpoint_size=max_checkpoint_size,
-            flush_seconds=batch_checkpoint_flush_interval_seconds,
-            read_bytes=blob_read_buffer_size,
-            run=run,
+            batch_checkpoint_flush_interval_seconds=batch_checkpoint_flush_interval_seconds,
+            blob_read_strategy=blob_read_strategy,
+            blob_read_buffer_size=blob_read_buffer_size,
+            _enable_job_tracker_saves=_enable_job_tracker_saves,
+            job_id=job_id,
             more=kwargs,
         )
-        selection = selection_of(reader, target, where, options.window)
-        warn_of_mismatch(selection, target, where)
-        if selection.fragments:
-            admit(target.udf.name, TaskNeeds.of(target.udf), run, check=_admission_check, strict=_admission_strict)
-        config = {"where": selection.where, "udf": repr(target.udf), "executor": run.executor, **kwargs}
-        jobs = self._jobs if _enable_job_tracker_saves else None
-        planned = _Planned(column, udf, where, reader, target, selection.fragments)
-
-        def running() -> BackfillJobResult:
-            with progress_shown(kwargs.get("progress"), f"{self.name}.{column}") as listener:
-                shown = replace(options, run=replace(run, progress=listener))
-                return self._run(jobs, job, planned, shown, config)
-
-        future = in_background(job, running)
-        return future if _return_future else Job(self.name, [column], future)
+        future = JobFuture(prepared.job, prepared.run)
+        return future if _return_future else Job(self.name, [prepared.column], future)
 
     def jobs(self) -> list[JobRecord]:
         """The jobs that ran on the table, or run, the oldest first."""
@@ -297,6 +279,59 @@ class ComputedColumns:
         return sorted(address for address in found if address is not None)
 
     # --- inside
+
+    def _prepared(
+        self,
+        columns: str | list[str],
+        *,
+        udf: UDF | None,
+        where: str | None,
+        concurrency: int,
+        intra_applier_concurrency: int,
+        _admission_check: bool | None,
+        _admission_strict: bool | None,
+        min_checkpoint_size: int | None,
+        max_checkpoint_size: int | None,
+        batch_checkpoint_flush_interval_seconds: float | None,
+        blob_read_strategy: str,
+        blob_read_buffer_size: int | None,
+        _enable_job_tracker_saves: bool,
+        job_id: str | None,
+        more: dict[str, Any],
+    ) -> _Prepared:
+        """A backfill with the arguments of :meth:`backfill`, checked; ``more`` are its others."""
+        column = _column_of(columns)
+        if blob_read_strategy not in ("auto", "legacy", "range"):
+            raise UsageError(f"blob_read_strategy is auto, legacy or range, not {blob_read_strategy!r}")
+        job = job_id or uuid4().hex
+        reader = self._lance.at(more.get("read_version"))
+        target = self._target(reader, column, udf)
+        run = RunOptions(executor=executor_name(more.get("executor") or self._executor))
+        options = backfill_options(
+            target.udf,
+            concurrency=concurrency,
+            intra_applier_concurrency=intra_applier_concurrency,
+            min_checkpoint_size=min_checkpoint_size,
+            max_checkpoint_size=max_checkpoint_size,
+            flush_seconds=batch_checkpoint_flush_interval_seconds,
+            read_bytes=blob_read_buffer_size,
+            run=run,
+            more=more,
+        )
+        selection = selection_of(reader, target, where, options.window)
+        warn_of_mismatch(selection, target, where)
+        if selection.fragments:
+            admit(target.udf.name, TaskNeeds.of(target.udf), run, check=_admission_check, strict=_admission_strict)
+        config = {"where": selection.where, "udf": repr(target.udf), "executor": run.executor, **more}
+        jobs = self._jobs if _enable_job_tracker_saves else None
+        planned = _Planned(column, udf, where, reader, target, selection.fragments)
+
+        def running() -> BackfillJobResult:
+            with progress_shown(more.get("progress"), f"{self.name}.{column}") as listener:
+                shown = replace(options, run=replace(run, progress=listener))
+                return self._run(jobs, job, planned, shown, config)
+
+        return _Prepared(job, column, running)
 
     def _run(
         self,
@@ -353,6 +388,14 @@ class ComputedColumns:
             return 1
         slots = resources_of(is_spark=True, master=run.master, conf=run.conf).slots
         return min(concurrency, slots)
+
+
+class _Prepared(NamedTuple):
+    """A backfill that is ready to run, as a job for a column."""
+
+    job: str
+    column: str
+    run: Callable[[], BackfillJobResult]
 
 
 class _Planned(NamedTuple):

@@ -20,12 +20,18 @@ from ..errors import JobFailedError, NotFoundError, ReadError, UsageError, Write
 from ..execution import is_gone, this_process
 from ..folders import OPEN_SUFFIX, Folder
 from ..locations import located
+from ..spark import Terminated, cancel_jobs_while, interruptible, raise_in_thread
 from .checkpoints import COMPUTED
 from .counts import RunCounts
 
 RUNNING: Final = "RUNNING"
 DONE: Final = "DONE"
 FAILED: Final = "FAILED"
+
+_INTERRUPTED: Final = "it was interrupted"
+_KEPT: Final = "What was committed stays, and what was computed is kept."
+_CLEARING: Final = 5.0
+"""Seconds that an interrupted job gets to keep what it has computed."""
 
 R = TypeVar("R")
 
@@ -162,7 +168,7 @@ class JobTable:
             record,
             status=DONE if error is None else FAILED,
             completed_at=datetime.now(UTC),
-            error=None if error is None else f"{type(error).__name__}: {error}",
+            error=None if error is None else _told_of(error),
             errors=[name for name in counts.errors if name],
             metrics=[
                 JobMetric("rows_processed", counts.processed, counts.rows, error is None, "Rows with a value"),
@@ -253,7 +259,7 @@ class JobTable:
 def kept(jobs: JobTable | None, job: str, job_type: str, column: str, config: Mapping[str, Any]) -> Iterator[RunCounts]:
     """Run a job in the block, and keep a record of it, unless there are no ``jobs``.
 
-    Raises ``JobFailedError`` for what the block raises; errors of usage as they are.
+    Raises ``JobFailedError`` for what the block raises; errors of usage as they are. An interrupt says how to go on.
     """
     counts = RunCounts()
     record = None if jobs is None else jobs.begin(job, job_type, column, config)
@@ -265,10 +271,13 @@ def kept(jobs: JobTable | None, job: str, job_type: str, column: str, config: Ma
                 jobs.end(record, counts, error)
             except WriteError as second:
                 error.add_note(f"Nor could it be kept that the job failed: {second}")
+        if _is_interrupt(error):
+            done = f"{counts.fragments} of {counts.total} fragments of {column!r} are committed"
+            told = f"{done}, and checkpoints of others are kept. Run the same again to go on from there (job {job})."
+            raise type(error)(told) from None
         if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
-        told = f"job {job} failed: {type(error).__name__}: {error}"
-        raise JobFailedError(told, hint="What was committed stays, and what was computed is kept.") from error
+        raise JobFailedError(f"job {job} failed: {type(error).__name__}: {error}", hint=_KEPT) from error
     if jobs is not None and record is not None:
         jobs.end(record, counts)
 
@@ -276,9 +285,18 @@ def kept(jobs: JobTable | None, job: str, job_type: str, column: str, config: Ma
 class JobFuture(Generic[R]):
     """Result of a job that runs in the background, to come."""
 
-    def __init__(self, job_id: str, future: Future[R]) -> None:
+    def __init__(self, job_id: str, run: Callable[[], R]) -> None:
         self.job_id = job_id
-        self._future = future
+        self._future: Future[R] = Future()
+        # not a daemon: the process waits for it before it ends
+        self._thread = threading.Thread(target=self._run, args=(run,), name=f"chunkmill-job-{job_id[:8]}")
+        self._thread.start()
+
+    def _run(self, run: Callable[[], R]) -> None:
+        try:
+            self._future.set_result(run())
+        except BaseException as error:  # noqa: BLE001 (who asks for the result gets it)
+            self._future.set_exception(error)
 
     def done(self, timeout: float | None = None) -> bool:
         """Whether the job is over; with ``timeout``, wait so many seconds for it."""
@@ -297,6 +315,21 @@ class JobFuture(Generic[R]):
             if self._future.done():
                 raise
             raise TimeoutError(f"job {self.job_id} is not done after {timeout} s") from None
+
+    def waited(self, seconds: float | None, what: str) -> R:
+        """The result, or ``TimeoutError`` after so many seconds, while the job goes on. An interrupt ends the job."""
+        began = time.monotonic()
+        with interruptible():
+            try:
+                if not self.done(seconds) and seconds is not None and time.monotonic() - began >= seconds:
+                    raise TimeoutError(f"{what} did not complete within {seconds:g}s")
+            except (KeyboardInterrupt, Terminated) as interrupt:
+                if self._thread.ident is not None:
+                    raise_in_thread(self._thread.ident)
+                cancel_jobs_while(self._thread.is_alive, _CLEARING)
+                told = self._future.exception() if self._future.done() else None
+                raise type(interrupt)(str(told or _INTERRUPTED)) from None
+        return self.result()
 
 
 class Job(Generic[R]):
@@ -331,26 +364,12 @@ class Job(Generic[R]):
         return f"Job({self.job_id}, {self.table_name}.{', '.join(self.column_names)}, {self.status})"
 
 
-def in_background(job_id: str, run: Callable[[], R]) -> JobFuture[R]:
-    """Run a job in a thread of its own, for which the process waits before it ends."""
-    future: Future[R] = Future()
-
-    def running() -> None:
-        try:
-            future.set_result(run())
-        except BaseException as error:  # noqa: BLE001 (who asks for the result gets it)
-            future.set_exception(error)
-
-    threading.Thread(target=running, name=f"chunkmill-job-{job_id[:8]}", daemon=False).start()
-    return JobFuture(job_id, future)
+def _told_of(error: BaseException) -> str:
+    return _INTERRUPTED if _is_interrupt(error) else f"{type(error).__name__}: {error}"
 
 
-def waited(future: JobFuture[R], seconds: float | None, what: str) -> R:
-    """The result of a job, or ``TimeoutError`` after so many seconds, while the job goes on."""
-    began = time.monotonic()
-    if not future.done(seconds) and seconds is not None and time.monotonic() - began >= seconds:
-        raise TimeoutError(f"{what} did not complete within {seconds:g}s")
-    return future.result()
+def _is_interrupt(error: BaseException) -> bool:
+    return isinstance(error, (KeyboardInterrupt, Terminated))
 
 
 def _user() -> str:
