@@ -61,6 +61,11 @@ class _OpenStore:
             self.tables.append(ChunkTable.of(self.entries))
             self.entries = []
 
+    def whole(self) -> ChunkTable:
+        """One table of all chunks."""
+        self.gather()
+        return ChunkTable.concat(self.tables)
+
 
 class RrdWriter:
     """Writes one RRD, of any number of stores, to a path or a binary file that stands where the stream is to begin.
@@ -183,14 +188,22 @@ class RrdWriter:
         self._out.flush()
 
     def finish(self) -> None:
-        """Write the footer, and wait until everything is on the disk."""
-        manifests = b"".join(
-            _manifest_field(manifest)
-            for store, opened in self._stores.items()
-            if (manifest := _manifest(store, opened, self.path)) is not None
-        )
-        self._frame(MessageKind.END, manifests)
-        self._out.write(stream_footer(self._out.position - len(manifests), manifests))
+        """Write the footer, and wait until everything is on the disk.
+
+        A recording with a component that has no name has no footer: its columns there would be called like those of
+        timelines, and neither Rerun nor this reader take that. Such a file is read whole.
+        """
+        tables = {store: opened.whole() for store, opened in self._stores.items()}
+        if all(descriptor.component for table in tables.values() for descriptor in table.components.descriptors):
+            manifests = b"".join(
+                _manifest_field(build_manifest(store, table, path=self.path))
+                for store, table in tables.items()
+                if len(table)
+            )
+            self._frame(MessageKind.END, manifests)
+            self._out.write(stream_footer(self._out.position - len(manifests), manifests))
+        else:
+            self._frame(MessageKind.END, b"")
         self._out.sync()
         self.close()
 
@@ -218,13 +231,6 @@ class RrdWriter:
             return self._stores[store]
         except KeyError:
             raise UsageError(f"{store.text} was not begun", hint="Call begin_store first.") from None
-
-
-def _manifest(store: StoreEntry, opened: _OpenStore, path: str) -> bytes | None:
-    """The manifest of a store; None for one without chunks."""
-    opened.gather()
-    chunks = ChunkTable.concat(opened.tables)
-    return build_manifest(store, chunks, path=path) if len(chunks) else None
 
 
 def _manifest_field(manifest: bytes) -> bytes:

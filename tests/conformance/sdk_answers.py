@@ -48,7 +48,10 @@ TRANSPORT = re.compile(
 """What the SDK says of a call behind the text of an error."""
 
 LUCK = "column types must match schema types"
-"""The error of SDK 0.33 where it confuses two columns of an entity whose names end alike: in every second call."""
+"""The error of SDK 0.33 where it confuses two columns of an entity whose names end alike: in every second call.
+
+Where there are many such entities, hardly a call has the luck that none is confused.
+"""
 
 TRIES = 40
 
@@ -123,15 +126,14 @@ def _texts(table: pa.Table) -> list[str]:
 
 
 def answered(ask: Ask) -> dict[str, Any]:
-    """The facts of an answer, or of the error; one that comes by luck is asked for again."""
+    """The facts of an answer, or of the error; none of an answer for which luck is wanted, in vain."""
     for _ in range(TRIES):
         try:
             return facts_of(ask())
         except Exception as error:  # noqa: BLE001 (it is compared)
-            found = {"error": type(error).__name__, "text": Text(message_of(str(error)))}
             if LUCK not in str(error):
-                break
-    return found
+                return {"error": type(error).__name__, "text": Text(message_of(str(error)))}
+    return {}
 
 
 def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> Iterator[Difference]:
@@ -201,10 +203,16 @@ def _feed(update: Callable[[bytes], None], column: pa.Array) -> None:
     elif pa.types.is_struct(kind):
         for field in column.flatten():
             _feed(update, field)
-    elif pa.types.is_primitive(kind) and not column.null_count and not pa.types.is_boolean(kind):
+    elif _has_plain_bytes(kind) and not column.null_count:
         update(column.to_numpy(zero_copy_only=False).tobytes())
     else:
         update(repr(column.to_pylist()).encode())
+
+
+def _has_plain_bytes(kind: pa.DataType) -> bool:
+    """Whether numpy has the values as bytes, and not as objects."""
+    flat = (pa.types.is_integer, pa.types.is_floating, pa.types.is_date, pa.types.is_timestamp, pa.types.is_duration)
+    return any(is_one(kind) for is_one in flat)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -287,6 +295,14 @@ class Called:
     def note(self, kind: type, *names: str) -> None:
         """Say that members were used that cannot be watched."""
         self._names.update(f"{kind.__name__}.{name}" for name in names)
+
+    def note_names(self, names: Iterable[str]) -> None:
+        """Say that members were used in another run."""
+        self._names.update(names)
+
+    def names(self) -> list[str]:
+        """The members that were used."""
+        return sorted(self._names)
 
     def missing(self) -> set[str]:
         """The public members that were not used."""

@@ -48,7 +48,7 @@ def test_a_served_lake_answers_as_rerun_does(sides) -> None:
 
     found = compared(sides, {name for name, _ in stories(sides[0])} - {*IN_BRIEF})
     for path in (sides[0].files / "one.rrd", sides[0].files / "plain.rbl", *sorted(DATA.glob("rrd/*.rrd"))[-3:]):
-        compare_recording(path.stem, path, sides, found)
+        compare_recording(path.name, path, sides, found)
     assert found.unknown == []
     assert found.counts["equal"] > 500
 
@@ -85,3 +85,32 @@ def test_each_known_difference_is_a_row_of_the_page() -> None:
 
     page = (REPOSITORY / "docs" / "differences.md").read_text(encoding="utf-8")
     assert [row for row in sorted(set(KNOWN.values())) if f"\n| {row}" not in page] == []
+
+
+def test_recordings_are_sampled_by_their_columns(tmp_path: Path, data: Path) -> None:
+    from sdk_inputs import inputs_in, sample
+
+    names = ("a", "b", "c", "d")
+    for size, name in enumerate(names):  # nothing that is read: each a kind of its own
+        (tmp_path / f"{name}.rrd").write_bytes(b"x" * (size + 1))
+    assert list(sample({name: tmp_path / f"{name}.rrd" for name in reversed(names)}, 1)) == list(names)
+    (tmp_path / "text.mcap").write_text("no recording")
+    program = f"{Path(sys.executable).parent}/chunkmill"
+    for name in ("one", "two", "three"):
+        (tmp_path / f"{name}.mcap").write_bytes((data / "demo.mcap").read_bytes())
+    found = inputs_in([tmp_path], program, tmp_path.with_name("converted"), 2)
+    assert [Path(name).name for name in found.recordings][:4] == ["a.rrd", "b.rrd", "c.rrd", "d.rrd"]
+    assert (len(found.recordings), found.like_others) == (6, 1)
+    assert [text.partition(": ")[0] for text in found.refused] == [str(tmp_path / "text.mcap")]
+
+
+def test_a_run_that_was_cut_goes_on(tmp_path: Path) -> None:
+    from sdk_calls import Progress
+
+    done: list[str] = []
+    for names in ("ab", "abc"):
+        progress = Progress(tmp_path)
+        for name in names:
+            progress.do(name, lambda found, name=name: (done.append(name), found.tell(f"of {name}")))
+    assert done == ["a", "b", "c"]
+    assert Progress(tmp_path).whole().unknown == ["of a", "of b", "of c"]

@@ -218,3 +218,12 @@ def test_a_closed_destination(tmp_path: Path) -> None:
         os.close(null)
         with pytest.raises(NoSpaceError, match=r"there\.rrd"):
             writer.finish()
+
+
+def test_a_component_without_a_name_is_read_back(tmp_path: Path) -> None:
+    """A footer would have two columns of one name, so there is none."""
+    path, values = tmp_path / "a.rrd", pa.array([[1], [2]], pa.list_(pa.int64()))
+    given_chunks = [Chunk.build("/a", {"t": pa.array([1, 2])}, [(ComponentDescriptor(""), values)]), scalars()]
+    path.write_bytes(rrd_bytes(*given_chunks))
+    assert not RrdFile(path).has_footer
+    assert read(path) == [content(c) for c in given_chunks]
