@@ -81,7 +81,7 @@ KNOWN: dict[str, str] = {
     r"rerun__file[1-6].rrd: .*: rerun_(num_chunks|size_bytes) is": "registering an RRD without a footer",
     r": field property:(ParquetMetadata:)?file_metadata is": "a property whose component does not begin",
     r"(fox_location|fox_pointcloud|cloud2_noxyz).rrd: store: schema: answer": "a component that is null",
-    r"pq_odd.rrd .*: refused: None here": "a column without a name",
+    r"pq_odd.rrd .*: (refused: None here|fails with)": "a column without a name",
     r"min_text_log.rrd.*: (refused|segment ids): ": NO_RECORDING,
 }
 """Differences that docs/differences.md tells of: what is printed, and how the row there begins."""
