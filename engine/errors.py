@@ -23,6 +23,7 @@
     ├── LensError            a lens cannot be applied to a chunk         (RuntimeError, ValueError)
     ├── UsageError           the call or the command line is wrong       (ValueError)
     │   ├── SelectorSyntaxError  a query cannot be parsed
+    │   ├── PinnedViewError      a view is asked for another version than its own (RuntimeError)
     │   ├── UnsupportedCallError this is not offered                      (NotImplementedError)
     │   └── MissingExtraError    a package of an extra is not installed   (ImportError)
     └── SessionError         Spark was lost, or a stage of it failed     (RuntimeError)
@@ -277,6 +278,12 @@ class SelectorSyntaxError(UsageError):
         return {**super().to_dict(), "query": self.query, "position": self.position}
 
 
+class PinnedViewError(UsageError, RuntimeError):
+    """A view is asked to follow a source whose rows cannot be known again in another version."""
+
+    code = "chunkmill.pinned_view"
+
+
 class UnsupportedCallError(UsageError, NotImplementedError):
     """A method that is there, called with what it does not offer."""
 
@@ -358,6 +365,7 @@ ERRORS: tuple[type[ChunkmillError], ...] = (
     LensError,
     UsageError,
     SelectorSyntaxError,
+    PinnedViewError,
     UnsupportedCallError,
     MissingExtraError,
     SessionError,

@@ -15,18 +15,22 @@ from ..lazy_names import lazy_names
 os.environ.setdefault("LANCE_LOG", "warn,lance_table::transaction=error")
 
 if TYPE_CHECKING:
+    from .changed_rows import RowChanges, by_fragment, row_changes
     from .computed_table import OFFSET, ColumnFile, ComputedTable, Fragment, FragmentReader
     from .index_table import ENTRY, INSTANCE, IndexTable, SearchIndex, TextIndex, VectorIndex, found_in
     from .snapshot import TableSnapshot
     from .table import LanceTable
     from .user_table import RowSource, UserTable, keys_of
+    from .view_table import IS_SET, SOURCE_ROW, ViewTable
 
 _HOMES = {
     ".computed_table": "ColumnFile ComputedTable Fragment FragmentReader OFFSET",
     ".index_table": "ENTRY INSTANCE IndexTable SearchIndex TextIndex VectorIndex found_in",
+    ".changed_rows": "RowChanges by_fragment row_changes",
     ".snapshot": "TableSnapshot",
     ".table": "LanceTable",
     ".user_table": "RowSource UserTable keys_of",
+    ".view_table": "IS_SET SOURCE_ROW ViewTable",
 }
 
 __all__ = [
@@ -36,17 +40,23 @@ __all__ = [
     "Fragment",
     "FragmentReader",
     "INSTANCE",
+    "IS_SET",
     "IndexTable",
     "LanceTable",
     "OFFSET",
+    "RowChanges",
     "RowSource",
+    "SOURCE_ROW",
     "SearchIndex",
     "TableSnapshot",
     "TextIndex",
     "UserTable",
     "VectorIndex",
+    "ViewTable",
+    "by_fragment",
     "found_in",
     "keys_of",
+    "row_changes",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

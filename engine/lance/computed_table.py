@@ -6,7 +6,7 @@ by Lance's data replacement: the other columns' files, the row ids and the addre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -34,13 +34,14 @@ _BATCHES_AHEAD: Final = 2
 class Fragment:
     """A fragment of a version: how many rows it has, deleted ones among them, and the files that columns have in it.
 
-    A column that was added and never written has none.
+    A column that was added and never written has none. ``deletions`` is the file that lists the deleted rows.
     """
 
     id: int
     rows: int
     deleted: int
     files: Mapping[str, str]
+    deletions: str = ""
 
     def files_of(self, columns: Iterable[str]) -> tuple[str, ...]:
         """The files of some columns, in their order; an empty name where one has none."""
@@ -60,6 +61,11 @@ class FragmentReader:
         """The number of the version."""
         return int(self._dataset.version)
 
+    @property
+    def has_stable_ids(self) -> bool:
+        """Whether rows keep their ids for good."""
+        return bool(self._dataset.has_stable_row_ids)
+
     @cached_property
     def fragments(self) -> list[Fragment]:
         """All fragments, in their order."""
@@ -75,7 +81,9 @@ class FragmentReader:
                     for name, own in fields
                     if own & ids
                 }
-                found.append(Fragment(one.id, int(one.physical_rows or 0), int(fragment.num_deletions), files))
+                deletions = "" if one.deletion_file is None else one.deletion_file.path(one.id)
+                deleted = int(fragment.num_deletions)
+                found.append(Fragment(one.id, int(one.physical_rows or 0), deleted, files, deletions))
             return found
 
     @cached_property
@@ -98,7 +106,7 @@ class FragmentReader:
     def selected(
         self,
         fragment: Fragment,
-        columns: Sequence[str],
+        columns: Sequence[str] | Mapping[str, str],
         where: str | None = None,
         span: tuple[int, int] | None = None,
         *,
@@ -107,8 +115,8 @@ class FragmentReader:
     ) -> Iterator[pa.RecordBatch]:
         """The rows in which ``where`` is true, in order: their ``_offset``, and some columns, blobs as bytes.
 
-        ``span`` are the first offset and the one after the last. Batches have at most ``rows`` rows and about as many
-        bytes as ``size``.
+        ``columns`` may be SQL by the columns' names. ``span`` are the first offset and the one after the last. Batches
+        have at most ``rows`` rows and about as many bytes as ``size``.
         """
         conditions = [] if where is None else [f"({where})"]
         base = fragment.id << _ROW_BITS
@@ -116,7 +124,7 @@ class FragmentReader:
             conditions = [f"{_ADDRESS} >= {base + span[0]} AND {_ADDRESS} < {base + span[1]}", *conditions]
         with self._table.reading(), _asking(where):
             batches = self._dataset.scanner(
-                columns=list(columns),
+                columns=dict(columns) if isinstance(columns, Mapping) else list(columns),
                 filter=" AND ".join(conditions) or None,
                 fragments=[self._dataset.get_fragment(fragment.id)],
                 with_row_address=True,
@@ -390,7 +398,7 @@ def _ids(field: Any) -> Iterator[int]:
         yield from _ids(child)
 
 
-def _with_offsets(batch: pa.RecordBatch, columns: Sequence[str], base: int, rows: int) -> Iterator[pa.RecordBatch]:
+def _with_offsets(batch: pa.RecordBatch, columns: Collection[str], base: int, rows: int) -> Iterator[pa.RecordBatch]:
     """The batch with the offsets of its rows, in pieces of at most so many rows."""
     import numpy as np
 

@@ -31,7 +31,7 @@ _MOST_REBASES: Final = 20
 _MOST_MERGES: Final = 10
 _LONGEST_WAIT: Final = 0.5
 _ROWS_OF_A_BATCH: Final = 16_384
-_DELETIONS: Final = "_deletions"
+DELETIONS: Final = "_deletions"
 _RESTORE: Final = "Restore the file, or the table from a copy."
 
 
@@ -74,6 +74,7 @@ class UserTable(LancePlace):
             unread="Restore its files, or register a copy of it.",
             unwritten="Nothing was written.",
         )
+        self.label = name
 
     def create(self, schema: pa.Schema) -> bool:
         """Make the table, without rows, unless there is one; give whether there was none.
@@ -216,7 +217,7 @@ class UserTable(LancePlace):
             with self.reading():
                 fragments = [fragment.metadata for fragment in self._opened().get_fragments()]
                 sizes = self._sizes_of("data")
-                deletions = self._sizes_of(_DELETIONS) if any(one.deletion_file for one in fragments) else {}
+                deletions = self._sizes_of(DELETIONS) if any(one.deletion_file for one in fragments) else {}
         except NotFoundError as error:
             hint = "Restore its files, or delete the entry."
             return [SourceMissingError(error.message, path=self.place, hint=hint)]
@@ -229,7 +230,7 @@ class UserTable(LancePlace):
         for one in fragments:
             if one.deletion_file is not None and not one.deletion_file.base_id:
                 wanted[one.deletion_file.path(one.id)] = None
-        there |= {f"{_DELETIONS}/{name}": size for name, size in deletions.items()}
+        there |= {f"{DELETIONS}/{name}": size for name, size in deletions.items()}
         found: list[ReadError] = []
         for name, size in wanted.items():
             place = str(self._location / name)

@@ -11,6 +11,7 @@ from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .checking import check_against
+    from .connection import AsyncTableConnection, TableConnection, connect, connect_async
     from .definitions import Definition, group_metadata, metadata_of, remember, resolve
     from .functions import UDF, UnpackedUDF, udf
     from .jobs import BackfillJobResult, ErrorRecord, Job, JobFuture, JobMetric, JobRecord, UdfResult
@@ -31,12 +32,15 @@ if TYPE_CHECKING:
     )
     from .search import TableQuery
     from .signatures import Columns, FunctionKind
-    from .table import Table
+    from .table import NativeTable, Table
+    from .view_refresh import RefreshJobResult, RefreshPlan
 
 _HOMES = {
     ".jobs": "BackfillJobResult ErrorRecord Job JobFuture JobMetric JobRecord UdfResult",
     ".planning": "BackfillPlan",
-    ".table": "Table",
+    ".connection": "AsyncTableConnection TableConnection connect connect_async",
+    ".table": "NativeTable Table",
+    ".view_refresh": "RefreshJobResult RefreshPlan",
     ".checking": "check_against",
     ".definitions": "Definition group_metadata metadata_of remember resolve",
     ".functions": "UDF UnpackedUDF udf",
@@ -49,6 +53,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AsyncTableConnection",
     "BackfillJobResult",
     "BackfillPlan",
     "Columns",
@@ -60,17 +65,23 @@ __all__ = [
     "JobFuture",
     "JobMetric",
     "JobRecord",
+    "NativeTable",
     "Policy",
+    "RefreshJobResult",
+    "RefreshPlan",
     "Retry",
     "RowFailure",
     "Skip",
     "Table",
+    "TableConnection",
     "TableQuery",
     "UDF",
     "UdfResult",
     "UnpackedUDF",
     "check_against",
     "check_skipped",
+    "connect",
+    "connect_async",
     "fail_fast",
     "group_metadata",
     "guarded_compute",

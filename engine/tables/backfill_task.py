@@ -41,6 +41,7 @@ class BackfillBody:
     """The stage that computes columns. ``job`` is what files with failures are called after.
 
     ``is_careful``: each batch is announced before the function has it, so that one that kills its worker is known.
+    ``home`` is the place of the table whose checkpoints and errors they are; by default the one that is read.
     """
 
     table: ComputedTable
@@ -50,6 +51,12 @@ class BackfillBody:
     tasks: Packed[tuple[Piece, ...]]
     job: str
     is_careful: bool = False
+    home: str | None = None
+
+    @property
+    def checkpoints(self) -> CheckpointStore:
+        """The checkpoints to which what was computed goes."""
+        return CheckpointStore(self.home or self.table.place)
 
     def label(self, index: int) -> str:
         """The fragments of a task."""
@@ -87,7 +94,7 @@ class BackfillBody:
         """Write what failed into a file, and give its name; none where nothing did."""
         if not failures:
             return ""
-        folder = Folder.at(located(self.table.place) / COMPUTED / "errors")
+        folder = Folder.at(located(self.home or self.table.place) / COMPUTED / "errors")
         folder.make()
         about = {
             "job_id": self.job,
@@ -126,7 +133,7 @@ class _PieceRun:
         self._piece = piece
         self._staging = staging
         self._reader = body.table.pinned(body.version)
-        self._checkpoints = CheckpointStore(body.table.place).of(piece.key)
+        self._checkpoints = body.checkpoints.of(piece.key)
         self._looked = 0.0
         self._over = False
 
@@ -229,12 +236,15 @@ class _PieceRun:
         body, piece = self._body, self._piece
         rows, size = body.batching.read_rows, body.batching.read_bytes
         inputs = list(body.target.inputs)
-        if not known:
+        if not known and piece.only is None:
             yield from self._reader.selected(piece.fragment, inputs, piece.where, piece.span, rows=rows, size=size)
             return
         is_missing = np.zeros(piece.fragment.rows, np.bool_)
-        for batch in self._reader.selected(piece.fragment, [], piece.where, piece.span, rows=rows, size=size):
-            is_missing[batch.column(OFFSET).to_numpy()] = True
+        if piece.only is not None:
+            is_missing[piece.only[(piece.only >= piece.span[0]) & (piece.only < piece.span[1])]] = True
+        else:
+            for batch in self._reader.selected(piece.fragment, [], piece.where, piece.span, rows=rows, size=size):
+                is_missing[batch.column(OFFSET).to_numpy()] = True
         for offsets in known:
             is_missing[offsets] = False
         missing = np.flatnonzero(is_missing)

@@ -113,11 +113,16 @@ class FragmentCheckpoints:
             if piece is not None:
                 yield piece
 
-    def in_order(self) -> Iterator[Computed]:
-        """All that checkpoints have, in the order of rows; those whose spans lie across each other as one."""
+    def in_order(self, within: tuple[int, int] | None = None) -> Iterator[Computed]:
+        """All that checkpoints have, in the order of rows; those whose spans lie across each other as one.
+
+        With ``within``, those that may have rows of that span.
+        """
         group: list[tuple[int, int, str]] = []
         end = -1
         for one in self.spans():
+            if within is not None and (one[1] < within[0] or one[0] >= within[1]):
+                continue
             if group and one[0] > end:
                 yield from self._joined(group)
                 group = []

@@ -31,7 +31,10 @@ _MOST_DEATHS: Final = 3
 
 @dataclass(frozen=True)
 class FragmentWork:
-    """Columns that are filled in fragments of a version, for a job; the others are as in ``BackfillRun``."""
+    """Columns that are filled in fragments of a version, for a job; the others are as in ``BackfillRun``.
+
+    ``home`` is the place of the table whose checkpoints they are; by default the one that is read.
+    """
 
     table: ComputedTable
     job: str
@@ -42,6 +45,23 @@ class FragmentWork:
     reader: FragmentReader
     target: FilledColumns
     counts: RunCounts
+    home: str | None = None
+
+    def checkpointed(self, pieces: Sequence[Piece]) -> None:
+        """Compute rows, and leave them as checkpoints; raises what :meth:`files_of` does."""
+        task_rows = task_rows_of(self.task_rows, sum(piece.span[1] - piece.span[0] for piece in pieces), self.workers)
+        deaths = _Deaths(self, pieces)
+        while True:
+            with self.staging() as staging:
+                tasks = list(dealt(pieces, lambda piece: piece.span[1] - piece.span[0], task_rows))
+                try:
+                    self.stage(staging, tasks, is_careful=deaths.there_were)
+                    return
+                except SessionError as error:
+                    if not error.transient:
+                        raise
+                    at_hand = batches_at_hand(staging)
+            deaths.follow(at_hand)
 
     def files_of(self, group: Iterable[SelectedFragment]) -> dict[int, WrittenFile]:
         """The files of fragments, which tasks write, or that were written by a run that was cut.
@@ -51,7 +71,7 @@ class FragmentWork:
         """
         files: dict[int, WrittenFile] = {}
         todo = list(group)
-        deaths = _Deaths(self, todo)
+        deaths = _Deaths(self, [_whole(one) for one in todo])
         while True:
             for one in todo:
                 found = (file for file in self.store.of(one.key).files() if self._is_there(file, one))
@@ -84,10 +104,7 @@ class FragmentWork:
         files = written_files(done)
         cut = {piece.fragment.id: piece for piece in pieces if not piece.is_whole}
         if cut:
-            whole = [
-                (Piece(one.fragment, one.where, one.key, (0, one.fragment.rows), is_whole=True),)
-                for one in cut.values()
-            ]
+            whole = [(_whole(one),) for one in cut.values()]
             # Another stage of Spark takes 0.2 s; putting 64 MiB together takes less than that.
             small = sum(note.get("bytes", 0) for note in done) <= _QUICKLY_JOINED
             run = replace(self.run, executor="inline") if small and not is_careful else None
@@ -105,7 +122,7 @@ class FragmentWork:
     @contextmanager
     def staging(self) -> Iterator[Staging]:
         """A folder for the files of a stage."""
-        home = located(self.table.place) / COMPUTED
+        home = located(self.home or self.table.place) / COMPUTED
         Folder.at(home).make()
         with Staging.beside(home / "run") as staging:
             yield staging
@@ -113,12 +130,14 @@ class FragmentWork:
     @property
     def store(self) -> CheckpointStore:
         """The checkpoints of the table."""
-        return CheckpointStore(self.table.place)
+        return CheckpointStore(self.home or self.table.place)
 
     def body(self, tasks: Packed[tuple[Piece, ...]], *, is_careful: bool) -> BackfillBody:
         """The body of a stage of such tasks."""
         batching = replace(self.batching, flush_seconds=0) if is_careful else self.batching
-        return BackfillBody(self.table, self.reader.version, self.target, batching, tasks, self.job, is_careful)
+        return BackfillBody(
+            self.table, self.reader.version, self.target, batching, tasks, self.job, is_careful, self.home
+        )
 
     def _is_there(self, file: WrittenFile, one: SelectedFragment) -> bool:
         """Whether a file that was written before is whole."""
@@ -168,14 +187,19 @@ def written_files(told: Sequence[dict[str, Any]]) -> dict[int, WrittenFile]:
     return {piece["fragment"]: WrittenFile(**piece["file"]) for piece in told if "file" in piece}
 
 
+def _whole(one: SelectedFragment | Piece) -> Piece:
+    """All of a fragment, whose file is written."""
+    return Piece(one.fragment, one.where, one.key, (0, one.fragment.rows), is_whole=True)
+
+
 class _Deaths:
     """The workers that a run loses, and the rows for which they died."""
 
-    def __init__(self, work: FragmentWork, selected: Sequence[SelectedFragment]) -> None:
+    def __init__(self, work: FragmentWork, pieces: Iterable[Piece]) -> None:
         self._work = work
         self._target = work.target
         self._counts = work.counts
-        self._selected = {one.fragment.id: one for one in selected}
+        self._pieces = {piece.fragment.id: piece for piece in pieces}
         self._skipped = Counter(work.counts.skipped)
         self._killers: list[tuple[int, int]] = []
         self._for_nothing = 0
@@ -188,8 +212,8 @@ class _Deaths:
         """
         before = len(self._killers)
         for batch in at_hand:
-            one = self._selected[batch.fragment]
-            self._killers += [(batch.fragment, offset) for offset in rows_that_kill(self._alone, one, batch)]
+            piece = self._pieces[batch.fragment]
+            self._killers += [(batch.fragment, offset) for offset in rows_that_kill(self._alone, piece, batch)]
         new = self._killers[before:]
         self._for_nothing = 0 if new else self._for_nothing + self.there_were
         self.there_were = True
@@ -216,7 +240,7 @@ class _Deaths:
             nulls = [pa.nulls(1, field.type) for field in self._target.schema]
             values = pa.RecordBatch.from_arrays(nulls, schema=self._target.schema)
             kept = Computed(np.array([offset], np.uint32), values, (failure.to_dict(),))
-            self._work.store.of(self._selected[fragment].key).write(kept)
+            self._work.store.of(self._pieces[fragment].key).write(kept)
             self._skipped[str(failure.policy)] += 1
         if refused:
             raise killed_by(self._target.name, refused)

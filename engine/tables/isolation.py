@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from ..errors import PipelineError
 from ..execution import Staging
 from .backfill_task import ANNOUNCED
-from .planning import Piece, SelectedFragment
+from .planning import Piece
 
 MOST_KILLERS: Final = 100
 """Rows of a run that may end a worker each: every one of them costs some seconds."""
@@ -36,17 +37,15 @@ def batches_at_hand(staging: Staging) -> list[CalledRows]:
     return sorted(CalledRows(*map(int, name.groups())) for name in found)
 
 
-def rows_that_kill(
-    run: Callable[[Piece], list[CalledRows] | None], one: SelectedFragment, batch: CalledRows
-) -> list[int]:
-    """The offsets of the rows of a batch that end their worker.
+def rows_that_kill(run: Callable[[Piece], list[CalledRows] | None], piece: Piece, batch: CalledRows) -> list[int]:
+    """The offsets of the rows of a batch, of those of a piece, that end their worker.
 
     ``run`` computes a piece, and gives None, or what the function had when its worker died.
     """
     found: list[int] = []
     todo = [(batch.first, batch.last + 1)]
     while todo:
-        at_hand = run(Piece(one.fragment, one.where, one.key, todo.pop(), is_whole=False))
+        at_hand = run(replace(piece, span=todo.pop(), is_whole=False))
         for _, first, last in at_hand or ():
             if first == last:
                 found.append(first)

@@ -66,9 +66,9 @@ def backfill_options(
     if concurrency < 1:
         raise UsageError(f"concurrency must be at least 1, got {concurrency}")
     if intra_applier_concurrency != 1:
-        _warn_ignored("intra_applier_concurrency")
+        warn_ignored("intra_applier_concurrency")
     if more.get("task_shuffle_diversity") is not None:
-        _warn_ignored("task_shuffle_diversity")
+        warn_ignored("task_shuffle_diversity")
     first = more.get("checkpoint_size")
     if more.get("batch_size") is not None:
         warnings.warn("batch_size is called checkpoint_size now", DeprecationWarning, stacklevel=4)
@@ -120,5 +120,6 @@ def window_of(num_frags: int | None, skip_frags: int) -> Window:
     return skip_frags, None if num_frags is None else skip_frags + num_frags
 
 
-def _warn_ignored(name: str) -> None:
+def warn_ignored(name: str) -> None:
+    """Warn that an option does nothing here, and say why."""
     warnings.warn(f"{name} is ignored: {IGNORED[name]}", UserWarning, stacklevel=5)

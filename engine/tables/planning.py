@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
 
 from ..lance import Fragment, FragmentReader
+from .checkpoints import Offsets
 from .provenance import provenance_of, token_of
 from .targets import ALL, NEVER, OTHER_FUNCTION, OTHER_INPUTS, FilledColumns
 
@@ -87,13 +88,17 @@ class RowSelection:
 
 @dataclass(frozen=True)
 class Piece:
-    """The rows of a fragment from one offset to another, for a task. ``is_whole``: it writes the fragment's file."""
+    """The rows of a fragment from one offset to another, for a task. ``is_whole``: it writes the fragment's file.
+
+    ``only`` are the offsets of the rows in question; None: all in which ``where`` is true.
+    """
 
     fragment: Fragment
     where: str | None
     key: str
     span: tuple[int, int]
     is_whole: bool
+    only: Offsets | None = field(default=None, compare=False)
 
 
 def selection_of(

@@ -9,15 +9,15 @@ import pyarrow as pa
 
 from ..errors import UsageError
 from .adding import added, altered, dropped
-from .column_loads import ColumnLoads
 from .functions import UDF, UnpackedUDF
 from .search import TableQuery
 from .upkeep import cleaned_checkpoints
+from .view_refresh import ViewRefresh
 
 Transforms = Mapping[str, "str | UDF | tuple[UDF, Sequence[str]]"] | UDF | UnpackedUDF
 
 
-class Table(ColumnLoads):
+class Table(ViewRefresh):
     """The Lance table at a place, whose columns may be computed by functions.
 
     Raises ``NotFoundError`` where there is no table, ``ReadError`` where it is damaged, ``WriteError`` where it cannot
@@ -115,3 +115,7 @@ class Table(ColumnLoads):
     def cleanup_checkpoints(self) -> dict[str, int]:
         """Remove checkpoints, and files that hold whole fragments, which no run would use any more."""
         return cleaned_checkpoints(self._lance, self._jobs)
+
+
+class NativeTable(Table):
+    """A table in a folder or an object store, as all tables here are."""

@@ -1,0 +1,244 @@
+"""Connections: the tables of a folder or of a prefix of an object store, by their names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ..errors import AlreadyExistsError, NotFoundError, UnsupportedCallError, UsageError
+from ..folders import Folder
+from ..lance import ComputedTable, ViewTable
+from ..locations import Location, located
+from .definitions import remember
+from .search import TableQuery
+from .table import NativeTable
+from .view_changes import placeholders
+from .view_definition import view_of
+
+_SUFFIX: Final = ".lance"
+
+
+def connect(uri: str, *, udf_modules: Collection[str] = (), executor: str | None = None) -> TableConnection:
+    """Connect to the tables at a place.
+
+    Parameters
+    ----------
+    uri
+        A folder, or a URL of an object store; nothing need be there. An address ``db://`` is of a service that this
+        project does not offer: an ``UnsupportedCallError``.
+    udf_modules, executor
+        As :class:`~.table.Table` takes them.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> tables = connect(tempfile.mkdtemp())
+    >>> readings = tables.create_table("readings", [{"id": 1, "volts": 3.5}])
+    >>> tables.table_names(), readings.count_rows()
+    (['readings'], 1)
+    """
+    return TableConnection(uri, udf_modules=udf_modules, executor=executor)
+
+
+async def connect_async(
+    uri: str, *, udf_modules: Collection[str] = (), executor: str | None = None
+) -> AsyncTableConnection:
+    """Connect to the tables at a place, for coroutines; takes what :func:`connect` does."""
+    return AsyncTableConnection(connect(uri, udf_modules=udf_modules, executor=executor))
+
+
+class TableConnection:
+    """The tables at a place: see :func:`connect`. Nothing is held open; it pickles."""
+
+    def __init__(self, uri: str, *, udf_modules: Collection[str] = (), executor: str | None = None) -> None:
+        if str(uri).startswith("db://"):
+            raise UnsupportedCallError(
+                f"{uri} is the address of a service of tables, which is not offered",
+                hint="Connect to the folder, or to the object store, in which the tables lie.",
+            )
+        self._location = located(uri)
+        self.uri = str(self._location)
+        self._modules = tuple(udf_modules)
+        self._executor = executor
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.uri})"
+
+    def table_names(self) -> list[str]:
+        """The names of the tables, sorted."""
+        found = Folder.at(self._location).folders()
+        return sorted(name.removesuffix(_SUFFIX) for name in found if self._is_table(name))
+
+    def create_table(
+        self,
+        name: str,
+        data: Any = None,
+        *,
+        schema: pa.Schema | None = None,
+        mode: str = "create",
+        exist_ok: bool = False,
+    ) -> NativeTable:
+        """Make a table whose rows have ids that last, and give it.
+
+        Parameters
+        ----------
+        name
+            Letters, digits, ``_``, ``-`` and ``.``.
+        data
+            Its rows: a pyarrow Table, a RecordBatch or a reader, a list of dicts, a DataFrame of pandas.
+        schema
+            Its columns; by default those of the rows.
+        mode
+            ``create``, or ``overwrite`` to put it in the place of a table that is there.
+        exist_ok
+            Whether a table that is there is given as it is.
+
+        Raises
+        ------
+        AlreadyExistsError
+            There is such a table.
+        """
+        if mode not in ("create", "overwrite"):
+            raise UsageError(f"mode is create or overwrite, not {mode!r}")
+        if data is None and schema is None:
+            raise UsageError("a table needs rows, or a schema")
+        rows = None if data is None else _as_table(data, schema)
+        columns = schema if rows is None else rows.schema
+        assert columns is not None
+        table = ComputedTable(self._place(name), name)
+        is_new = table.create(columns)
+        if not is_new and mode == "overwrite":
+            table.overwrite(_GivenRows(columns.empty_table() if rows is None else rows))
+        elif not is_new and not exist_ok:
+            raise self._taken(name)
+        elif is_new and rows is not None and rows.num_rows:
+            table.append(_GivenRows(rows))
+        return self._table(name)
+
+    def open_table(self, name: str) -> NativeTable:
+        """A table. Raises ``NotFoundError`` where there is none of that name."""
+        if not self._is_table(self._place(name).name):
+            known = ", ".join(self.table_names())
+            raise NotFoundError(f"there is no table {name!r}", path=self.uri, hint=f"There are: {known or 'none'}.")
+        return self._table(name)
+
+    def drop_table(self, name: str) -> None:
+        """Remove a table, or a view, with all its files. Raises ``NotFoundError`` where there is none."""
+        self.open_table(name)
+        Folder.at(self._place(name)).remove()
+
+    def create_materialized_view(self, name: str, query: TableQuery) -> NativeTable:
+        """Make a view: a table of the rows that a query asks for, which :meth:`~.table.Table.refresh` fills.
+
+        Until then it has a row for each of the source, without values.
+
+        Parameters
+        ----------
+        name
+            As :meth:`create_table` takes it.
+        query
+            What ``table.search(None)`` gives, with ``where``, ``select``, ``limit`` and ``offset``.
+
+        Raises
+        ------
+        AlreadyExistsError
+            There is a table of that name.
+        ValueError
+            The query asks for columns that are not there, or is not one that a view can follow.
+        """
+        if not isinstance(query, TableQuery):
+            raise TypeError(f"a view is made of what search(None) of a table gives, not of {type(query).__name__}")
+        place = self._place(name)
+        definition, schema, functions = view_of(query, place, name)
+        view = ViewTable(place, name)
+        reader = query.table.at(definition.version)
+        rows = placeholders(reader, definition, schema)  # a condition that is none is found before anything is made
+        if not view.create(schema):
+            raise self._taken(name)
+        for udf in functions.values():
+            remember(udf)
+        none = pa.array([], pa.uint64()).to_numpy()
+        view.change_rows(view.at().version, none, none, view.written_rows(rows, schema, None), {}, "placeholders")
+        return self._table(name)
+
+    def _table(self, name: str) -> NativeTable:
+        return NativeTable(str(self._place(name)), name, udf_modules=self._modules, executor=self._executor)
+
+    def _place(self, name: str) -> Location:
+        if not isinstance(name, str) or not name or name.startswith(".") or not set(name) <= _LETTERS:
+            raise UsageError(f"{name!r} is no name of a table", hint="Use letters, digits, _, - and .")
+        return self._location / f"{name}{_SUFFIX}"
+
+    def _is_table(self, folder: str) -> bool:
+        return folder.endswith(_SUFFIX) and bool(ComputedTable(self._location / folder, folder).versions())
+
+    def _taken(self, name: str) -> AlreadyExistsError:
+        return AlreadyExistsError(f"there is a table {name!r}", path=self.uri, hint="Drop it, or take another name.")
+
+
+class AsyncTableConnection:
+    """The tables at a place, for coroutines: the methods of :class:`TableConnection`, each done in a thread."""
+
+    def __init__(self, connection: TableConnection) -> None:
+        self._connection = connection
+        self.uri = connection.uri
+
+    async def table_names(self) -> list[str]:
+        """The names of the tables, sorted."""
+        return await asyncio.to_thread(self._connection.table_names)
+
+    async def create_table(self, name: str, data: Any = None, **options: Any) -> NativeTable:
+        """Make a table; takes what :meth:`TableConnection.create_table` does."""
+        return await asyncio.to_thread(partial(self._connection.create_table, name, data, **options))
+
+    async def open_table(self, name: str) -> NativeTable:
+        """A table. Raises ``NotFoundError`` where there is none of that name."""
+        return await asyncio.to_thread(self._connection.open_table, name)
+
+    async def drop_table(self, name: str) -> None:
+        """Remove a table with all its files."""
+        await asyncio.to_thread(self._connection.drop_table, name)
+
+    async def create_materialized_view(self, name: str, query: TableQuery) -> NativeTable:
+        """Make a view; takes what :meth:`TableConnection.create_materialized_view` does."""
+        return await asyncio.to_thread(self._connection.create_materialized_view, name, query)
+
+
+class _GivenRows:
+    """Rows for a table that has their columns."""
+
+    failure: Exception | None = None
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
+
+    def under(self, schema: pa.Schema) -> pa.Table:
+        return self._rows.select(schema.names).cast(schema)
+
+    def among(self, schema: pa.Schema) -> pa.Table:
+        return self.under(schema)
+
+    def replacing(self, schema: pa.Schema) -> pa.RecordBatchReader:
+        del schema
+        return self._rows.to_reader()
+
+
+def _as_table(data: Any, schema: pa.Schema | None) -> pa.Table:
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    elif isinstance(data, pa.RecordBatchReader):
+        data = data.read_all()
+    elif isinstance(data, list):
+        data = pa.Table.from_pylist(data, schema)
+    elif not isinstance(data, pa.Table) and type(data).__module__.partition(".")[0] == "pandas":
+        data = pa.Table.from_pandas(data, schema, preserve_index=False)
+    if not isinstance(data, pa.Table):
+        raise TypeError(f"rows of a table are Arrow's, dicts or pandas', not {type(data).__name__}")
+    return data if schema is None else data.select(schema.names).cast(schema)
+
+
+_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")

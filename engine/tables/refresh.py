@@ -1,0 +1,226 @@
+"""The run of a refresh: what a view lacks is computed, kept, written, and committed at once with what goes.
+
+One commit takes rows away, brings rows in, and says of which version of the source the view is now. So a refresh that
+is cut has done nothing yet that a reader sees, and the next one goes on with what was computed; and of two that run at
+once, the second finds that its commit does not go on top of the first one's, and looks again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final
+
+from ..errors import NotFoundError, ReadError, WriteError
+from ..execution import Packed, RunOptions, Stage, Task, dealt, raise_failure, warn_of
+from ..faults import reach
+from ..lance import ComputedTable, FragmentReader, ViewTable
+from .batching import Batching
+from .checkpoints import CheckpointStore
+from .counts import RunCounts
+from .fragment_work import FragmentWork
+from .planning import Piece, task_rows_of
+from .targets import FunctionColumns
+from .view_changes import ViewChange, change_of, identity_of, tokens_of
+from .view_definition import ViewDefinition
+from .view_task import ViewBody, key_of
+
+_MOST_ROUNDS: Final = 20
+
+
+@dataclass(frozen=True)
+class ViewVersions:
+    """A version of a view and its definition; its source, the version of that which is wanted, and the view's own."""
+
+    source: ComputedTable
+    reader: FragmentReader
+    definition: ViewDefinition
+    functions: tuple[FunctionColumns, ...]
+    before: FragmentReader | None
+    after: FragmentReader
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the view is of that version."""
+        return self.before is not None and self.before.version == self.after.version
+
+
+@dataclass(frozen=True)
+class RefreshRun:
+    """A run of a refresh, as it is asked for. ``versions_of`` gives what there is of the view now."""
+
+    view: ViewTable
+    source: ComputedTable
+    job: str
+    batching: Batching
+    run: RunOptions
+    workers: int
+    task_rows: int | None
+    most: int | None
+    versions_of: Callable[[], ViewVersions]
+
+    def __call__(self, counts: RunCounts) -> ViewChange | None:
+        """Bring the view to the version of the source, and count its rows as they are committed.
+
+        Gives what was changed; None where nothing was to be done. Raises whatever a function raised.
+        """
+        written: list[str] | None = None
+        made_of: Any = None
+        for _ in range(_MOST_ROUNDS):
+            versions = self.versions_of()
+            if versions.is_current:
+                return None
+            change = change_of(
+                self.view,
+                versions.reader,
+                versions.definition,
+                versions.functions,
+                versions.before,
+                versions.after,
+            )
+            asked = (versions.definition, change.state, [(one.fragment.id, one.rows) for one in change.coming])
+            if written is None or made_of != asked:
+                written, made_of = self._written(versions, change, counts), asked
+            reach("view.commit")
+            made = self.view.change_rows(
+                versions.reader.version,
+                change.going,
+                change.live,
+                written,
+                versions.definition.state_metadata(change.state),
+                f"job {self.job}",
+            )
+            if made is not None:
+                counts.processed += change.rows - sum(counts.skipped.values())
+                counts.fragments, counts.commits = len(change.coming), counts.commits + 1
+                self._forget(versions, change)
+                return change
+        raise WriteError(
+            f"others change {self.view.label!r} all the time, and it was not refreshed",
+            path=self.view.place,
+            hint="Refresh it again; what was computed is kept.",
+            transient=True,
+        )
+
+    def _written(self, versions: ViewVersions, change: ViewChange, counts: RunCounts) -> list[str]:
+        """The fragments with the rows that come, once tasks have computed and written them."""
+        counts.rows, counts.total = change.rows, len(change.coming)
+        counts.skipped.clear()
+        if not change.coming:
+            return []
+        for target in versions.functions:
+            work = FragmentWork(
+                self.source,
+                self.job,
+                self.batching_of(target),
+                self.run,
+                self.workers,
+                self.task_rows or target.udf.task_size,
+                versions.after,
+                target,
+                counts,
+                self.view.place,
+            )
+            pieces = self._pieces(versions, change, target)
+            work.checkpointed(pieces)
+        told = self._assembled(versions, change)
+        for target in versions.functions:
+            skipped = sum((Counter(one["skipped"][target.name]) for one in told), Counter[str]())
+            target.check_skipped(skipped, change.rows)
+            counts.skipped += skipped
+        counts.errors += [name for one in told for name in one["errors"]]
+        rows = sum(one["rows"] for one in told)
+        if rows != change.rows:
+            raise WriteError(
+                f"{rows:,} rows were written, and not {change.rows:,}",
+                path=self.view.place,
+                hint="This is a fault of chunkmill; nothing was committed.",
+            )
+        return [fragment for one in told for fragment in one["fragments"]]
+
+    def batching_of(self, target: FunctionColumns) -> Batching:
+        """The limits of batches of a function: those that were asked for, or its own."""
+        udf, asked = target.udf, self.batching
+        least = asked.least if asked.least > 1 else udf.min_checkpoint_size
+        first, most = asked.first or udf.checkpoint_size, asked.most or udf.max_checkpoint_size
+        return replace(asked, first=first, least=least, most=most)
+
+    def _pieces(self, versions: ViewVersions, change: ViewChange, target: FunctionColumns | None) -> list[Piece]:
+        """The rows that come, large fragments cut for several tasks."""
+        task_rows = self._task_rows(change)
+        pieces: list[Piece] = []
+        for one in change.coming:
+            key = "" if target is None else key_of(target, one.fragment)
+            first, end = (0, one.fragment.rows) if one.only is None else (int(one.only[0]), int(one.only[-1]) + 1)
+            count = max(1, -(-one.rows // task_rows))
+            bounds = [first + (end - first) * number // count for number in range(count + 1)]
+            pieces += [
+                Piece(one.fragment, versions.definition.condition, key, span, is_whole=False, only=one.only)
+                for span in pairwise(bounds)
+            ]
+        return pieces
+
+    def _task_rows(self, change: ViewChange) -> int:
+        return task_rows_of(self.task_rows, change.rows, self.workers)
+
+    def _assembled(self, versions: ViewVersions, change: ViewChange) -> list[dict[str, Any]]:
+        """The tidings of the tasks that have written the rows."""
+        pieces = self._pieces(versions, change, None)
+        tasks = list(dealt(pieces, _size, self._task_rows(change)))
+        body = ViewBody(
+            self.view,
+            versions.reader.schema,
+            versions.definition,
+            self.source,
+            versions.after.version,
+            versions.functions,
+            Packed(tasks),
+            self.most,
+            self.job,
+        )
+        numbered = [Task(number, body.label(number), sum(map(_size, own))) for number, own in enumerate(tasks)]
+        ran = Stage(body, numbered, destination=self.view.place).run(replace(self.run, progress=None))
+        warn_of(ran.notes, set())
+        raise_failure(ran.notes)
+        ran.outcomes()
+        return [note.data for note in sorted(ran.notes, key=lambda note: note.task) if note.kind == "written"]
+
+    def _forget(self, versions: ViewVersions, change: ViewChange) -> None:
+        """Remove checkpoints of what the view has now."""
+        store = CheckpointStore(self.view.place)
+        for target in versions.functions:
+            for one in change.coming:
+                store.of(key_of(target, one.fragment)).remove()
+
+
+def versions_of(
+    definition: ViewDefinition,
+    reader: FragmentReader,
+    functions: Sequence[FunctionColumns],
+    source: ComputedTable,
+    after: FragmentReader,
+) -> ViewVersions:
+    """A view as it is, and the version of its source that is wanted.
+
+    Where the version of the source of which it is cannot be read any more, or is of another table, it is made anew.
+    """
+    state = definition.state
+    before = None
+    if state is not None and dict(state.functions) == tokens_of(functions):
+        before = after if state.version == after.version else _opened(source, state.version)
+        if before is not None and identity_of(before) != state.identity:
+            before = None
+    return ViewVersions(source, reader, definition, tuple(functions), before, after)
+
+
+def _opened(source: ComputedTable, version: int) -> FragmentReader | None:
+    try:
+        return source.at(version)
+    except (NotFoundError, ReadError):
+        return None
+
+
+def _size(piece: Piece) -> int:
+    return piece.span[1] - piece.span[0] if piece.only is None else max(len(piece.only), 1)

@@ -1,0 +1,168 @@
+"""Definitions of views: what is asked of which table, and of which version of it the rows are; kept with the schema.
+
+A view is a table of rows ``__source_row_id``, the id of the row of the source, ``__is_set``, whether it has its values,
+and the columns that were asked for. Those of functions have their definitions as computed columns do.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ..errors import ReadError, UsageError
+from ..lance import IS_SET, SOURCE_ROW, ComputedTable
+from ..locations import Location, located
+from .definitions import Definition, metadata_of
+from .functions import UDF
+from .search import TableQuery, inputs_of
+from .targets import quoted
+
+_QUERY: Final = "chunkmill:view:query"
+_BASE: Final = "chunkmill:view:base"
+_STATE: Final = "chunkmill:view:state"
+_MOVING: Final = ("_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version")
+"""Columns of Lance whose values a compaction changes, or any write."""
+_KEPT: Final = (b"lance-encoding:", b"ARROW:extension:")
+"""The beginnings of those entries of a field's metadata that say how its values are to be read."""
+
+
+@dataclass(frozen=True)
+class ViewState:
+    """The version of the source of which a view's rows are, what tells it from another of that number,
+
+    and the tokens of the functions that gave the values, by their columns.
+    """
+
+    version: int
+    identity: str
+    functions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ViewDefinition:
+    """A view: its columns by name, as SQL over those of the source (None: a function's), and where that lies.
+
+    ``version`` is the source's when the view was made, ``state`` None as long as it was not refreshed.
+    """
+
+    columns: Mapping[str, str | None]
+    condition: str | None
+    most: int | None
+    skipped: int
+    source: str
+    source_name: str
+    version: int
+    is_stable: bool
+    state: ViewState | None = None
+
+    @classmethod
+    def of(cls, schema: pa.Schema) -> ViewDefinition | None:
+        """The definition in the metadata of a table's schema; None where the table is no view.
+
+        Raises ``ReadError`` where they are not what a definition is.
+        """
+        metadata = schema.metadata or {}
+        if _QUERY.encode() not in metadata:
+            return None
+        try:
+            query, base = (json.loads(metadata[key.encode()]) for key in (_QUERY, _BASE))
+            state = json.loads(metadata.get(_STATE.encode(), b"null"))
+            columns = {str(name): one if one is None else str(one) for name, one in query.pop("columns").items()}
+            return cls(columns, **query, **base, state=None if state is None else ViewState(**state))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ReadError(
+                f"the definition of the view is damaged: {error!r}", hint="Drop the view, and make it again."
+            ) from None
+
+    def metadata(self) -> dict[str, str]:
+        """The metadata that say so."""
+        query = {"columns": self.columns, "condition": self.condition, "most": self.most, "skipped": self.skipped}
+        base = {name: getattr(self, name) for name in ("source", "source_name", "version", "is_stable")}
+        return {
+            _QUERY: json.dumps(query),
+            _BASE: json.dumps(base),
+            **({} if self.state is None else self.state_metadata(self.state)),
+        }
+
+    @staticmethod
+    def state_metadata(state: ViewState) -> dict[str, str]:
+        """The metadata that say of which version the rows are."""
+        return {_STATE: json.dumps(vars(state))}
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether rows are counted, so that each depends on those before it."""
+        return self.most is not None or self.skipped > 0
+
+    @property
+    def expressions(self) -> dict[str, str]:
+        """The columns that SQL gives."""
+        return {name: one for name, one in self.columns.items() if one is not None}
+
+    def functions(self, schema: pa.Schema) -> dict[str, Definition]:
+        """The definitions of the columns of functions, as the view's schema has them."""
+        found = {name: Definition.of(schema.field(name)) for name, one in self.columns.items() if one is None}
+        return {name: one for name, one in found.items() if one is not None}
+
+    def source_table(self, view: Location) -> ComputedTable:
+        """The source; one that lay beside the view is looked for there."""
+        place = view.parent / self.source if _is_name(self.source) else located(self.source)
+        return ComputedTable(place, self.source_name)
+
+    def needs(self, source: pa.Schema, functions: Iterable[tuple[str, ...]]) -> list[str]:
+        """The columns of the source of which something in the view is made, as far as one can tell."""
+        told = " ".join([*self.expressions.values(), self.condition or ""]).lower()
+        inputs = {name for one in functions for name in one}
+        return [name for name in source.names if name in inputs or name.lower() in told]
+
+
+def view_of(query: TableQuery, place: Location, name: str) -> tuple[ViewDefinition, pa.Schema, dict[str, UDF]]:
+    """The definition of a view at a place, its columns, and the functions of some. Raises ``UsageError``."""
+    reader = query.table.at()
+    given = query.columns or {one: quoted(one) for one in reader.schema.names if one not in (SOURCE_ROW, IS_SET)}
+    if taken := [one for one in given if one in (SOURCE_ROW, IS_SET)]:
+        raise UsageError(f"{taken} are columns that every view has", hint="Give those of the query other names.")
+    functions = {one: udf for one, udf in given.items() if isinstance(udf, UDF)}
+    columns = {one: sql if isinstance(sql, str) else None for one, sql in given.items()}
+    source = located(query.table.place)
+    definition = ViewDefinition(
+        columns,
+        query.condition,
+        query.most,
+        query.skipped,
+        source.name if str(source.parent) == str(place.parent) else str(source),
+        query.table.label,
+        reader.version,
+        reader.has_stable_ids,
+    )
+    if str(source) == str(place):
+        raise UsageError(f"{name!r} cannot be a view of itself")
+    told = " ".join([*definition.expressions.values(), definition.condition or ""])
+    if moving := [one for one in _MOVING if re.search(rf"\b{one}\b", told)]:
+        raise UsageError(f"a view cannot ask for {moving}: they change though the rows do not")
+    inputs_of(functions.values(), reader.schema)
+    expressed = reader.expressed_schema(definition.expressions)
+    fields = [pa.field(SOURCE_ROW, pa.int64()), pa.field(IS_SET, pa.bool_())]
+    for one, udf in given.items():
+        if isinstance(udf, UDF):
+            if udf.outputs is not None:
+                raise UsageError(
+                    f"column {one!r}: UDF {udf.name!r} gives several columns, and a view's gives one",
+                    hint="Let the function return one of them, or add them to the source.",
+                )
+            metadata: Mapping[Any, Any] = {**udf.field_metadata, **metadata_of(udf)}
+            fields.append(pa.field(one, udf.data_type, metadata=metadata))
+        else:
+            metadata = {k: v for k, v in (expressed.field(one).metadata or {}).items() if k.startswith(_KEPT)}
+            fields.append(pa.field(one, expressed.field(one).type, metadata=metadata or None))
+    return definition, pa.schema(fields, definition.metadata()), functions
+
+
+def _is_name(place: str) -> bool:
+    return PurePosixPath(place).name == place

@@ -1,0 +1,304 @@
+"""Views: tables whose rows are made of those of another, and are brought to a version of it by a refresh."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import uuid4
+
+import numpy as np
+
+from ..errors import PinnedViewError, UnsupportedCallError, UsageError
+from ..execution import RunOptions, executor_name, progress_shown
+from ..lance import ViewTable, by_fragment
+from ..locations import located
+from .admission import TaskNeeds, admit
+from .batching import FLUSH_SECONDS, Batching
+from .column_loads import ColumnLoads
+from .definitions import resolve
+from .jobs import DONE, Job, JobTable, in_background, kept
+from .options import checked_task_size, warn_ignored
+from .planning import task_rows_of
+from .refresh import RefreshRun, ViewVersions, versions_of
+from .targets import FunctionColumns
+from .view_changes import change_of
+from .view_definition import ViewDefinition
+
+_KNOWN: Final = frozenset(
+    {
+        "batch_checkpoint_flush_interval_seconds",
+        "checkpoint_size",
+        "executor",
+        "job_id",
+        "max_checkpoint_size",
+        "min_checkpoint_size",
+        "progress",
+        "task_shuffle_diversity",
+        "task_size",
+    }
+)
+_WAIT_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True)
+class RefreshPlan:
+    """The work that ``refresh`` would do.
+
+    Parameters
+    ----------
+    table_name, version
+        The view, and the version of it that was looked at.
+    has_work
+        Whether any row would be computed or taken away.
+    total_tasks, total_rows_pending
+        The tasks, and the rows that would be computed.
+    skipped_fragments, skipped_rows
+        The fragments and the rows of the source of which nothing would be computed.
+    total_fragments, total_rows
+        Those of the source, in the version that the view would be brought to.
+    job_type
+        ``refresh``.
+    new_source_fragments
+        Fragments of the source of which rows would be computed.
+    stale_rows
+        Rows of the view that would go: theirs changed in the source, or are gone, or are no longer asked for.
+    invalidated_fragments
+        The fragments of the view that have such.
+    """
+
+    table_name: str
+    version: int
+    has_work: bool
+    total_tasks: int
+    total_rows_pending: int
+    skipped_fragments: int
+    skipped_rows: int
+    total_fragments: int
+    total_rows: int
+    job_type: str = "refresh"
+    new_source_fragments: int = 0
+    stale_rows: int = 0
+    invalidated_fragments: int = 0
+
+
+@dataclass(frozen=True)
+class RefreshJobResult:
+    """Result of a refresh: its counts and times. ``cluster_…`` and ``manifest_…`` are of other engines: None.
+
+    ``rows_refreshed`` are the rows that were computed, ``new_source_fragments`` those of the source that had them.
+    """
+
+    job_id: str
+    status: str
+    table_name: str
+    launched_at: datetime | None = None
+    completed_at: datetime | None = None
+    cluster_name: str | None = None
+    cluster_source: str | None = None
+    manifest_id: str | None = None
+    manifest_source: str | None = None
+    new_source_fragments: int = 0
+    rows_refreshed: int = 0
+
+
+class ViewRefresh(ColumnLoads):
+    """The refreshes of a table that is a view of another: see :class:`~.table.Table`."""
+
+    def plan_refresh(self, *, src_version: int | None = None) -> RefreshPlan:
+        """The plan of what :meth:`refresh` would do, to the row, found without Spark."""
+        versions = self._versions(src_version)
+        fragments = versions.after.fragments
+        total = sum(one.rows - one.deleted for one in fragments)
+        counts = {"total_fragments": len(fragments), "total_rows": total}
+        about = {"table_name": self.name, "version": versions.reader.version}
+        if versions.is_current:
+            none = {"has_work": False, "total_tasks": 0, "total_rows_pending": 0}
+            return RefreshPlan(**about, **none, skipped_fragments=len(fragments), skipped_rows=total, **counts)
+        change = change_of(
+            self._view, versions.reader, versions.definition, versions.functions, versions.before, versions.after
+        )
+        task_rows = task_rows_of(None, change.rows, os.cpu_count() or 1)
+        return RefreshPlan(
+            **about,
+            has_work=bool(change.coming or len(change.going)),
+            total_tasks=-(-change.rows // max(task_rows, 1)),
+            total_rows_pending=change.rows,
+            skipped_fragments=len(fragments) - len(change.coming),
+            skipped_rows=total - change.rows,
+            **counts,
+            new_source_fragments=len(change.coming),
+            stale_rows=len(change.going),
+            invalidated_fragments=len(by_fragment(np.asarray(change.going))),
+        )
+
+    def refresh(
+        self,
+        *,
+        where: str | None = None,
+        src_version: int | None = None,
+        max_rows_per_fragment: int | None = None,
+        concurrency: int = 8,
+        intra_applier_concurrency: int = 1,
+        _admission_check: bool | None = None,
+        _admission_strict: bool | None = None,
+        **kwargs: Any,
+    ) -> RefreshJobResult:
+        """Bring the view to a version of its source, and wait for it.
+
+        Rows whose row of the source is gone, or is no longer asked for, go; those whose row changed are computed anew;
+        those of new rows are added. A change of a function of the view has all rows computed anew.
+
+        Guarantee: all of that is one commit: a reader sees the view as it was before, or as it is then. A refresh that
+        is cut has done nothing, and the next one goes on with what was computed. Of two at once the second waits for
+        the first, and then does what is left.
+
+        Parameters
+        ----------
+        where
+            Nothing: a refresh of some rows is not offered.
+        src_version
+            The version of the source; by default the newest. It may be older than that of which the view is.
+        max_rows_per_fragment
+            Rows of a new fragment of the view; by default a million.
+        concurrency
+            The most tasks for which the work is cut; as many run at once as the session has cores.
+        intra_applier_concurrency, task_shuffle_diversity
+            Mean nothing on Spark, and are ignored with a warning.
+        _admission_check, _admission_strict, min_checkpoint_size, max_checkpoint_size, checkpoint_size, task_size
+            As :meth:`~.table.Table.backfill` takes them, and so are ``batch_checkpoint_flush_interval_seconds``,
+            ``job_id``, ``executor`` and ``progress``.
+
+        Raises
+        ------
+        ValueError
+            The table is no view.
+        RuntimeError
+            The rows of the source have no ids that last, and the version is not that of which the view was made.
+        JobFailedError
+            A function failed, and its policy does not let that pass. A ``RuntimeError``, caused by what it raised.
+        """
+        return self.refresh_async(
+            where=where,
+            src_version=src_version,
+            max_rows_per_fragment=max_rows_per_fragment,
+            concurrency=concurrency,
+            intra_applier_concurrency=intra_applier_concurrency,
+            _admission_check=_admission_check,
+            _admission_strict=_admission_strict,
+            **kwargs,
+        ).result()
+
+    def refresh_async(
+        self,
+        *,
+        where: str | None = None,
+        src_version: int | None = None,
+        max_rows_per_fragment: int | None = None,
+        concurrency: int = 8,
+        intra_applier_concurrency: int = 1,
+        _admission_check: bool | None = None,
+        _admission_strict: bool | None = None,
+        **kwargs: Any,
+    ) -> Job[RefreshJobResult]:
+        """Refresh the view in the background; takes and raises what :meth:`refresh` does, the latter by its result.
+
+        The process does not end before the job does.
+        """
+        if where is not None:
+            raise UnsupportedCallError("where clauses on materialized view refresh not implemented yet.")
+        if kwargs.get("output_limit") is not None:
+            raise UsageError("output_limit is only valid for chunker-backed materialized views; this is none.")
+        if unknown := kwargs.keys() - _KNOWN - {"output_limit"}:
+            raise TypeError(f"refresh() got an unexpected keyword argument {min(unknown)!r}")
+        for name, least, value in (
+            ("concurrency", 1, concurrency),
+            ("max_rows_per_fragment", 1, max_rows_per_fragment),
+        ):
+            if value is not None and value < least:
+                raise UsageError(f"{name} must be at least {least}, got {value}")
+        if intra_applier_concurrency != 1:
+            warn_ignored("intra_applier_concurrency")
+        if kwargs.get("task_shuffle_diversity") is not None:
+            warn_ignored("task_shuffle_diversity")
+        versions = self._versions(src_version)
+        run = RunOptions(executor=executor_name(kwargs.get("executor") or self._executor))
+        for target in versions.functions:
+            admit(target.udf.name, TaskNeeds.of(target.udf), run, check=_admission_check, strict=_admission_strict)
+        job = kwargs.get("job_id") or uuid4().hex
+        flush = kwargs.get("batch_checkpoint_flush_interval_seconds")
+        refreshing = RefreshRun(
+            self._view,
+            versions.source,
+            job,
+            Batching(
+                kwargs.get("checkpoint_size"),
+                kwargs.get("min_checkpoint_size") or 1,
+                kwargs.get("max_checkpoint_size"),
+                flush_seconds=FLUSH_SECONDS if flush is None else flush,
+            ),
+            run,
+            self._workers(concurrency, run),
+            checked_task_size(kwargs.get("task_size")),
+            max_rows_per_fragment,
+            lambda: self._versions(versions.after.version),
+        )
+        config = {"src_version": versions.after.version, "executor": run.executor}
+
+        def running() -> RefreshJobResult:
+            launched = datetime.now(UTC)
+            with (
+                progress_shown(kwargs.get("progress"), self.name) as listener,
+                kept(self._jobs, job, "REFRESH", "", config) as counts,
+            ):
+                _wait_for_others(self._jobs, job)
+                change = replace(refreshing, run=replace(run, progress=listener))(counts)
+            fragments, rows = (0, 0) if change is None else (len(change.coming), change.rows)
+            ended = datetime.now(UTC)
+            return RefreshJobResult(
+                job, DONE, self.name, launched, ended, new_source_fragments=fragments, rows_refreshed=rows
+            )
+
+        return Job(self.name, [], in_background(job, running))
+
+    @property
+    def _view(self) -> ViewTable:
+        return ViewTable(located(self.uri), self.name)
+
+    def _versions(self, src_version: int | None) -> ViewVersions:
+        """The view as it is, and the version of its source that is asked for."""
+        reader = self._lance.at()
+        definition = ViewDefinition.of(reader.schema)
+        if definition is None:
+            raise UsageError("Destination dataset must have view metadata.", hint=f"{self.name!r} is no view.")
+        source = definition.source_table(located(self.uri))
+        after = source.at(src_version)
+        if not definition.is_stable and after.version != definition.version:
+            raise PinnedViewError(
+                f"Cannot refresh this materialized view to source version {after.version}: it is pinned to source "
+                f"version {definition.version}.\n\nUse refresh(src_version={definition.version}). Note that the view "
+                f"will not pick up rows written to the source after version {definition.version}.",
+                hint="Rows of a table without stable row ids are not known again once it was compacted.",
+            )
+        functions = [
+            _target(name, reader.schema.field(name), resolve(one, self._modules), one.inputs_of(after.schema))
+            for name, one in definition.functions(reader.schema).items()
+        ]
+        return versions_of(definition, reader, functions, source, after)
+
+
+def _target(name: str, field: Any, udf: Any, inputs: Collection[str]) -> FunctionColumns:
+    return FunctionColumns(name, (field.remove_metadata(),), tuple(inputs), udf)
+
+
+def _wait_for_others(jobs: JobTable, job: str) -> None:
+    """Wait until no refresh runs that began before."""
+    while True:
+        refreshes = [one for one in jobs.all() if one.job_type == "REFRESH"]
+        mine = next((one.launched_at, one.job_id) for one in refreshes if one.job_id == job)
+        if not any(one.status == "RUNNING" and (one.launched_at, one.job_id) < mine for one in refreshes):
+            return
+        time.sleep(_WAIT_SECONDS)

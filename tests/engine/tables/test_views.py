@@ -1,0 +1,239 @@
+"""Views: made of a query, refreshed to versions of their source, at the cost of what changed."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from chunkmill.engine.errors import (
+    AlreadyExistsError,
+    JobFailedError,
+    NotFoundError,
+    PinnedViewError,
+    UnsupportedCallError,
+    UsageError,
+)
+from chunkmill.engine.tables import Table, TableConnection, connect, connect_async, udf
+
+calls: list[int] = []
+
+
+@udf
+def square(v: int) -> int:
+    calls.append(v)
+    if v == 13:
+        raise ValueError("an unlucky number")
+    return v * v
+
+
+@udf
+def cube(v: int) -> int:
+    return v**3
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> TableConnection:
+    calls.clear()
+    return connect(str(tmp_path), executor="inline")
+
+
+def made(tables: TableConnection) -> tuple[Table, Table]:
+    """A table, and a view of its rows but one, with a column that a function gives."""
+    source = tables.create_table("src", [{"id": id_, "v": id_ + 1} for id_ in range(5)])
+    query = source.search(None).where("id != 1").select({"id": "id", "v": "v", "sq": square})
+    return source, tables.create_materialized_view("mv", query)
+
+
+def of_lance(table: Table) -> Any:
+    return lance.dataset(table.uri)
+
+
+def rows_of(view: Table) -> list[dict[str, Any]]:
+    """The rows of a view, in the order of the source's ids."""
+    return sorted(view.to_arrow().to_pylist(), key=lambda row: row["__source_row_id"])
+
+
+def test_a_view_is_filled_by_its_first_refresh(tables: TableConnection) -> None:
+    _, view = made(tables)
+    assert view.schema.names == ["__source_row_id", "__is_set", "id", "v", "sq"]
+    assert rows_of(view) == [
+        {"__source_row_id": id_, "__is_set": False, "id": None, "v": None, "sq": None} for id_ in (0, 2, 3, 4)
+    ]
+    assert view.plan_refresh().total_rows_pending == 4
+    result = view.refresh()
+    assert (result.status, result.rows_refreshed, result.new_source_fragments) == ("DONE", 4, 1)
+    assert rows_of(view) == [
+        {"__source_row_id": id_, "__is_set": True, "id": id_, "v": id_ + 1, "sq": (id_ + 1) ** 2}
+        for id_ in (0, 2, 3, 4)
+    ]
+
+
+def test_a_refresh_computes_what_changed_and_nothing_else(tables: TableConnection) -> None:
+    source, view = made(tables)
+    view.refresh()
+    calls.clear()
+    of_lance(source).insert(pa.table({"id": [5, 1], "v": [6, 7]}))
+    of_lance(source).delete("id = 0")
+    of_lance(source).update({"v": "100"}, where="id = 2")
+    of_lance(source).optimize.compact_files()
+    plan = view.plan_refresh()
+    assert (plan.has_work, plan.total_rows_pending, plan.stale_rows, plan.invalidated_fragments) == (True, 2, 2, 1)
+    assert view.refresh().rows_refreshed == 2
+    assert sorted(calls) == [6, 100]
+    assert {row["id"]: row["sq"] for row in rows_of(view)} == {2: 10_000, 3: 16, 4: 25, 5: 36}
+
+
+def test_a_second_refresh_does_nothing(tables: TableConnection) -> None:
+    source, view = made(tables)
+    view.refresh()
+    version = view.version
+    assert not view.plan_refresh().has_work
+    assert view.refresh().rows_refreshed == 0
+    assert view.version == version
+    of_lance(source).optimize.compact_files()
+    of_lance(source).add_columns({"w": "v + 1"})
+    calls.clear()
+    view.refresh()
+    assert not calls
+
+
+def test_a_view_can_go_back_to_an_older_version(tables: TableConnection) -> None:
+    source, view = made(tables)
+    version = source.version
+    view.refresh()
+    before = rows_of(view)
+    of_lance(source).update({"v": "v * 2"}, where="id > 2")
+    of_lance(source).delete("id = 0")
+    view.refresh()
+    assert rows_of(view) != before
+    view.refresh(src_version=version)
+    assert rows_of(view) == before
+
+
+def test_a_change_of_the_function_computes_all_rows_anew(tables: TableConnection) -> None:
+    _, view = made(tables)
+    view.refresh()
+    view.alter_columns({"path": "sq", "udf": cube})
+    assert view.plan_refresh().total_rows_pending == 4
+    view.refresh()
+    assert [row["sq"] for row in rows_of(view)] == [1, 27, 64, 125]
+    assert not view.plan_refresh().has_work
+
+
+def test_a_view_of_a_view_follows_it(tables: TableConnection) -> None:
+    source, view = made(tables)
+    view.refresh()
+    query = view.search(None).where("sq > 10").select({"twice": "2 * sq", "id": "id"})
+    second = tables.create_materialized_view("second", query)
+    second.refresh()
+    assert {row["id"]: row["twice"] for row in rows_of(second)} == {3: 32, 4: 50}
+    of_lance(source).update({"v": "7"}, where="id = 3")
+    assert second.refresh().rows_refreshed == 0
+    view.refresh()
+    assert second.plan_refresh().total_rows_pending == 1
+    second.refresh()
+    assert {row["id"]: row["twice"] for row in rows_of(second)} == {3: 98, 4: 50}
+
+
+def test_rows_that_are_counted_are_counted_anew(tables: TableConnection) -> None:
+    source = tables.create_table("src", [{"id": id_, "v": id_} for id_ in range(6)])
+    query = source.search(None).where("v < 100").select({"id": "id", "sq": square}).offset(1).limit(3)
+    view = tables.create_materialized_view("mv", query)
+    view.refresh()
+    assert [row["id"] for row in rows_of(view)] == [1, 2, 3]
+    of_lance(source).delete("id IN (0, 2)")
+    calls.clear()
+    view.refresh()
+    assert [row["id"] for row in rows_of(view)] == [3, 4, 5]
+    assert calls == [4, 5]
+
+
+def test_a_source_without_lasting_ids_is_pinned(tables: TableConnection, tmp_path: Path) -> None:
+    lance.write_dataset(pa.table({"id": [1, 2]}), tmp_path / "plain.lance")
+    source = tables.open_table("plain")
+    view = tables.create_materialized_view("mv", source.search(None).select(["id"]))
+    assert view.refresh().status == "DONE"
+    assert [(row["__source_row_id"], row["id"]) for row in rows_of(view)] == [(0, 1), (1, 2)]
+    of_lance(source).insert(pa.table({"id": [3]}))
+    told = (
+        r"version 2: it is pinned to source version 1\.\n\nUse refresh\(src_version=1\)\. Note that the view will not"
+    )
+    with pytest.raises(PinnedViewError, match=told) as raised:
+        view.refresh()
+    assert isinstance(raised.value, RuntimeError)
+    assert view.refresh(src_version=1).rows_refreshed == 0
+
+
+def test_a_refresh_whose_function_fails_changes_nothing_and_the_next_goes_on(tables: TableConnection) -> None:
+    source = tables.create_table("src", [{"v": v} for v in (1, 2, 13, 4)])
+    view = tables.create_materialized_view("mv", source.search(None).select({"v": "v", "sq": square}))
+    version = view.version
+    with pytest.raises(JobFailedError):
+        view.refresh(checkpoint_size=1, batch_checkpoint_flush_interval_seconds=0)
+    assert view.version == version
+    assert view.get_errors()[0].error_type == "ValueError"
+    of_lance(source).update({"v": "5"}, where="v = 13")
+    calls.clear()
+    view.refresh()
+    assert sorted(row["sq"] for row in rows_of(view)) == [1, 4, 16, 25]
+    assert [job.status for job in view.jobs()] == ["FAILED", "DONE"]
+
+
+def test_what_no_view_does_is_refused(tables: TableConnection) -> None:
+    source, view = made(tables)
+    with pytest.raises(UnsupportedCallError, match="where clauses on materialized view refresh not implemented yet"):
+        view.refresh(where="id = 1")
+    with pytest.raises(ValueError, match="output_limit is only valid for chunker-backed"):
+        view.refresh(output_limit=3)
+    with pytest.raises(UsageError, match=r"Destination dataset must have view metadata\."):
+        source.refresh()
+    with pytest.raises(AlreadyExistsError):
+        tables.create_materialized_view("mv", source.search(None))
+    for query in (source.search(None).where("id >"), source.search(None).where("_rowaddr > 1")):
+        with pytest.raises(UsageError):
+            tables.create_materialized_view("other", query)
+    assert tables.table_names() == ["mv", "src"]
+
+
+def test_two_refreshes_at_once_do_the_work_once(tables: TableConnection) -> None:
+    source = tables.create_table("src", [{"v": v} for v in range(50, 400)])
+    view = tables.create_materialized_view("mv", source.search(None).select({"v": "v", "sq": square}))
+    results: list[int] = []
+    threads = [threading.Thread(target=lambda: results.append(view.refresh().rows_refreshed)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [0, 0, 0, 350]
+    assert sorted(calls) == list(range(50, 400))
+
+
+def test_tables_of_a_connection(tables: TableConnection, tmp_path: Path) -> None:
+    first = tables.create_table("a", pa.table({"x": [1]}))
+    assert of_lance(first).has_stable_row_ids
+    with pytest.raises(AlreadyExistsError):
+        tables.create_table("a", pa.table({"x": [1]}))
+    assert tables.create_table("a", schema=pa.schema([("x", pa.int64())]), exist_ok=True).count_rows() == 1
+    assert tables.create_table("a", [{"y": "z"}], mode="overwrite").to_arrow().to_pylist() == [{"y": "z"}]
+    assert pickle.loads(pickle.dumps(tables)).open_table("a").count_rows() == 1
+    tables.drop_table("a")
+    assert tables.table_names() == []
+    with pytest.raises(NotFoundError):
+        tables.open_table("a")
+    with pytest.raises(UsageError):
+        tables.create_table("../a", [{"x": 1}])
+    with pytest.raises(UnsupportedCallError, match="db://"):
+        connect("db://somewhere")
+
+    async def all_of_it() -> list[str]:
+        own = await connect_async(str(tmp_path / "other"))
+        await own.create_table("b", [{"x": 1}])
+        return await own.table_names()
+
+    assert asyncio.run(all_of_it()) == ["b"]
