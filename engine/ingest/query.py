@@ -366,8 +366,11 @@ class _Spark(_Executing):
 
     def step(self) -> None:
         """Wait a little."""
-        if self._query is None or not self._query.wait(_WAIT) or self.query._stopping.is_set():  # noqa: SLF001
-            return
+        try:
+            if self._query is None or not self._query.wait(_WAIT) or self.query._stopping.is_set():  # noqa: SLF001
+                return
+        except _StoppedError:
+            return  # the batch was about to begin
         self._query.check()
         done = self.query._done  # noqa: SLF001 (same module)
         if not self.query._is_idle():  # noqa: SLF001 (same module)

@@ -12,6 +12,7 @@ import pytest
 from chunkmill.engine import Ingest, RecordingStore
 from chunkmill.engine.ingest import Outcome
 from chunkmill.engine.ingest import batch as batch_module
+from chunkmill.engine.ingest import query as query_module
 from chunkmill.engine.ingest.quarantine import FileQuarantine
 from chunkmill.engine.stream import LazyChunkStream
 from chunkmill.readers import McapReader, RrdReader
@@ -323,3 +324,21 @@ def test_a_recording_of_many_splits_is_laid_out_in_two_steps(
     rows = sum(c.num_rows for c in McapReader(landing / "drive.mcap").stream())
     assert rows_by_source(lake) == {"drive.mcap": rows, "small.rrd": 3}
     assert sum(c.num_rows for c in RrdReader(lake.parent / "rrds" / "drive.rrd").stream()) == rows
+
+
+def test_on_spark_a_stop_just_before_a_batch_begins_is_no_failure(
+    landing: Path, lake: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rrd_at(landing / "a.rrd", "a")
+    ingest = Ingest(landing, into=lake, executor="spark", settle=0)
+    begins = query_module._Spark._handle
+
+    def stopped(executing: Any, number: int, files: Any) -> None:
+        executing.query.stop()
+        begins(executing, number, files)
+
+    monkeypatch.setattr(query_module._Spark, "_handle", stopped)
+    assert ingest.start(every=0.05).await_termination(30)
+    monkeypatch.undo()
+    run_once(landing, into=lake, executor="spark")
+    assert rows_by_source(lake) == {"a.rrd": 3}
