@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         retry_transient,
         skip_on_error,
     )
+    from .reference import TableReference
     from .search import TableQuery
     from .signatures import Columns, FunctionKind
     from .table import NativeTable, Table
@@ -48,6 +49,7 @@ _HOMES = {
         "Fail Policy Retry RowFailure Skip check_skipped fail_fast guarded_compute policy_for retry_all "
         "retry_transient skip_on_error"
     ),
+    ".reference": "TableReference",
     ".search": "TableQuery",
     ".signatures": "Columns FunctionKind",
 }
@@ -75,6 +77,7 @@ __all__ = [
     "Table",
     "TableConnection",
     "TableQuery",
+    "TableReference",
     "UDF",
     "UdfResult",
     "UnpackedUDF",

@@ -19,7 +19,8 @@ from .table import NativeTable
 from .view_changes import placeholders
 from .view_definition import view_of
 
-_SUFFIX: Final = ".lance"
+SUFFIX: Final = ".lance"
+"""The end of the name of a table's folder."""
 
 
 def connect(uri: str, *, udf_modules: Collection[str] = (), executor: str | None = None) -> TableConnection:
@@ -71,7 +72,7 @@ class TableConnection:
     def table_names(self) -> list[str]:
         """The names of the tables, sorted."""
         found = Folder.at(self._location).folders()
-        return sorted(name.removesuffix(_SUFFIX) for name in found if self._is_table(name))
+        return sorted(name.removesuffix(SUFFIX) for name in found if self._is_table(name))
 
     def create_table(
         self,
@@ -171,10 +172,10 @@ class TableConnection:
     def _place(self, name: str) -> Location:
         if not isinstance(name, str) or not name or name.startswith(".") or not set(name) <= _LETTERS:
             raise UsageError(f"{name!r} is no name of a table", hint="Use letters, digits, _, - and .")
-        return self._location / f"{name}{_SUFFIX}"
+        return self._location / f"{name}{SUFFIX}"
 
     def _is_table(self, folder: str) -> bool:
-        return folder.endswith(_SUFFIX) and bool(ComputedTable(self._location / folder, folder).versions())
+        return folder.endswith(SUFFIX) and bool(ComputedTable(self._location / folder, folder).versions())
 
     def _taken(self, name: str) -> AlreadyExistsError:
         return AlreadyExistsError(f"there is a table {name!r}", path=self.uri, hint="Drop it, or take another name.")

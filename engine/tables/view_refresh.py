@@ -20,7 +20,7 @@ from .admission import TaskNeeds, admit
 from .batching import FLUSH_SECONDS, Batching
 from .column_loads import ColumnLoads
 from .definitions import resolve
-from .jobs import DONE, Job, JobTable, in_background, kept
+from .jobs import DONE, Job, JobFuture, JobTable, kept
 from .options import checked_task_size, warn_ignored
 from .planning import task_rows_of
 from .refresh import RefreshRun, ViewVersions, versions_of
@@ -262,7 +262,7 @@ class ViewRefresh(ColumnLoads):
                 job, DONE, self.name, launched, ended, new_source_fragments=fragments, rows_refreshed=rows
             )
 
-        return Job(self.name, [], in_background(job, running))
+        return Job(self.name, [], JobFuture(job, running))
 
     @property
     def _view(self) -> ViewTable:

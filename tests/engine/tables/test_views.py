@@ -19,7 +19,7 @@ from chunkmill.engine.errors import (
     UnsupportedCallError,
     UsageError,
 )
-from chunkmill.engine.tables import Table, TableConnection, connect, connect_async, udf
+from chunkmill.engine.tables import Table, TableConnection, TableReference, connect, connect_async, udf
 
 calls: list[int] = []
 
@@ -237,3 +237,24 @@ def test_tables_of_a_connection(tables: TableConnection, tmp_path: Path) -> None
         return await own.table_names()
 
     assert asyncio.run(all_of_it()) == ["b"]
+
+
+def test_a_reference_to_a_table_is_small_and_travels(tables: TableConnection, tmp_path: Path) -> None:
+    tables.create_table("a", [{"x": 1}])
+    data = pickle.dumps(TableReference(str(tmp_path), "a"))
+    assert len(data) < 1000
+    reference = pickle.loads(data)
+    assert reference.open().count_rows() == 1
+    assert reference.open_db().table_names() == ["a"]
+    assert reference.open_checkpoint_store().keys() == []
+    assert reference.storage_options is None
+    assert reference.namespace_client_properties is None
+    assert reference.namespace_client_pushdown_operations is None
+    assert reference.as_system_table("jobs").table_uri == str(tmp_path / "jobs.lance")
+
+    async def opened() -> list[list[str]]:
+        return [
+            await (await one).table_names() for one in (reference.open_db_async(), reference.open_system_db_async())
+        ]
+
+    assert asyncio.run(opened()) == [["a"], ["a"]]
