@@ -15,6 +15,7 @@ from ..lazy_names import lazy_names
 os.environ.setdefault("LANCE_LOG", "warn,lance_table::transaction=error")
 
 if TYPE_CHECKING:
+    from .blob_columns import is_blob
     from .changed_rows import RowChanges, by_fragment, row_changes
     from .computed_table import OFFSET, ColumnFile, ComputedTable, Fragment, FragmentReader
     from .index_table import ENTRY, INSTANCE, IndexTable, SearchIndex, TextIndex, VectorIndex, found_in
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .view_table import IS_SET, SOURCE_ROW, ViewTable
 
 _HOMES = {
+    ".blob_columns": "is_blob",
     ".computed_table": "ColumnFile ComputedTable Fragment FragmentReader OFFSET",
     ".index_table": "ENTRY INSTANCE IndexTable SearchIndex TextIndex VectorIndex found_in",
     ".changed_rows": "RowChanges by_fragment row_changes",
@@ -55,6 +57,7 @@ __all__ = [
     "ViewTable",
     "by_fragment",
     "found_in",
+    "is_blob",
     "keys_of",
     "row_changes",
 ]

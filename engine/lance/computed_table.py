@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ..errors import UsageError, WriteError
 from ..faults import reach
+from .blob_columns import blobs_as_bytes
 from .place import shortened
 from .user_table import UserTable, is_conflict
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 OFFSET: Final = "_offset"
 """The column with the offsets of rows in their fragment."""
 _ADDRESS: Final = "_rowaddr"
+_CHANGED: Final = "_row_last_updated_at_version > _row_created_at_version"
 _ROW_BITS: Final = 32
 _READ_BYTES: Final = 32 << 20
 """Bytes that Lance reads ahead: with its own 2 GiB, a worker of 1 GiB dies on large rows."""
@@ -54,7 +56,7 @@ class FragmentReader:
     def __init__(self, table: ComputedTable, dataset: Any) -> None:
         self._table = table
         self._dataset = dataset
-        self.schema: pa.Schema = dataset.schema
+        self.schema = blobs_as_bytes(dataset.schema)
 
     @property
     def version(self) -> int:
@@ -197,9 +199,13 @@ class FragmentReader:
         """A file that gets some columns of a fragment."""
         return ColumnFile(self._table, name, schema, self._dataset.data_storage_version)
 
-    def changed(self, fragment: Fragment) -> int:
-        """The number of rows of a fragment that were changed after they were made."""
-        return self.count(fragment, "_row_last_updated_at_version > _row_created_at_version")
+    def changed(self, fragment: Fragment, where: str) -> int:
+        """The number of rows of a fragment that were changed after they were made, of those in which ``where`` is true.
+
+        A version without stable row ids does not tell: then any may have been.
+        """
+        is_told = self._dataset.has_stable_row_ids
+        return self.count(fragment, f"({where}) AND {_CHANGED}" if is_told else where)
 
 
 class ColumnFile:

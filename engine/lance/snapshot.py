@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .blob_columns import blobs_as_bytes
 from .place import LancePlace
 
 PRIMARY_KEY: Final = b"lance-schema:unenforced-primary-key"
@@ -27,7 +28,7 @@ class TableSnapshot:
     def __init__(self, place: LancePlace, dataset: Any) -> None:
         self._place = place
         self._dataset = dataset
-        self.schema = _public(dataset.schema)
+        self.schema = _public(blobs_as_bytes(dataset.schema))
 
     @property
     def version(self) -> int:
@@ -66,7 +67,10 @@ class TableSnapshot:
         predicate: pc.Expression | None = None,
         fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Its rows, in order: some columns, where the predicate is true, of some fragments; by default all."""
+        """Its rows, in order: some columns, where the predicate is true, of some fragments; by default all.
+
+        Blobs come as their bytes.
+        """
         names = self.schema.names if columns is None else list(columns)
         schema = pa.schema([self.schema.field(name) for name in names], self.schema.metadata)
         with self._place.reading():
@@ -101,7 +105,7 @@ class TableSnapshot:
         from lance.dataset import ScannerBuilder
 
         builder: Any = ScannerBuilder(self._dataset).columns(list(names))
-        builder = builder.batch_size(_ROWS_OF_A_BATCH).batch_size_bytes(_BYTES_OF_A_BATCH)
+        builder = builder.batch_size(_ROWS_OF_A_BATCH).batch_size_bytes(_BYTES_OF_A_BATCH).blob_handling("all_binary")
         if not names:
             builder = builder.with_row_id()
         if fragments is not None:

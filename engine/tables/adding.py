@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import UsageError
-from ..lance import ComputedTable
+from ..lance import ComputedTable, is_blob
 from .checking import check_against
 from .definitions import Definition, group_metadata, metadata_of, remember
 from .functions import UDF, UnpackedUDF
@@ -185,7 +185,13 @@ def _check_inputs(schema: pa.Schema, udf: UDF, outputs: Sequence[str]) -> None:
 
 
 def _field(name: str, data_type: pa.DataType, udf: UDF, metadata: Mapping[str, str]) -> pa.Field:
-    return pa.field(name, data_type, nullable=True, metadata={**udf.field_metadata, **metadata})
+    field = pa.field(name, data_type, nullable=True, metadata={**udf.field_metadata, **metadata})
+    if is_blob(field):
+        raise UsageError(
+            f"column {name!r} would be one of blobs, which no function fills",
+            hint="Leave lance-encoding:blob out of its field_metadata: a large_binary holds bytes of any length.",
+        )
+    return field
 
 
 def _runs(

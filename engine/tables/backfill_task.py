@@ -29,7 +29,8 @@ from .checkpoints import COMPUTED, CheckpointStore, Computed, Offsets, WrittenFi
 from .column_files import batches_of
 from .planning import Piece
 from .policies import RowFailure
-from .targets import FilledColumns
+from .provenance import may_keep_changed
+from .targets import OTHER_FUNCTION, OTHER_INPUTS, FilledColumns
 
 ANNOUNCED: Final = "batch-"
 _LOOKED_SECONDS: Final = 0.5
@@ -188,7 +189,7 @@ class _PieceRun:
                 return self._reader.stored(piece.fragment, columns, span, size=body.batching.read_bytes)
 
         schema = body.target.schema
-        with self._reader.new_file(body.target.provenance(piece.fragment).file_name(), schema) as file:
+        with self._reader.new_file(self._file_name(), schema) as file:
             for batch in batches_of(noting(), piece.fragment.rows, schema, stored):
                 file.write(batch)
         if file.rows != piece.fragment.rows and not self._is_over():
@@ -198,6 +199,19 @@ class _PieceRun:
                 hint="This is a fault of chunkmill; nothing was committed.",
             )
         return file.name, failures, count
+
+    def _file_name(self) -> str:
+        """The name of the file, which says of what its values are, those among them that are kept."""
+        target, fragment, where = self._body.target, self._piece.fragment, self._piece.where
+        said = target.provenance(fragment)
+        if where is None or target.keeps_others:
+            return said.file_name()
+        kept = f"({where}) IS NOT TRUE AND ({target.has_value})"
+        state = target.state_of(fragment)
+        if state in (OTHER_FUNCTION, OTHER_INPUTS) and self._reader.count(fragment, kept):
+            said = said.beside(function=state == OTHER_FUNCTION, inputs=state == OTHER_INPUTS)
+        may_keep = may_keep_changed(fragment.files_of(target.columns))
+        return said.file_name(keeps_changed=may_keep and self._reader.changed(fragment, kept) > 0)
 
     def _computed(self, known: list[Offsets]) -> Iterator[Computed]:
         """The values for the selected rows of the piece that are not known, in order."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 from ..errors import UsageError
 from ..execution import RunOptions, Stage, Staging, Task, TaskRun, dealt, raise_failure, warn_of
 from ..folders import Folder
-from ..lance import ComputedTable, Fragment, FragmentReader
+from ..lance import ComputedTable, Fragment, FragmentReader, is_blob
 from ..locations import located
 from .backfill import BackfillRun
 from .checkpoints import COMPUTED, WrittenFile
@@ -124,6 +124,10 @@ def load_target(
             new.append(field)
         else:
             field = schema.field(name)
+            if is_blob(field):
+                raise UsageError(
+                    f"column {name!r} is one of blobs, which is not loaded", hint="Load a column of large_binary."
+                )
             if field.type != of_source.type:
                 raise UsageError(
                     f"Type mismatch for column {name!r}: destination has {field.type}, source has {of_source.type}. "

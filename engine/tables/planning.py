@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from ..lance import Fragment, FragmentReader
 from .checkpoints import Offsets
-from .provenance import provenance_of, token_of
-from .targets import ALL, NEVER, OTHER_FUNCTION, OTHER_INPUTS, FilledColumns
+from .provenance import may_keep_changed, token_of
+from .targets import ALL, NEVER, OTHER_FUNCTION, OTHER_INPUTS, FilledColumns, read_easily
 
 Window = tuple[int, int | None]
 """The fragments of a table that are looked at: from the first to the one after the last."""
@@ -46,7 +46,8 @@ class BackfillPlan:
     udf_mismatch, srcfiles_mismatch
         Whether there are values of another function, or of inputs that were computed anew since.
     stale_rows
-        Rows that were updated after they were computed. They keep their values unless ``where`` asks for them.
+        Rows that were updated after they were computed. They keep their values unless ``where`` asks for them. Without
+        stable row ids, all that may have been.
     """
 
     table_name: str
@@ -124,7 +125,7 @@ def selection_of(
         rows = reader.count(fragment, wanted)
         if rows:
             chosen.append(SelectedFragment(fragment, wanted, _key(target, fragment, wanted, reader.schema), rows))
-    told = where if where is not None else None if by_function or by_inputs else target.is_null
+    told = where if where is not None else None if by_function or by_inputs else read_easily(target.is_null)
     return RowSelection(told, tuple(chosen), by_function, by_inputs)
 
 
@@ -161,12 +162,9 @@ def task_rows_of(given: int | None, rows: int, workers: int) -> int:
 def stale_rows(reader: FragmentReader, target: FilledColumns, fragment: Fragment) -> int:
     """The rows of a fragment that were changed since they were computed, as far as a version can tell.
 
-    A change of a row moves it into another fragment, whose file has no name of a computed column.
+    Without stable row ids it cannot, and all rows with a value are such that may have been.
     """
-    files = set(fragment.files_of(target.columns))
-    if files == {""} or None not in {provenance_of(file) for file in files}:
-        return 0
-    return reader.changed(fragment)
+    return reader.changed(fragment, target.has_value) if may_keep_changed(fragment.files_of(target.columns)) else 0
 
 
 def state_of_files(columns: Sequence[str], inputs: Sequence[str], fragment: Fragment) -> str:

@@ -2,7 +2,9 @@
 
 A file of a computed column is called ``<function><inputs>-<random>.lance``: 12 hexadecimal digits of what stands for
 the function, 12 of the files that its inputs had in that fragment, and 32 at random. A version names its files, so what
-is out of date is known without a look into any, and is told in the very commit that brings the values in.
+is out of date is known without a look into any, and is told in the very commit that brings the values in. Zeros stand
+for a function, or for files, that not all of its values are of; an ``s`` behind them says that it keeps values of rows
+that were changed since they were computed.
 
 Where Lance wrote a column itself, as a compaction does, its file has another name. Then the field's metadata say of
 which function all values are that are not in files named so, or that they are of several.
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 from uuid import uuid4
 
@@ -25,7 +27,8 @@ SEVERAL: Final = "several"
 """What that entry says where they may be of several functions, or of inputs that are out of date."""
 
 _DIGITS: Final = 12
-_NAME: Final = re.compile(rf"([0-9a-f]{{{_DIGITS}}})([0-9a-f]{{{_DIGITS}}})-[0-9a-f]{{32}}\.lance")
+_NAME: Final = re.compile(rf"([0-9a-f]{{{_DIGITS}}})([0-9a-f]{{{_DIGITS}}})(s?)-[0-9a-f]{{32}}\.lance")
+_NOT_ALL: Final = "0" * _DIGITS
 
 
 class Provenance(NamedTuple):
@@ -34,9 +37,13 @@ class Provenance(NamedTuple):
     function: str
     inputs: str
 
-    def file_name(self) -> str:
-        """The name of a new file with such values."""
-        return f"{self.function}{self.inputs}-{uuid4().hex}.lance"
+    def file_name(self, *, keeps_changed: bool = False) -> str:
+        """The name of a new file with such values; ``keeps_changed``: and with some of rows that were changed since."""
+        return f"{self.function}{self.inputs}{'s' * keeps_changed}-{uuid4().hex}.lance"
+
+    def beside(self, *, function: bool = False, inputs: bool = False) -> Provenance:
+        """The same where values of another function, or of other inputs, are kept beside such."""
+        return Provenance(_NOT_ALL if function else self.function, _NOT_ALL if inputs else self.inputs)
 
 
 def provenance_of(file: str) -> Provenance | None:
@@ -48,7 +55,17 @@ def provenance_of(file: str) -> Provenance | None:
     True
     """
     found = _NAME.fullmatch(file)
-    return None if found is None else Provenance(*found.groups())
+    return None if found is None else Provenance(found[1], found[2])
+
+
+def may_keep_changed(files: Collection[str]) -> bool:
+    """Whether files that columns have in a fragment may have values of rows that were changed since.
+
+    A change of a row moves it into another fragment, whose file has no name of a computed column; from there on the
+    name says it.
+    """
+    found = [_NAME.fullmatch(file) for file in files]
+    return {*files} != {""} and any(one is None or one[3] == "s" for one in found)
 
 
 def token_of(*parts: object) -> str:

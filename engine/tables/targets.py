@@ -79,6 +79,11 @@ class FilledColumns(ABC):
         """The condition on rows that have no value."""
         return " OR ".join(f"{quoted(column)} IS NULL" for column in self.columns)
 
+    @property
+    def has_value(self) -> str:
+        """The condition on rows that have any value."""
+        return " OR ".join(f"{quoted(column)} IS NOT NULL" for column in self.columns)
+
     def provenance(self, fragment: Fragment) -> Provenance:
         """The provenance of values that it gives in a fragment."""
         return Provenance(self.token, inputs_token(fragment.files_of(self.inputs)))
@@ -139,9 +144,18 @@ NEVER, KNOWN, OTHER_FUNCTION, OTHER_INPUTS, ALL = range(5)
 
 
 def quoted(column: str) -> str:
-    """A column's name as SQL takes it.
+    """A column's name as SQL takes it, whatever words it knows.
 
-    >>> quoted("a"), quoted("it's /a:b")
-    ('a', "`it's /a:b`")
+    >>> quoted("null"), quoted("it's /a:b")
+    ('`null`', "`it's /a:b`")
     """
-    return column if re.fullmatch(r"[a-z_][a-z0-9_]*", column) else f"`{column}`"
+    return f"`{column}`"
+
+
+def read_easily(condition: str) -> str:
+    """A condition without the quotes that few names need.
+
+    >>> read_easily(f"{quoted('a')} IS NULL OR {quoted('a b')} IS NULL")
+    'a IS NULL OR `a b` IS NULL'
+    """
+    return re.sub("`([a-z_][a-z0-9_]*)`", r"\1", condition)

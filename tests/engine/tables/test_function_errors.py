@@ -60,9 +60,9 @@ def test_a_row_that_takes_too_long_is_interrupted_in_the_main_thread() -> None:
 
 
 def test_a_row_that_takes_too_long_is_judged_by_the_clock_in_other_threads() -> None:
-    @udf(timeout=0.02)
+    @udf(timeout=0.5)
     def slow(a: int) -> int:
-        time.sleep(0.1 if a == 2 else 0)
+        time.sleep(0.6 if a == 2 else 0)
         return a
 
     caught: list[Exception] = []
