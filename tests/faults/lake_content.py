@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,6 +49,12 @@ def label_of(number: int) -> str:
 def embedding(photo: bytes) -> Any:
     """The first bytes of a photo, as numbers below 1."""
     return [byte / 256 for byte in photo[:WIDTH]]
+
+
+@udf(data_type=pa.int64(), version="1")
+def brightness(photo: bytes) -> Any:
+    """The sum of a photo's bytes."""
+    return sum(photo)
 
 
 def drive_rows(number: int) -> Iterator[tuple[int, float, bytes]]:
@@ -103,4 +109,17 @@ def wrong_frames(rows: pa.Table, *, complete: bool) -> str | None:
             return f"{at} has no embedding"
         if value is not None and value != [byte / 256 for byte in photo[:WIDTH]]:
             return f"{at} has the embedding {value}"
+    return None
+
+
+def wrong_view(rows: pa.Table, drives: Iterable[int] | None) -> str | None:
+    """What is wrong with the view of every other frame, which has all of some drives if they are given."""
+    found = {(row["drive"], row["tick"]): row["light"] for row in rows.to_pylist() if row["__is_set"]}
+    for (segment, tick), light in found.items():
+        expected = sum(photo_of(number_of(segment), tick))
+        if tick % 2 or light != expected:
+            return f"the view has {light} for tick {tick} of {segment}, not {expected}"
+    wanted = None if drives is None else {(segment_of(n), tick) for n in drives for tick in range(0, TICKS, 2)}
+    if wanted is not None and (found.keys() != wanted or rows.num_rows != len(wanted)):
+        return f"the view has {rows.num_rows} rows, {len(found)} of them computed, of {len(wanted)}"
     return None

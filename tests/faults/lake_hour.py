@@ -1,9 +1,10 @@
-"""A lake that is used by eight processes at once, any of which is killed at any moment, for as long as one likes.
+"""A lake that is used by nine processes at once, any of which is killed at any moment, for as long as one likes.
 
     python tests/faults/lake_hour.py [--minutes 60] [--kills 30] [--executor spark|inline] [--seed 1] [--page FILE]
 
 Recordings land, are ingested, get a layer of labels, are asked for by this package and, through ``chunkmill serve``, by
-Rerun's SDK; the table of their frames gets a column that a function computes; everything is compacted and vacuumed.
+Rerun's SDK; the table of their frames gets a column that a function computes, and a view of it is refreshed; everything
+is compacted and vacuumed.
 At the end, when each has ended and been done once more: every recording is there once, every query gives what the
 ledger's drives hold, every computed value is the function's, nothing is left over, and the memory of no life of the
 ingestion's driver that lasted five minutes grew by more than a tenth. The page shows rates, versions and restarts.
@@ -29,9 +30,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from lake_content import TICKS, label_of, number_of, wrong_frames, wrong_rows
+from lake_content import TICKS, label_of, number_of, wrong_frames, wrong_rows, wrong_view
 from lake_page import page
-from lake_roles import Embedder, Labeller, Place, Recorder, commands
+from lake_roles import Embedder, Labeller, Place, Recorder, Refresher, commands
 
 PATIENCE: Final = 90.0
 SETTLED, LONG, GROWTH = 120.0, 300.0, 1.1
@@ -185,6 +186,7 @@ def finish(place: Place) -> None:
     labeller.dataset.do_maintenance(compact_fragments=True, **options)
     embedder.frames().do_maintenance(compact_fragments=True, **options)
     embedder.frames().computed().cleanup_checkpoints()
+    Refresher("refresh", place).step()
 
 
 def judge(place: Place) -> Iterator[str]:
@@ -212,6 +214,11 @@ def judge(place: Place) -> Iterator[str]:
         yield f"the table has {frames.num_rows} rows of {len(drives) * TICKS}"
     if text := wrong_frames(frames, complete=True):
         yield text
+    view = Refresher("refresh", place).view()
+    if text := wrong_view(view.to_arrow(), drives):
+        yield text
+    if view.plan_refresh().has_work:
+        yield "the view that was just refreshed wants to be refreshed"
     yield from (f"check: {fault}" for fault in client.check())
     yield from left_over(place)
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 from lake_content import (
     FRAMES,
     TICKS,
+    brightness,
     embedding,
     number_of,
     segment_of,
@@ -28,6 +29,7 @@ from lake_content import (
     write_labels,
     wrong_frames,
     wrong_rows,
+    wrong_view,
 )
 
 KEPT: Final = timedelta(seconds=60)
@@ -44,6 +46,7 @@ class Place:
         self.landing = root / "landing"
         self.drafts = root / "drafts"
         self.labels = root / "labels"
+        self.views = root / "views"
         self.ledger = root / "ledger"
         self.log = root / "log"
         self.settings: dict[str, Any] = {}
@@ -52,7 +55,7 @@ class Place:
     def make(cls, root: Path, **settings: Any) -> Place:
         """Make them all, and keep the settings of the run beside them."""
         place = cls(root)
-        for folder in (place.lake, place.landing, place.drafts, place.labels, place.log):
+        for folder in (place.lake, place.landing, place.drafts, place.labels, place.views, place.log):
             folder.mkdir(parents=True)
         place.ledger.touch()
         (root / "settings.json").write_text(json.dumps(settings))
@@ -265,6 +268,34 @@ class Embedder(OfLake):
         return self.client.get_table("frames")
 
 
+class Refresher(OfLake):
+    """Keeps a view of every other frame, with a column that a function computes, up with the table of frames."""
+
+    def step(self) -> tuple[str, int]:
+        view = self.view()
+        if view is None:
+            return "refreshed", 0
+        count = view.refresh().rows_refreshed
+        text = wrong_view(view.to_arrow(), None)
+        if text:
+            self.wrong(text)
+        return "refreshed", count
+
+    def view(self) -> Any:
+        """The view; it is made where it is missing and there is something to see."""
+        from chunkmill.engine.tables import connect
+
+        options: dict[str, Any] = {"udf_modules": ("lake_content",), "executor": self.place.settings["executor"]}
+        views = connect(str(self.place.views), **options)
+        if "light" in views.table_names():
+            return views.open_table("light")
+        if "frames" not in self.client.table_names():
+            return None
+        frames = self.client.get_table("frames").computed()
+        columns = {"drive": "drive", "tick": "tick", "light": (brightness, ["photo"])}
+        return views.create_materialized_view("light", frames.search(None).where("tick % 2 = 0").select(columns))
+
+
 class Keeper(OfLake):
     """Compacts the dataset and the table, and removes what only old versions need."""
 
@@ -293,6 +324,7 @@ ROLES: Final[dict[str, Callable[[str, Place], Role]]] = {
     "ask": Asker,
     "view": Viewer,
     "embed": Embedder,
+    "refresh": Refresher,
     "keep": Keeper,
 }
 
