@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -181,16 +181,17 @@ class ViewRefresh(ColumnLoads):
         JobFailedError
             A function failed, and its policy does not let that pass. A ``RuntimeError``, caused by what it raised.
         """
-        return self.refresh_async(
-            where=where,
-            src_version=src_version,
-            max_rows_per_fragment=max_rows_per_fragment,
-            concurrency=concurrency,
-            intra_applier_concurrency=intra_applier_concurrency,
-            _admission_check=_admission_check,
-            _admission_strict=_admission_strict,
-            **kwargs,
-        ).result()
+        _, run = self._prepared_refresh(
+            where,
+            src_version,
+            max_rows_per_fragment,
+            concurrency,
+            intra_applier_concurrency,
+            _admission_check,
+            _admission_strict,
+            kwargs,
+        )
+        return run()  # in this thread, where Ctrl-C reaches the function
 
     def refresh_async(
         self,
@@ -208,6 +209,30 @@ class ViewRefresh(ColumnLoads):
 
         The process does not end before the job does.
         """
+        job, run = self._prepared_refresh(
+            where,
+            src_version,
+            max_rows_per_fragment,
+            concurrency,
+            intra_applier_concurrency,
+            _admission_check,
+            _admission_strict,
+            kwargs,
+        )
+        return Job(self.name, [], JobFuture(job, run))
+
+    def _prepared_refresh(
+        self,
+        where: str | None,
+        src_version: int | None,
+        max_rows_per_fragment: int | None,
+        concurrency: int,
+        intra_applier_concurrency: int,
+        check: bool | None,
+        strict: bool | None,
+        kwargs: Mapping[str, Any],
+    ) -> tuple[str, Callable[[], RefreshJobResult]]:
+        """The id of a refresh whose arguments are checked, and what runs it."""
         if where is not None:
             raise UnsupportedCallError("where clauses on materialized view refresh not implemented yet.")
         if kwargs.get("output_limit") is not None:
@@ -227,7 +252,7 @@ class ViewRefresh(ColumnLoads):
         versions = self._versions(src_version)
         run = RunOptions(executor=executor_name(kwargs.get("executor") or self._executor))
         for target in versions.functions:
-            admit(target.udf.name, TaskNeeds.of(target.udf), run, check=_admission_check, strict=_admission_strict)
+            admit(target.udf.name, TaskNeeds.of(target.udf), run, check=check, strict=strict)
         job = kwargs.get("job_id") or uuid4().hex
         flush = kwargs.get("batch_checkpoint_flush_interval_seconds")
         refreshing = RefreshRun(
@@ -252,7 +277,7 @@ class ViewRefresh(ColumnLoads):
             launched = datetime.now(UTC)
             with (
                 progress_shown(kwargs.get("progress"), self.name) as listener,
-                kept(self._jobs, job, "REFRESH", "", config) as counts,
+                kept(self._jobs, job, "REFRESH", self.name, config) as counts,
             ):
                 _wait_for_others(self._jobs, job)
                 change = replace(refreshing, run=replace(run, progress=listener))(counts)
@@ -262,7 +287,7 @@ class ViewRefresh(ColumnLoads):
                 job, DONE, self.name, launched, ended, new_source_fragments=fragments, rows_refreshed=rows
             )
 
-        return Job(self.name, [], JobFuture(job, running))
+        return job, running
 
     @property
     def _view(self) -> ViewTable:
