@@ -58,8 +58,13 @@ def added(table: ComputedTable, transforms: Any) -> list[tuple[str, UDF]]:
     return found
 
 
-def altered(table: ComputedTable, alterations: Sequence[Mapping[str, Any]]) -> None:
-    """Change columns as ``Table.alter_columns`` is asked to."""
+def altered(
+    table: ComputedTable, alterations: Sequence[Mapping[str, Any]], sources: Mapping[str, pa.Schema] | None = None
+) -> None:
+    """Change columns as ``Table.alter_columns`` is asked to.
+
+    ``sources`` are the schemas of other tables, for columns that are computed of theirs.
+    """
     schema = table.at().schema
     of_lance: list[Mapping[str, Any]] = []
     for one in alterations:
@@ -81,7 +86,9 @@ def altered(table: ComputedTable, alterations: Sequence[Mapping[str, Any]]) -> N
             continue
         if unknown := one.keys() - {"path", "input_columns", *_FUNCTION_KEYS}:
             raise UsageError(f"a column's function is changed by itself, without {', '.join(sorted(unknown))}")
-        _alter_function(table, schema.field(path), given[0], one.get("input_columns"), schema)
+        _alter_function(
+            table, schema.field(path), given[0], one.get("input_columns"), schema, (sources or {}).get(path)
+        )
     if of_lance:
         table.alter(of_lance)
 
@@ -121,14 +128,19 @@ def _takers(schema: pa.Schema, columns: Sequence[str]) -> list[str]:
 
 
 def _alter_function(
-    table: ComputedTable, field: pa.Field, udf: Any, inputs: Sequence[str] | None, schema: pa.Schema
+    table: ComputedTable,
+    field: pa.Field,
+    udf: Any,
+    inputs: Sequence[str] | None,
+    schema: pa.Schema,
+    source: pa.Schema | None,
 ) -> None:
     definition = Definition.of(field)
     if definition is None:
         raise UsageError(f"{field.name!r} is not a function's column", hint="add_columns() makes one.")
     _check_alone(schema, field.name)
     udf = single_function(field.name, udf if inputs is None else (udf, inputs))
-    _check_inputs(schema, udf, (field.name,))
+    _check_inputs(schema if source is None else source, udf, (field.name,) if source is None else ())
     if udf.data_type != field.type:
         raise UsageError(f"the column {field.name!r} has the type {field.type}, and {udf.name!r} gives {udf.data_type}")
     changed: dict[str, str | None] = dict(metadata_of(udf))

@@ -106,10 +106,12 @@ class Table(ViewRefresh):
 
         Raises ``ValueError`` for columns that are not there, or are computed together with others.
         """
-        altered(self._lance, alterations)
+        self.check_own([str(one.get("path")) for one in alterations if not {"udf", "virtual_column"} & one.keys()])
+        altered(self._lance, alterations, self.sources())
 
     def drop_columns(self, columns: Sequence[str]) -> None:
         """Take columns away. Those that one function computes go together; else it is a ``ValueError``."""
+        self.check_own(columns)
         dropped(self._lance, columns)
 
     def cleanup_checkpoints(self) -> dict[str, int]:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
 import numpy as np
+import pyarrow as pa
 
 from ..errors import PinnedViewError, UnsupportedCallError, UsageError
 from ..execution import RunOptions, executor_name, progress_shown
-from ..lance import ViewTable, by_fragment
+from ..lance import IS_SET, SOURCE_ROW, FragmentReader, ViewTable, by_fragment
 from ..locations import located
 from .admission import TaskNeeds, admit
 from .batching import FLUSH_SECONDS, Batching
 from .column_loads import ColumnLoads
 from .definitions import resolve
+from .functions import UDF
 from .jobs import DONE, Job, JobFuture, JobTable, kept
 from .options import checked_task_size, warn_ignored
 from .planning import task_rows_of
@@ -288,6 +290,29 @@ class ViewRefresh(ColumnLoads):
             )
 
         return job, running
+
+    def sources(self) -> dict[str, pa.Schema]:
+        """The schema of the source of a view, for each column that a function makes of it; none for another table."""
+        schema = self._lance.at().schema
+        definition = ViewDefinition.of(schema)
+        if definition is None:
+            return {}
+        source = definition.source_table(located(self.uri)).at().schema
+        return dict.fromkeys(definition.functions(schema), source)
+
+    def check_own(self, columns: Sequence[str]) -> None:
+        """Raise ``UsageError`` for columns that the query of a view asks for, or that every view has."""
+        definition = ViewDefinition.of(self._lance.at().schema)
+        all_ = () if definition is None else (SOURCE_ROW, IS_SET, *definition.columns)
+        if held := [one for one in columns if one in all_]:
+            raise UsageError(
+                f"{held} are columns of the view {self.name!r}, and made by its refreshes alone",
+                hint="Make another view, of another query.",
+            )
+
+    def _target(self, reader: FragmentReader, column: str, udf: UDF | None) -> FunctionColumns:
+        self.check_own([column])
+        return super()._target(reader, column, udf)
 
     @property
     def _view(self) -> ViewTable:
