@@ -61,6 +61,7 @@ POINTS: Final[Mapping[str, str]] = {
     "view.write": "rows of a view are in fragments that no version names",
     "view.commit": "what a refresh has written is about to be committed",
     "view.deletions": "the lists of a view's rows that go are written, no version names them",
+    "column.remove": "files of computed columns that nothing needs are about to go",
     "job.write": "the record of a job is written under another name",
     "rrd.write": "an RRD is written and synced, and has no name yet",
     "rrd.rename": "an RRD has its name",

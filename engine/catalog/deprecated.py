@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..chunk import IndexColumnSelector
+    from ..lance import Batches
     from .client import CatalogClient
     from .dataset import DatasetEntry
     from .entries import EntryId
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from .registration_handle import RegistrationHandle
     from .search import AnyComponentColumn, IndexConfig, IndexingResult, VectorDistanceMetricLike
     from .table_entry import TableEntry
-    from .table_rows import Batches
 
 P = ParamSpec("P")
 R = TypeVar("R")

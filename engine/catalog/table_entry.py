@@ -16,12 +16,11 @@ import pyarrow as pa
 
 from ..chunk import SORBET_VERSION
 from ..errors import NotFoundError, UnsupportedError, WriteError
-from ..lance import TableSnapshot, UserTable
+from ..lance import Batches, TableRows, TableSnapshot, UserTable, is_spark_frame, rows_of
 from ..locations import located
 from ..recordings import Lease
 from .entries import Entry, EntryId, EntryKind, EntryRow, hidden_row
 from .table_names import check_table_name
-from .table_rows import Batches, TableRows, is_spark_frame, rows_of
 from .table_upkeep import maintain_table, table_of
 
 if TYPE_CHECKING:
@@ -192,10 +191,12 @@ class TableEntry(Entry):
     ) -> None:
         """Compact the table, and remove its old versions, while others may write to it.
 
+        What jobs on its columns have left goes with old versions; a job that runs keeps what it needs.
+
         Parameters
         ----------
         compact_fragments
-            Join small fragments, and leave deleted rows behind, in one commit.
+            Join small fragments, and leave deleted rows behind; and take all rows into the table's indexes.
         cleanup_before
             Remove versions from before this time, those with a tag excepted, and what only they need. A time without a
             zone is one in UTC. What somebody has written and not committed yet stays for a week in every case.

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from ..execution import noting_task, stage_of, told_by_partitions
-from ..lance import TableSnapshot, UserTable
+from ..lance import TableRows, TableSnapshot, UserTable
 from ..spark import arrow_of, running_session, spark_array, spark_form, spark_schema
-from .table_rows import TableRows
 
 if TYPE_CHECKING:
     from ..execution import DataFrame as SparkFrame

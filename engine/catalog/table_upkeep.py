@@ -7,26 +7,27 @@ from datetime import UTC, datetime, timedelta
 from ..errors import NotFoundError
 from ..faults import reach
 from ..folders import Folder
-from ..lance import UserTable
+from ..lance import ComputedTable
 from ..locations import located
+from ..tables import JobTable, cleaned, joined
 from .entries import EntryId, EntryKind, EntryRow
 from .entry_log import EntryLog
 from .retention import a_week_ago, age_of
 from .table_creation import TABLES, age_of_table
 
 
-def table_of(log: EntryLog, row: EntryRow) -> UserTable:
+def table_of(log: EntryLog, row: EntryRow) -> ComputedTable:
     """The table of an entry."""
-    return UserTable(located(log.place(row)), row.name)
+    return ComputedTable(located(log.place(row)), row.name)
 
 
-def maintain_table(table: UserTable, *, compact: bool, cleanup_before: datetime | None, allow_recent: bool) -> None:
-    """Compact a table, and remove its old versions, as asked for."""
+def maintain_table(table: ComputedTable, *, compact: bool, cleanup_before: datetime | None, allow_recent: bool) -> None:
+    """Compact a table, and remove old versions and what jobs on its columns have left, as asked for."""
     age = None if cleanup_before is None else age_of(cleanup_before, allow_recent=allow_recent)
     if compact:
-        table.compact()
+        joined(table)
     if age is not None:
-        table.cleanup(age)
+        cleaned(table, JobTable(table.place, table.place), age)
 
 
 def maintain_tables(log: EntryLog) -> list[Exception]:

@@ -160,6 +160,19 @@ def check_catalog(lake: str, entries: tuple[str, ...], as_json: bool, debug: boo
         raise click.exceptions.Exit(_check(lake, entries, as_json=as_json, debug=debug, quiet=quiet))
 
 
+@catalog.command("maintain")
+@_LAKE
+@DEBUG
+def maintain_catalog(lake: str, debug: bool) -> None:
+    """Compact all of LAKE, and remove what nothing has needed for a week.
+
+    Tables that were registered are left to those who made them.
+    """
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        _opened(lake).do_global_maintenance()
+
+
 @click.command()
 @_LAKE
 @click.argument("dataset")

@@ -10,18 +10,19 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import UsageError
-from ..units import counted, utc_time
+from ..units import counted, seconds_of, size, utc_time
 from .complaints import reported, warnings_as_lines
 from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place, together
 from .start import leave_out_what_nothing_needs
 
 if TYPE_CHECKING:
-    from ..tables import UDF, JobRecord, Table
+    from ..tables import UDF, BackfillPlan, JobRecord, Table
 
 _TABLE = click.argument("table", callback=check_place)
 _CATALOG = click.option("--catalog", metavar="LAKE", callback=check_place, help="TABLE is the name of one in LAKE.")
@@ -38,7 +39,10 @@ _MODULES = click.option(
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _TASK_SIZE = click.option("--task-size", type=click.IntRange(1), metavar="ROWS", help="Rows of a task.")
-_WORK = together(_TABLE, click.argument("column"), _CATALOG, _WHERE, _FUNCTION, _MODULES, _TASK_SIZE)
+_STALE = click.option(
+    "--recompute-stale", is_flag=True, help="Also compute rows again that were updated after they were computed."
+)
+_WORK = together(_TABLE, click.argument("column"), _CATALOG, _WHERE, _FUNCTION, _MODULES, _TASK_SIZE, _STALE)
 
 
 @click.group(cls=CommandGroup)
@@ -61,6 +65,7 @@ def plan(
     udf: str | None,
     modules: Sequence[str],
     task_size: int | None,
+    recompute_stale: bool,
     as_json: bool,
     debug: bool,
 ) -> None:
@@ -68,17 +73,19 @@ def plan(
     with reported(debug=debug), warnings_as_lines(table):
         leave_out_what_nothing_needs()
         found = _opened(table, catalog, modules)
-        told = found.plan_backfill(column, udf=_function(udf), where=where, task_size=task_size)
+        told = found.plan_backfill(
+            column, udf=_function(udf), where=where, task_size=task_size, recompute_stale=recompute_stale
+        )
         if as_json:
             click.echo(json.dumps(asdict(told), ensure_ascii=False))
             return
         if not told.has_work:
-            click.echo(f"{found.name}.{column}: nothing to do, of {counted(told.total_rows, 'row')}")
+            click.echo(f"{found.name}.{column}: nothing to do, of {counted(told.total_rows, 'row')}{_stale(told)}")
             return
         why = "another function" if told.udf_mismatch else "other inputs" if told.srcfiles_mismatch else told.where
         click.echo(
             f"{found.name}.{column}: {counted(told.total_tasks, 'task')}, for fragments with "
-            f"{counted(told.total_rows_pending, 'row')} of {told.total_rows:,} ({why})"
+            f"{counted(told.total_rows_pending, 'row')} of {told.total_rows:,} ({why}){_stale(told)}"
         )
         if told.skipped_fragments:
             click.echo(f"{counted(told.skipped_fragments, 'fragment')} computed before, and only to be committed")
@@ -98,6 +105,7 @@ def backfill(
     udf: str | None,
     modules: Sequence[str],
     task_size: int | None,
+    recompute_stale: bool,
     checkpoint_size: int | None,
     executor: str | None,
     debug: bool,
@@ -111,6 +119,7 @@ def backfill(
         leave_out_what_nothing_needs()
         found = _opened(table, catalog, modules)
         options: dict[str, Any] = {"task_size": task_size, "checkpoint_size": checkpoint_size, "executor": executor}
+        options["recompute_stale"] = recompute_stale
         result = found.backfill(
             column, udf=_function(udf), where=where, progress=not quiet, **{k: v for k, v in options.items() if v}
         )
@@ -163,6 +172,25 @@ def errors(
             click.echo(f"{error.column_name}, {place}: {error.error_type}: {text} (job {error.job_id})")
 
 
+@tables.command("optimize")
+@_TABLE
+@_CATALOG
+@click.option(
+    "--older-than", default="7 days", show_default=True, metavar="TIME", help="Remove versions older than this."
+)
+@DEBUG
+def optimize(table: str, catalog: str | None, older_than: str, debug: bool) -> None:
+    """Join small fragments of TABLE, bring its indexes up to date, and remove what nobody needs.
+
+    That are old versions, and what jobs that are over have left. What a job needs that runs stays.
+    """
+    with reported(debug=debug), warnings_as_lines(table):
+        leave_out_what_nothing_needs()
+        found = _opened(table, catalog, ())
+        freed = found.optimize(cleanup_older_than=timedelta(seconds=seconds_of(older_than)))
+        click.echo(f"{found.name}: {counted(freed.old_versions, 'version')} removed, {size(freed.bytes_removed)} freed")
+
+
 def _opened(table: str, catalog: str | None, modules: Sequence[str]) -> Table:
     if modules:
         _look_here()
@@ -198,6 +226,13 @@ def _function(place: str | None) -> UDF | None:
     if not isinstance(found, UDF):
         raise UsageError(f"--udf {place}: there is no function of a column, made by udf, of that name")
     return found
+
+
+def _stale(plan: BackfillPlan) -> str:
+    """The words on rows that keep values of what they were; none where there are none."""
+    if not plan.stale_rows:
+        return ""
+    return f"; {counted(plan.stale_rows, 'row')} updated since, see --recompute-stale"
 
 
 def _line(job: JobRecord) -> str:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from .index_table import ENTRY, INSTANCE, IndexTable, SearchIndex, TextIndex, VectorIndex, found_in
     from .snapshot import TableSnapshot
     from .table import LanceTable
-    from .user_table import RowSource, UserTable, keys_of
+    from .table_rows import Batches, TableRows, exact_array, is_spark_frame, rows_of
+    from .user_table import JoinedFragments, RowSource, UserTable, keys_of
     from .view_table import IS_SET, SOURCE_ROW, ViewTable
 
 _HOMES = {
@@ -31,11 +32,13 @@ _HOMES = {
     ".changed_rows": "RowChanges by_fragment row_changes",
     ".snapshot": "TableSnapshot",
     ".table": "LanceTable",
-    ".user_table": "RowSource UserTable keys_of",
+    ".table_rows": "Batches TableRows exact_array is_spark_frame rows_of",
+    ".user_table": "JoinedFragments RowSource UserTable keys_of",
     ".view_table": "IS_SET SOURCE_ROW ViewTable",
 }
 
 __all__ = [
+    "Batches",
     "ColumnFile",
     "ComputedTable",
     "ENTRY",
@@ -44,22 +47,27 @@ __all__ = [
     "INSTANCE",
     "IS_SET",
     "IndexTable",
+    "JoinedFragments",
     "LanceTable",
     "OFFSET",
     "RowChanges",
     "RowSource",
     "SOURCE_ROW",
     "SearchIndex",
+    "TableRows",
     "TableSnapshot",
     "TextIndex",
     "UserTable",
     "VectorIndex",
     "ViewTable",
     "by_fragment",
+    "exact_array",
     "found_in",
     "is_blob",
+    "is_spark_frame",
     "keys_of",
     "row_changes",
+    "rows_of",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

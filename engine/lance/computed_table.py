@@ -7,13 +7,14 @@ by Lance's data replacement: the other columns' files, the row ids and the addre
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from ..errors import UsageError, WriteError
+from ..errors import NotFoundError, ReadError, UnsupportedCallError, UsageError, WriteError
 from ..faults import reach
 from .blob_columns import blobs_as_bytes
 from .place import shortened
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 OFFSET: Final = "_offset"
 """The column with the offsets of rows in their fragment."""
 _ADDRESS: Final = "_rowaddr"
-_CHANGED: Final = "_row_last_updated_at_version > _row_created_at_version"
 _ROW_BITS: Final = 32
 _READ_BYTES: Final = 32 << 20
 """Bytes that Lance reads ahead: with its own 2 GiB, a worker of 1 GiB dies on large rows."""
@@ -199,13 +199,10 @@ class FragmentReader:
         """A file that gets some columns of a fragment."""
         return ColumnFile(self._table, name, schema, self._dataset.data_storage_version)
 
-    def changed(self, fragment: Fragment, where: str) -> int:
-        """The number of rows of a fragment that were changed after they were made, of those in which ``where`` is true.
-
-        A version without stable row ids does not tell: then any may have been.
-        """
-        is_told = self._dataset.has_stable_row_ids
-        return self.count(fragment, f"({where}) AND {_CHANGED}" if is_told else where)
+    @property
+    def has_row_versions(self) -> bool:
+        """Whether Lance keeps the versions in which each row was made and changed: where row ids are stable."""
+        return bool(self._dataset.has_stable_row_ids)
 
 
 class ColumnFile:
@@ -315,6 +312,51 @@ class ComputedTable(UserTable):
 
         self._commit(deleted)
 
+    def set_values(self, expressions: Mapping[str, str], where: str | None) -> None:
+        """Set columns to SQL expressions, in the rows in which ``where`` is true (None: all). Raises ``UsageError``."""
+
+        def updated(dataset: Any) -> None:
+            with _asking(", ".join((*expressions.values(), *([] if where is None else [where]))), "update"):
+                dataset.update(dict(expressions), where)
+
+        self._commit(updated)
+
+    def extend_indexes(self) -> None:
+        """Take the rows that indexes do not cover yet into them."""
+
+        def extended(dataset: Any) -> None:
+            dataset.optimize.optimize_indices()
+
+        self._commit(extended)
+
+    def check_version(self, version: int) -> None:
+        """Raise a transient ``ReadError`` where a version was removed."""
+        try:
+            with self.reading():
+                self._opened(version)
+        except (NotFoundError, ReadError):
+            raise ReadError(
+                f"version {version} of {self._name} was removed before it was said that somebody needs it",
+                path=self.place,
+                hint="Run it again.",
+                transient=True,
+            ) from None
+
+    def files_of_versions(self) -> Iterator[set[str]]:
+        """The files with rows that versions name, of one version after the other, the newest first.
+
+        Those are left out that go meanwhile. Raises ``UnsupportedCallError`` where the table has branches, whose
+        versions may name any of its files.
+        """
+        with self.reading():
+            newest = self._opened()
+            if newest.branches.list():
+                raise UnsupportedCallError(f"{self._name} has branches, and nobody looks into these", path=self.place)
+            numbers = [int(one["version"]) for one in newest.versions()]
+        for number in reversed(numbers):
+            with suppress(NotFoundError), self.reading():
+                yield {file.path for one in self._opened(number).get_fragments() for file in one.metadata.files}
+
     def length_of(self, name: str) -> int:
         """The number of rows of a file, as its end says. Raises ``ReadError`` where it is damaged or gone."""
         from lance.file import LanceFileReader
@@ -368,8 +410,9 @@ class ComputedTable(UserTable):
 class _asking:  # noqa: N801 (reads as a word: `with _asking(where):`)
     """In the block, what Lance says of an expression is a ``UsageError``."""
 
-    def __init__(self, expression: str | None) -> None:
+    def __init__(self, expression: str | None, kind: str = "condition") -> None:
         self._expression = expression
+        self._kind = kind
 
     def __enter__(self) -> None:
         pass
@@ -382,7 +425,7 @@ class _asking:  # noqa: N801 (reads as a word: `with _asking(where):`)
         said = shortened(error)
         if any(word in said for word in _BAD_SQL):
             raise UsageError(
-                f"{self._expression!r} is no condition on this table: {said}",
+                f"{self._expression!r} is no {self._kind} on this table: {said}",
                 hint="Write it as SQL over the table's columns.",
             ) from None
 
@@ -395,6 +438,7 @@ _BAD_SQL: Final = (
     "Invalid user input",
     "type_coercion",
     "Error during planning",
+    "Cast error",
 )
 
 

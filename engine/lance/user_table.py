@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -32,6 +32,7 @@ _MOST_MERGES: Final = 10
 _LONGEST_WAIT: Final = 0.5
 _ROWS_OF_A_BATCH: Final = 16_384
 DELETIONS: Final = "_deletions"
+_A_SECOND: Final = timedelta(seconds=1)
 _RESTORE: Final = "Restore the file, or the table from a copy."
 
 
@@ -55,6 +56,19 @@ class RowSource(Protocol):
     def replacing(self, schema: pa.Schema) -> pa.RecordBatchReader:
         """The rows by their own columns, which replace those of a table of this schema; raises the same."""
         ...
+
+
+class JoinedFragments(NamedTuple):
+    """Fragments that a compaction makes one or more of, and the files of these."""
+
+    before: frozenset[int]
+    files: tuple[str, ...]
+
+    @classmethod
+    def of(cls, result: Any) -> JoinedFragments:
+        """Those of a task of Lance's."""
+        before = frozenset(one.id for one in result.original_fragments)
+        return cls(before, tuple(file.path for one in result.new_fragments for file in one.files))
 
 
 class UserTable(LancePlace):
@@ -188,28 +202,47 @@ class UserTable(LancePlace):
         self._check_deletions(dataset)
         return dataset.merge_insert(keys).when_matched_update_all()
 
-    def compact(self) -> None:
-        """Join small fragments, in one commit; none where there is nothing to join."""
+    def compact(
+        self, only: Collection[int] | None = None, told: Callable[[Sequence[JoinedFragments]], None] = lambda _: None
+    ) -> None:
+        """Join small fragments, by default all, in one commit; none where there is nothing to join.
+
+        ``told`` is called before the commit.
+        """
         from lance.optimize import Compaction
 
         def compacted(dataset: Any) -> None:
             self._check_deletions(dataset)
-            plan = Compaction.plan(dataset, {"num_threads": 1})
+            there = () if only is None else (one.fragment_id for one in dataset.get_fragments())
+            others = [id_ for id_ in there if only is not None and id_ not in only]
+            plan = Compaction.plan(dataset, {"num_threads": 1, "excluded_fragment_ids": others})
             joined = [task.execute(dataset) for task in plan.tasks]
             if joined:
                 reach("lance.compact")
+                told([JoinedFragments.of(one) for one in joined])
                 Compaction.commit(dataset, joined)
 
         self._commit(compacted)
 
-    def cleanup(self, older_than: timedelta) -> None:
+    def cleanup(
+        self, older_than: timedelta, kept_from: int | None = None, *, delete_unverified: bool = False
+    ) -> tuple[int, int]:
         """Remove versions of that age, but those with a tag, and the files that only they need.
 
-        Files that no version names are another's who may be about to name them: those stay for a week.
+        Versions from ``kept_from`` on stay in every case. Files that no version names are another's who may be about to
+        name them: those stay for a week, unless ``delete_unverified``. Gives how many bytes and versions went.
         """
         with self.writing():
-            self._opened().cleanup_old_versions(older_than=older_than, error_if_tagged_old_versions=False)
+            dataset = self._opened()
+            if kept_from is not None:
+                made = [one["timestamp"] for one in dataset.versions() if one["version"] >= kept_from]
+                first = min(made).astimezone()  # Lance tells the local time
+                older_than = max(older_than, datetime.now(UTC) - first + _A_SECOND)
+            told = dataset.cleanup_old_versions(
+                older_than=older_than, delete_unverified=delete_unverified, error_if_tagged_old_versions=False
+            )
         reach("lance.cleanup")
+        return int(told.bytes_removed), int(told.old_versions)
 
     def faults(self) -> list[ReadError]:
         """The faults of the files of the newest version, which are looked at, and not read."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .connection import AsyncTableConnection, TableConnection, connect, connect_async
     from .definitions import Definition, group_metadata, metadata_of, remember, resolve
     from .functions import UDF, UnpackedUDF, udf
-    from .jobs import BackfillJobResult, ErrorRecord, Job, JobFuture, JobMetric, JobRecord, UdfResult
+    from .jobs import BackfillJobResult, ErrorRecord, Job, JobFuture, JobMetric, JobRecord, JobTable, UdfResult
     from .planning import BackfillPlan
     from .policies import (
         Fail,
@@ -34,13 +34,15 @@ if TYPE_CHECKING:
     from .search import TableQuery
     from .signatures import Columns, FunctionKind
     from .table import NativeTable, Table
+    from .upkeep import CleanupStats, cleaned, joined
     from .view_refresh import RefreshJobResult, RefreshPlan
 
 _HOMES = {
-    ".jobs": "BackfillJobResult ErrorRecord Job JobFuture JobMetric JobRecord UdfResult",
+    ".jobs": "BackfillJobResult ErrorRecord Job JobFuture JobMetric JobRecord JobTable UdfResult",
     ".planning": "BackfillPlan",
     ".connection": "AsyncTableConnection TableConnection connect connect_async",
     ".table": "NativeTable Table",
+    ".upkeep": "CleanupStats cleaned joined",
     ".view_refresh": "RefreshJobResult RefreshPlan",
     ".checking": "check_against",
     ".definitions": "Definition group_metadata metadata_of remember resolve",
@@ -58,6 +60,7 @@ __all__ = [
     "AsyncTableConnection",
     "BackfillJobResult",
     "BackfillPlan",
+    "CleanupStats",
     "Columns",
     "Definition",
     "ErrorRecord",
@@ -67,6 +70,7 @@ __all__ = [
     "JobFuture",
     "JobMetric",
     "JobRecord",
+    "JobTable",
     "NativeTable",
     "Policy",
     "RefreshJobResult",
@@ -83,11 +87,13 @@ __all__ = [
     "UnpackedUDF",
     "check_against",
     "check_skipped",
+    "cleaned",
     "connect",
     "connect_async",
     "fail_fast",
     "group_metadata",
     "guarded_compute",
+    "joined",
     "metadata_of",
     "policy_for",
     "remember",

@@ -14,6 +14,7 @@ from .checking import check_against
 from .definitions import Definition, group_metadata, metadata_of, remember
 from .functions import UDF, UnpackedUDF
 from .provenance import COMPUTED_BY, token_of
+from .staleness import note_fresh
 from .targets import FunctionColumns
 
 _FUNCTION_KEYS = ("udf", "virtual_column")
@@ -50,6 +51,7 @@ def added(table: ComputedTable, transforms: Any) -> list[tuple[str, UDF]]:
         found.append((name, udf))
     for kind, items in _runs(steps):
         if kind is str:
+            note_fresh(table)
             table.add_sql_columns({name: str(item) for name, item in items})
         else:
             table.add_null_columns([item for _, item in items if isinstance(item, pa.Field)])
@@ -90,6 +92,7 @@ def altered(
             table, schema.field(path), given[0], one.get("input_columns"), schema, (sources or {}).get(path)
         )
     if of_lance:
+        note_fresh(table)
         table.alter(of_lance)
 
 

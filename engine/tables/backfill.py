@@ -44,6 +44,7 @@ class BackfillRun:
     """Fragments of a commit; None: all in one, 0: 64, or one in twenty where there are more."""
     where: str | None = None
     window: Window = WHOLE
+    recompute_stale: bool = False
     check: Callable[[Mapping[int, WrittenFile]], None] = lambda _: None
     """What raises where files must not be committed."""
 
@@ -118,7 +119,7 @@ class BackfillRun:
         is_gone = bool(lost - there.keys())
         return tuple(
             one
-            for one in selection_of(reader, target, self.where).fragments
+            for one in selection_of(reader, target, self.where, recompute_stale=self.recompute_stale).fragments
             for id_ in [one.fragment.id]
             if id_ not in counts.taken
             and (

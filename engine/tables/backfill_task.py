@@ -29,8 +29,8 @@ from .checkpoints import COMPUTED, CheckpointStore, Computed, Offsets, WrittenFi
 from .column_files import batches_of
 from .planning import Piece
 from .policies import RowFailure
-from .provenance import may_keep_changed
-from .targets import OTHER_FUNCTION, OTHER_INPUTS, FilledColumns
+from .staleness import stale_condition
+from .targets import OTHER_FUNCTION, OTHER_INPUTS, FilledColumns, has_value
 
 ANNOUNCED: Final = "batch-"
 _LOOKED_SECONDS: Final = 0.5
@@ -205,13 +205,14 @@ class _PieceRun:
         target, fragment, where = self._body.target, self._piece.fragment, self._piece.where
         said = target.provenance(fragment)
         if where is None or target.keeps_others:
-            return said.file_name()
-        kept = f"({where}) IS NOT TRUE AND ({target.has_value})"
+            return said.file_name(self._body.job)
+        kept = f"({where}) IS NOT TRUE AND ({has_value(target.columns)})"
         state = target.state_of(fragment)
         if state in (OTHER_FUNCTION, OTHER_INPUTS) and self._reader.count(fragment, kept):
             said = said.beside(function=state == OTHER_FUNCTION, inputs=state == OTHER_INPUTS)
-        may_keep = may_keep_changed(fragment.files_of(target.columns))
-        return said.file_name(keeps_changed=may_keep and self._reader.changed(fragment, kept) > 0)
+        stale = stale_condition(self._reader, target.columns, fragment)
+        keeps = stale is not None and self._reader.count(fragment, f"({where}) IS NOT TRUE AND ({stale})") > 0
+        return said.file_name(self._body.job, keeps_stale=keeps)
 
     def _computed(self, known: list[Offsets]) -> Iterator[Computed]:
         """The values for the selected rows of the piece that are not known, in order."""

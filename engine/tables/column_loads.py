@@ -143,11 +143,14 @@ class ColumnLoads(ComputedColumns):
             checked_task_size(task_size),
             None if on_missing == "error" else commit_granularity or 0,
         )
-        jobs = self._jobs if enable_job_tracker_saves else None
         config = {"source": source, "pk": pk, "on_missing": on_missing, "executor": run.executor}
 
         def running() -> str:
-            with kept(jobs, job, "LOAD", target.name, config) as counts:
+            version = self._lance.at().version
+            with kept(
+                self._jobs, job, "LOAD", target.name, config, version, is_saved=enable_job_tracker_saves
+            ) as counts:
+                self._lance.check_version(version)
                 run_load(backfill, given, target, new, counts)
             return job
 

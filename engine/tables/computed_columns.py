@@ -37,10 +37,10 @@ from .planning import (
     SelectedFragment,
     pieces_of,
     selection_of,
-    stale_rows,
     task_rows_of,
     warn_of_mismatch,
 )
+from .staleness import stale_rows
 from .targets import FunctionColumns
 
 
@@ -78,6 +78,7 @@ class ComputedColumns:
         num_frags: int | None = None,
         skip_frags: int = 0,
         task_size: int | None = None,
+        recompute_stale: bool = False,
     ) -> BackfillPlan:
         """The plan of what :meth:`backfill` would do, found without Spark; the arguments are its own.
 
@@ -86,7 +87,7 @@ class ComputedColumns:
         window = window_of(num_frags, skip_frags)
         reader = self._lance.at(read_version)
         target = self._target(reader, col_name, udf)
-        selection = selection_of(reader, target, where, window)
+        selection = selection_of(reader, target, where, window, recompute_stale=recompute_stale)
         store = CheckpointStore(self.uri)
         written = [one for one in selection.fragments if any(True for _ in store.of(one.key).files())]
         todo = [one for one in selection.fragments if one not in written]
@@ -110,7 +111,7 @@ class ComputedColumns:
             where=selection.where,
             udf_mismatch=selection.udf_mismatch,
             srcfiles_mismatch=selection.srcfiles_mismatch,
-            stale_rows=sum(stale_rows(reader, target, fragment) for fragment in fragments[slice(*window)]),
+            stale_rows=sum(stale_rows(reader, target.columns, fragment) for fragment in fragments[slice(*window)]),
         )
 
     def backfill(
@@ -183,6 +184,8 @@ class ComputedColumns:
             Rows of a task.
         num_frags, skip_frags
             How many fragments are looked at, and how many before them are not.
+        recompute_stale
+            Compute rows again, too, that were updated after they were computed; by default they keep their values.
         executor, progress
             As pipelines take them.
 
@@ -318,28 +321,22 @@ class ComputedColumns:
             run=run,
             more=more,
         )
-        selection = selection_of(reader, target, where, options.window)
+        selection = selection_of(reader, target, where, options.window, recompute_stale=options.recompute_stale)
         warn_of_mismatch(selection, target, where)
         if selection.fragments:
             admit(target.udf.name, TaskNeeds.of(target.udf), run, check=_admission_check, strict=_admission_strict)
         config = {"where": selection.where, "udf": repr(target.udf), "executor": run.executor, **more}
-        jobs = self._jobs if _enable_job_tracker_saves else None
         planned = _Planned(column, udf, where, reader, target, selection.fragments)
 
         def running() -> BackfillJobResult:
             with progress_shown(more.get("progress"), f"{self.name}.{column}") as listener:
                 shown = replace(options, run=replace(run, progress=listener))
-                return self._run(jobs, job, planned, shown, config)
+                return self._run(job, planned, shown, config, is_saved=_enable_job_tracker_saves)
 
         return _Prepared(job, column, running)
 
     def _run(
-        self,
-        jobs: JobTable | None,
-        job: str,
-        planned: _Planned,
-        options: BackfillOptions,
-        config: Mapping[str, Any],
+        self, job: str, planned: _Planned, options: BackfillOptions, config: Mapping[str, Any], *, is_saved: bool
     ) -> BackfillJobResult:
         """Run a backfill, and keep a record of it."""
         run = BackfillRun(
@@ -352,9 +349,12 @@ class ComputedColumns:
             options.granularity,
             planned.where,
             options.window,
+            options.recompute_stale,
         )
         launched, target = datetime.now(UTC), planned.target
-        with kept(jobs, job, "BACKFILL", planned.column, config) as counts:
+        version = planned.reader.version
+        with kept(self._jobs, job, "BACKFILL", planned.column, config, version, is_saved=is_saved) as counts:
+            self._lance.check_version(version)
             run(
                 planned.reader,
                 target,

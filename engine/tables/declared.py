@@ -15,6 +15,7 @@ from ..lance import ComputedTable
 from .definitions import Definition
 from .planning import SelectedFragment
 from .provenance import COMPUTED_BY, SEVERAL
+from .staleness import note_fresh
 from .targets import OTHER_FUNCTION, FilledColumns, FunctionColumns
 
 
@@ -43,6 +44,7 @@ def declare(table: ComputedTable, target: FilledColumns, selected: Sequence[Sele
             changes[field.name] = {COMPUTED_BY: SEVERAL}
     if changes:
         table.describe(changes)
+    note_fresh(table, only={one.fragment.id for one in selected}, but=target.columns)
     return is_mixed
 
 

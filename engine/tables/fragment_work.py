@@ -71,7 +71,7 @@ class FragmentWork:
         """
         files: dict[int, WrittenFile] = {}
         todo = list(group)
-        deaths = _Deaths(self, [_whole(one) for one in todo])
+        deaths = _Deaths(self, [Piece.whole(one) for one in todo])
         while True:
             for one in todo:
                 found = (file for file in self.store.of(one.key).files() if self._is_there(file, one))
@@ -104,7 +104,7 @@ class FragmentWork:
         files = written_files(done)
         cut = {piece.fragment.id: piece for piece in pieces if not piece.is_whole}
         if cut:
-            whole = [(_whole(one),) for one in cut.values()]
+            whole = [(Piece.whole(one),) for one in cut.values()]
             # Another stage of Spark takes 0.2 s; putting 64 MiB together takes less than that.
             small = sum(note.get("bytes", 0) for note in done) <= _QUICKLY_JOINED
             run = replace(self.run, executor="inline") if small and not is_careful else None
@@ -185,11 +185,6 @@ class FragmentWork:
 def written_files(told: Sequence[dict[str, Any]]) -> dict[int, WrittenFile]:
     """The files of whole fragments that tasks told of."""
     return {piece["fragment"]: WrittenFile(**piece["file"]) for piece in told if "file" in piece}
-
-
-def _whole(one: SelectedFragment | Piece) -> Piece:
-    """All of a fragment, whose file is written."""
-    return Piece(one.fragment, one.where, one.key, (0, one.fragment.rows), is_whole=True)
 
 
 class _Deaths:

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from ..errors import JobFailedError, NotFoundError, ReadError, UsageError, WriteError, writing
@@ -32,6 +32,11 @@ _INTERRUPTED: Final = "it was interrupted"
 _KEPT: Final = "What was committed stays, and what was computed is kept."
 _CLEARING: Final = 5.0
 """Seconds that an interrupted job gets to keep what it has computed."""
+
+_TIMES: Final = ("launched_at", "completed_at", "heard_at")
+_BEAT_SECONDS: Final = 60.0
+_SILENCE: Final = timedelta(hours=1)
+"""How long a job on another host is believed to run of which nothing is heard."""
 
 R = TypeVar("R")
 
@@ -125,6 +130,16 @@ class JobRecord:
     errors: list[str] = field(default_factory=list)
     """The files with its error records."""
     process: dict[str, Any] = field(default_factory=dict)
+    version: int = 0
+    """The oldest version of the table that it may need."""
+    heard_at: datetime | None = None
+    """When its process last said that it lives."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nobody can tell whether its process lives, and nothing was heard of it for an hour."""
+        heard = self.heard_at or self.launched_at
+        return self.process.get("host") != this_process()["host"] and datetime.now(UTC) - heard > _SILENCE
 
 
 class JobTable:
@@ -136,8 +151,8 @@ class JobTable:
         self._jobs = Folder.at(located(place) / COMPUTED / "jobs")
         self._errors = Folder.at(located(place) / COMPUTED / "errors")
 
-    def begin(self, job_id: str, job_type: str, column: str, config: Mapping[str, Any]) -> JobRecord:
-        """Note that a job runs."""
+    def begin(self, job_id: str, job_type: str, column: str, config: Mapping[str, Any], version: int = 0) -> JobRecord:
+        """Note that a job runs, which needs the table from a version on: nothing of that is removed while it does."""
         record = JobRecord(
             self._name,
             column,
@@ -148,6 +163,8 @@ class JobTable:
             config=json.dumps(config, default=str),
             launched_by=_user(),
             process=this_process(),
+            version=version,
+            heard_at=datetime.now(UTC),
         )
         self.put(record)
         return record
@@ -155,8 +172,8 @@ class JobTable:
     def put(self, record: JobRecord) -> None:
         """Keep a job as it is now."""
         data = asdict(record)
-        data["launched_at"] = record.launched_at.isoformat()
-        data["completed_at"] = record.completed_at and record.completed_at.isoformat()
+        for name in _TIMES:
+            data[name] = data[name] and data[name].isoformat()
         with writing(self._place):
             self._jobs.make()
             self._jobs.replace(f"{record.job_id}.json", json.dumps(data).encode(), "job.write")
@@ -189,21 +206,26 @@ class JobTable:
         """Remove what jobs have left that were killed while they wrote their record."""
         self._jobs.delete(self._names(self._jobs, OPEN_SUFFIX))
 
-    def any_runs(self) -> bool:
-        """Whether a job runs. One whose record is damaged does not: a power failure has cut it."""
+    def forget(self, record: JobRecord) -> None:
+        """Remove the record of a job."""
+        self._jobs.delete([f"{record.job_id}.json"])
+
+    def running(self) -> list[JobRecord]:
+        """The jobs that run. One whose record is damaged does not: a power failure has cut it."""
+        found = []
         for name in self._names(self._jobs):
             with contextlib.suppress(ReadError, NotFoundError):
-                if self.get(name.removesuffix(".json")).status == RUNNING:
-                    return True
-        return False
+                record = self.get(name.removesuffix(".json"))
+                found += [record] if record.status == RUNNING else []
+        return found
 
     def get(self, job_id: str) -> JobRecord:
         """A job. Raises ``NotFoundError`` where there is none of that id."""
         name = f"{job_id}.json"
         try:
             data = json.loads(self._jobs.get(name))
-            data["launched_at"] = datetime.fromisoformat(data["launched_at"])
-            data["completed_at"] = data["completed_at"] and datetime.fromisoformat(data["completed_at"])
+            for time_ in _TIMES:
+                data[time_] = data.get(time_) and datetime.fromisoformat(data[time_])
             data["metrics"] = [JobMetric(**metric) for metric in data["metrics"]]
             record = JobRecord(**data)
         except FileNotFoundError:
@@ -213,9 +235,10 @@ class JobTable:
             raise ReadError(
                 f"the record of a job is damaged: {error!r}", path=self._jobs.place(name), hint=hint
             ) from None
-        if record.status == RUNNING and is_gone(record.process):
+        if record.status == RUNNING and (is_gone(record.process) or record.is_silent):
             names = [found for found in self._names(self._errors, ".jsonl") if found.startswith(f"{job_id}-")]
-            return replace(record, status=FAILED, error="its process is gone", errors=sorted(names))
+            why = "nothing was heard of it for an hour" if record.is_silent else "its process is gone"
+            return replace(record, status=FAILED, error=why, errors=sorted(names))
         return record
 
     def errors(
@@ -256,21 +279,38 @@ class JobTable:
 
 
 @contextmanager
-def kept(jobs: JobTable | None, job: str, job_type: str, column: str, config: Mapping[str, Any]) -> Iterator[RunCounts]:
-    """Run a job in the block, and keep a record of it, unless there are no ``jobs``.
+def kept(
+    jobs: JobTable,
+    job: str,
+    job_type: str,
+    column: str,
+    config: Mapping[str, Any],
+    version: int = 0,
+    *,
+    is_saved: bool = True,
+) -> Iterator[RunCounts]:
+    """Run a job in the block, which may need the table from a version on, and say in its record that it runs.
 
-    Raises ``JobFailedError`` for what the block raises; errors of usage as they are. An interrupt says how to go on.
+    The record is kept unless ``is_saved`` is False; then it goes when the job is over. Raises ``JobFailedError`` for
+    what the block raises; errors of usage as they are. An interrupt says how to go on.
     """
     counts = RunCounts()
-    record = None if jobs is None else jobs.begin(job, job_type, column, config)
+    record = jobs.begin(job, job_type, column, config, version)
+
+    def ended(error: BaseException | None) -> None:
+        if is_saved:
+            jobs.end(record, counts, error)
+        else:
+            jobs.forget(record)
+
     try:
-        yield counts
+        with _heard(jobs, record):
+            yield counts
     except BaseException as error:
-        if jobs is not None and record is not None:
-            try:
-                jobs.end(record, counts, error)
-            except WriteError as second:
-                error.add_note(f"Nor could it be kept that the job failed: {second}")
+        try:
+            ended(error)
+        except (OSError, WriteError) as second:
+            error.add_note(f"Nor could it be kept that the job failed: {second}")
         if _is_interrupt(error):
             done = f"{counts.fragments} of {counts.total} fragments of {column!r} are committed"
             told = f"{done}, and checkpoints of others are kept. Run the same again to go on from there (job {job})."
@@ -278,8 +318,42 @@ def kept(jobs: JobTable | None, job: str, job_type: str, column: str, config: Ma
         if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
         raise JobFailedError(f"job {job} failed: {type(error).__name__}: {error}", hint=_KEPT) from error
-    if jobs is not None and record is not None:
-        jobs.end(record, counts)
+    ended(None)
+
+
+@contextmanager
+def announced(jobs: JobTable, job: str, reader: str, config: Mapping[str, Any], version: int) -> Iterator[None]:
+    """In the block, say in another table's folder that a job reads it from a version on, if that can be written."""
+    try:
+        record = jobs.begin(f"{job}-reads", f"READ by {reader}", "", config, version)
+    except (OSError, WriteError):
+        yield
+        return
+    try:
+        with _heard(jobs, record):
+            yield
+    finally:
+        with contextlib.suppress(OSError, WriteError):
+            jobs.forget(record)
+
+
+@contextmanager
+def _heard(jobs: JobTable, record: JobRecord) -> Iterator[None]:
+    """In the block, say from time to time that the process of a job lives."""
+    over = threading.Event()
+
+    def saying() -> None:
+        while not over.wait(_BEAT_SECONDS):
+            with contextlib.suppress(OSError, WriteError):  # the next time it may be heard
+                jobs.put(replace(record, heard_at=datetime.now(UTC)))
+
+    thread = threading.Thread(target=saying, name=f"chunkmill-heard-{record.job_id[:8]}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 class JobFuture(Generic[R]):

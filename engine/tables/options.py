@@ -31,6 +31,7 @@ _KNOWN: Final = frozenset(
         "skip_frags",
         "executor",
         "progress",
+        "recompute_stale",
     }
 )
 
@@ -45,6 +46,7 @@ class BackfillOptions:
     task_size: int | None
     granularity: int | None
     window: Window
+    recompute_stale: bool = False
 
 
 def backfill_options(
@@ -92,6 +94,7 @@ def backfill_options(
         checked_task_size(more.get("task_size")) or udf.task_size,
         granularity,
         window_of(more.get("num_frags"), more.get("skip_frags") or 0),
+        bool(more.get("recompute_stale")),
     )
 
 

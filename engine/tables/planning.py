@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
 
+from ..errors import UsageError
 from ..lance import Fragment, FragmentReader
 from .checkpoints import Offsets
-from .provenance import may_keep_changed, token_of
+from .provenance import token_of
+from .staleness import stale_condition, stale_rows
 from .targets import ALL, NEVER, OTHER_FUNCTION, OTHER_INPUTS, FilledColumns, read_easily
 
 Window = tuple[int, int | None]
@@ -46,8 +48,8 @@ class BackfillPlan:
     udf_mismatch, srcfiles_mismatch
         Whether there are values of another function, or of inputs that were computed anew since.
     stale_rows
-        Rows that were updated after they were computed. They keep their values unless ``where`` asks for them. Without
-        stable row ids, all that may have been.
+        Rows that were updated after they were computed, in whatever column. They keep their values, unless
+        ``recompute_stale``, or ``where``, asks for them. Without stable row ids, all that may have been.
     """
 
     table_name: str
@@ -101,15 +103,27 @@ class Piece:
     is_whole: bool
     only: Offsets | None = field(default=None, compare=False)
 
+    @classmethod
+    def whole(cls, one: SelectedFragment | Piece) -> Piece:
+        """All of a fragment, whose file is written."""
+        return cls(one.fragment, one.where, one.key, (0, one.fragment.rows), is_whole=True)
+
 
 def selection_of(
-    reader: FragmentReader, target: FilledColumns, where: str | None, window: Window = WHOLE
+    reader: FragmentReader,
+    target: FilledColumns,
+    where: str | None,
+    window: Window = WHOLE,
+    *,
+    recompute_stale: bool = False,
 ) -> RowSelection:
     """The rows of a version that are to be computed: of those that ``where`` names, or by default
 
     all of a fragment whose values are of another function, or of inputs that are not the same any more, and else those
-    without a value. Raises ``UsageError`` for a condition that is none.
+    without a value, and, if so wanted, stale ones. Raises ``UsageError`` for a condition that is none.
     """
+    if recompute_stale and where is not None:
+        raise UsageError("where names the rows to compute, and recompute_stale others: give one of them")
     chosen: list[SelectedFragment] = []
     by_function = by_inputs = False
     for fragment in reader.fragments[slice(*window)]:
@@ -122,6 +136,9 @@ def selection_of(
             wanted = None
         else:
             wanted = None if state == NEVER else target.is_null
+            stale = stale_condition(reader, target.columns, fragment) if recompute_stale else None
+            if wanted is not None and stale is not None and stale_rows(reader, target.columns, fragment):
+                wanted = f"({wanted}) OR ({stale})"
         rows = reader.count(fragment, wanted)
         if rows:
             chosen.append(SelectedFragment(fragment, wanted, _key(target, fragment, wanted, reader.schema), rows))
@@ -145,11 +162,11 @@ def pieces_of(selected: Sequence[SelectedFragment], task_rows: int) -> Iterator[
         rows = one.fragment.rows
         count = max(1, -(-rows // task_rows))
         if count == 1:
-            yield Piece(one.fragment, one.where, one.key, (0, rows), is_whole=True)
+            yield Piece.whole(one)
             continue
         bounds = [rows * number // count for number in range(count + 1)]
         for span in pairwise(bounds):
-            yield Piece(one.fragment, one.where, one.key, span, is_whole=False)
+            yield replace(Piece.whole(one), span=span, is_whole=False)
 
 
 def task_rows_of(given: int | None, rows: int, workers: int) -> int:
@@ -157,14 +174,6 @@ def task_rows_of(given: int | None, rows: int, workers: int) -> int:
     if workers == 1:
         return given or max(rows, 1)
     return given or max(_LEAST_TASK_ROWS, -(-rows // (workers * _TASKS_OF_A_WORKER)))
-
-
-def stale_rows(reader: FragmentReader, target: FilledColumns, fragment: Fragment) -> int:
-    """The rows of a fragment that were changed since they were computed, as far as a version can tell.
-
-    Without stable row ids it cannot, and all rows with a value are such that may have been.
-    """
-    return reader.changed(fragment, target.has_value) if may_keep_changed(fragment.files_of(target.columns)) else 0
 
 
 def state_of_files(columns: Sequence[str], inputs: Sequence[str], fragment: Fragment) -> str:

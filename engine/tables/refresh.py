@@ -42,6 +42,11 @@ class ViewVersions:
     after: FragmentReader
 
     @property
+    def oldest(self) -> int:
+        """The oldest version of the source that a refresh reads."""
+        return min(one.version for one in (self.before, self.after) if one is not None)
+
+    @property
     def is_current(self) -> bool:
         """Whether the view is of that version."""
         return self.before is not None and self.before.version == self.after.version

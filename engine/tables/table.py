@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import timedelta
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from ..errors import UsageError
+from ..lance import exact_array, rows_of
 from .adding import added, altered, dropped
 from .functions import UDF, UnpackedUDF
+from .literals import assignments
 from .search import TableQuery
-from .upkeep import cleaned_checkpoints
+from .upkeep import WEEK, CleanupStats, cleaned, cleaned_checkpoints, joined
 from .view_refresh import ViewRefresh
 
 Transforms = Mapping[str, "str | UDF | tuple[UDF, Sequence[str]]"] | UDF | UnpackedUDF
@@ -57,6 +60,68 @@ class Table(ViewRefresh):
         """All rows of the newest version."""
         snapshot = self._lance.snapshot()
         return pa.Table.from_batches(snapshot.batches(), snapshot.schema)
+
+    def add(self, data: Any, mode: Literal["append", "overwrite"] = "append") -> None:
+        """Add rows, in one commit; columns that they lack are null, computed ones until the next backfill.
+
+        Parameters
+        ----------
+        data
+            A list of mappings; a pyarrow ``Table``, ``RecordBatch`` or ``RecordBatchReader``, or a list of batches; a
+            DataFrame of pandas, Spark or DataFusion, or what else gives an Arrow stream.
+        mode
+            ``overwrite`` puts them in the place of all rows that there are. They bring their columns along, and
+            computed ones that they lack are gone then.
+
+        Raises
+        ------
+        TypeError
+            ``data`` is nothing that has rows.
+        ValueError
+            There is no such mode, or values don't go with the type of their column.
+        WriteError
+            Columns are not the table's, or have other types. Nothing was written.
+        """
+        if mode not in ("append", "overwrite"):
+            raise UsageError(f"mode is append or overwrite, not {mode!r}")
+        rows = rows_of(_of_mappings(data, self.schema), {}, lambda: self.schema)
+        if rows is None or (rows.is_empty and mode == "append"):
+            return
+        if mode == "append":
+            self._lance.append(rows)
+        else:
+            self._lance.overwrite(rows)
+
+    def update(
+        self,
+        where: str | None = None,
+        values: dict[str, Any] | None = None,
+        *,
+        values_sql: dict[str, str] | None = None,
+    ) -> None:
+        """Change columns in the rows in which an SQL condition is true, in one commit.
+
+        Computed values of these rows stay as they are: :meth:`plan_backfill` counts them as stale, and
+        ``backfill(column, recompute_stale=True)`` computes them again.
+
+        Parameters
+        ----------
+        where
+            The rows; by default all.
+        values
+            The new values, by their columns.
+        values_sql
+            SQL over the columns of the row as it was, by the columns that get what it gives.
+
+        Raises ``ValueError`` where there is no such column, a value does not go with its type, SQL is none, or neither
+        or both of ``values`` and ``values_sql`` are given.
+        """
+        if bool(values) == bool(values_sql):
+            raise UsageError("update() takes either values or values_sql")
+        schema = self._lance.at().schema
+        if unknown := [name for name in values_sql or () if name not in schema.names]:
+            raise UsageError(f"there is no column {unknown[0]!r}", hint=f"There are: {', '.join(schema.names)}.")
+        self._lance.set_values(values_sql or assignments(schema, values or {}), where)
 
     def delete(self, where: str) -> None:
         """Remove the rows in which an SQL condition is true."""
@@ -114,6 +179,37 @@ class Table(ViewRefresh):
         self.check_own(columns)
         dropped(self._lance, columns)
 
+    # --- upkeep
+
+    def optimize(self, *, cleanup_older_than: timedelta | None = None, delete_unverified: bool = False) -> CleanupStats:
+        """Join small fragments, take all rows into the indexes, and do :meth:`cleanup_old_versions`; gives its result.
+
+        Others may write meanwhile. Fragments with stale values are joined with each other alone, so that it stays known
+        which values are stale. Raises a transient ``WriteError`` where others change the table all the time.
+        """
+        joined(self._lance)
+        return self.cleanup_old_versions(cleanup_older_than, delete_unverified=delete_unverified)
+
+    def cleanup_old_versions(
+        self, older_than: timedelta | None = None, *, delete_unverified: bool = False
+    ) -> CleanupStats:
+        """Remove versions of an age, but those with a tag, and all that only they need; gives how much that was.
+
+        Checkpoints and files of columns go, too, that nothing needs. A job that runs keeps the versions from its own
+        on, its checkpoints and its files; a job on another host of which nothing is heard for an hour runs no more.
+
+        Parameters
+        ----------
+        older_than
+            The age, a week by default. Whoever still reads an older version fails.
+        delete_unverified
+            Remove what others have written and no version names, too, which otherwise stays for a week. Whoever is
+            about to commit it fails. Nothing of that is removed while a job runs, which is warned of.
+        """
+        return cleaned(
+            self._lance, self._jobs, WEEK if older_than is None else older_than, delete_unverified=delete_unverified
+        )
+
     def cleanup_checkpoints(self) -> dict[str, int]:
         """Remove checkpoints, and files that hold whole fragments, which no run would use any more."""
         return cleaned_checkpoints(self._lance, self._jobs)
@@ -121,3 +217,18 @@ class Table(ViewRefresh):
 
 class NativeTable(Table):
     """A table in a folder or an object store, as all tables here are."""
+
+
+def _of_mappings(data: Any, schema: pa.Schema) -> Any:
+    """Rows that are a list of mappings as a table, by the types of the columns; others as they are."""
+    if not isinstance(data, (list, tuple)) or not data or not all(isinstance(row, Mapping) for row in data):
+        return data
+    names = dict.fromkeys(name for row in data for name in row)
+    if unknown := [name for name in names if name not in schema.names]:
+        raise UsageError(f"there is no column {unknown[0]!r}", hint=f"There are: {', '.join(schema.names)}.")
+    try:
+        return pa.table(
+            [exact_array([row.get(name) for row in data], schema.field(name).type) for name in names], list(names)
+        )
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"rows do not go with the columns of the table: {error}") from None

@@ -79,11 +79,6 @@ class FilledColumns(ABC):
         """The condition on rows that have no value."""
         return " OR ".join(f"{quoted(column)} IS NULL" for column in self.columns)
 
-    @property
-    def has_value(self) -> str:
-        """The condition on rows that have any value."""
-        return " OR ".join(f"{quoted(column)} IS NOT NULL" for column in self.columns)
-
     def provenance(self, fragment: Fragment) -> Provenance:
         """The provenance of values that it gives in a fragment."""
         return Provenance(self.token, inputs_token(fragment.files_of(self.inputs)))
@@ -141,6 +136,11 @@ class FunctionColumns(FilledColumns):
 
 NEVER, KNOWN, OTHER_FUNCTION, OTHER_INPUTS, ALL = range(5)
 """What a fragment's values are: none; those of the function; of another; of other inputs; to be filled in any case."""
+
+
+def has_value(columns: Sequence[str]) -> str:
+    """The condition on rows that have a value in any of the columns."""
+    return " OR ".join(f"{quoted(column)} IS NOT NULL" for column in columns)
 
 
 def quoted(column: str) -> str:

@@ -1,19 +1,128 @@
-"""Upkeep of what belongs to computed columns: checkpoints that are of no use any more."""
+"""Upkeep of a table with computed columns: fragments joined, versions and files removed that nobody needs any more.
+
+Jobs say in their records that they run, and from which version on they need the table; the names of their files say
+whose they are. A record counts while its process lives, and of one on another host, while it is heard of.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
+from ..errors import UnsupportedCallError
 from ..execution import Staging
-from ..lance import ComputedTable
+from ..faults import reach
+from ..folders import Folder
+from ..lance import ComputedTable, JoinedFragments
 from ..locations import located
 from .checkpoints import COMPUTED, CheckpointStore
 from .definitions import Definition
 from .jobs import JobTable
 from .planning import state_of_files
+from .provenance import job_digits, job_of
+from .staleness import groups_of, note_fresh, stale_rows
 
 STAGED: Final = ("run", "source")
 """What runs stage files for, in the table's folder."""
+_MOST_APART: Final = 64
+"""Fragments with stale values that are not joined with others: only neighbours are joined, so they may stay small."""
+WEEK: Final = timedelta(days=7)
+"""The age of versions that go by default."""
+
+
+@dataclass(frozen=True)
+class CleanupStats:
+    """The bytes and the versions that a cleanup has removed."""
+
+    bytes_removed: int
+    old_versions: int
+
+
+def joined(table: ComputedTable) -> None:
+    """Join small fragments, and take all rows into the indexes.
+
+    Fragments with stale values are joined with each other alone, so that it stays known which values are stale; but
+    where there are many, with all others, and then all values in them that were ever updated or filled count as stale.
+    """
+    table.extend_indexes()  # Lance joins no fragments of which an index covers some
+    reader = table.at()
+    fresh = {
+        columns: {one.id for one in reader.fragments if not stale_rows(reader, columns, one)}
+        for columns in groups_of(reader.schema)
+    }
+
+    def told(made: Sequence[JoinedFragments]) -> None:
+        files = {
+            columns: [file for one in made if one.before <= ids for file in one.files] for columns, ids in fresh.items()
+        }
+        note_fresh(table, only=(), made=files)
+
+    if not fresh:
+        table.compact()
+    else:
+        all_fresh = set.intersection(*fresh.values())
+        table.compact(all_fresh, told)
+        stale = reader.by_id.keys() - all_fresh
+        table.compact(stale if len(stale) <= _MOST_APART else None, told)
+    table.extend_indexes()
+
+
+def cleaned(
+    table: ComputedTable, jobs: JobTable, older_than: timedelta = WEEK, *, delete_unverified: bool = False
+) -> CleanupStats:
+    """Remove old versions, checkpoints and files of columns that nobody needs.
+
+    A job that runs keeps the versions from its own on, its checkpoints and its files. ``delete_unverified``: the files
+    of others go, too, that no version names, unless a job runs.
+    """
+    running = jobs.running()
+    if running and delete_unverified:
+        warnings.warn(
+            f"files that no version of {table.place} names stay while jobs run: {running[0].job_id}",
+            UserWarning,
+            stacklevel=3,
+        )
+    size, versions = table.cleanup(
+        older_than,
+        min((job.version for job in running), default=None),
+        delete_unverified=delete_unverified and not running,
+    )
+    cleaned_checkpoints(table, jobs)
+    return CleanupStats(size + remove_orphans(table, jobs), versions)
+
+
+def remove_orphans(table: ComputedTable, jobs: JobTable) -> int:
+    """Remove files of columns that no version names, no checkpoint, and no job that runs; gives their bytes.
+
+    Of a table with branches none is removed.
+    """
+    data = Folder.at(located(table.place) / "data")
+    try:
+        sizes = {file.name: file.size for file in data.entries() if job_of(file.name) is not None}
+    except FileNotFoundError:
+        return 0
+    orphans = sizes.keys() - {file for one in table.at().fragments for file in one.files.values()}
+    if not orphans:
+        return 0
+    # In this order: a job that is over by now has committed, and one that goes on with a file is named by it.
+    running = {job_digits(job.job_id) for job in jobs.running()}
+    store = CheckpointStore(table.place)
+    keys = store.keys()
+    orphans -= {name for name in orphans if job_of(name) in running}
+    orphans -= {file.name for key in keys for file in store.of(key).files()}
+    try:
+        for named in table.files_of_versions():
+            orphans -= named
+            if not orphans:
+                return 0
+    except UnsupportedCallError:
+        return 0
+    reach("column.remove")
+    data.delete(sorted(orphans))
+    return sum(sizes[name] for name in orphans)
 
 
 def cleaned_checkpoints(table: ComputedTable, jobs: JobTable) -> dict[str, int]:
@@ -28,7 +137,7 @@ def cleaned_checkpoints(table: ComputedTable, jobs: JobTable) -> dict[str, int]:
     store = CheckpointStore(table.place)
     for name in STAGED:
         Staging.sweep(located(table.place) / COMPUTED / name)
-    if jobs.any_runs():
+    if jobs.running():
         return counts
     jobs.sweep()
     keys = store.keys()

@@ -22,7 +22,7 @@ from .batching import FLUSH_SECONDS, Batching
 from .column_loads import ColumnLoads
 from .definitions import resolve
 from .functions import UDF
-from .jobs import DONE, Job, JobFuture, JobTable, kept
+from .jobs import DONE, Job, JobFuture, JobTable, announced, kept
 from .options import checked_task_size, warn_ignored
 from .planning import task_rows_of
 from .refresh import RefreshRun, ViewVersions, versions_of
@@ -280,7 +280,9 @@ class ViewRefresh(ColumnLoads):
             with (
                 progress_shown(kwargs.get("progress"), self.name) as listener,
                 kept(self._jobs, job, "REFRESH", self.name, config) as counts,
+                announced(JobTable(versions.source.place, self.name), job, self.name, config, versions.oldest),
             ):
+                versions.source.check_version(versions.oldest)
                 _wait_for_others(self._jobs, job)
                 change = replace(refreshing, run=replace(run, progress=listener))(counts)
             fragments, rows = (0, 0) if change is None else (len(change.coming), change.rows)

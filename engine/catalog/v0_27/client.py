@@ -17,7 +17,7 @@ from .entries import TableEntry
 if TYPE_CHECKING:
     import datafusion
 
-    from ..table_rows import Batches
+    from ...lance import Batches
 
 
 class CatalogClient:

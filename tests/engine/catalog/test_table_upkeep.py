@@ -150,7 +150,7 @@ def test_what_a_creation_left_goes_after_a_week_and_nothing_else(client: Catalog
 
 
 def _of(number: int) -> Any:
-    from chunkmill.engine.catalog.table_rows import rows_of
+    from chunkmill.engine.lance import rows_of
 
     return rows_of(pa.table({"id": [number], "v": ["x"]}, schema=SCHEMA), {}, lambda: SCHEMA)
 

@@ -14,7 +14,6 @@ PAGE = SHARED / "reference" / "computed-table-api.txt"
 pytestmark = [pytest.mark.wide, pytest.mark.skipif(not PAGE.exists(), reason="the page is not at hand")]
 
 LATER = {
-    "add": "rows",
     "refresh": "views",
     "refresh_async": "views",
     "plan_refresh": "views",
@@ -22,9 +21,6 @@ LATER = {
     "create_fts_index": "search",
     "create_scalar_index": "search",
     "search": "search",
-    "update": "rows",
-    "optimize": "upkeep",
-    "cleanup_old_versions": "upkeep",
 }
 """Methods of the page that are not of columns, backfills, loads, plans and errors."""
 

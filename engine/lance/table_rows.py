@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -231,12 +231,35 @@ def _column(type_: pa.DataType, value: Any) -> pa.Array:
         return value if value.type == type_ else value.cast(type_)
     is_one = value is None or isinstance(value, (str, bytes, bytearray, Mapping)) or not isinstance(value, Iterable)
     if is_one:
-        return pa.array([value], type_)
+        return exact_array([value], type_)
     values = list(value)
     there = [item for item in values if item is not None]
     if _is_list(type_) and there and not any(_is_sequence(item, type_) for item in there):
-        return pa.array([values], type_)
-    return cast("pa.Array", pa.array(values, type_))
+        return exact_array([values], type_)
+    return exact_array(values, type_)
+
+
+def exact_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """Values of Python as an array of a type.
+
+    Raises ``pa.ArrowException``, ``TypeError`` or ``ValueError`` where they do not go with it, also where Arrow would
+    cut fractions off.
+    """
+    made = pa.array(values, type_)
+    if _has(type_, pa.types.is_integer):
+        try:
+            own = pa.array(values)
+        except OverflowError:  # of integers that only the type that is wanted holds
+            return made
+        if _has(own.type, pa.types.is_floating) and not _has(type_, pa.types.is_floating):
+            own.cast(type_)
+    return made
+
+
+def _has(type_: pa.DataType, kind: Callable[[pa.DataType], bool]) -> bool:
+    """Whether values of a type have some of a kind in them."""
+    inner = [type_.field(number).type for number in range(type_.num_fields)]
+    return kind(type_) or any(_has(one, kind) for one in inner)
 
 
 def _is_list(type_: pa.DataType) -> bool:
