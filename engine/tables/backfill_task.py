@@ -53,6 +53,8 @@ class BackfillBody:
     job: str
     is_careful: bool = False
     home: str | None = None
+    seconds: float | None = None
+    """The time after which a task leaves the rest of its rows to others; None: it has all it needs."""
 
     @property
     def checkpoints(self) -> CheckpointStore:
@@ -71,10 +73,16 @@ class BackfillBody:
         """Compute the pieces of a task, and tell of each what there is then."""
         staging = Staging(task.folder)
         rows = 0
-        for piece in self.tasks[task.index]:
-            work = _PieceRun(self, piece, staging)
+        ends = None if self.seconds is None else time.monotonic() + self.seconds
+        for number, piece in enumerate(self.tasks[task.index]):
+            if number and ends is not None and time.monotonic() > ends:
+                break
+            work = _PieceRun(self, piece, staging, ends)
+            first, end = piece.span
             try:
                 told = work.whole() if piece.is_whole else work.part()
+            except _LeftRowsError as left:
+                told, end = {"computed": 0}, left.offset
             except _CalledFunctionError as error:
                 staging.mark_failed()
                 errors = self.keep_errors(piece.fragment.id, [error.record.to_dict()])
@@ -87,7 +95,7 @@ class BackfillBody:
             if told is None:
                 break
             rows += told["computed"]
-            task.rows.note("piece", {"fragment": piece.fragment.id, "key": piece.key, **told})
+            task.rows.note("piece", {"fragment": piece.fragment.id, "first": first, "end": end, **told})
         yield from ()
         return {"chunks": 0, "rows": rows, "bytes": 0}
 
@@ -122,6 +130,14 @@ class _CalledFunctionError(Exception):
         self.record = record
 
 
+class _LeftRowsError(Exception):
+    """The task has had its time. The rows from an offset on are for others; those before are in checkpoints."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
+
+
 class _EndedWorkerError(Exception):
     """An earlier try at a task had this batch when its worker ended."""
 
@@ -129,31 +145,28 @@ class _EndedWorkerError(Exception):
 class _PieceRun:
     """One piece in a task."""
 
-    def __init__(self, body: BackfillBody, piece: Piece, staging: Staging) -> None:
+    def __init__(self, body: BackfillBody, piece: Piece, staging: Staging, ends: float | None) -> None:
         self._body = body
         self._piece = piece
         self._staging = staging
         self._reader = body.table.pinned(body.version)
         self._checkpoints = body.checkpoints.of(piece.key)
+        self._ends = ends
         self._looked = 0.0
-        self._over = False
+        self._over = self._is_begun = False
 
     def part(self) -> dict[str, Any] | None:
         """Compute some rows of a fragment, and leave them as checkpoints; None where another task has failed."""
         known = self._checkpoints.covered(self._piece.span)
-        computed = size = 0
-        for piece in self._kept(self._computed(known), at_end=True):
-            computed += len(piece)
-            size += piece.values.nbytes
-        return None if self._is_over() else {"computed": computed, "bytes": size}
+        computed = sum(map(len, self._kept(self._computed(known), at_end=True)))
+        return None if self._is_over() else {"computed": computed}
 
     def whole(self) -> dict[str, Any] | None:
         """Compute what is missing of a fragment, and write the file of its columns; None where another has failed."""
         known = self._checkpoints.covered(self._piece.span)
         computed = 0
         if known:
-            for piece in self._kept(self._computed(known), at_end=True):
-                computed += len(piece)
+            computed = sum(map(len, self._kept(self._computed(known), at_end=True)))
             if self._is_over():
                 return None
             pieces = self._checkpoints.in_order()
@@ -228,6 +241,9 @@ class _PieceRun:
                 part = batch.slice(at, size.rows)
                 at += part.num_rows
                 offsets = part.column(OFFSET).to_numpy()
+                if self._ends is not None and self._is_begun and time.monotonic() > self._ends:
+                    raise _LeftRowsError(int(offsets[0]))
+                self._is_begun = True
                 taken, addresses = part.select(list(body.target.inputs)), offsets.astype(np.int64) + base
                 began = time.perf_counter()
                 try:
@@ -254,14 +270,18 @@ class _PieceRun:
         if not known and piece.only is None:
             yield from self._reader.selected(piece.fragment, inputs, piece.where, piece.span, rows=rows, size=size)
             return
+        is_known = np.zeros(piece.fragment.rows, np.bool_)
+        for offsets in known:
+            is_known[offsets] = True
+        if is_known[slice(*piece.span)].all():
+            return  # to look which rows are asked for takes 10 ms of a million
         is_missing = np.zeros(piece.fragment.rows, np.bool_)
         if piece.only is not None:
             is_missing[piece.only[(piece.only >= piece.span[0]) & (piece.only < piece.span[1])]] = True
         else:
             for batch in self._reader.selected(piece.fragment, [], piece.where, piece.span, rows=rows, size=size):
                 is_missing[batch.column(OFFSET).to_numpy()] = True
-        for offsets in known:
-            is_missing[offsets] = False
+        is_missing &= ~is_known
         missing = np.flatnonzero(is_missing)
         if not len(missing):
             return

@@ -100,6 +100,10 @@ class FragmentCheckpoints:
         """The first and the last offset of each checkpoint, and its name, in their order."""
         return sorted(found for name in self._names() if (found := _span_of(name)) is not None)
 
+    def size(self) -> int:
+        """The bytes of them all."""
+        return self._folder.total()
+
     def covered(self, span: tuple[int, int]) -> list[Offsets]:
         """The offsets that checkpoints have, of those that may lie in a span. Damaged ones have none."""
         return [piece.offsets for piece in self.read(self.spans(), span)]

@@ -34,10 +34,11 @@ from .jobs import (
 from .options import BackfillOptions, backfill_options, checked_task_size, window_of
 from .planning import (
     BackfillPlan,
+    Piece,
     SelectedFragment,
-    pieces_of,
     selection_of,
     task_rows_of,
+    tasks_of,
     warn_of_mismatch,
 )
 from .staleness import stale_rows
@@ -101,7 +102,7 @@ class ComputedColumns:
             table_name=self.name,
             version=reader.version,
             has_work=bool(selection.fragments),
-            total_tasks=len(list(pieces_of(todo, rows))),
+            total_tasks=sum(map(len, tasks_of(list(map(Piece.whole, todo)), rows))),
             total_rows_pending=sum(one.fragment.rows - one.fragment.deleted for one in todo),
             skipped_fragments=len(written),
             skipped_rows=sum(one.fragment.rows - one.fragment.deleted for one in written),

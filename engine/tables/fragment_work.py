@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import SessionError, WriteError
-from ..execution import Packed, RunOptions, Stage, Staging, Task, dealt, failure_from_dict, raise_failure, warn_of
+from ..execution import Packed, RunOptions, Stage, Staging, Task, failure_from_dict, raise_failure, warn_of
 from ..folders import Folder
 from ..lance import ComputedTable, FragmentReader
 from ..locations import located
@@ -21,10 +21,13 @@ from .batching import Batching
 from .checkpoints import COMPUTED, CheckpointStore, Computed, WrittenFile
 from .counts import RunCounts
 from .isolation import MOST_KILLERS, CalledRows, batches_at_hand, killed_by, rows_that_kill
-from .planning import Piece, SelectedFragment, pieces_of, task_rows_of
+from .planning import Piece, SelectedFragment, task_rows_of, tasks_of
 from .targets import FilledColumns
 
 _QUICKLY_JOINED: Final = 64 << 20
+_FIRST_SECONDS: Final = 5.0
+"""The time after which the tasks of a first stage, one a worker, leave what they have not done to smaller ones, as rows
+may not all take the same time. Another stage costs 2 % of that; with small tasks at once, brief functions cost more."""
 _MOST_DEATHS: Final = 3
 """Times in a row that workers may be lost for nothing that can be found."""
 
@@ -49,13 +52,11 @@ class FragmentWork:
 
     def checkpointed(self, pieces: Sequence[Piece]) -> None:
         """Compute rows, and leave them as checkpoints; raises what :meth:`files_of` does."""
-        task_rows = task_rows_of(self.task_rows, sum(piece.span[1] - piece.span[0] for piece in pieces), self.workers)
         deaths = _Deaths(self, pieces)
         while True:
             with self.staging() as staging:
-                tasks = list(dealt(pieces, lambda piece: piece.span[1] - piece.span[0], task_rows))
                 try:
-                    self.stage(staging, tasks, is_careful=deaths.there_were)
+                    self._computed(staging, pieces, is_careful=deaths.there_were)
                     return
                 except SessionError as error:
                     if not error.transient:
@@ -97,16 +98,12 @@ class FragmentWork:
         self, staging: Staging, todo: Sequence[SelectedFragment], *, is_careful: bool
     ) -> dict[int, WrittenFile]:
         """The files of fragments, once tasks have written them."""
-        task_rows = task_rows_of(self.task_rows, sum(one.fragment.rows for one in todo), self.workers)
-        pieces = list(pieces_of(todo, task_rows))
-        tasks = list(dealt(pieces, lambda piece: piece.span[1] - piece.span[0], task_rows))
-        done = self.stage(staging, tasks, is_careful=is_careful)
-        files = written_files(done)
-        cut = {piece.fragment.id: piece for piece in pieces if not piece.is_whole}
-        if cut:
-            whole = [(Piece.whole(one),) for one in cut.values()]
+        pieces = list(map(Piece.whole, todo))
+        files = written_files(self._computed(staging, pieces, is_careful=is_careful))
+        whole = [(piece,) for piece in pieces if piece.fragment.id not in files]
+        if whole:
             # Another stage of Spark takes 0.2 s; putting 64 MiB together takes less than that.
-            small = sum(note.get("bytes", 0) for note in done) <= _QUICKLY_JOINED
+            small = sum(self.store.of(piece.key).size() for (piece,) in whole) <= _QUICKLY_JOINED
             run = replace(self.run, executor="inline") if small and not is_careful else None
             files |= written_files(self.stage(staging, whole, is_careful=is_careful, run=run))
         for one in todo:
@@ -118,6 +115,18 @@ class FragmentWork:
                     transient=True,
                 )
         return files
+
+    def _computed(self, staging: Staging, pieces: Sequence[Piece], *, is_careful: bool) -> list[dict[str, Any]]:
+        """Compute pieces, first in a task a worker, then in smaller ones what these leave; gives what tasks told."""
+        tasks = self._tasks(pieces, many=is_careful)
+        is_brief = self.task_rows is None and len(tasks) > 1 and not is_careful
+        told = self.stage(staging, tasks, is_careful=is_careful, seconds=_FIRST_SECONDS if is_brief else None)
+        left = _left(tasks, told)
+        return told + (self.stage(staging, self._tasks(left, many=True), is_careful=is_careful) if left else [])
+
+    def _tasks(self, pieces: Sequence[Piece], *, many: bool) -> list[tuple[Piece, ...]]:
+        rows = sum(piece.span[1] - piece.span[0] for piece in pieces)
+        return tasks_of(pieces, task_rows_of(self.task_rows, rows, self.workers, many=many))
 
     @contextmanager
     def staging(self) -> Iterator[Staging]:
@@ -132,11 +141,11 @@ class FragmentWork:
         """The checkpoints of the table."""
         return CheckpointStore(self.home or self.table.place)
 
-    def body(self, tasks: Packed[tuple[Piece, ...]], *, is_careful: bool) -> BackfillBody:
+    def body(self, tasks: Packed[tuple[Piece, ...]], *, is_careful: bool, seconds: float | None = None) -> BackfillBody:
         """The body of a stage of such tasks."""
         batching = replace(self.batching, flush_seconds=0) if is_careful else self.batching
         return BackfillBody(
-            self.table, self.reader.version, self.target, batching, tasks, self.job, is_careful, self.home
+            self.table, self.reader.version, self.target, batching, tasks, self.job, is_careful, self.home, seconds
         )
 
     def _is_there(self, file: WrittenFile, one: SelectedFragment) -> bool:
@@ -154,12 +163,14 @@ class FragmentWork:
         *,
         is_careful: bool,
         run: RunOptions | None = None,
+        seconds: float | None = None,
     ) -> list[dict[str, Any]]:
         """Run a stage, and give what its tasks told of each piece. Raises what failed in the first that did.
 
-        With care each batch is announced, and kept as soon as it is done.
+        With care each batch is announced, and kept as soon as it is done. After so many ``seconds`` a task leaves the
+        rest of its rows.
         """
-        body = self.body(Packed(tasks), is_careful=is_careful)
+        body = self.body(Packed(tasks), is_careful=is_careful, seconds=seconds)
         numbered = [
             Task(number, body.label(number), sum(piece.span[1] - piece.span[0] for piece in pieces))
             for number, pieces in enumerate(tasks)
@@ -185,6 +196,18 @@ class FragmentWork:
 def written_files(told: Sequence[dict[str, Any]]) -> dict[int, WrittenFile]:
     """The files of whole fragments that tasks told of."""
     return {piece["fragment"]: WrittenFile(**piece["file"]) for piece in told if "file" in piece}
+
+
+def _left(tasks: Sequence[tuple[Piece, ...]], told: Sequence[dict[str, Any]]) -> list[Piece]:
+    """The rows that tasks have left to others."""
+    reached = {(one["fragment"], one["first"]): one["end"] for one in told}
+    left = []
+    for piece in (piece for pieces in tasks for piece in pieces):
+        first, end = piece.span
+        begin = reached.get((piece.fragment.id, first), first)
+        if begin < end:
+            left.append(replace(piece, span=(begin, end), is_whole=piece.is_whole and begin == first))
+    return left
 
 
 class _Deaths:

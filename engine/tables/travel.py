@@ -36,8 +36,14 @@ def _home_of(module: ModuleType | None, name: str) -> Path | None:
         return None
     places = [place for place in (*getattr(module, "__path__", ()), getattr(module, "__file__", None)) if place]
     if places and isinstance(places[0], str):
-        return Path(os.path.realpath(places[0])).parent
+        return _folder_of(places[0])
     return Path(os.path.realpath(".")) if name == "__main__" else None
+
+
+@cache
+def _folder_of(place: str) -> Path:
+    """The folder of a file. It is kept: to look for links in the places of 200 modules took 10 ms for each stage."""
+    return Path(os.path.realpath(place)).parent
 
 
 def _is_installed(name: str) -> bool:
