@@ -256,7 +256,9 @@ class Embedder(OfLake):
         if "embedding" not in table.schema.names:
             table.add_columns({"embedding": embedding})
         table.backfill("embedding", udf=embedding)
-        text = wrong_frames(table.to_arrow(), complete=False)
+        some = [*missing, *self.draw.sample(sorted(there), min(10, len(there)))]
+        listed = ", ".join(f"'{segment}'" for segment in some)
+        text = some and wrong_frames(table.search(None).where(f"drive IN ({listed})").to_arrow(), complete=False)
         if text:
             self.wrong(text)
         return "embedded", len(missing) * TICKS
@@ -276,7 +278,9 @@ class Refresher(OfLake):
         if view is None:
             return "refreshed", 0
         count = view.refresh().rows_refreshed
-        text = wrong_view(view.to_arrow(), None)
+        rows = view.to_arrow()
+        some = self.draw.sample(range(rows.num_rows), min(200, rows.num_rows))
+        text = wrong_view(rows.take(some), None)
         if text:
             self.wrong(text)
         return "refreshed", count
