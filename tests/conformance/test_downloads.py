@@ -31,4 +31,14 @@ def test_what_differs_is_told() -> None:
     assert "is missing" in next(differing(ours, {}))
     assert "not in the original" in next(differing({}, ours))
     assert "other types" in next(differing(ours, {("/a", False, "x"): Held([{}], ["1=a"], set())}))
+    assert "other types" in next(differing(held("list<item: list<item: uint8 not null>>"), held("list<item: uint8>")))
+    mapped = [held(f"list<item: list<item: uint8 not null>{end}>") for end in (" not null", "")]
+    assert list(differing(*mapped)) == []
     assert "other timelines" in next(differing(ours, {("/a", False, "x"): Held([about], ["1=a"], {"t"})}))
+
+
+def held(kind: str) -> dict:
+    """A component of a type, with a value."""
+    from golden_content import Held
+
+    return {("/a", False, "x"): Held([{"type": kind}], ["1=a"], set())}

@@ -89,7 +89,10 @@ class Served:
         found = hashlib.sha256()
         for path, state in sorted(_files_below(os.fspath(self.folder))):
             if (path, state) not in self._digests:
-                self._digests[path, state] = hashlib.sha256(Path(path).read_bytes()).digest()
+                try:
+                    self._digests[path, state] = hashlib.sha256(Path(path).read_bytes()).digest()
+                except FileNotFoundError:
+                    return f"{path} went away while it was looked at"
             found.update(os.fsencode(path) + self._digests[path, state])
         return found.hexdigest()
 
