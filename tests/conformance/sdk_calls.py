@@ -112,7 +112,8 @@ class Comparison:
                 self.tell(f"{name}: {call} here, and {same} there")
             if ask is None or call != same:
                 return
-            here, there = answered(ask), answered(ask_there)
+            here = answered(ask)
+            there = answered(ask_there) if here else {}
             self.counts["calls"] += 1
             if not here or not there:
                 self.counts["without the luck that SDK 0.33 needs"] += 1
