@@ -187,47 +187,55 @@ def _light(column: pa.Array) -> pa.Array:
     """A column, or where its values are lists of lists or the like, their digests."""
     kind = column.type
     is_flat = not pa.types.is_nested(kind) or (_is_list(kind) and not pa.types.is_nested(kind.value_type))
-    if is_flat:
-        return column
+    return column if is_flat else pa.array(digests(column), pa.string())
+
+
+def digests(column: pa.Array) -> list[str]:
+    """The digest of each value of a column, wherever the column was cut out."""
     if len(column) > 1 and column[1:].equals(
         column[:-1]
     ):  # as of what is static: 3,500 rows of 60 columns took seconds
-        return pa.array([digest(column[:1])] * len(column))
-    return pa.array([digest(column[at : at + 1]) for at in range(len(column))])
+        return digests(column[:1]) * len(column)
+    return [hashlib.blake2b(row, digest_size=16).hexdigest() for row in _rows(column)]
 
 
-def digest(column: pa.Array) -> str:
-    """The digest of the values of a part of a column, wherever it was cut out."""
-    found = hashlib.blake2b(digest_size=16)
-    _feed(found.update, column)
-    return found.hexdigest()
-
-
-def _feed(update: Callable[[bytes], None], column: pa.Array) -> None:
+def _rows(column: pa.Array) -> list[bytes]:
+    """Each value as bytes that say where they end."""
     kind = column.type
-    update(f"{len(column)},".encode())
-    if column.null_count:
-        update(repr(column.is_null().to_pylist()).encode())
     if _is_list(kind):
-        update(repr(pc.list_value_length(column).to_pylist()).encode())
-        _feed(update, column.flatten())
-    elif pa.types.is_struct(kind):
-        for field in column.flatten():
-            _feed(update, field)
-    elif _has_plain_bytes(kind) and not column.null_count:
-        update(column.to_numpy(zero_copy_only=False).tobytes())
+        return list(_lists(pc.list_value_length(column).to_pylist(), column.flatten()))
+    if pa.types.is_struct(kind):
+        fields = [*map(_rows, column.flatten())] or [[b""] * len(column)]
+        valid = column.is_valid().to_pylist()
+        return [b"{%b}" % b"".join(row) if valid[at] else b"-" for at, row in enumerate(zip(*fields, strict=True))]
+    if _has_plain_bytes(kind) and not column.null_count:
+        return list(_lists([1] * len(column), column))
+    return [repr(value).encode() + b"," for value in column.to_pylist()]
+
+
+def _lists(lengths: list[int | None], values: pa.Array) -> Iterator[bytes]:
+    """Lists of so many values each; none where the length is none."""
+    if _has_plain_bytes(values.type) and not values.null_count:
+        data = values.to_numpy(zero_copy_only=False).tobytes()
+        width = len(data) // max(1, len(values))
+        parts: Callable[[int, int], bytes] = lambda start, end: data[start * width : end * width]  # noqa: E731
     else:
-        update(repr(column.to_pylist()).encode())
+        rows = _rows(values)
+        parts = lambda start, end: b"".join(rows[start:end])  # noqa: E731
+    at = 0
+    for length in lengths:
+        yield b"-" if length is None else b"%d[%b" % (length, parts(at, at + length))
+        at += length or 0
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def _has_plain_bytes(kind: pa.DataType) -> bool:
     """Whether numpy has the values as bytes, and not as objects."""
     flat = (pa.types.is_integer, pa.types.is_floating, pa.types.is_date, pa.types.is_timestamp, pa.types.is_duration)
     return any(is_one(kind) for is_one in flat)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def _of_field(field: pa.Field) -> tuple[str, bool, dict[bytes, bytes]]:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from datafusion import col, lit
 from rerun.catalog import ComponentColumnSelector, ContentFilter
-from sdk_answers import Ask, digest
+from sdk_answers import Ask, digests
 
 try:
     from rerun.chunk import RrdReader
@@ -234,13 +234,15 @@ def values_in(chunks: Iterable[Any]) -> dict[str, Any]:
     for batch in (chunk.to_record_batch() for chunk in chunks):
         entity, rows = batch.schema.metadata[b"rerun:entity_path"].decode(), batch["rerun.controls.RowId"].to_pylist()
         for field in batch.schema:
+            if field.name == "rerun.controls.RowId":
+                continue
             column = batch[field.name]
-            for at in range(len(column)) if field.name != "rerun.controls.RowId" else ():
-                if column[at].is_valid:
+            for row, value, is_valid in zip(rows, digests(column), column.is_valid().to_pylist(), strict=True):
+                if is_valid:
                     found["entity"].append(entity)
-                    found["row"].append(rows[at].hex())
+                    found["row"].append(row.hex())
                     found["column"].append(f"{field.name} {field.type}")
-                    found["digest"].append(digest(column[at : at + 1]))
+                    found["digest"].append(value)
     return {"values": pa.RecordBatch.from_pydict(found)}
 
 

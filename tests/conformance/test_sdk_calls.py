@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from datetime import time
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from places import DATA, REPOSITORY
 
@@ -114,3 +117,23 @@ def test_a_run_that_was_cut_goes_on(tmp_path: Path) -> None:
             progress.do(name, lambda found, name=name: (done.append(name), found.tell(f"of {name}")))
     assert done == ["a", "b", "c"]
     assert Progress(tmp_path).whole().unknown == ["of a", "of b", "of c"]
+
+
+def test_digests_are_those_of_values_wherever_they_lie() -> None:
+    from sdk_answers import digests
+
+    kind = pa.struct([("a", pa.list_(pa.list_(pa.int8()))), ("d", pa.decimal128(3, 2)), ("t", pa.time64("us"))])
+    values = [
+        {"a": [[1, 2], []], "d": Decimal("1.25"), "t": None},
+        {"a": [[1], [2]], "d": Decimal("1.25"), "t": None},
+        {"a": [[1, 2], None], "d": Decimal("1.25"), "t": None},
+        {"a": [], "d": None, "t": time(1, 2)},
+        {"a": None, "d": None, "t": None},
+        None,
+    ]
+    column = pa.array([None, *values, *values], kind)
+    found = digests(column)
+    assert len(set(found)) == len(values)
+    assert found[1:7] == found[7:] == digests(column[7:]) == [digests(column[at : at + 1])[0] for at in range(1, 7)]
+    assert digests(column[6:8]) != digests(column[5:7])
+    assert set(digests(pa.array([[[7, 8]]] * 3))) == set(digests(pa.array([[[7, 8]]])))
