@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from ...chunk import Chunk
 from ...errors import AlreadyExistsError, UsageError
+from ...execution import Staging
 from ...locations import located
 from ...recordings import BASE_LAYER
 from ...rrd import RrdWriter, StoreEntry
@@ -120,8 +120,9 @@ class RegistrationCalls:
         """Let the chunks that a client sends be the base layers of new segments, all of them or none."""
         dataset = dataset_of(self._catalog, call)
         kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
-        with tempfile.TemporaryDirectory() as folder:
-            place = Path(folder, "chunks.rrd")
+        Staging.sweep_scratch()  # of servers that were killed
+        with Staging.in_scratch() as staging:
+            place = staging.local / "chunks.rrd"
             segments = set()
             with RrdWriter(place) as writer:
                 for request in requests:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +187,18 @@ def test_chunks_are_written_as_new_segments_all_or_none(catalog: CatalogClient) 
     call.upload("WriteChunks", [old])
     call.upload("WriteChunks", [])
     assert dataset.segment_ids() == ["x", "y", "old"]
+
+
+def test_what_a_killed_server_has_received_is_removed_by_the_next(
+    catalog: CatalogClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHUNKMILL_SCRATCH", str(tmp_path / "scratch"))
+    program = "from chunkmill.engine.execution import Staging; Staging.in_scratch()"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert len(list((tmp_path / "scratch").iterdir())) == 1
+    call = Caller(catalog, catalog.create_dataset("written"))
+    call.upload("WriteChunks", [written("x", made(range(3)))])
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_chunks_that_are_written_are_bounded(catalog: CatalogClient) -> None:
