@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,8 @@ from .computed_table import Fragment, FragmentReader
 Offsets = npt.NDArray[np.uint32]
 RowIds = npt.NDArray[np.uint64]
 _ROW_BITS = np.uint64(32)
+_ROWS_AT_ONCE: Final = 1 << 22
+_ROWS_OF_A_BATCH: Final = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -36,19 +39,23 @@ def row_changes(before: FragmentReader, after: FragmentReader, columns: Sequence
     """
     is_known = before.field_ids(columns) == after.field_ids(columns)
     then, now = before.by_id, after.by_id
-    same = {id_ for id_ in then.keys() & now.keys() if is_known and _is_same(then[id_], now[id_], columns)}
-    old_ids, old_versions, _ = _rows(before, then.keys() - same)
-    ids, versions, places = _rows(after, now.keys() - same)
-    order = np.argsort(old_ids, kind="stable")
-    old_ids, old_versions = old_ids[order], old_versions[order]
-    at = np.minimum(np.searchsorted(old_ids, ids), max(len(old_ids) - 1, 0))
-    is_old = old_ids[at] == ids if len(old_ids) else np.zeros(len(ids), np.bool_)
+    there = then.keys() & now.keys() if is_known else set()
+    alike = [id_ for id_ in sorted(there) if _files(then[id_], columns) == _files(now[id_], columns)]
+    same = {id_ for id_ in alike if then[id_].deletions == now[id_].deletions}
+    kept = {id_: now[id_].rows for id_ in alike if id_ not in same}
+    rewritten = _rows(before, then.keys() - set(alike)), _rows(after, now.keys() - set(alike))
+    old, new = (_Rows.joined(parts) for parts in zip(rewritten, *_apart(before, after, kept), strict=True))
+    order = np.argsort(old.ids, kind="stable")
+    old_ids, old_versions = old.ids[order], old.versions[order]
+    at = np.minimum(np.searchsorted(old_ids, new.ids), max(len(old_ids) - 1, 0))
+    is_old = old_ids[at] == new.ids if len(old_ids) else np.zeros(len(new.ids), np.bool_)
     is_changed = is_old.copy()
     if is_known:
-        is_changed[is_old] = old_versions[at[is_old]] != versions[is_old]
+        is_changed[is_old] = old_versions[at[is_old]] != new.versions[is_old]
     is_there = np.zeros(len(old_ids), np.bool_)
     is_there[at[is_old]] = True
-    return RowChanges(old_ids[~is_there], ids[is_changed], ids[~is_old], by_fragment(places[is_changed | ~is_old]))
+    places = by_fragment(new.places[is_changed | ~is_old])
+    return RowChanges(old_ids[~is_there], new.ids[is_changed], new.ids[~is_old], places)
 
 
 def by_fragment(addresses: npt.NDArray[np.uint64]) -> dict[int, Offsets]:
@@ -57,24 +64,80 @@ def by_fragment(addresses: npt.NDArray[np.uint64]) -> dict[int, Offsets]:
     >>> by_fragment(np.array([3, (1 << 32) + 7, 1], np.uint64))
     {0: array([1, 3], dtype=uint32), 1: array([7], dtype=uint32)}
     """
-    ordered = np.sort(addresses)
-    numbers, begins = np.unique(ordered >> _ROW_BITS, return_index=True)
-    parts = np.split(ordered.astype(np.uint32), begins[1:])
-    return {int(number): part for number, part in zip(numbers, parts, strict=True)} if len(numbers) else {}
+    is_ordered = bool((addresses[1:] > addresses[:-1]).all())
+    ordered = addresses if is_ordered else np.sort(addresses)
+    numbers = ordered >> _ROW_BITS
+    begins = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
+    parts = np.split(ordered.astype(np.uint32), begins)
+    return (
+        {int(number): part for number, part in zip(numbers[[0, *begins]], parts, strict=True)} if len(ordered) else {}
+    )
 
 
-def _is_same(one: Fragment, other: Fragment, columns: Iterable[str]) -> bool:
-    columns = tuple(columns)
-    return (one.rows, one.deletions, one.files_of(columns)) == (other.rows, other.deletions, other.files_of(columns))
-
-
-def _rows(reader: FragmentReader, fragments: Collection[int]) -> tuple[RowIds, RowIds, RowIds]:
+@dataclass(frozen=True)
+class _Rows:
     """The ids of rows, the versions that wrote them last, and their addresses."""
+
+    ids: RowIds
+    versions: RowIds
+    places: RowIds
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Rows]) -> _Rows:
+        """The rows of several."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "versions", "places")))
+
+    def at(self, which: Sequence[npt.NDArray[np.int64]]) -> _Rows:
+        """Some of the rows, by their numbers."""
+        chosen = np.concatenate([np.empty(0, np.int64), *which])
+        return _Rows(self.ids[chosen], self.versions[chosen], self.places[chosen])
+
+    def span(self, fragment: int) -> tuple[int, npt.NDArray[np.int64]]:
+        """The number of the first row of a fragment, and the offsets of its rows."""
+        first = fragment << 32
+        begin, end = np.searchsorted(self.places, np.array([first, first + (1 << 32)], np.uint64))
+        return int(begin), self.places[begin:end].view(np.int64) - first
+
+
+def _apart(before: FragmentReader, after: FragmentReader, kept: Mapping[int, int]) -> Iterator[tuple[_Rows, _Rows]]:
+    """Of fragments that lost rows or got some back, with their numbers of rows: those that only one version has.
+
+    The others are as they were. So many fragments are looked at together as have some millions of rows.
+    """
+    for group in _groups(kept):
+        old, new = _rows(before, group), _rows(after, group)
+        lost, found = [], []
+        for id_ in group:
+            (old_begin, old_at), (new_begin, new_at) = old.span(id_), new.span(id_)
+            for wanted, begin, own, other in ((lost, old_begin, old_at, new_at), (found, new_begin, new_at, old_at)):
+                is_other = np.zeros(kept[id_], np.bool_)
+                is_other[other] = True
+                wanted.append(np.flatnonzero(~is_other[own]) + begin)
+        yield old.at(lost), new.at(found)
+
+
+def _groups(kept: Mapping[int, int]) -> Iterator[list[int]]:
+    group: list[int] = []
+    rows = 0
+    for id_, count in sorted(kept.items()):
+        if group and rows + count > _ROWS_AT_ONCE:
+            yield group
+            group, rows = [], 0
+        group.append(id_)
+        rows += count
+    if group:
+        yield group
+
+
+def _files(fragment: Fragment, columns: Iterable[str]) -> tuple[int, tuple[str, ...]]:
+    return fragment.rows, fragment.files_of(columns)
+
+
+def _rows(reader: FragmentReader, fragments: Collection[int]) -> _Rows:
     names = {"id": "_rowid", "version": "_row_last_updated_at_version", "at": "_rowaddr"}
     found: dict[str, list[RowIds]] = {name: [np.empty(0, np.uint64)] for name in names}
     if fragments:
-        for batch in reader.expressed(names, fragments=sorted(fragments)):
+        for batch in reader.expressed(names, fragments=sorted(fragments), rows=_ROWS_OF_A_BATCH):
             for name in names:
                 found[name].append(batch.column(name).to_numpy())
-    ids, versions, places = (np.concatenate(found[name]) for name in names)
-    return ids, versions, places
+    return _Rows(*(np.concatenate(found[name]) for name in names))

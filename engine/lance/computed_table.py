@@ -168,12 +168,13 @@ class FragmentReader:
         fragments: Sequence[int] | None = None,
         limit: int | None = None,
         offset: int = 0,
+        rows: int | None = None,
         size: int = _READ_BYTES,
     ) -> Iterator[pa.RecordBatch]:
         """The values of SQL expressions, by their names, in the rows in which ``where`` is true, in order.
 
-        ``_rowid`` and ``_rowaddr`` are columns, too. ``fragments`` are the numbers of those that are read. Raises
-        ``UsageError`` for what is no SQL on this table.
+        ``_rowid`` and ``_rowaddr`` are columns, too. ``fragments`` are the numbers of those that are read;
+        batches have at most ``rows`` rows. Raises ``UsageError`` for what is no SQL on this table.
         """
         told = "; ".join([*expressions.values(), *([] if where is None else [where])])
         with self._table.reading(), _asking(told):
@@ -183,6 +184,7 @@ class FragmentReader:
                 fragments=None if fragments is None else [self._dataset.get_fragment(id_) for id_ in fragments],
                 limit=limit,
                 offset=offset or None,
+                batch_size=rows,
                 batch_size_bytes=size,
                 batch_readahead=_BATCHES_AHEAD,
                 io_buffer_size=max(_READ_BYTES, size),

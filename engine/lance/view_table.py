@@ -28,6 +28,8 @@ SOURCE_ROW: Final = "__source_row_id"
 IS_SET: Final = "__is_set"
 """The column of a view that says whether a row has its values."""
 
+_ROWS_OF_A_BATCH: Final = 1 << 17
+
 RowIds = npt.NDArray[np.uint64]
 
 
@@ -37,7 +39,7 @@ class ViewTable(ComputedTable):
     def source_rows(self, reader: FragmentReader) -> tuple[RowIds, RowIds]:
         """The ids of the source's rows that a version of the view has, and the addresses of its own, in order."""
         ids, places = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
-        for batch in reader.expressed({"id": SOURCE_ROW, "at": "_rowaddr"}):
+        for batch in reader.expressed({"id": SOURCE_ROW, "at": "_rowaddr"}, rows=_ROWS_OF_A_BATCH):
             ids.append(batch.column("id").to_numpy().view(np.uint64))
             places.append(batch.column("at").to_numpy())
         return np.concatenate(ids), np.concatenate(places)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,11 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import PinnedViewError, UnsupportedCallError, UsageError
-from ..execution import RunOptions, executor_name, progress_shown
+from ..execution import RunOptions, executor_name, is_gone, progress_shown, this_process
+from ..folders import Folder
 from ..lance import IS_SET, SOURCE_ROW, FragmentReader, ViewTable, by_fragment
 from ..locations import located
 from .admission import TaskNeeds, admit
 from .batching import FLUSH_SECONDS, Batching
+from .checkpoints import COMPUTED
 from .column_loads import ColumnLoads
 from .definitions import resolve
 from .functions import UDF
@@ -43,7 +47,8 @@ _KNOWN: Final = frozenset(
         "task_size",
     }
 )
-_WAIT_SECONDS: Final = 0.1
+_WAIT_SECONDS: Final = 0.05
+_LOCK: Final = "refresh.lock"
 
 
 @dataclass(frozen=True)
@@ -281,9 +286,9 @@ class ViewRefresh(ColumnLoads):
                 progress_shown(kwargs.get("progress"), self.name) as listener,
                 kept(self._jobs, job, "REFRESH", self.name, config) as counts,
                 announced(JobTable(versions.source.place, self.name), job, self.name, config, versions.oldest),
+                _alone(self.uri),
             ):
                 versions.source.check_version(versions.oldest)
-                _wait_for_others(self._jobs, job)
                 change = replace(refreshing, run=replace(run, progress=listener))(counts)
             fragments, rows = (0, 0) if change is None else (len(change.coming), change.rows)
             ended = datetime.now(UTC)
@@ -346,11 +351,30 @@ def _target(name: str, field: Any, udf: Any, inputs: Collection[str]) -> Functio
     return FunctionColumns(name, (field.remove_metadata(),), tuple(inputs), udf)
 
 
-def _wait_for_others(jobs: JobTable, job: str) -> None:
-    """Wait until no refresh runs that began before."""
-    while True:
-        refreshes = [one for one in jobs.all() if one.job_type == "REFRESH"]
-        mine = next((one.launched_at, one.job_id) for one in refreshes if one.job_id == job)
-        if not any(one.status == "RUNNING" and (one.launched_at, one.job_id) < mine for one in refreshes):
+@contextmanager
+def _alone(place: str) -> Iterator[None]:
+    """A block in which no other process of this host refreshes the view at a place.
+
+    What other hosts do is not waited for, as nobody here knows whether they live: of two commits one goes first.
+    """
+    folder, own = Folder.at(located(place) / COMPUTED), this_process()
+    folder.make()
+    while not folder.create(_LOCK, json.dumps(own).encode()):
+        try:
+            holder = json.loads(folder.get(_LOCK))
+            is_far, is_dead = holder["host"] != own["host"], is_gone(holder)
+        except FileNotFoundError:
+            continue
+        except (KeyError, TypeError, ValueError):
+            is_far, is_dead = False, True
+        if is_far:
+            yield
             return
-        time.sleep(_WAIT_SECONDS)
+        if is_dead:
+            folder.delete([_LOCK])
+        else:
+            time.sleep(_WAIT_SECONDS)
+    try:
+        yield
+    finally:
+        folder.delete([_LOCK])

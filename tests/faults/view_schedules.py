@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,8 @@ WHERES: Final[dict[str | None, Callable[[dict[str, Any]], bool]]] = {
     "v > 20 AND t = 'x'": lambda row: row["v"] > 20 and row["t"] == "x",
     "w IS NOT NULL": lambda row: row["w"] is not None,
 }
-_called: list[int] = []
+_called: deque[int] = deque()
+"""The calls of this process: no list, whose values would be part of what the function is."""
 
 
 def counted(version: int) -> Any:
@@ -50,7 +52,7 @@ def counted(version: int) -> Any:
 
     @udf(name="counted", version=str(version), input_columns=["v", "w"])
     def of_both(v: int, w: int | None) -> int | None:
-        sys.modules[__name__]._called.append(v)  # no global that is part of what the function is
+        _called.append(v)
         return v * version + (w or 0)
 
     return of_both
