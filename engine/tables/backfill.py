@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..errors import UsageError, WriteError
+from ..errors import SkipThresholdExceededError, UsageError, WriteError
 from ..execution import RunOptions
 from ..faults import reach
 from ..lance import ComputedTable, FragmentReader
@@ -147,7 +147,11 @@ class BackfillRun:
         for group in (selected[at : at + size] for at in range(0, len(selected), size)):
             files = work.files_of(group)
             skipped = sum((Counter(file.skipped) for file in files.values()), counts.skipped)
-            target.check_skipped(skipped, counts.rows)
+            try:
+                target.check_skipped(skipped, counts.rows)
+            except SkipThresholdExceededError:
+                counts.errors += [file.errors for file in files.values()]  # these rows are why
+                raise
             self.check(files)
             kept = self._committed(reader, target, files)
             for fragment in kept:

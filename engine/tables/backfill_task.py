@@ -18,7 +18,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from ..errors import WriteError
+from ..errors import SkipThresholdExceededError, WriteError
 from ..execution import Packed, Staging, TaskRun, failure_to_dict
 from ..faults import reach
 from ..folders import Folder
@@ -85,7 +85,7 @@ class BackfillBody:
                 told, end = {"computed": 0}, left.offset
             except _CalledFunctionError as error:
                 staging.mark_failed()
-                errors = self.keep_errors(piece.fragment.id, [error.record.to_dict()])
+                errors = self.keep_errors(piece.fragment.id, error.failures)
                 failure = failure_to_dict(error.error, self.label(task.index))
                 task.rows.note("failed", {"failure": failure, "errors": errors})
                 break
@@ -122,12 +122,12 @@ class BackfillBody:
 
 
 class _CalledFunctionError(Exception):
-    """The function failed, and its policy does not let that pass."""
+    """The function failed, and its policy does not let that pass: for a batch, or for so many rows."""
 
-    def __init__(self, error: Exception, record: RowFailure) -> None:
+    def __init__(self, error: Exception, failures: list[dict[str, Any]]) -> None:
         super().__init__(str(error))
         self.error = error
-        self.record = record
+        self.failures = failures
 
 
 class _LeftRowsError(Exception):
@@ -232,7 +232,7 @@ class _PieceRun:
         body, piece = self._body, self._piece
         size = BatchSize(body.batching)
         base = piece.fragment.id << 32
-        skipped = Counter[str]()
+        skipped, told = Counter[str](), list[dict[str, Any]]()
         for number, batch in enumerate(self._batches(known)):
             at = 0
             while at < batch.num_rows:
@@ -252,12 +252,17 @@ class _PieceRun:
                 except _EndedWorkerError:
                     raise
                 except Exception as error:
-                    raise _CalledFunctionError(error, RowFailure.of(error, batch_index=number)) from error
+                    failure = RowFailure.of(error, batch_index=number)
+                    raise _CalledFunctionError(error, [failure.to_dict()]) from error
                 size.took(part.num_rows, time.perf_counter() - began)
                 failures = tuple(failure.to_dict() for failure in failed)
                 if failures:
+                    told += failures
                     skipped.update(skipped_by(failures))
-                    body.target.check_skipped(skipped, None)
+                    try:
+                        body.target.check_skipped(skipped, None)
+                    except SkipThresholdExceededError as error:
+                        raise _CalledFunctionError(error, told) from error
                 kept = offsets if found is None else offsets[found]
                 if len(kept):
                     yield Computed(kept, values, failures)

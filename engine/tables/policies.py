@@ -109,11 +109,11 @@ class Skip(Policy):
         self.max_skip_count = max_skip_count
         self.max_skip_fraction = max_skip_fraction
 
-    def exceeded(self, skipped: int, total: int) -> bool:
-        """Whether ``skipped`` rows of ``total`` are more than it allows."""
+    def exceeded(self, skipped: int, total: int | None) -> bool:
+        """Whether ``skipped`` rows of ``total`` (None: nobody knows how many) are more than it allows."""
         if self.max_skip_count is not None and skipped > self.max_skip_count:
             return True
-        return self.max_skip_fraction is not None and skipped > self.max_skip_fraction * total
+        return self.max_skip_fraction is not None and total is not None and skipped > self.max_skip_fraction * total
 
 
 class Fail(Policy):
@@ -139,16 +139,17 @@ def policy_for(policies: Iterable[Policy], error: BaseException) -> tuple[int, P
     return next(((at, policy) for at, policy in enumerate(policies) if policy.matches(error)), None)
 
 
-def check_skipped(policies: Sequence[Policy], skipped: Mapping[int, int], total: int) -> None:
+def check_skipped(policies: Sequence[Policy], skipped: Mapping[int, int], total: int | None) -> None:
     """Raise ``SkipThresholdExceededError`` where a policy skipped more of ``total`` rows than it allows.
 
-    ``skipped`` counts the rows by the place of the policy.
+    ``skipped`` counts the rows by the place of the policy. Where nobody knows the total, fractions are not looked at.
     """
     for at, count in sorted(skipped.items()):
         policy = policies[at]
         if isinstance(policy, Skip) and policy.exceeded(count, total):
+            of_all = "" if total is None else f"of {total:,} "
             raise SkipThresholdExceededError(
-                f"{count:,} of {total:,} rows were skipped, which is more than {policy!r} allows",
+                f"{count:,} {of_all}rows were skipped, which is more than {policy!r} allows",
                 hint="Look at the errors of the job, mend the function, and run it again: what was computed is kept.",
             )
 

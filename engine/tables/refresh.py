@@ -131,11 +131,11 @@ class RefreshRun:
             pieces = self._pieces(versions, change, target)
             work.checkpointed(pieces)
         told = self._assembled(versions, change)
+        counts.errors += [name for one in told for name in one["errors"]]
         for target in versions.functions:
             skipped = sum((Counter(one["skipped"][target.name]) for one in told), Counter[str]())
             target.check_skipped(skipped, change.rows)
             counts.skipped += skipped
-        counts.errors += [name for one in told for name in one["errors"]]
         rows = sum(one["rows"] for one in told)
         if rows != change.rows:
             raise WriteError(

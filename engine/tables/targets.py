@@ -113,7 +113,7 @@ class FunctionColumns(FilledColumns):
 
     def check_skipped(self, skipped: Mapping[str, int], rows: int | None) -> None:
         """Hold the rows that failed, by their policies, against what these allow."""
-        check_skipped(self.udf.policy, {int(at): count for at, count in skipped.items()}, rows or 2**62)
+        check_skipped(self.udf.policy, {int(at): count for at, count in skipped.items()}, rows)
 
     def state_of(self, fragment: Fragment) -> int:
         """Of what a fragment's values are."""
