@@ -150,7 +150,7 @@ class _PieceRun:
         self._piece = piece
         self._staging = staging
         self._reader = body.table.pinned(body.version)
-        self._checkpoints = body.checkpoints.of(piece.key)
+        self._checkpoints = body.checkpoints.of(piece.key, body.target.schema)
         self._ends = ends
         self._looked = 0.0
         self._over = self._is_begun = False

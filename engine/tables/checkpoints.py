@@ -12,7 +12,6 @@ the key is another. Offsets are those of single rows: whatever the sizes of batc
 
 from __future__ import annotations
 
-import contextlib
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +28,9 @@ from ..folders import Folder
 from ..lance import OFFSET
 from ..locations import located
 from ..rrd import digest_of
+from .policies import RowFailure
+from .provenance import provenance_of
+from .records import parsed, record_of
 
 COMPUTED: Final = "_computed"
 """The folder in a table's with what belongs to its computed columns."""
@@ -90,10 +92,11 @@ class WrittenFile:
 
 
 class FragmentCheckpoints:
-    """The checkpoints of one key."""
+    """The checkpoints of one key. ``schema`` are the columns that they have; others than such are taken for damaged."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, schema: pa.Schema | None = None) -> None:
         self._folder = folder
+        self._schema = schema
         self._made = False
 
     def spans(self) -> list[tuple[int, int, str]]:
@@ -162,9 +165,16 @@ class FragmentCheckpoints:
         for name in self._names():
             if name.startswith(_FILE[0]) and name.endswith(_FILE[1]):
                 data = self._checked(name, name[len(_FILE[0]) : -len(_FILE[1])])
-                if data is not None:
-                    with contextlib.suppress(TypeError, ValueError):
-                        yield WrittenFile(**json.loads(data))
+                if data is None:
+                    continue
+                try:
+                    written = record_of(WrittenFile, parsed(data))
+                    if provenance_of(written.name) is None:
+                        raise ValueError("it names no file of a column")
+                except ValueError as error:
+                    self._damaged(name, error)
+                else:
+                    yield written
 
     def remove(self) -> None:
         """Remove them all."""
@@ -191,15 +201,16 @@ class FragmentCheckpoints:
         if data is None:
             return None
         try:
-            table = pa.ipc.open_file(pa.py_buffer(data)).read_all().combine_chunks()
-            failures = json.loads((table.schema.metadata or {}).get(_FAILURES, b"[]"))
-            offsets = table.column(OFFSET).to_numpy()
-            values = table.drop_columns([OFFSET]).replace_schema_metadata(None)
-            batches = values.to_batches()
-            return Computed(offsets, batches[0], tuple(failures)) if len(batches) == 1 else None
-        except (KeyError, OSError, ValueError, pa.ArrowException) as error:
+            piece = _piece_of(data)
+            span = (int(piece.offsets[0]), int(piece.offsets[-1]), name)
+            if span != _span_of(name) or (np.diff(piece.offsets.astype(np.int64)) <= 0).any():
+                raise ValueError("it has other rows than its name says")
+            if self._schema is not None and piece.values.schema != self._schema:
+                raise ValueError("it has other columns")
+        except (KeyError, IndexError, TypeError, OSError, ValueError, pa.ArrowException) as error:
             self._damaged(name, error)
             return None
+        return piece
 
     def _checked(self, name: str, digest: str) -> bytes | None:
         try:
@@ -225,9 +236,9 @@ class CheckpointStore:
 
     table: str
 
-    def of(self, key: str) -> FragmentCheckpoints:
-        """Those of a key."""
-        return FragmentCheckpoints(self._home.sub(key))
+    def of(self, key: str, schema: pa.Schema | None = None) -> FragmentCheckpoints:
+        """Those of a key, which have columns of ``schema``."""
+        return FragmentCheckpoints(self._home.sub(key), schema)
 
     def keys(self) -> list[str]:
         """All keys that have any."""
@@ -236,6 +247,20 @@ class CheckpointStore:
     @property
     def _home(self) -> Folder:
         return Folder.at(located(self.table) / COMPUTED / "checkpoints")
+
+
+def _piece_of(data: bytes) -> Computed:
+    """What the bytes of a checkpoint have. Raises ``ValueError`` and others where they are no such."""
+    table = pa.ipc.open_file(pa.py_buffer(data)).read_all().combine_chunks()
+    table.validate(full=True)
+    offsets = table.column(OFFSET)
+    if offsets.type != pa.uint32() or offsets.null_count:
+        raise ValueError("its offsets are none")
+    failures = parsed((table.schema.metadata or {}).get(_FAILURES, b"[]"))
+    for failure in failures:
+        RowFailure.from_dict(failure)
+    (values,) = table.drop_columns([OFFSET]).replace_schema_metadata(None).to_batches()
+    return Computed(offsets.to_numpy(), values, tuple(failures))
 
 
 def _span_of(name: str) -> tuple[int, int, str] | None:

@@ -23,6 +23,7 @@ from ..locations import located
 from ..spark import Terminated, cancel_jobs_while, interruptible, raise_in_thread
 from .checkpoints import COMPUTED
 from .counts import RunCounts
+from .records import parsed, record_of
 
 RUNNING: Final = "RUNNING"
 DONE: Final = "DONE"
@@ -198,9 +199,16 @@ class JobTable:
         self.put(ended)
 
     def all(self) -> list[JobRecord]:
-        """All jobs, the oldest first. Raises ``ReadError`` for a record that is damaged."""
-        names = self._names(self._jobs)
-        return sorted((self.get(name.removesuffix(".json")) for name in names), key=lambda one: one.launched_at)
+        """All jobs, the oldest first. Those whose record is damaged are left out, with a warning."""
+        found = []
+        for name in self._names(self._jobs):
+            try:
+                found.append(self.get(name.removesuffix(".json")))
+            except ReadError as error:
+                warnings.warn(f"a job is left out: {error}", RuntimeWarning, stacklevel=3)
+            except NotFoundError:
+                continue  # it was removed meanwhile
+        return sorted(found, key=lambda one: one.launched_at)
 
     def sweep(self) -> None:
         """Remove what jobs have left that were killed while they wrote their record."""
@@ -223,19 +231,18 @@ class JobTable:
         """A job. Raises ``NotFoundError`` where there is none of that id."""
         name = f"{job_id}.json"
         try:
-            data = json.loads(self._jobs.get(name))
-            for time_ in _TIMES:
-                data[time_] = data.get(time_) and datetime.fromisoformat(data[time_])
-            data["metrics"] = [JobMetric(**metric) for metric in data["metrics"]]
-            record = JobRecord(**data)
+            record = record_of(JobRecord, parsed(self._jobs.get(name)))
+            if record.job_id != job_id or not all(map(_is_of_errors, record.errors)):
+                raise ValueError("it is of another job")
+            is_dead = record.status == RUNNING and (is_gone(record.process) or record.is_silent)
         except FileNotFoundError:
             raise NotFoundError(f"table {self._name!r} has no job {job_id!r}", path=self._place) from None
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OSError) as error:
             hint = "Remove it: a job's record holds nothing that the table needs."
             raise ReadError(
                 f"the record of a job is damaged: {error!r}", path=self._jobs.place(name), hint=hint
             ) from None
-        if record.status == RUNNING and (is_gone(record.process) or record.is_silent):
+        if is_dead:
             names = [found for found in self._names(self._errors, ".jsonl") if found.startswith(f"{job_id}-")]
             why = "nothing was heard of it for an hour" if record.is_silent else "its process is gone"
             return replace(record, status=FAILED, error=why, errors=sorted(names))
@@ -265,17 +272,37 @@ class JobTable:
         return self._jobs.exists(f"{job_id}.json")
 
     def _records(self, job: JobRecord, name: str) -> Iterator[ErrorRecord]:
-        """The records in a file; a run that was cut may have left the last one torn, which is warned of."""
+        """The records in a file. Damaged ones are left out, with a warning: a run that was cut may leave its last."""
+        damaged: list[Exception] = []
         try:
-            for line in self._errors.get(name).decode().splitlines():
-                data = json.loads(line)
-                known = {one.name: data.get(one.name) for one in fields(ErrorRecord)}
-                known |= {"job_id": job.job_id, "table_name": self._name, "table_uri": self._place}
-                known["timestamp"] = datetime.fromisoformat(data["timestamp"])
-                yield ErrorRecord(**known)
-        except (KeyError, TypeError, ValueError, OSError) as error:
-            place = self._errors.place(name)
-            warnings.warn(f"{place}: these error records end here, damaged: {error}", RuntimeWarning, stacklevel=2)
+            lines = self._errors.get(name).splitlines()
+        except OSError as error:
+            damaged, lines = [error], []
+        about = {"job_id": job.job_id, "table_name": self._name, "table_uri": self._place}
+        for line in lines:
+            try:
+                yield record_of(ErrorRecord, _error_data(line) | about)
+            except (AttributeError, ValueError) as error:
+                damaged.append(error)
+        if damaged:
+            warnings.warn(
+                f"{self._errors.place(name)}: {len(damaged)} error records are damaged, and left out: {damaged[0]}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+_ERROR_FIELDS: Final = tuple(one.name for one in fields(ErrorRecord))
+
+
+def _error_data(line: bytes) -> dict[str, Any]:
+    data = parsed(line)
+    return {name: data.get(name) for name in _ERROR_FIELDS}
+
+
+def _is_of_errors(name: str) -> bool:
+    """Whether a name is one of a file of error records, and not of something elsewhere."""
+    return "/" not in name and name.endswith(".jsonl")
 
 
 @contextmanager

@@ -79,7 +79,9 @@ class ViewBody:
     def _rows(self, piece: Piece, told: dict[str, dict[int, list[dict[str, Any]]]]) -> Iterator[pa.RecordBatch]:
         store = CheckpointStore(self.view.place)
         values = {
-            one.name: _KeptValues(store.of(key_of(one, piece.fragment)).in_order(piece.span), self.view.place)
+            one.name: _KeptValues(
+                store.of(key_of(one, piece.fragment), one.schema).in_order(piece.span), self.view.place
+            )
             for one in self.functions
         }
         expressions = {SOURCE_ROW: "_rowid", **self.definition.expressions}

@@ -471,9 +471,14 @@ def test_kinds_of_functions_give_the_same(make: Callable[..., Table]) -> None:
 def test_a_record_of_a_job_that_is_damaged_is_told(table: Table) -> None:
     table.add_columns({"c": double})
     result = table.backfill("c")
+    other = table.backfill("c", where="1=1")
     (Path(table.uri) / "_computed/jobs" / f"{result.job_id}.json").write_text("{")
+    with pytest.warns(
+        RuntimeWarning, match=f"a job is left out: .*{result.job_id}.json: the record of a job is damaged"
+    ):
+        assert [job.job_id for job in table.jobs()] == [other.job_id]
     with pytest.raises(ReadError, match="the record of a job is damaged"):
-        table.jobs()
+        table.get_errors(result.job_id)
 
 
 def test_checkpoints_of_no_use_are_removed(make: Callable[..., Table], tmp_path: Path) -> None:
