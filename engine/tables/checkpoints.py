@@ -250,7 +250,7 @@ class CheckpointStore:
 
 
 def _piece_of(data: bytes) -> Computed:
-    """What the bytes of a checkpoint have. Raises ``ValueError`` and others where they are no such."""
+    """The rows in the bytes of a checkpoint. Raises ``ValueError`` and others where they are no such."""
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all().combine_chunks()
     table.validate(full=True)
     offsets = table.column(OFFSET)

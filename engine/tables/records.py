@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def parsed(data: bytes | str) -> Any:
-    """What a text of JSON has. Raises ``ValueError``, also where it is nested too deeply."""
+    """The data of a text of JSON. Raises ``ValueError``, also where it is nested too deeply."""
     try:
         return json.loads(data)
     except RecursionError:
