@@ -280,7 +280,7 @@ class Refresher(OfLake):
         count = view.refresh().rows_refreshed
         rows = view.to_arrow()
         some = self.draw.sample(range(rows.num_rows), min(200, rows.num_rows))
-        text = wrong_view(rows.take(some), None)
+        text = some and wrong_view(rows.take(some), None)
         if text:
             self.wrong(text)
         return "refreshed", count
