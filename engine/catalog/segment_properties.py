@@ -3,9 +3,12 @@
 ::
 
     properties/<digest of the segment's id>/00000003.json     the third row that the segment has had
+    properties/deleted/00000001.json                          versions of several segments that went in one step
 
 Each segment has versions of its own, of which the newest counts, so that setting one is a single file and nothing of
 the others is read. They don't hang on a recording: they are there before it is registered, and stay when it is gone.
+Where several are deleted at once, a file names the versions that are no longer there, of all of them or none; then each
+gets a version that says so, by the same call, or the next such one where that was cut.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -23,6 +27,7 @@ from ..limits import MIB
 from ..recordings import VersionFiles
 from ..rrd import Compression, decode_batch, encode_batch
 
+_DELETED: Final = "deleted"
 _HOW: Final = "Properties are made by setting some."
 _KEPT_VERSIONS: Final = 16
 _MOST_BYTES: Final = 16 * MIB
@@ -60,6 +65,8 @@ class SegmentProperties:
             stream = None if data["row"] is None else b64decode(data["row"], validate=True)
         except (KeyError, ValueError, TypeError) as error:
             raise ReadError(f"the properties of segment '{segment_id}' cannot be read: {error}", path=place) from error
+        if stream is not None and self._deleted()[1].get(segment_id) == number:
+            stream = None
         row = None if stream is None else decode_batch(stream, path=place, offset=None, what="the row")
         return StoredProperties(number, row)
 
@@ -80,8 +87,49 @@ class SegmentProperties:
         files.delete(old for old in files.all_numbers() if old < first)
         return StoredProperties(number, row)
 
+    def delete_all(self, known: Mapping[str, StoredProperties]) -> bool:
+        """Take the properties of segments away in one step, durably: those ``known``, of all segments or of none.
+
+        Gives False where others came first. Properties that were set meanwhile stay. Raises as :meth:`replace` does.
+        """
+        versions = {id_: one.version for id_, one in known.items() if one.row is not None}
+        if len(versions) == 1:
+            ((id_, one),) = ((id_, known[id_]) for id_ in versions)
+            return self.replace(id_, one, None) is not None
+        if not versions:
+            return True
+        number, earlier = self._deleted()
+        self._note(earlier)
+        files = self._files_of(_DELETED)
+        if not number:
+            self._make(files.folder)
+        if not files.try_commit(number + 1, {"versions": versions, "first": number + 1}):
+            return False
+        files.delete(old for old in files.all_numbers() if old <= number)
+        self._note(versions)
+        return True
+
+    def _note(self, versions: Mapping[str, int]) -> None:
+        """Give each segment whose properties went a version that says so."""
+        for id_, version in versions.items():
+            known = self.of(id_)
+            if known.version == version:
+                self.replace(id_, known, None)
+
+    def _deleted(self) -> tuple[int, Mapping[str, int]]:
+        """The versions that went in one step last, by their segments. Raises ``ReadError`` where that is damaged."""
+        files = self._files_of(_DELETED)
+        number, data = files.latest() or (0, {"versions": {}})
+        versions = data.get("versions")
+        if not isinstance(versions, dict):
+            place = files.folder.place(f"{number:08d}.json")
+            raise ReadError("what properties were deleted cannot be read: it names no versions", path=place)
+        return number, versions
+
     def _files(self, segment_id: str) -> VersionFiles:
-        name = hashlib.sha256(segment_id.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+        return self._files_of(hashlib.sha256(segment_id.encode("utf-8", "surrogatepass")).hexdigest()[:40])
+
+    def _files_of(self, name: str) -> VersionFiles:
         return VersionFiles(self._folder.sub(name), str(self._folder.location), _HOW)
 
     def _make(self, folder: Folder) -> None:

@@ -40,14 +40,16 @@ class Story:
             "create": lambda: calls("CreateDatasetEntry", name="drives"),
             "upload": lambda: self._upload("project/short.rrd", (self._files / "s5-0.rrd").read_bytes()),
             "register": lambda: self._register("drives", RENEW, "s0-0.rrd", "s1-0.rrd", "s2-0.rrd", "landed-1.rrd"),
-            "properties": lambda: calls(
-                "SetSegmentProperties",
-                self._id("drives"),
-                segment_id={"id": "s0"},
-                properties=part_of(pa.table({"weather": [["rain"]]})),
-            ),
+            "properties": lambda: self._set_property("drives", "s0"),
             "none": lambda: calls(
                 "DeleteSegmentProperties", self._id("drives"), segments=[{"segment_id": {"id": "s0"}}]
+            ),
+            "again": lambda: self._set_property("drives", "s0"),
+            "and one": lambda: self._set_property("drives", "s1"),
+            "none of two": lambda: calls(
+                "DeleteSegmentProperties",
+                self._id("drives"),
+                segments=[{"segment_id": {"id": s}} for s in ("s0", "s1")],
             ),
             "cancel": lambda: calls("CancelTasks", ids=[{"id": "task_0000000000000000"}]),
             "index": lambda: calls(
@@ -118,6 +120,10 @@ class Story:
         states = rows_in(self._calls("QueryTasks", ids=tasks).data)
         if set(states["exec_status"].to_pylist()) != {"success"}:
             raise RefusedError(-2, str(states["msgs"].to_pylist()))
+
+    def _set_property(self, dataset: str, segment: str) -> None:
+        properties = part_of(pa.table({"weather": [["rain"]]}))
+        self._calls("SetSegmentProperties", self._id(dataset), segment_id={"id": segment}, properties=properties)
 
     def _chunk(self, segment: str) -> dict[str, Any]:
         payload = (self._files / f"{segment}.chunk").read_bytes()

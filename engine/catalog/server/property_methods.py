@@ -60,26 +60,30 @@ class PropertyCalls:
         }
         if not wanted:
             raise UsageError("segments must name at least one segment")
-        for id_, expected in wanted.items():
-            _check(id_, properties.of(id_), expected)
-        for id_, expected in wanted.items():
-            _replaced(properties, id_, expected, None)
-        return cloud("DeleteSegmentPropertiesResponse")()
+        for _ in range(_MOST_TRIES):
+            known = {id_: properties.of(id_) for id_ in wanted}
+            for id_, expected in wanted.items():
+                _check(id_, known[id_], expected)
+            if properties.delete_all(known):
+                return cloud("DeleteSegmentPropertiesResponse")()
+        raise _never_still(next(iter(wanted)))
 
 
-def _replaced(
-    properties: SegmentProperties, id_: str, expected: int | None, row: pa.RecordBatch | None
-) -> StoredProperties:
+def _replaced(properties: SegmentProperties, id_: str, expected: int | None, row: pa.RecordBatch) -> StoredProperties:
     """Give a segment other properties, if those that it has are the expected ones, or whatever they are."""
     for _ in range(_MOST_TRIES):
         known = properties.of(id_)
         _check(id_, known, expected)
-        if row is None and known.row is None:
-            return known
         stored = properties.replace(id_, known, row)
         if stored is not None:
             return stored
-    raise WriteError(f"others change the properties of segment '{id_}' all the time", hint="Try again.", transient=True)
+    raise _never_still(id_)
+
+
+def _never_still(id_: str) -> WriteError:
+    return WriteError(
+        f"others change the properties of segment '{id_}' all the time", hint="Try again.", transient=True
+    )
 
 
 def _check(id_: str, known: StoredProperties, expected: int | None) -> None:

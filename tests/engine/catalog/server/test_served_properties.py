@@ -142,3 +142,42 @@ def test_a_cut_leaves_what_was_there_or_what_comes(tmp_path: Path, point: str, m
     assert left.row == row(a__b=[1 if point == "version.draft" else 2])
     assert properties.replace("one", left, row(a__b=[3])) is not None
     assert properties.of("one").row == row(a__b=[3])
+
+
+def test_properties_of_several_segments_go_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a deletion of three is cut, all are there or none; the next one does what was left, and sets count."""
+    for cut in range(1, 5):  # that of all, and one of each
+        (tmp_path / f"log {cut}").mkdir()
+        properties = SegmentProperties(tmp_path / f"{cut}")
+        for name in ("one", "two", "three"):
+            properties.replace(name, properties.of(name), row(a__b=[name]))
+        known = {name: properties.of(name) for name in ("one", "two", "three")}
+        with monkeypatch.context() as planned:
+            planned.setenv(LOG, str(tmp_path / f"log {cut}"))
+            planned.setenv(PLAN, f"version.publish:exception:{cut}")
+            with pytest.raises((RuntimeError, CommitUnknownError)):
+                properties.delete_all(known)
+        there = [name for name in known if SegmentProperties(tmp_path / f"{cut}").of(name).row is not None]
+        assert there == [], cut  # that of all was published
+        assert properties.replace("two", properties.of("two"), row(a__b=["again"])) is not None
+        properties.replace("four", properties.of("four"), row(a__b=["four"]))
+        assert properties.delete_all({name: properties.of(name) for name in ("one", "three", "four")})
+        assert properties.of("two").row == row(a__b=["again"])
+        assert [properties.of(name).row for name in ("one", "three", "four")] == [None] * 3
+
+
+def test_a_deletion_that_was_cut_before_its_file_leaves_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SegmentProperties(tmp_path)
+    for name in ("one", "two"):
+        properties.replace(name, properties.of(name), row(a__b=[name]))
+    known = {name: properties.of(name) for name in ("one", "two")}
+    (tmp_path / "log").mkdir()
+    with monkeypatch.context() as planned:
+        planned.setenv(LOG, str(tmp_path / "log"))
+        planned.setenv(PLAN, "version.draft:exception")
+        with pytest.raises(RuntimeError):
+            properties.delete_all(known)
+    assert [properties.of(name).row for name in known] == [row(a__b=["one"]), row(a__b=["two"])]
+    assert properties.delete_all(known)
+    assert properties.delete_all(known)  # which are no longer there
+    assert [properties.of(name).revision for name in known] == [0, 0]
