@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .changed_rows import RowChanges, by_fragment, row_changes
     from .computed_table import OFFSET, ColumnFile, ComputedTable, Fragment, FragmentReader
     from .index_table import ENTRY, INSTANCE, IndexTable, SearchIndex, TextIndex, VectorIndex, found_in
+    from .searched_table import SearchedTable
     from .snapshot import TableSnapshot
     from .table import LanceTable
     from .table_rows import Batches, TableRows, exact_array, is_spark_frame, rows_of
@@ -30,6 +31,7 @@ _HOMES = {
     ".computed_table": "ColumnFile ComputedTable Fragment FragmentReader OFFSET",
     ".index_table": "ENTRY INSTANCE IndexTable SearchIndex TextIndex VectorIndex found_in",
     ".changed_rows": "RowChanges by_fragment row_changes",
+    ".searched_table": "SearchedTable",
     ".snapshot": "TableSnapshot",
     ".table": "LanceTable",
     ".table_rows": "Batches TableRows exact_array is_spark_frame rows_of",
@@ -54,6 +56,7 @@ __all__ = [
     "RowSource",
     "SOURCE_ROW",
     "SearchIndex",
+    "SearchedTable",
     "TableRows",
     "TableSnapshot",
     "TextIndex",

@@ -201,10 +201,10 @@ class FragmentReader:
         """A file that gets some columns of a fragment."""
         return ColumnFile(self._table, name, schema, self._dataset.data_storage_version)
 
-    @property
-    def has_row_versions(self) -> bool:
-        """Whether Lance keeps the versions in which each row was made and changed: where row ids are stable."""
-        return bool(self._dataset.has_stable_row_ids)
+    def scanned(self, told: str, **options: Any) -> pa.Table:
+        """The rows that a scan of Lance's gives. What it says of SQL that was ``told`` is a ``UsageError``."""
+        with self._table.reading(), _asking(told, "query"):
+            return self._dataset.scanner(blob_handling="all_binary", **options).to_table()
 
 
 class ColumnFile:

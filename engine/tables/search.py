@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from ..errors import UsageError
-from ..lance import ComputedTable
+from ..lance import FragmentReader, SearchedTable
 from .adding import single_function
 from .checking import check_against
 from .functions import UDF
+from .ranking import (
+    METRICS,
+    RELEVANCE,
+    ROW_ID,
+    SCORES,
+    NearRows,
+    RankFusion,
+    Reranker,
+    RowsWithWords,
+    ranked,
+    vector_column,
+    vector_of,
+)
 from .targets import quoted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..execution import DataFrame as SparkFrame
 
 QueryColumn = str | UDF
 """A column that is asked for: SQL over the table's columns, or a function of them."""
+RANKED_ROWS: Final = 10
+"""Rows of a ranking, where a query has no limit."""
+_INPUT: Final = "__input_"
 
 
 @dataclass(frozen=True)
@@ -24,17 +46,23 @@ class TableQuery:
 
     ``condition`` is SQL that is true in the rows that are asked for; ``columns`` are, by their names, SQL over the
     table's columns or functions of them (None: all of the table's); ``most`` and ``skipped`` are the number of rows, of
-    those that are found in the table's order, and of those before them.
+    those that are found in the table's order, or in that of the ranking, and of those before them. ``near`` and
+    ``words`` rank rows, one of them or both.
     """
 
-    table: ComputedTable
+    table: SearchedTable
     condition: str | None = None
     columns: Mapping[str, QueryColumn] | None = None
     most: int | None = None
     skipped: int = 0
+    near: NearRows | None = field(default=None, compare=False)
+    words: RowsWithWords | None = None
+    is_hybrid: bool = False
+    reranker: Reranker = field(default_factory=RankFusion)
+    has_row_id: bool = False
 
     def where(self, condition: str) -> TableQuery:
-        """The rows in which an SQL condition is true, too."""
+        """The rows in which an SQL condition is true, too; of a ranking, the best of these."""
         if not isinstance(condition, str) or not condition.strip():
             raise UsageError(f"where() takes an SQL condition, not {condition!r}")
         both = condition if self.condition is None else f"({self.condition}) AND ({condition})"
@@ -50,37 +78,186 @@ class TableQuery:
         return replace(self, columns={name: _column(name, one) for name, one in given.items()})
 
     def limit(self, rows: int | None) -> TableQuery:
-        """At most so many rows; None: all."""
+        """At most so many rows; None: all, or ten of a ranking."""
         return replace(self, most=None if rows is None else _count("limit", rows))
 
     def offset(self, rows: int) -> TableQuery:
         """The rows after the first so many."""
         return replace(self, skipped=_count("offset", rows))
 
+    # --- rankings
+
+    def vector(self, query: Any) -> TableQuery:
+        """The same with another vector, or, of a hybrid query, with the vector."""
+        near = self.near
+        schema = self.table.newest().schema
+        column = vector_column(schema, None) if near is None else near.column
+        vector = vector_of(query, column, schema.field(column).type)
+        return replace(self, near=NearRows(column, vector) if near is None else replace(near, vector=vector))
+
+    def text(self, query: str) -> TableQuery:
+        """The same with other words, or, of a hybrid query, with the words."""
+        if not isinstance(query, str):
+            raise TypeError(f"text() takes words, not {query!r}")
+        return replace(self, words=RowsWithWords(query) if self.words is None else replace(self.words, text=query))
+
+    def metric(self, metric: str) -> TableQuery:
+        """By another distance: ``l2``, which is squared, ``cosine``, ``dot`` or ``hamming``."""
+        if not isinstance(metric, str) or metric.lower() not in METRICS:
+            raise UsageError(f"metric() takes one of {', '.join(METRICS)}, not {metric!r}")
+        return replace(self, near=replace(self._near("metric"), metric=metric.lower()))
+
+    def nprobes(self, partitions: int) -> TableQuery:
+        """With a look at so many partitions of the index, 20 by default."""
+        return replace(self, near=replace(self._near("nprobes"), probes=_count("nprobes", partitions, least=1)))
+
+    def refine_factor(self, times: int) -> TableQuery:
+        """With so many times as many vectors compared as they are, by default none of them."""
+        return replace(self, near=replace(self._near("refine_factor"), refine=_count("refine_factor", times, least=1)))
+
+    def rerank(self, reranker: Reranker | None = None, *, k: int = 60) -> TableQuery:
+        """The ranking of a hybrid query by reciprocal rank fusion with another ``k``, or by a reranker of one's own.
+
+        Its ``rerank_hybrid(query, vector_results, fts_results)`` gets the words and two pyarrow tables, with the
+        columns that are asked for, ``_rowid`` and ``_distance`` or ``_score``; it gives one, with
+        ``_relevance_score``.
+        """
+        if not self.is_hybrid:
+            raise UsageError("rerank() is of hybrid queries, which have two rankings")
+        if reranker is not None and not callable(getattr(reranker, "rerank_hybrid", None)):
+            raise TypeError("a reranker has a method rerank_hybrid")
+        return replace(self, reranker=reranker or RankFusion(_count("k", k, least=1)))
+
+    def with_row_id(self, wanted: bool = True) -> TableQuery:
+        """With the column ``_rowid``."""
+        return replace(self, has_row_id=bool(wanted))
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether rows come in another order than the table's."""
+        return self.is_hybrid or self.near is not None or self.words is not None
+
+    # --- answers
+
     def to_arrow(self) -> pa.Table:
         """The rows that are asked for. Functions are called in this process."""
-        return _answered(self)
+        reader = self.to_batches()
+        return pa.Table.from_batches(reader, reader.schema)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The rows that are asked for, as a DataFrame of pandas."""
+        return self.to_arrow().to_pandas()
+
+    def to_batches(self, batch_size: int | None = None) -> pa.RecordBatchReader:
+        """The rows that are asked for, read as they are taken, in batches of at most ``batch_size`` rows."""
+        reader = self.table.newest()
+        asked = AskedColumns.of(self, reader)
+        if self.is_ranked:
+            found = asked.ranked(self, reader)
+            schema, given = found.schema, iter(found.to_batches())
+        else:
+            schema, given = asked.schema(reader), asked.scanned(self, reader)
+        if batch_size is not None:
+            given = _cut(given, _count("batch_size", batch_size, least=1))
+        return pa.RecordBatchReader.from_batches(schema, given)
+
+    def to_spark(self) -> SparkFrame:
+        """The rows that are asked for, as a lazy DataFrame of Spark, whose tasks read fragments and call functions.
+
+        A ranking, and a query with a limit or an offset, is answered here.
+        """
+        from .spark_query import spark_frame_of
+
+        return spark_frame_of(self)
+
+    def _near(self, method: str) -> NearRows:
+        if self.near is None:
+            raise UsageError(f"{method}() is of searches for vectors")
+        return self.near
 
 
-def _answered(query: TableQuery) -> pa.Table:
-    reader = query.table.at()
-    columns = query.columns or {name: quoted(name) for name in reader.schema.names}
-    functions = {name: one for name, one in columns.items() if isinstance(one, UDF)}
-    expressions = {name: one for name, one in columns.items() if isinstance(one, str)}
-    inputs = {f"__input_{name}": quoted(name) for name in inputs_of(functions.values(), reader.schema)}
-    schema = reader.expressed_schema({**expressions, **inputs})
-    fields = [
-        pa.field(name, one.data_type) if isinstance(one, UDF) else schema.field(name) for name, one in columns.items()
-    ]
-    found = [
-        pa.RecordBatch.from_arrays(
-            [_column_of(batch, name, functions, reader.schema) for name in columns], schema=pa.schema(fields)
+@dataclass(frozen=True)
+class AskedColumns:
+    """The columns that a query asks for, SQL and functions, and what these are called with."""
+
+    columns: Mapping[str, QueryColumn]
+    inputs: Mapping[str, str]
+    source: pa.Schema
+
+    @classmethod
+    def of(cls, query: TableQuery, reader: FragmentReader) -> AskedColumns:
+        """Those of a query of a version. Raises ``UsageError`` for what is not there."""
+        columns = dict(query.columns or {name: quoted(name) for name in reader.schema.names})
+        scores = _scores_of(query)
+        if query.is_ranked and (wrong := [name for name in SCORES if name in columns and name not in scores]):
+            raise UsageError(f"such a search gives no {wrong[0]}", hint=f"It gives {scores[0]}.")
+        columns |= {name: name for name in (*scores, *([ROW_ID] * query.has_row_id)) if name not in columns}
+        functions = (one for one in columns.values() if isinstance(one, UDF))
+        inputs = {f"{_INPUT}{name}": quoted(name) for name in inputs_of(functions, reader.schema)}
+        return cls(columns, inputs, reader.schema)
+
+    @property
+    def expressions(self) -> dict[str, str]:
+        """SQL of what is read."""
+        return {**{name: one for name, one in self.columns.items() if isinstance(one, str)}, **self.inputs}
+
+    def schema(self, reader: FragmentReader) -> pa.Schema:
+        """The columns of the answer, which is no ranking."""
+        return self._finished_schema(reader.expressed_schema({**self.expressions, ROW_ID: ROW_ID}))
+
+    def scanned(
+        self, query: TableQuery, reader: FragmentReader, fragments: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a query in the table's order, of some fragments."""
+        found = reader.expressed(
+            self.expressions, query.condition, fragments=fragments, limit=query.most, offset=query.skipped
         )
-        for batch in reader.expressed(
-            {**expressions, **inputs}, query.condition, limit=query.most, offset=query.skipped
+        for batch in found:
+            yield self._finished(batch)
+
+    def ranked(self, query: TableQuery, reader: FragmentReader) -> pa.Table:
+        """The rows of a query that ranks them, the best first."""
+        if query.is_hybrid and (query.near is None or query.words is None):
+            missing = "vector(…)" if query.near is None else "text(…)"
+            raise UsageError("a hybrid search is one for a vector and for words", hint=f"Add .{missing}.")
+        window = (RANKED_ROWS if query.most is None else query.most, query.skipped)
+        expressions = {name: one for name, one in self.expressions.items() if name not in (*SCORES, ROW_ID)}
+        found = ranked(reader, expressions, query.condition, query.near, query.words, query.reranker, window)
+        batches = [self._finished(batch) for batch in found.combine_chunks().to_batches()]
+        return pa.Table.from_batches(batches, self._finished_schema(found.schema))
+
+    def _finished(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch of what was read, with the functions' columns."""
+        arrays = []
+        for name, one in self.columns.items():
+            if isinstance(one, UDF):
+                names = inputs_of([one], self.source)
+                given = [batch.column(f"{_INPUT}{column}") for column in names]
+                arrays.append(one.compute(pa.RecordBatch.from_arrays(given, names)))
+            else:
+                arrays.append(batch.column(name))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._finished_schema(batch.schema))
+
+    def _finished_schema(self, read: pa.Schema) -> pa.Schema:
+        return pa.schema(
+            [
+                pa.field(name, one.data_type) if isinstance(one, UDF) else read.field(name)
+                for name, one in self.columns.items()
+            ]
         )
-    ]
-    return pa.Table.from_batches(found, pa.schema(fields))
+
+
+def _scores_of(query: TableQuery) -> tuple[str, ...]:
+    """The scores that a query gives."""
+    if not query.is_ranked:
+        return ()
+    return (RELEVANCE,) if query.is_hybrid else (SCORES[0] if query.near is not None else SCORES[1],)
+
+
+def _cut(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for begin in range(0, batch.num_rows, rows):
+            yield batch.slice(begin, rows)
 
 
 def inputs_of(functions: Iterable[UDF], schema: pa.Schema) -> list[str]:
@@ -92,14 +269,6 @@ def inputs_of(functions: Iterable[UDF], schema: pa.Schema) -> list[str]:
     return list(found)
 
 
-def _column_of(batch: pa.RecordBatch, name: str, functions: Mapping[str, UDF], schema: pa.Schema) -> pa.Array:
-    function = functions.get(name)
-    if function is None:
-        return batch.column(name)
-    names = inputs_of([function], schema)
-    return function.compute(pa.RecordBatch.from_arrays([batch.column(f"__input_{one}") for one in names], names))
-
-
 def _column(name: str, given: object) -> QueryColumn:
     if not isinstance(name, str):
         raise TypeError(f"the name of a column is text, not {name!r}")
@@ -108,7 +277,7 @@ def _column(name: str, given: object) -> QueryColumn:
     return single_function(name, given)
 
 
-def _count(what: str, rows: int) -> int:
-    if not isinstance(rows, int) or isinstance(rows, bool) or rows < 0:
-        raise UsageError(f"{what}() takes a number of rows, not {rows!r}")
-    return rows
+def _count(what: str, number: int, least: int = 0) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or number < least:
+        raise UsageError(f"{what} is a number of at least {least}, not {number!r}")
+    return number

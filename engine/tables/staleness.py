@@ -41,7 +41,7 @@ def stale_condition(reader: FragmentReader, columns: Sequence[str], fragment: Fr
     written = {token_of(file) for file in files if provenance_of(file) is None}
     if written <= fresh_tokens(reader.schema, columns):
         return None
-    return f"{_CHANGED} AND ({has_value(columns)})" if reader.has_row_versions else has_value(columns)
+    return f"{_CHANGED} AND ({has_value(columns)})" if reader.has_stable_ids else has_value(columns)
 
 
 def stale_rows(reader: FragmentReader, columns: Sequence[str], fragment: Fragment) -> int:

@@ -13,14 +13,13 @@ from ..lance import exact_array, rows_of
 from .adding import added, altered, dropped
 from .functions import UDF, UnpackedUDF
 from .literals import assignments
-from .search import TableQuery
+from .table_search import TableSearch
 from .upkeep import WEEK, CleanupStats, cleaned, cleaned_checkpoints, joined
-from .view_refresh import ViewRefresh
 
 Transforms = Mapping[str, "str | UDF | tuple[UDF, Sequence[str]]"] | UDF | UnpackedUDF
 
 
-class Table(ViewRefresh):
+class Table(TableSearch):
     """The Lance table at a place, whose columns may be computed by functions.
 
     Raises ``NotFoundError`` where there is no table, ``ReadError`` where it is damaged, ``WriteError`` where it cannot
@@ -126,12 +125,6 @@ class Table(ViewRefresh):
     def delete(self, where: str) -> None:
         """Remove the rows in which an SQL condition is true."""
         self._lance.delete(where)
-
-    def search(self, query: None = None) -> TableQuery:
-        """A question for rows of the table: by default all of them; see :class:`~.search.TableQuery`."""
-        if query is not None:
-            raise UsageError(f"search() takes None, for all rows, not {query!r}")
-        return TableQuery(self._lance)
 
     # --- columns
 

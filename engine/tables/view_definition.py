@@ -124,6 +124,8 @@ class ViewDefinition:
 
 def view_of(query: TableQuery, place: Location, name: str) -> tuple[ViewDefinition, pa.Schema, dict[str, UDF]]:
     """The definition of a view at a place, its columns, and the functions of some. Raises ``UsageError``."""
+    if query.is_ranked or query.has_row_id:
+        raise UsageError("a view has rows of its source, and neither rankings nor their ids")
     reader = query.table.at()
     given = query.columns or {one: quoted(one) for one in reader.schema.names if one not in (SOURCE_ROW, IS_SET)}
     if taken := [one for one in given if one in (SOURCE_ROW, IS_SET)]:

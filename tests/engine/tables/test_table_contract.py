@@ -17,10 +17,6 @@ LATER = {
     "refresh": "views",
     "refresh_async": "views",
     "plan_refresh": "views",
-    "create_index": "search",
-    "create_fts_index": "search",
-    "create_scalar_index": "search",
-    "search": "search",
 }
 """Methods of the page that are not of columns, backfills, loads, plans and errors."""
 

@@ -1,0 +1,100 @@
+"""A Lance table that is searched: its newest version, kept open from one search to the next, and its indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import ChunkmillError, UsageError
+from ..locations import Location
+from .computed_table import ComputedTable, FragmentReader
+from .place import shortened
+from .user_table import is_conflict
+
+_NUMBERS: Final = 2**64 - 1
+"""What the number of a version and the one in its file's name are together."""
+State = tuple[int, int, int]
+"""The number of a version, and the inode and the time of its file."""
+
+
+class SearchedTable(ComputedTable):
+    """The Lance table at a place, with what searches need. It pickles."""
+
+    def __init__(self, place: Location, name: str) -> None:
+        super().__init__(place, name)
+        self._kept: tuple[State, FragmentReader, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": None}
+
+    def newest(self) -> FragmentReader:
+        """The newest version: of a local table one object until there is a newer one, with its indexes in memory.
+
+        A table that was made anew in its place is another.
+        """
+        kept = self._kept
+        with self.reading():
+            if kept is not None:
+                state = self._state_of(int(kept[2].latest_version))
+                if state is not None and state == kept[0]:
+                    return kept[1]
+            dataset = self._opened()
+            self._check_deletions(dataset)
+            reader = FragmentReader(self, dataset)
+            state = self._state_of(reader.version)
+            self._kept = None if state is None else (state, reader, dataset)
+            return reader
+
+    def _state_of(self, version: int) -> State | None:
+        """The state of a version; None where it cannot be told without Lance."""
+        if not isinstance(self._location, Path):
+            return None
+        try:
+            status = (self._location / "_versions" / f"{_NUMBERS - version:020}.manifest").stat()
+        except OSError:
+            return None
+        return version, status.st_ino, status.st_mtime_ns
+
+    def make_vector_index(self, column: str, kind: str, options: dict[str, Any]) -> None:
+        """Make an index of vectors. Raises ``UsageError`` for what Lance refuses."""
+        self._make_index(lambda dataset: dataset.create_index(column, kind, **options))
+
+    def make_scalar_index(self, column: str, kind: str, options: dict[str, Any]) -> None:
+        """Make an index of the values, or the words, of a column. Raises ``UsageError`` for what Lance refuses."""
+        self._make_index(lambda dataset: dataset.create_scalar_index(column, kind, **options))
+
+    def indexed_by(self, kind: str) -> list[str]:
+        """The columns that have an index of a kind."""
+        with self.reading():
+            found = self._opened().describe_indices()
+        return [name for one in found if one.index_type.lower() == kind.lower() for name in one.field_names]
+
+    def _make_index(self, make: Callable[[Any], object]) -> None:
+        def made(dataset: Any) -> None:
+            with _refusals():
+                make(dataset)
+
+        self._commit(made)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """In the block, what Lance says of the arguments of an index is a ``UsageError``."""
+    try:
+        yield
+    except ChunkmillError:
+        raise
+    except ImportError as error:
+        raise UsageError(
+            f"the accelerator of an index needs a package: {error}", hint="Leave accelerator out."
+        ) from None
+    except (KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        said = shortened(error)
+        of_lance = isinstance(error, (OSError, RuntimeError))
+        if is_conflict(error) or (
+            of_lance and not any(word in said for word in ("LanceError(Index)", "already exists"))
+        ):
+            raise
+        raise UsageError(f"there cannot be such an index: {said.removeprefix('Invalid user input: ')}") from None
