@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..errors import UsageError
 from ..lance import FragmentReader, SearchedTable
 from .adding import single_function
-from .checking import check_against
+from .asked_columns import AskedColumns, QueryColumn
 from .functions import UDF
 from .ranking import (
     METRICS,
@@ -33,11 +33,8 @@ if TYPE_CHECKING:
 
     from ..execution import DataFrame as SparkFrame
 
-QueryColumn = str | UDF
-"""A column that is asked for: SQL over the table's columns, or a function of them."""
 RANKED_ROWS: Final = 10
 """Rows of a ranking, where a query has no limit."""
-_INPUT: Final = "__input_"
 
 
 @dataclass(frozen=True)
@@ -151,12 +148,12 @@ class TableQuery:
     def to_batches(self, batch_size: int | None = None) -> pa.RecordBatchReader:
         """The rows that are asked for, read as they are taken, in batches of at most ``batch_size`` rows."""
         reader = self.table.newest()
-        asked = AskedColumns.of(self, reader)
+        asked = self._asked(reader)
         if self.is_ranked:
-            found = asked.ranked(self, reader)
+            found = self._ranked(reader, asked)
             schema, given = found.schema, iter(found.to_batches())
         else:
-            schema, given = asked.schema(reader), asked.scanned(self, reader)
+            schema, given = asked.schema(reader), asked.scanned(reader, self.condition, self.most, self.skipped)
         if batch_size is not None:
             given = _cut(given, _count("batch_size", batch_size, least=1))
         return pa.RecordBatchReader.from_batches(schema, given)
@@ -166,85 +163,36 @@ class TableQuery:
 
         A ranking, and a query with a limit or an offset, is answered here.
         """
-        from .spark_query import spark_frame_of
+        from .spark_query import frame_of_fragments, frame_of_rows
 
-        return spark_frame_of(self)
+        if self.is_ranked or self.most is not None or self.skipped:
+            return frame_of_rows(self.to_arrow())
+        reader = self.table.newest()
+        return frame_of_fragments(self.table, reader, self._asked(reader), self.condition)
+
+    def _asked(self, reader: FragmentReader) -> AskedColumns:
+        scores = _scores_of(self)
+        if self.is_ranked and (
+            wrong := [name for name in SCORES if name in (self.columns or ()) and name not in scores]
+        ):
+            raise UsageError(f"such a search gives no {wrong[0]}", hint=f"It gives {scores[0]}.")
+        return AskedColumns.of(self.columns, (*scores, *([ROW_ID] * self.has_row_id)), reader)
+
+    def _ranked(self, reader: FragmentReader, asked: AskedColumns) -> pa.Table:
+        """The rows of a query that ranks them, the best first."""
+        if self.is_hybrid and (self.near is None or self.words is None):
+            missing = "vector(…)" if self.near is None else "text(…)"
+            raise UsageError("a hybrid search is one for a vector and for words", hint=f"Add .{missing}.")
+        window = (RANKED_ROWS if self.most is None else self.most, self.skipped)
+        expressions = {name: one for name, one in asked.expressions.items() if name not in (*SCORES, ROW_ID)}
+        found = ranked(reader, expressions, self.condition, self.near, self.words, self.reranker, window)
+        batches = [asked.finished(batch) for batch in found.combine_chunks().to_batches()]
+        return pa.Table.from_batches(batches, asked.finished_schema(found.schema))
 
     def _near(self, method: str) -> NearRows:
         if self.near is None:
             raise UsageError(f"{method}() is of searches for vectors")
         return self.near
-
-
-@dataclass(frozen=True)
-class AskedColumns:
-    """The columns that a query asks for, SQL and functions, and what these are called with."""
-
-    columns: Mapping[str, QueryColumn]
-    inputs: Mapping[str, str]
-    source: pa.Schema
-
-    @classmethod
-    def of(cls, query: TableQuery, reader: FragmentReader) -> AskedColumns:
-        """Those of a query of a version. Raises ``UsageError`` for what is not there."""
-        columns = dict(query.columns or {name: quoted(name) for name in reader.schema.names})
-        scores = _scores_of(query)
-        if query.is_ranked and (wrong := [name for name in SCORES if name in columns and name not in scores]):
-            raise UsageError(f"such a search gives no {wrong[0]}", hint=f"It gives {scores[0]}.")
-        columns |= {name: name for name in (*scores, *([ROW_ID] * query.has_row_id)) if name not in columns}
-        functions = (one for one in columns.values() if isinstance(one, UDF))
-        inputs = {f"{_INPUT}{name}": quoted(name) for name in inputs_of(functions, reader.schema)}
-        return cls(columns, inputs, reader.schema)
-
-    @property
-    def expressions(self) -> dict[str, str]:
-        """SQL of what is read."""
-        return {**{name: one for name, one in self.columns.items() if isinstance(one, str)}, **self.inputs}
-
-    def schema(self, reader: FragmentReader) -> pa.Schema:
-        """The columns of the answer, which is no ranking."""
-        return self._finished_schema(reader.expressed_schema({**self.expressions, ROW_ID: ROW_ID}))
-
-    def scanned(
-        self, query: TableQuery, reader: FragmentReader, fragments: Sequence[int] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows of a query in the table's order, of some fragments."""
-        found = reader.expressed(
-            self.expressions, query.condition, fragments=fragments, limit=query.most, offset=query.skipped
-        )
-        for batch in found:
-            yield self._finished(batch)
-
-    def ranked(self, query: TableQuery, reader: FragmentReader) -> pa.Table:
-        """The rows of a query that ranks them, the best first."""
-        if query.is_hybrid and (query.near is None or query.words is None):
-            missing = "vector(…)" if query.near is None else "text(…)"
-            raise UsageError("a hybrid search is one for a vector and for words", hint=f"Add .{missing}.")
-        window = (RANKED_ROWS if query.most is None else query.most, query.skipped)
-        expressions = {name: one for name, one in self.expressions.items() if name not in (*SCORES, ROW_ID)}
-        found = ranked(reader, expressions, query.condition, query.near, query.words, query.reranker, window)
-        batches = [self._finished(batch) for batch in found.combine_chunks().to_batches()]
-        return pa.Table.from_batches(batches, self._finished_schema(found.schema))
-
-    def _finished(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch of what was read, with the functions' columns."""
-        arrays = []
-        for name, one in self.columns.items():
-            if isinstance(one, UDF):
-                names = inputs_of([one], self.source)
-                given = [batch.column(f"{_INPUT}{column}") for column in names]
-                arrays.append(one.compute(pa.RecordBatch.from_arrays(given, names)))
-            else:
-                arrays.append(batch.column(name))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._finished_schema(batch.schema))
-
-    def _finished_schema(self, read: pa.Schema) -> pa.Schema:
-        return pa.schema(
-            [
-                pa.field(name, one.data_type) if isinstance(one, UDF) else read.field(name)
-                for name, one in self.columns.items()
-            ]
-        )
 
 
 def _scores_of(query: TableQuery) -> tuple[str, ...]:
@@ -258,15 +206,6 @@ def _cut(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatc
     for batch in batches:
         for begin in range(0, batch.num_rows, rows):
             yield batch.slice(begin, rows)
-
-
-def inputs_of(functions: Iterable[UDF], schema: pa.Schema) -> list[str]:
-    """The columns of a table that functions are called with, each once. Raises ``UsageError`` for those it lacks."""
-    found: dict[str, None] = {}
-    for function in functions:
-        check_against(schema, function)
-        found |= dict.fromkeys(schema.names if function.inputs is None else function.inputs)
-    return list(found)
 
 
 def _column(name: str, given: object) -> QueryColumn:

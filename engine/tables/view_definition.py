@@ -18,9 +18,10 @@ import pyarrow as pa
 from ..errors import ReadError, UsageError
 from ..lance import IS_SET, SOURCE_ROW, ComputedTable
 from ..locations import Location, located
+from .asked_columns import inputs_of
 from .definitions import Definition, metadata_of
 from .functions import UDF
-from .search import TableQuery, inputs_of
+from .search import TableQuery
 from .targets import quoted
 
 _QUERY: Final = "chunkmill:view:query"
