@@ -243,7 +243,11 @@ class ViewRefresh(ColumnLoads):
         if where is not None:
             raise UnsupportedCallError("where clauses on materialized view refresh not implemented yet.")
         if kwargs.get("output_limit") is not None:
-            raise UsageError("output_limit is only valid for chunker-backed materialized views; this is none.")
+            definition = ViewDefinition.of(self._lance.at().schema)
+            kind = 2 if definition is None or definition.is_stable else 1
+            raise UsageError(
+                f"output_limit is only valid for chunker-backed materialized views; this view's kind is '{kind}'."
+            )
         if unknown := kwargs.keys() - _KNOWN - {"output_limit"}:
             raise TypeError(f"refresh() got an unexpected keyword argument {min(unknown)!r}")
         for name, least, value in (
