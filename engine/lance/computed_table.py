@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from ..errors import NotFoundError, ReadError, UnsupportedCallError, UsageError, WriteError
+from ..errors import NotFoundError, ReadError, UnsupportedCallError, UsageError, WriteError, check_argument
 from ..faults import reach
 from .blob_columns import blobs_as_bytes
 from .place import shortened
@@ -23,7 +23,7 @@ from .user_table import UserTable, is_conflict
 if TYPE_CHECKING:
     from types import TracebackType
 
-OFFSET: Final = "_offset"
+OFFSET: Final = "chunkmill:offset"
 """The column with the offsets of rows in their fragment."""
 _ADDRESS: Final = "_rowaddr"
 _ROW_BITS: Final = 32
@@ -93,6 +93,12 @@ class FragmentReader:
         """The fragments by their numbers."""
         return {fragment.id: fragment for fragment in self.fragments}
 
+    def has(self, fragment: Fragment) -> bool:
+        """Whether the version has this very fragment, with its files."""
+        with self._table.reading():
+            found = self._dataset.get_fragment(fragment.id)
+            return found is not None and {*fragment.files.values()} <= {file.path for file in found.metadata.files}
+
     def field_ids(self, columns: Iterable[str]) -> tuple[int, ...]:
         """The numbers by which Lance tells columns from others that had their names before."""
         known = {field.name(): field.id() for field in self._dataset.lance_schema.fields()}
@@ -103,7 +109,7 @@ class FragmentReader:
         if where is None:
             return fragment.rows - fragment.deleted
         with self._table.reading(), _asking(where):
-            return int(self._dataset.get_fragment(fragment.id).count_rows(where))
+            return int(self._dataset.get_fragment(fragment.id).count_rows(f"({where})"))
 
     def selected(
         self,
@@ -115,7 +121,7 @@ class FragmentReader:
         rows: int,
         size: int,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows in which ``where`` is true, in order: their ``_offset``, and some columns, blobs as bytes.
+        """The rows in which ``where`` is true, in order: their ``OFFSET``, and some columns, blobs as bytes.
 
         ``columns`` may be SQL by the columns' names. ``span`` are the first offset and the one after the last. Batches
         have at most ``rows`` rows and about as many bytes as ``size``.
@@ -245,14 +251,28 @@ class ComputedTable(UserTable):
     """The Lance table at a place, with what its computed columns need. It pickles."""
 
     def at(self, version: int | None = None) -> FragmentReader:
-        """A version, by default the newest."""
+        """A version, by default the newest. Raises ``NotFoundError`` where there is none of that number."""
+        check_argument("version", version, int, type(None))
+        if version is not None and version < 1:
+            raise UsageError(f"versions of a table are numbered from 1, and {version} is asked for")
         with self.reading():
             dataset = self._opened(version)
             self._check_deletions(dataset)
             return FragmentReader(self, dataset)
 
-    def pinned(self, version: int) -> FragmentReader:
-        """A version, which a process that asks for it again and again opens once."""
+    def pinned(self, version: int, fragment: Fragment | None = None) -> FragmentReader:
+        """A version, which a process that asks for it again and again opens once.
+
+        Raises ``WriteError`` where the version has no such ``fragment``: the table was replaced as a whole.
+        """
+        reader = _pinned(self, version)
+        if fragment is None or reader.has(fragment):
+            return reader
+        _pinned.cache_clear()  # another table was here before, with a version of that number
+        if not _pinned(self, version).has(fragment):
+            raise WriteError(
+                "the table was replaced while its columns were computed", path=self.place, hint="Run it again."
+            )
         return _pinned(self, version)
 
     @property
@@ -441,6 +461,7 @@ _BAD_SQL: Final = (
     "type_coercion",
     "Error during planning",
     "Cast error",
+    "This feature is not implemented",
 )
 
 

@@ -353,6 +353,8 @@ class UserTable(LancePlace):
         except ValueError as error:
             if "was not found" not in str(error):
                 raise
+            if version is not None and self._listed():
+                raise NotFoundError(f"the table has no version {version}", path=self.place) from None
             raise NotFoundError("there is no Lance table here", path=self.place) from None
 
     def _check_deletions(self, dataset: Any) -> None:

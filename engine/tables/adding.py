@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
-from ..errors import UsageError
+from ..errors import UsageError, check_argument
 from ..lance import ComputedTable, is_blob
 from .checking import check_against
 from .definitions import Definition, group_metadata, metadata_of, remember
@@ -43,6 +43,7 @@ def added(table: ComputedTable, transforms: Any) -> list[tuple[str, UDF]]:
             raise UsageError(f"Invalid input, Column {name} already exists in the dataset")
         names.append(name)
         if isinstance(given, str):
+            _check_name(name)
             steps.append((name, given))
             continue
         udf = single_function(name, given)
@@ -199,7 +200,19 @@ def _check_inputs(schema: pa.Schema, udf: UDF, outputs: Sequence[str]) -> None:
     check_against(schema, udf)
 
 
+def _check_name(name: str) -> None:
+    if not name or set(name) & set("`.") or name in _OF_LANCE:
+        raise UsageError(
+            f"a column cannot be called {name!r}", hint="Take a name without '.' and '`' that is not one of Lance's."
+        )
+
+
+_OF_LANCE: Final = ("_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version")
+"""Names of columns that Lance gives by itself."""
+
+
 def _field(name: str, data_type: pa.DataType, udf: UDF, metadata: Mapping[str, str]) -> pa.Field:
+    _check_name(name)
     field = pa.field(name, data_type, nullable=True, metadata={**udf.field_metadata, **metadata})
     if is_blob(field):
         raise UsageError(
@@ -225,6 +238,7 @@ def _runs(
 
 def target_of(schema: pa.Schema, column: str, definition: Definition, udf: UDF) -> FunctionColumns:
     """The columns that this function fills, a column among them. Raises ``UsageError`` where it does not go with it."""
+    check_argument("udf", udf, UDF)
     columns = definition.columns_in(schema)
     fields = tuple(schema.field(name) for name in columns)
     types = [udf.data_type] if udf.outputs is None else [field.type for field in udf.outputs]
@@ -236,4 +250,4 @@ def target_of(schema: pa.Schema, column: str, definition: Definition, udf: UDF) 
             f"UDF {udf.name!r} expects input columns {missing} which are not found in table schema. "
             f"Available columns: {schema.names}"
         )
-    return FunctionColumns(column, fields, inputs, udf)
+    return FunctionColumns(column, fields, tuple(dict.fromkeys(inputs)), udf)

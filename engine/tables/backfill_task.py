@@ -149,7 +149,7 @@ class _PieceRun:
         self._body = body
         self._piece = piece
         self._staging = staging
-        self._reader = body.table.pinned(body.version)
+        self._reader = body.table.pinned(body.version, piece.fragment)
         self._checkpoints = body.checkpoints.of(piece.key, body.target.schema)
         self._ends = ends
         self._looked = 0.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
 from ..errors import UsageError
 from ..execution import RunOptions, executor_name
@@ -12,7 +11,7 @@ from .backfill import BackfillRun
 from .computed_columns import ComputedColumns
 from .jobs import JobFuture, kept
 from .loading import ON_MISSING, load_target, run_load
-from .options import checked_task_size, load_batching
+from .options import checked_job_id, checked_task_size, load_batching
 from .sources import source_of
 
 
@@ -133,7 +132,7 @@ class ColumnLoads(ComputedColumns):
         wanted = TaskNeeds(_loader_cpus or 1, 0, _loader_memory)
         admit("load_columns", wanted, run, check=None, strict=None)
         batching = load_batching(checkpoint_size, min_checkpoint_size, max_checkpoint_size, checkpoint_interval_seconds)
-        job = job_id or uuid4().hex
+        job = checked_job_id(job_id)
         backfill = BackfillRun(
             self._lance,
             job,

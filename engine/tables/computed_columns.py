@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
-from uuid import uuid4
 
-from ..errors import UnsupportedCallError, UsageError
+from ..errors import UnsupportedCallError, UsageError, check_argument
 from ..execution import RunOptions, executor_name, progress_shown
 from ..lance import ComputedTable, FragmentReader
 from ..locations import located
@@ -31,7 +30,7 @@ from .jobs import (
     UdfResult,
     kept,
 )
-from .options import BackfillOptions, backfill_options, checked_task_size, window_of
+from .options import BackfillOptions, backfill_options, checked_job_id, checked_task_size, window_of
 from .planning import (
     BackfillPlan,
     Piece,
@@ -199,6 +198,7 @@ class ComputedColumns:
         TimeoutError
             It is not done in time. It goes on.
         """
+        check_argument("timeout", timeout, timedelta, type(None))
         prepared = self._prepared(
             columns,
             udf=udf,
@@ -307,7 +307,7 @@ class ComputedColumns:
         column = _column_of(columns)
         if blob_read_strategy not in ("auto", "legacy", "range"):
             raise UsageError(f"blob_read_strategy is auto, legacy or range, not {blob_read_strategy!r}")
-        job = job_id or uuid4().hex
+        job = checked_job_id(job_id)
         reader = self._lance.at(more.get("read_version"))
         target = self._target(reader, column, udf)
         run = RunOptions(executor=executor_name(more.get("executor") or self._executor))
@@ -411,6 +411,7 @@ class _Planned(NamedTuple):
 
 
 def _column_of(columns: str | list[str]) -> str:
+    check_argument("columns", columns, str, list, tuple)
     if isinstance(columns, str):
         return columns
     if not columns:

@@ -89,18 +89,22 @@ def plain_text(value: object) -> str:
 
 def _outside(function: FunctionType) -> dict[str, object]:
     """The values that a function, and functions inside of it, refer to in its module and in functions around."""
-    code = function.__code__
-    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-    outside: dict[str, object] = {}
-    for name, cell in cells.items():
-        try:
-            outside[name] = cell.cell_contents
-        except ValueError:  # not bound yet
-            continue
-    for name in _names_of(code) - outside.keys():
+    outside = values_around(function)
+    for name in _names_of(function.__code__) - outside.keys():
         if name in function.__globals__ and not _is_dunder(name):
             outside[name] = function.__globals__[name]
     return outside
+
+
+def values_around(function: FunctionType) -> dict[str, object]:
+    """The values that a function refers to in functions around it, but those that are not bound yet."""
+    found: dict[str, object] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:
+            continue
+    return found
 
 
 def _is_dunder(name: str) -> bool:

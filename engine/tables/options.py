@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import uuid4
 
-from ..errors import UsageError
+from ..errors import UsageError, check_argument
 from ..execution import RunOptions
 from .batching import FLUSH_SECONDS, LOAD_SECONDS, READ_ROWS, SECONDS, Batching
 from .functions import UDF
@@ -65,8 +67,13 @@ def backfill_options(
     unknown = more.keys() - _KNOWN
     if unknown:
         raise TypeError(f"backfill() got an unexpected keyword argument {min(unknown)!r}")
-    if concurrency < 1:
-        raise UsageError(f"concurrency must be at least 1, got {concurrency}")
+    checked_count("concurrency", concurrency)
+    for name in ("checkpoint_size", "batch_size", "skip_frags", "num_frags", "commit_granularity"):
+        check_argument(name, more.get(name), int, type(None))
+    for name, value in (("min_checkpoint_size", min_checkpoint_size), ("max_checkpoint_size", max_checkpoint_size)):
+        check_argument(name, value, int, type(None))
+    check_argument("batch_checkpoint_flush_interval_seconds", flush_seconds, float, int, type(None))
+    checked_count("blob_read_buffer_size", read_bytes)
     if intra_applier_concurrency != 1:
         warn_ignored("intra_applier_concurrency")
     if more.get("task_shuffle_diversity") is not None:
@@ -107,9 +114,23 @@ def load_batching(first: int | None, least: int | None, most: int | None, second
 
 def checked_task_size(given: int | None) -> int | None:
     """The rows of a task that are asked for. Raises ``UsageError``."""
+    return checked_count("task_size", given)
+
+
+def checked_count(name: str, given: int | None) -> int | None:
+    """A number of things that are asked for. Raises ``TypeError``, or ``UsageError`` for less than one."""
+    check_argument(name, given, int, type(None))
     if given is not None and given < 1:
-        raise UsageError(f"task_size must be at least 1, got {given}")
+        raise UsageError(f"{name} must be at least 1, got {given}")
     return given
+
+
+def checked_job_id(given: str | None) -> str:
+    """The id of a job, by default a new one. Raises ``UsageError`` for one that is no name of a file."""
+    check_argument("job_id", given, str, type(None))
+    if given and not re.fullmatch(r"\w[\w.-]{0,99}", given, re.ASCII):
+        raise UsageError(f"a job_id has letters, digits, '_', '.' and '-', at most 100, and is not {given!r}")
+    return given or uuid4().hex
 
 
 def window_of(num_frags: int | None, skip_frags: int) -> Window:
@@ -118,6 +139,8 @@ def window_of(num_frags: int | None, skip_frags: int) -> Window:
     >>> window_of(50, 100)
     (100, 150)
     """
+    check_argument("num_frags", num_frags, int, type(None))
+    check_argument("skip_frags", skip_frags, int)
     if skip_frags < 0 or (num_frags is not None and num_frags < 1):
         raise UsageError(f"num_frags must be at least 1 and skip_frags at least 0, got {num_frags} and {skip_frags}")
     return skip_frags, None if num_frags is None else skip_frags + num_frags

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 import pyarrow as pa
 
 from ..errors import UsageError
+from .digests import values_around
 
 T = TypeVar("T")
 
@@ -149,7 +150,7 @@ class _Names:
 
     def __init__(self, function: Callable[..., Any], local_names: Mapping[str, Any]) -> None:
         plain = inspect.unwrap(function)
-        cells = inspect.getclosurevars(plain).nonlocals if inspect.isfunction(plain) else {}
+        cells = values_around(plain) if inspect.isfunction(plain) else {}
         self._globals = getattr(plain, "__globals__", {})
         self._locals = {**local_names, **cells}
 
