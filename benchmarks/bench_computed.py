@@ -41,7 +41,8 @@ from computed_functions import CASES
 for line in sys.stdin:
     name, source, target = line.strip().split("\t")
     case = CASES[name]
-    made = daft.func.batch(return_dtype=daft.DataType.float64())(lambda *given: case.function(*(s.to_arrow() for s in given)))
+    batches = daft.func.batch(return_dtype=daft.DataType.float64())
+    made = batches(lambda *given: case.function(*(series.to_arrow() for series in given)))
     began = time.perf_counter()
     frame = daft.read_lance(source)
     frame.with_column("c", made(*(frame[column] for column in case.columns))).write_lance(target)
@@ -120,7 +121,8 @@ class Daft:
 
     def seconds(self, name: str, source: Path, target: Path) -> float:
         """Seconds of Daft."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         shutil.rmtree(target, ignore_errors=True)
         self._process.stdin.write(f"{name}\t{source}\t{target}\n")
         self._process.stdin.flush()

@@ -171,7 +171,8 @@ class ComputedColumns:
         blob_read_strategy
             ``auto`` and ``range`` read blobs in ranges, with the other columns; ``legacy`` does the same.
         blob_read_buffer_size
-            Bytes that are read at once, of blobs and of everything else: 32 MiB by default.
+            Bytes that are read at once, of blobs and of everything else: 4 MiB by default, 32 MiB with a
+            ``checkpoint_size``.
         _enable_job_tracker_saves
             Whether the job is kept in the table's folder.
         job_id

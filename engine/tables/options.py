@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from ..errors import UsageError, check_argument
 from ..execution import RunOptions
-from .batching import FLUSH_SECONDS, LOAD_SECONDS, READ_ROWS, SECONDS, Batching
+from .batching import ASKED_READ_BYTES, FLUSH_SECONDS, LOAD_SECONDS, READ_BYTES, READ_ROWS, SECONDS, Batching
 from .functions import UDF
 from .planning import Window
 
@@ -89,7 +89,7 @@ def backfill_options(
         most=max_checkpoint_size or udf.max_checkpoint_size,
         seconds=SECONDS,
         flush_seconds=FLUSH_SECONDS if flush_seconds is None else flush_seconds,
-        **({} if read_bytes is None else {"read_bytes": read_bytes}),
+        read_bytes=read_bytes if read_bytes is not None else READ_BYTES if first is None else ASKED_READ_BYTES,
     )
     granularity = more.get("commit_granularity", 0)
     if granularity is not None and ("commit_granularity" in more and granularity < 1):

@@ -27,7 +27,7 @@ _SUFFIXES: Final[dict[str, Format]] = {
     ".feather": "ipc",
 }
 _READ_ROWS: Final = 2**16
-_READ_BYTES: Final = 32 << 20
+_READ_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True)
