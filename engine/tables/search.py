@@ -138,8 +138,12 @@ class TableQuery:
 
     def to_arrow(self) -> pa.Table:
         """The rows that are asked for. Functions are called in this process."""
-        reader = self.to_batches()
-        return pa.Table.from_batches(reader, reader.schema)
+        reader = self.table.newest()
+        asked = self._asked(reader)
+        if self.is_ranked:
+            return self._ranked(reader, asked)
+        batches = list(asked.scanned(reader, self.condition, self.most, self.skipped))
+        return pa.Table.from_batches(batches, batches[0].schema if batches else asked.schema(reader))
 
     def to_pandas(self) -> pd.DataFrame:
         """The rows that are asked for, as a DataFrame of pandas."""
