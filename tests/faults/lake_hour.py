@@ -1,10 +1,10 @@
-"""A lake that is used by nine processes at once, any of which is killed at any moment, for as long as one likes.
+"""A lake that is used by ten processes at once, any of which is killed at any moment, for as long as one likes.
 
     python tests/faults/lake_hour.py [--minutes 60] [--kills 30] [--executor spark|inline] [--seed 1] [--page FILE]
 
 Recordings land, are ingested, get a layer of labels, are asked for by this package and, through ``chunkmill serve``, by
-Rerun's SDK; the table of their frames gets a column that a function computes, and a view of it is refreshed; everything
-is compacted and vacuumed.
+Rerun's SDK; the table of their frames gets a column that a function computes, and a view of it is refreshed; it is
+indexed and searched; everything is compacted and vacuumed.
 At the end, when each has ended and been done once more: every recording is there once, every query gives what the
 ledger's drives hold, every computed value is the function's, nothing is left over, and the memory of no life of the
 ingestion's driver that lasted five minutes grew by more than a tenth. The page shows rates, versions and restarts.

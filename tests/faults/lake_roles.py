@@ -35,6 +35,7 @@ from lake_content import (
 KEPT: Final = timedelta(seconds=60)
 """Versions are kept that long, so a query or a job has that long to end."""
 PHOTOS: Final = "/pose:photo"
+ROWS_OF_AN_INDEX: Final = 400
 
 
 class Place:
@@ -300,6 +301,36 @@ class Refresher(OfLake):
         return views.create_materialized_view("light", frames.search(None).where("tick % 2 = 0").select(columns))
 
 
+class Searcher(OfLake):
+    """Searches the table of frames for some of its own embeddings, with an index once there are a few hundred rows."""
+
+    def step(self) -> tuple[str, int]:
+        found = self.table()
+        if found is None:
+            return "searched", 0
+        drive = f"drive = '{segment_of(self.draw.choice(self.place.recorded()))}'"
+        some = found.search(None).where(f"{drive} AND embedding IS NOT NULL").limit(3).to_arrow()
+        for row in some.to_pylist():
+            near = found.search(row["embedding"], vector_column_name="embedding").metric("l2").refine_factor(50)
+            first = near.nprobes(1000).limit(1).to_arrow().to_pylist()
+            if not first or first[0]["_distance"] > 1e-6:
+                self.wrong(f"an embedding of {drive} is not found again: {first}")
+        return "searched", some.num_rows
+
+    def table(self) -> Any:
+        """The table, with an index as soon as one can be trained."""
+        if "frames" not in self.client.table_names():
+            return None
+        table = self.client.get_table("frames").computed()
+        if "embedding" not in table.schema.names:
+            return None
+        marker = self.place.root / "indexed"
+        if not marker.exists() and table.count_rows("embedding IS NOT NULL") >= ROWS_OF_AN_INDEX:
+            table.create_index(vector_column_name="embedding", num_partitions=4, num_sub_vectors=2)
+            marker.touch()
+        return table
+
+
 class Keeper(OfLake):
     """Compacts the dataset and the table, and removes what only old versions need."""
 
@@ -329,6 +360,7 @@ ROLES: Final[dict[str, Callable[[str, Place], Role]]] = {
     "view": Viewer,
     "embed": Embedder,
     "refresh": Refresher,
+    "search": Searcher,
     "keep": Keeper,
 }
 
