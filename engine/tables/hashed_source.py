@@ -103,7 +103,6 @@ class HashedSource:
 
     folder: str
     parts: int
-    columns: tuple[str, ...]
 
     @staticmethod
     def name_of(part: int) -> str:
@@ -125,7 +124,7 @@ class HashedSource:
             at = _places(table, hashes[mine], known.take(pa.array(mine)))
             hit = at >= 0
             places.append(there[mine[hit]])
-            values.append(table.select(list(self.columns)).take(pa.array(at[hit])))
+            values.append(table.select(schema.names).take(pa.array(at[hit])))
         if not places:
             return found, pa.RecordBatch.from_pylist([], schema)
         order = np.concatenate(places)

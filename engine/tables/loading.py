@@ -24,6 +24,7 @@ from ..locations import located
 from .backfill import BackfillRun
 from .checkpoints import COMPUTED, WrittenFile
 from .counts import RunCounts
+from .definitions import Definition
 from .hashed_source import (
     HashedSource,
     check_keys,
@@ -124,6 +125,13 @@ def load_target(
             new.append(field)
         else:
             field = schema.field(name)
+            definition = Definition.of(field)
+            together = () if definition is None else definition.columns_in(schema)
+            if not {*together} <= {*columns}:
+                raise UsageError(
+                    f"column {name!r} is one of several that a function fills together",
+                    hint=f"Load all of them, {list(together)}, or another column.",
+                )
             if is_blob(field):
                 raise UsageError(
                     f"column {name!r} is one of blobs, which is not loaded", hint="Load a column of large_binary."
@@ -181,7 +189,7 @@ def partitioned(
             f"Source dataset contains {doubled} duplicate primary key values in column {pk!r}. "
             "Deduplicate the source before loading."
         )
-    return HashedSource(staging.location, parts, tuple(columns))
+    return HashedSource(staging.location, parts)
 
 
 @dataclass(frozen=True)
@@ -267,8 +275,34 @@ def run_load(
         keys = partitioned(table, source, target.inputs[0], target.columns, staging, backfill.run)
         if new:
             table.add_null_columns(new)
-        reader = table.at()
-        ready = replace(target, keys=keys, fields=tuple(reader.schema.field(name) for name in target.columns))
-        selected = selection_of(reader, ready, None).fragments
-        replace(backfill, check=missing_rows(reader, ready))(reader, ready, selected, lambda _: ready, counts)
+        try:
+            for group in _groups(table.at(), target.columns):
+                _fill(backfill, replace(target, keys=keys), group, counts)
+        except UsageError:
+            if new and not counts.commits:  # the source lacks rows, and nothing was loaded
+                table.drop([field.name for field in new])
+            raise
     forget_parts()
+
+
+def _groups(reader: FragmentReader, columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """The columns that have their files together in all fragments: only such can be given new files at once."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for column in columns:
+        groups.setdefault(tuple(one.files.get(column, "") for one in reader.fragments), []).append(column)
+    return list(map(tuple, groups.values()))
+
+
+def _fill(backfill: BackfillRun, target: LoadedColumns, columns: Sequence[str], counts: RunCounts) -> None:
+    """Fill some of the columns of a load, and count the rows once."""
+    reader = backfill.table.at()
+    fields = tuple(reader.schema.field(name) for name in columns)
+    ready = replace(target, name=", ".join(columns), fields=fields)
+    selected = selection_of(reader, ready, None).fragments
+    own = RunCounts()
+    replace(backfill, check=missing_rows(reader, ready))(reader, ready, selected, lambda _: ready, own)
+    counts.commits += own.commits
+    counts.taken |= own.taken
+    counts.errors += own.errors
+    counts.processed, counts.rows = max(counts.processed, own.processed), max(counts.rows, own.rows)
+    counts.fragments, counts.total = max(counts.fragments, own.fragments), max(counts.total, own.total)

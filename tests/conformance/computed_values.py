@@ -311,13 +311,14 @@ class Case:
 class State:
     """A version of a table: its rows, and the files of all columns but those that are filled."""
 
-    def __init__(self, table: Table, outputs: Sequence[str]) -> None:
+    def __init__(self, table: Table, outputs: Sequence[str], key: str = "key") -> None:
         dataset = lance.dataset(table.uri)
         rows = (
             dataset.scanner(with_row_id=True, with_row_address=True, blob_handling="all_binary").to_table().to_pylist()
         )
         self.outputs = set(outputs)
-        self.rows = {row["key"]: row for row in rows}
+        self.names = dataset.schema.names
+        self.rows = {row[key]: row for row in rows}
         own = {id_ for one in dataset.lance_schema.fields() if one.name() in outputs for id_ in ids_of(one)}
         self.files: dict[int, list[tuple[str, object]]] = {}
         for fragment in dataset.get_fragments():

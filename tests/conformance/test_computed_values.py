@@ -1,8 +1,9 @@
-"""A slice of ``computed_values.py``: by itself, and on Spark."""
+"""Slices of ``computed_values.py`` and ``loaded_values.py``: by themselves, and on Spark."""
 
 from __future__ import annotations
 
 import computed_values
+import loaded_values
 import pytest
 
 
@@ -16,3 +17,15 @@ def test_columns_have_what_their_functions_give(seed: int) -> None:
 @pytest.mark.parametrize("seed", [2, 3, 33, 54])
 def test_columns_have_what_their_functions_give_on_spark(seed: int) -> None:
     assert not computed_values.compared(seed, "spark")
+
+
+@pytest.mark.parametrize("seed", [8, 9, 16, 26, 31, 32])
+def test_columns_have_what_their_sources_have(seed: int) -> None:
+    assert not loaded_values.compared(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("seed", [8, 16])
+def test_columns_have_what_their_sources_have_on_spark(seed: int) -> None:
+    assert not loaded_values.compared(seed, "spark")
