@@ -38,7 +38,7 @@ def reading(v: float) -> float:
     """A function of a row that takes some microseconds."""
     number[0] += 1
     x = v
-    for _ in range(8):
+    for _ in range(40):
         x = math.sin(x) + math.log1p(abs(x))
     return x
 
