@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ..execution import DataFrame as SparkFrame
     from ..frames import QueryFrame
+    from ..tables import NativeTable, TableConnection
     from .dataset import DatasetEntry
     from .recording import Recording
 
@@ -209,6 +210,44 @@ class DatasetView:
             using_index_values=using_index_values,
         )
         return frame.to_spark()
+
+    def rows_table(
+        self,
+        tables: TableConnection,
+        name: str,
+        index: str | None,
+        *,
+        columns: Sequence[str] | None = None,
+        fill_latest_at: bool = False,
+    ) -> NativeTable:
+        """A table of the rows of :meth:`reader`, which is made, or brought up to date: a source of views.
+
+        Only segments are read of which a layer came, went or was replaced since; their rows take the place of those
+        before, in one commit. So a view of the table computes what depends on these, and nothing else.
+
+        Parameters
+        ----------
+        tables
+            The connection in which the table is, as ``chunkmill.engine.tables.connect`` gives it.
+        name
+            The table's name there.
+        index, fill_latest_at
+            As :meth:`reader` takes them.
+        columns
+            The columns beside the segment's id and the index; by default all. Those that layers bring later are added.
+
+        Raises
+        ------
+        ValueError
+            There are no such columns, or the table holds something else.
+        """
+        from .segment_rows import followed
+
+        return followed(self, tables, name, index, columns, fill_latest_at=fill_latest_at)
+
+    def layers(self) -> SegmentTables:
+        """The layers of its segments."""
+        return self._layers(self._dataset.store_reader())
 
     def queried(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
         """The columns of the answer to a query, and the segments as it sees them, as of the newest version.

@@ -110,7 +110,7 @@ class TableConnection:
         rows = None if data is None else _as_table(data, schema)
         columns = schema if rows is None else rows.schema
         assert columns is not None
-        table = ComputedTable(self._place(name), name)
+        table = ComputedTable(self.place_of(name), name)
         is_new = table.create(columns)
         if not is_new and mode == "overwrite":
             table.overwrite(_GivenRows(columns.empty_table() if rows is None else rows))
@@ -122,7 +122,7 @@ class TableConnection:
 
     def open_table(self, name: str) -> NativeTable:
         """A table. Raises ``NotFoundError`` where there is none of that name."""
-        if not self._is_table(self._place(name).name):
+        if not self._is_table(self.place_of(name).name):
             known = ", ".join(self.table_names())
             raise NotFoundError(f"there is no table {name!r}", path=self.uri, hint=f"There are: {known or 'none'}.")
         return self._table(name)
@@ -130,7 +130,7 @@ class TableConnection:
     def drop_table(self, name: str) -> None:
         """Remove a table, or a view, with all its files. Raises ``NotFoundError`` where there is none."""
         self.open_table(name)
-        Folder.at(self._place(name)).remove()
+        Folder.at(self.place_of(name)).remove()
 
     def create_materialized_view(self, name: str, query: TableQuery) -> NativeTable:
         """Make a view: a table of the rows that a query asks for, which :meth:`~.table.Table.refresh` fills.
@@ -153,7 +153,7 @@ class TableConnection:
         """
         if not isinstance(query, TableQuery):
             raise TypeError(f"a view is made of what search(None) of a table gives, not of {type(query).__name__}")
-        place = self._place(name)
+        place = self.place_of(name)
         definition, schema, functions = view_of(query, place, name)
         view = ViewTable(place, name)
         reader = query.table.at(definition.version)
@@ -167,9 +167,10 @@ class TableConnection:
         return self._table(name)
 
     def _table(self, name: str) -> NativeTable:
-        return NativeTable(str(self._place(name)), name, udf_modules=self._modules, executor=self._executor)
+        return NativeTable(str(self.place_of(name)), name, udf_modules=self._modules, executor=self._executor)
 
-    def _place(self, name: str) -> Location:
+    def place_of(self, name: str) -> Location:
+        """The place of a table, whether it is there or not. Raises ``UsageError`` for what is no name."""
         if not isinstance(name, str) or not name or name.startswith(".") or not set(name) <= _LETTERS:
             raise UsageError(f"{name!r} is no name of a table", hint="Use letters, digits, _, - and .")
         return self._location / f"{name}{SUFFIX}"

@@ -1,0 +1,121 @@
+"""Rows of a dataset's segments, kept as a table that follows them: a source of views.
+
+The table's metadata say for each segment of which layers its rows are. Where these are others, the rows of that segment
+are read again, and take the place of those before, all segments in one commit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import UsageError, WriteError
+from ..faults import reach
+from ..lance import FragmentReader, ViewTable
+from ..query import SEGMENT_ID
+from ..rrd import digest_of
+from ..tables import NativeTable, TableConnection
+
+if TYPE_CHECKING:
+    from .dataset_view import DatasetView
+
+Places = npt.NDArray[np.uint64]
+_QUERY: Final = "chunkmill:rows:query"
+_SEGMENTS: Final = "chunkmill:rows:segments"
+_MARKS: Final = ("layer", "added", "segment_version", "source_digest")
+"""What tells a layer from one that took its place."""
+_MOST_ROUNDS: Final = 20
+_DIGITS: Final = 16
+
+
+def followed(
+    view: DatasetView,
+    tables: TableConnection,
+    name: str,
+    index: str | None,
+    columns: Sequence[str] | None,
+    *,
+    fill_latest_at: bool,
+) -> NativeTable:
+    """The table of :meth:`DatasetView.rows_table`, made or brought up to date."""
+    schema = _schema_of(view, index, columns, fill_latest_at=fill_latest_at)
+    query = json.dumps([str(view.dataset.id), index, None if columns is None else list(columns), fill_latest_at])
+    table = ViewTable(tables.place_of(name), name)
+    table.create(schema.with_metadata({_QUERY: query, _SEGMENTS: "{}"}))
+    for _ in range(_MOST_ROUNDS):
+        reader = table.at()
+        metadata = reader.schema.metadata or {}
+        if metadata.get(_QUERY.encode()) != query.encode():
+            raise UsageError(f"the table {name!r} does not hold these rows of {view.dataset.name!r}", path=table.place)
+        new = [field for field in schema if field.name not in reader.schema.names]
+        if new:
+            table.add_null_columns(new)
+            continue
+        known: dict[str, str] = json.loads(metadata[_SEGMENTS.encode()])
+        now = layer_tokens(view)
+        changed = [segment for segment, token in now.items() if known.get(segment) != token]
+        if not changed and known.keys() <= now.keys():
+            return tables.open_table(name)
+        rows = _rows_of(view, changed, reader.schema, index, fill_latest_at=fill_latest_at)
+        written = table.written_rows(rows, reader.schema, None) if changed else []
+        live, going = _places(reader, known.keys() - (now.keys() - set(changed)))
+        reach("view.commit")
+        if table.change_rows(reader.version, going, live, written, {_SEGMENTS: json.dumps(now)}, "rows") is not None:
+            return tables.open_table(name)
+    raise WriteError(
+        f"others change the table {name!r} all the time", path=table.place, hint="Try again.", transient=True
+    )
+
+
+def layer_tokens(view: DatasetView) -> dict[str, str]:
+    """For each segment a token of its layers, which is another where one came, went, or was replaced."""
+    layers = view.layers()
+    marks = list(zip(*(layers.rows[mark].to_pylist() for mark in _MARKS), strict=True))
+    bounds = [*layers.starts.tolist(), len(marks)]
+    return {
+        segment: digest_of(json.dumps(sorted(marks[begin:end], key=str)).encode()).hex()[:_DIGITS]
+        for segment, begin, end in zip(layers.segments.to_pylist(), bounds, bounds[1:], strict=False)
+    }
+
+
+def _schema_of(
+    view: DatasetView, index: str | None, columns: Sequence[str] | None, *, fill_latest_at: bool
+) -> pa.Schema:
+    """The columns: the segment, the index, and those that are asked for, by default all."""
+    found: pa.Schema = view.reader(index, fill_latest_at=fill_latest_at).schema()
+    names = found.names if columns is None else [SEGMENT_ID, *([] if index is None else [index]), *columns]
+    if missing := [one for one in names if one not in found.names]:
+        raise UsageError(f"there are no columns {missing}", hint=f"There are: {', '.join(found.names)}.")
+    return pa.schema([pa.field(one, found.field(one).type) for one in dict.fromkeys(names)])
+
+
+def _rows_of(
+    view: DatasetView, segments: Sequence[str], schema: pa.Schema, index: str | None, *, fill_latest_at: bool
+) -> Iterator[pa.RecordBatch]:
+    frame = view.filter_segments(segments).reader(index, fill_latest_at=fill_latest_at)
+    there = set(frame.schema().names)
+    for found in frame.execute_stream():
+        batch: pa.RecordBatch = found.to_pyarrow()
+        rows = batch.num_rows
+        columns = [
+            batch.column(field.name).cast(field.type) if field.name in there else pa.nulls(rows, field.type)
+            for field in schema
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _places(reader: FragmentReader, segments: Collection[str]) -> tuple[Places, Places]:
+    """The addresses of all rows, and of those of some segments."""
+    live, going = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+    wanted = pa.array(sorted(segments), pa.string())
+    for batch in reader.expressed({"id": SEGMENT_ID, "at": "_rowaddr"}):
+        places = batch.column("at").to_numpy()
+        live.append(places)
+        going.append(places[np.asarray(pc.is_in(batch.column("id"), wanted), dtype=bool)])
+    return np.concatenate(live), np.concatenate(going)
