@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,9 @@ import pyarrow.compute as pc
 from ..errors import UsageError, WriteError
 from ..faults import reach
 from ..lance import FragmentReader, ViewTable
-from ..query import SEGMENT_ID
+from ..query import SEGMENT_ID, SegmentLayers
 from ..rrd import digest_of
 from ..tables import NativeTable, TableConnection
-
-if TYPE_CHECKING:
-    from .dataset_view import DatasetView
 
 Places = npt.NDArray[np.uint64]
 _QUERY: Final = "chunkmill:rows:query"
@@ -34,8 +31,29 @@ _MOST_ROUNDS: Final = 20
 _DIGITS: Final = 16
 
 
+class SegmentRows(Protocol):
+    """The segments of a dataset whose rows a table holds: what is asked of a ``DatasetView``."""
+
+    @property
+    def dataset(self) -> Any:
+        """The dataset."""
+        ...
+
+    def layers(self) -> SegmentLayers:
+        """The layers of the segments."""
+        ...
+
+    def filter_segments(self, segment_ids: Sequence[str], /) -> SegmentRows:
+        """Some of the segments."""
+        ...
+
+    def reader(self, index: str | None, *, fill_latest_at: bool = False) -> Any:
+        """The rows of the segments, as a DataFrame of DataFusion."""
+        ...
+
+
 def followed(
-    view: DatasetView,
+    view: SegmentRows,
     tables: TableConnection,
     name: str,
     index: str | None,
@@ -73,7 +91,7 @@ def followed(
     )
 
 
-def layer_tokens(view: DatasetView) -> dict[str, str]:
+def layer_tokens(view: SegmentRows) -> dict[str, str]:
     """For each segment a token of its layers, which is another where one came, went, or was replaced."""
     layers = view.layers()
     marks = list(zip(*(layers.rows[mark].to_pylist() for mark in _MARKS), strict=True))
@@ -85,7 +103,7 @@ def layer_tokens(view: DatasetView) -> dict[str, str]:
 
 
 def _schema_of(
-    view: DatasetView, index: str | None, columns: Sequence[str] | None, *, fill_latest_at: bool
+    view: SegmentRows, index: str | None, columns: Sequence[str] | None, *, fill_latest_at: bool
 ) -> pa.Schema:
     """The columns: the segment, the index, and those that are asked for, by default all."""
     found: pa.Schema = view.reader(index, fill_latest_at=fill_latest_at).schema()
@@ -96,7 +114,7 @@ def _schema_of(
 
 
 def _rows_of(
-    view: DatasetView, segments: Sequence[str], schema: pa.Schema, index: str | None, *, fill_latest_at: bool
+    view: SegmentRows, segments: Sequence[str], schema: pa.Schema, index: str | None, *, fill_latest_at: bool
 ) -> Iterator[pa.RecordBatch]:
     frame = view.filter_segments(segments).reader(index, fill_latest_at=fill_latest_at)
     there = set(frame.schema().names)

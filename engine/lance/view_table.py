@@ -128,9 +128,9 @@ def _parsed(written: Sequence[str]) -> Iterator[Any]:
 
 
 def _next_id(dataset: Any, fragments: Mapping[int, Any]) -> int:
-    """The number of a new fragment: one that neither the version nor an index of it has, or had before."""
+    """The number of a new fragment: one that neither the version nor an index of it has. 0 means none to Lance."""
     indexed = {id_ for index in dataset.describe_indices() for one in index.segments for id_ in one.fragment_ids}
-    return max([-1, *fragments, *indexed]) + 1
+    return max([0, *fragments, *indexed]) + 1
 
 
 def _with_metadata(schema: Any, metadata: Mapping[str, str]) -> Any:

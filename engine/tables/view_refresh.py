@@ -248,18 +248,7 @@ class ViewRefresh(ColumnLoads):
             raise UsageError(
                 f"output_limit is only valid for chunker-backed materialized views; this view's kind is '{kind}'."
             )
-        if unknown := kwargs.keys() - _KNOWN - {"output_limit"}:
-            raise TypeError(f"refresh() got an unexpected keyword argument {min(unknown)!r}")
-        for name, least, value in (
-            ("concurrency", 1, concurrency),
-            ("max_rows_per_fragment", 1, max_rows_per_fragment),
-        ):
-            if value is not None and value < least:
-                raise UsageError(f"{name} must be at least {least}, got {value}")
-        if intra_applier_concurrency != 1:
-            warn_ignored("intra_applier_concurrency")
-        if kwargs.get("task_shuffle_diversity") is not None:
-            warn_ignored("task_shuffle_diversity")
+        _check_options(concurrency, max_rows_per_fragment, intra_applier_concurrency, kwargs)
         versions = self._versions(src_version)
         run = RunOptions(executor=executor_name(kwargs.get("executor") or self._executor))
         for target in versions.functions:
@@ -353,6 +342,21 @@ class ViewRefresh(ColumnLoads):
 
 def _target(name: str, field: Any, udf: Any, inputs: Collection[str]) -> FunctionColumns:
     return FunctionColumns(name, (field.remove_metadata(),), tuple(inputs), udf)
+
+
+def _check_options(
+    concurrency: int, max_rows: int | None, intra_applier_concurrency: int, more: Mapping[str, Any]
+) -> None:
+    """Raise for options that no refresh could follow, and warn of those that do nothing."""
+    if unknown := more.keys() - _KNOWN - {"output_limit"}:
+        raise TypeError(f"refresh() got an unexpected keyword argument {min(unknown)!r}")
+    for name, value in (("concurrency", concurrency), ("max_rows_per_fragment", max_rows)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} must be at least 1, got {value}")
+    if intra_applier_concurrency != 1:
+        warn_ignored("intra_applier_concurrency")
+    if more.get("task_shuffle_diversity") is not None:
+        warn_ignored("task_shuffle_diversity")
 
 
 @contextmanager

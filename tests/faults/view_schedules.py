@@ -150,7 +150,12 @@ class Schedule:
         ids = _dataset(self.source).to_table(columns=["id"])["id"].unique().to_pylist()
         chosen = ids[:: draw.randrange(1, 4)]
         path = self.root / f"load-{draw.randrange(1 << 30)}.parquet"
-        pq.write_table(pa.table({"id": chosen, "w": pa.array([draw.randrange(9) for _ in chosen], pa.int64())}), path)
+        pq.write_table(
+            pa.table(
+                {"id": pa.array(chosen, pa.int64()), "w": pa.array([draw.randrange(9) for _ in chosen], pa.int64())}
+            ),
+            path,
+        )
         self.source.load_columns(str(path), "id", ["w"])
 
     def _function(self, draw: random.Random) -> None:

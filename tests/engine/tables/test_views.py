@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,49 @@ def test_rows_that_are_counted_are_counted_anew(tables: TableConnection) -> None
     view.refresh()
     assert [row["id"] for row in rows_of(view)] == [3, 4, 5]
     assert calls == [4, 5]
+
+
+def test_a_view_without_rows_gets_several_fragments(tables: TableConnection) -> None:
+    source = tables.create_table("src", schema=pa.schema([("v", pa.int64())]))
+    view = tables.create_materialized_view("mv", source.search(None).select({"v": "v"}))
+    view.refresh()
+    source.add([{"v": v} for v in range(5)])
+    view.refresh(max_rows_per_fragment=2)
+    assert sorted(row["v"] for row in rows_of(view)) == [0, 1, 2, 3, 4]
+    assert len(of_lance(view).get_fragments()) == 3
+
+
+def test_columns_of_the_query_are_the_views_own(tables: TableConnection) -> None:
+    source, view = made(tables)
+    view.refresh()
+    for change in (
+        lambda: view.backfill("sq"),
+        lambda: view.drop_columns(["v"]),
+        lambda: view.alter_columns({"path": "id", "rename": "number"}),
+    ):
+        with pytest.raises(UsageError, match="columns of the view"):
+            change()
+    view.add_columns({"twice": cube.with_inputs(["sq"])})
+    view.backfill("twice")
+    source.add([{"id": 9, "v": 2}])
+    view.refresh()
+    assert [row["twice"] for row in rows_of(view)] == [1, 729, 4096, 15_625, None]
+
+
+def test_a_source_that_was_replaced_makes_the_view_anew(tables: TableConnection) -> None:
+    _, view = made(tables)
+    view.refresh()
+    tables.drop_table("src")
+    source = tables.create_table("src", [{"id": 7, "v": 3}])
+    source.add([{"id": 8, "v": 4}])
+    view.refresh()
+    assert [(row["id"], row["sq"]) for row in rows_of(view)] == [(7, 9), (8, 16)]
+    source.update("id = 7", {"v": 5})
+    source.cleanup_old_versions(timedelta(0), delete_unverified=True)
+    calls.clear()
+    view.refresh()
+    assert sorted(calls) == [4, 5]
+    assert [(row["id"], row["sq"]) for row in rows_of(view)] == [(7, 25), (8, 16)]
 
 
 def test_a_source_without_lasting_ids_is_pinned(tables: TableConnection, tmp_path: Path) -> None:
