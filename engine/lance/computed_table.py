@@ -17,6 +17,7 @@ import pyarrow as pa
 from ..errors import NotFoundError, ReadError, UnsupportedCallError, UsageError, WriteError, check_argument
 from ..faults import reach
 from .blob_columns import blobs_as_bytes
+from .expressions import asking
 from .place import shortened
 from .user_table import UserTable, is_conflict
 
@@ -109,7 +110,7 @@ class FragmentReader:
         """The number of rows of a fragment in which ``where`` is true. Raises ``UsageError`` for a bad one."""
         if where is None:
             return fragment.rows - fragment.deleted
-        with self._table.reading(), _asking(where):
+        with self._table.reading(), asking(where):
             return int(self._dataset.get_fragment(fragment.id).count_rows(f"({where})"))
 
     def selected(
@@ -132,7 +133,7 @@ class FragmentReader:
         if span is not None and span != (0, fragment.rows):
             conditions = [f"{_ADDRESS} >= {base + span[0]} AND {_ADDRESS} < {base + span[1]}", *conditions]
         wanted = dict(columns) if isinstance(columns, Mapping) else list(columns)
-        with self._table.reading(), _asking(where):
+        with self._table.reading(), asking(where):
             batches = self._dataset.scanner(
                 columns=wanted,
                 filter=" AND ".join(conditions) or None,
@@ -205,7 +206,7 @@ class FragmentReader:
         batches have at most ``rows`` rows. Raises ``UsageError`` for what is no SQL on this table.
         """
         told = "; ".join([*expressions.values(), *([] if where is None else [where])])
-        with self._table.reading(), _asking(told):
+        with self._table.reading(), asking(told):
             yield from self._dataset.scanner(
                 columns=dict(expressions),
                 filter=where,
@@ -222,7 +223,7 @@ class FragmentReader:
 
     def expressed_schema(self, expressions: Mapping[str, str]) -> pa.Schema:
         """The columns that :meth:`expressed` gives."""
-        with self._table.reading(), _asking("; ".join(expressions.values())):
+        with self._table.reading(), asking("; ".join(expressions.values())):
             return self._dataset.scanner(columns=dict(expressions), blob_handling="all_binary").projected_schema
 
     def new_file(self, name: str, schema: pa.Schema) -> ColumnFile:
@@ -231,7 +232,7 @@ class FragmentReader:
 
     def scanned(self, told: str, **options: Any) -> pa.Table:
         """The rows that a scan of Lance's gives. What it says of SQL that was ``told`` is a ``UsageError``."""
-        with self._table.reading(), _asking(told, "query"):
+        with self._table.reading(), asking(told, "query"):
             return self._dataset.scanner(blob_handling="all_binary", **options).to_table()
 
 
@@ -318,7 +319,7 @@ class ComputedTable(UserTable):
         """Add columns with the values of SQL expressions of the others. Raises ``UsageError`` for a bad one."""
 
         def added(dataset: Any) -> None:
-            with _asking(", ".join(expressions.values())):
+            with asking(", ".join(expressions.values())):
                 dataset.add_columns(dict(expressions))
 
         self._changing_columns(added, "Invalid input, ")
@@ -351,7 +352,7 @@ class ComputedTable(UserTable):
         """Remove the rows in which ``where`` is true."""
 
         def deleted(dataset: Any) -> None:
-            with _asking(where):
+            with asking(where):
                 dataset.delete(where)
 
         self._commit(deleted)
@@ -360,7 +361,7 @@ class ComputedTable(UserTable):
         """Set columns to SQL expressions, in the rows in which ``where`` is true (None: all). Raises ``UsageError``."""
 
         def updated(dataset: Any) -> None:
-            with _asking(", ".join((*expressions.values(), *([] if where is None else [where]))), "update"):
+            with asking(", ".join((*expressions.values(), *([] if where is None else [where]))), "update"):
                 dataset.update(dict(expressions), where)
 
         self._commit(updated)
@@ -449,42 +450,6 @@ class ComputedTable(UserTable):
             if is_conflict(cause) or not isinstance(cause, (ValueError, OSError)) or "Invalid user input" not in said:
                 raise
             raise UsageError(before + said.removeprefix("Invalid user input: "), path=self.place) from None
-
-
-class _asking:  # noqa: N801 (reads as a word: `with _asking(where):`)
-    """In the block, what Lance says of an expression is a ``UsageError``."""
-
-    def __init__(self, expression: str | None, kind: str = "condition") -> None:
-        self._expression = expression
-        self._kind = kind
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._expression is None or not isinstance(error, (OSError, ValueError)) or isinstance(error, UsageError):
-            return
-        said = shortened(error)
-        if any(word in said for word in _BAD_SQL):
-            raise UsageError(
-                f"{self._expression!r} is no {self._kind} on this table: {said}",
-                hint="Write it as SQL over the table's columns.",
-            ) from None
-
-
-_BAD_SQL: Final = (
-    "parsing",
-    "Schema error",
-    "No field named",
-    "sql parser",
-    "Invalid user input",
-    "type_coercion",
-    "Error during planning",
-    "Cast error",
-    "This feature is not implemented",
-)
 
 
 def _width_of(types: Iterable[pa.DataType]) -> int | None:

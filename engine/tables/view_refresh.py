@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,7 @@ from .column_loads import ColumnLoads
 from .definitions import resolve
 from .functions import UDF
 from .jobs import DONE, Job, JobFuture, JobTable, announced, kept
-from .options import checked_task_size, warn_ignored
+from .options import checked_job_id, checked_task_size, warn_ignored
 from .planning import task_rows_of
 from .refresh import RefreshRun, ViewVersions, versions_of
 from .targets import FunctionColumns
@@ -253,7 +252,7 @@ class ViewRefresh(ColumnLoads):
         run = RunOptions(executor=executor_name(kwargs.get("executor") or self._executor))
         for target in versions.functions:
             admit(target.udf.name, TaskNeeds.of(target.udf), run, check=check, strict=strict)
-        job = kwargs.get("job_id") or uuid4().hex
+        job = checked_job_id(kwargs.get("job_id"))
         flush = kwargs.get("batch_checkpoint_flush_interval_seconds")
         refreshing = RefreshRun(
             self._view,
