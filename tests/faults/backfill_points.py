@@ -193,8 +193,8 @@ def wrong_at_the_end(root: Path, clean: Counter[str] | None) -> list[str]:
     return [*wrong, f"{left} is left"] if left else wrong
 
 
-def plant_unchecked_checkpoints() -> None:
-    """Take a checkpoint that is torn for one whose rows are null."""
+def plant_unchecked_checkpoints(value: int | None = None) -> None:
+    """Take a checkpoint that is torn for one whose rows have all this value."""
     import numpy as np
     import pyarrow as pa
     from chunkmill.engine.tables.checkpoints import Computed
@@ -203,7 +203,7 @@ def plant_unchecked_checkpoints() -> None:
         data = self._checked(name, name[18:-6])
         if data is None:
             offsets = np.arange(int(name[:8], 16), int(name[9:17], 16) + 1, dtype=np.uint32)
-            return Computed(offsets, pa.record_batch({"c": pa.nulls(len(offsets), pa.int64())}))
+            return Computed(offsets, pa.record_batch({"c": pa.array([value] * len(offsets), pa.int64())}))
         return _READ(self, name)
 
     FragmentCheckpoints._read = read  # type: ignore[method-assign]
