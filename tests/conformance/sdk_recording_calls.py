@@ -40,7 +40,7 @@ def recording_calls(dataset: Any, segments: list[str], folder: Path) -> Calls:
     yield "ranges", dataset.get_index_ranges
     yield "static", partial(dataset.reader, None)
     yield "by no such index", partial(dataset.reader, "no such index")
-    paths, is_large = dataset.schema().entity_paths() or ["/none"], is_much(dataset, segments)
+    paths, is_large = sorted(dataset.schema().entity_paths()) or ["/none"], is_much(dataset, segments)
     read = dataset.filter_contents(paths[:FEW]) if is_large else dataset
     for index in indexes_of(read):
         yield from index_calls(read, segments, index, dataset.catalog.ctx)
