@@ -278,7 +278,7 @@ def run(options: argparse.Namespace, scratch: Path) -> int:
     work.mkdir(parents=True, exist_ok=True)
     progress, unread = Progress(work), []
     program = shlex.split(options.server)[0]
-    inputs = inputs_in(options.paths, program, scratch / "converted", options.alike)
+    inputs = inputs_in(options.paths, program, work / "converted", options.alike)
     wanted = {name: path for name, path in inputs.recordings.items() if re.search(options.recordings, name)}
     with connected((options.server, options.peer), scratch) as sides:
         for (name, ours), (_, theirs) in zip(*map(stories, sides), strict=True):
