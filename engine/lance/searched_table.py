@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +53,7 @@ class SearchedTable(ComputedTable):
         if not isinstance(self._location, Path):
             return None
         try:
-            status = (self._location / "_versions" / f"{_NUMBERS - version:020}.manifest").stat()
+            status = os.stat(f"{self.place}/_versions/{_NUMBERS - version:020}.manifest")  # noqa: PTH116 (10 µs less)
         except OSError:
             return None
         return version, status.st_ino, status.st_mtime_ns

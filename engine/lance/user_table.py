@@ -483,5 +483,5 @@ def _without(field: pa.Field, key: bytes) -> pa.Field:
 def is_conflict(error: BaseException | None) -> bool:
     """Whether Lance says that what others committed meanwhile does not go with this."""
     return isinstance(error, OSError) and any(
-        word in str(error).lower() for word in ("conflict", "preempted", "concurrent transaction")
+        word in str(error).lower() for word in ("conflict", "preempted", "concurrent transaction", "concurrent writers")
     )

@@ -79,13 +79,13 @@ class TableSearch(ViewRefresh):
             raise UsageError(
                 f"a query of query_type={kind!r} is {'text' if kind == 'fts' else 'a vector'}, not {query!r}"
             )
-        schema = self._searched.newest().schema
         near = words = None
         if kind != "fts" and (query is None or not is_text):
+            schema = self._searched.newest().schema
             column = vector_column(schema, vector_column_name)
             near = None if query is None else NearRows(column, vector_of(query, column, schema.field(column).type))
         if kind != "vector":
-            columns = word_columns(schema, fts_columns)
+            columns = word_columns(self._searched.newest().schema, fts_columns) if fts_columns else ()
             words = RowsWithWords(query if isinstance(query, str) else "", columns) if is_text or columns else None
         return TableQuery(self._searched, near=near, words=words, is_hybrid=kind == "hybrid")
 
