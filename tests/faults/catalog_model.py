@@ -196,6 +196,8 @@ class Replay:
                 wanted = arguments["blueprint"], "base"
                 unknown = any(wanted not in layers for layers in self.seen(done, place))
             return unknown or (done.what != "get" and gone)
+        if done.what == "rows":
+            return done.transient and done.error in ("WriteError", "JobFailedError", "CommitUnknownError")
         if done.error == "AlreadyExistsError" and done.what in ("create", "rename"):
             return any(name in names for names in entries)
         if done.error == "AlreadyExistsError":
@@ -206,7 +208,8 @@ class Replay:
 
 def _is_right(done: Done) -> bool:
     """Whether an error says rightly that trying again helps, or not."""
-    return done.transient == (done.error == "WriteError")  # that of a lease: nobody else is refused for a moment
+    is_lease = done.error == "WriteError"  # nobody else is refused for a moment, rows of tables excepted
+    return done.what == "rows" or done.transient == is_lease
 
 
 def _changes_nothing(layers: Layers, done: Done) -> bool:

@@ -3,11 +3,13 @@
     python tests/faults/catalog_writers.py [--processes 8] [--operations 200] [--where FOLDER|s3] [--seed 1] [--unsafe]
 
 First all create the same datasets, and of each name exactly one gets it. Then each does seeded operations: create,
-rename, delete, register, re-register, unregister, set the default blueprint, ingest a batch, compact, vacuum, and
-reads of entries, manifests and values. Each version of the catalog's entries and of each store was published by one
-operation, and replayed in the order of versions these give all that any reader saw, at one version between its
-beginning and its end, and what is there at the end. Who did not come through got an error that was true meanwhile, and
-that says whether to try again. ``unsafe`` plants commits that overwrite those of others, which has to be found.
+rename, delete, register, re-register, unregister, set the default blueprint, ingest a batch, compact, vacuum, and reads
+of entries, manifests and values; make, rename and delete tables, write and remove rows of its own in them, backfill a
+column, refresh a view, and read. Rows, columns and views are what these make of them. Each version of the catalog's
+entries and of each store was published by one operation, and replayed in the order of versions these give all that any
+reader saw, at one version between its beginning and its end, and what is there at the end. Who did not come through got
+an error that was true meanwhile, and that says whether to try again. ``unsafe`` plants commits that overwrite those of
+others, which has to be found.
 Prints ``N passed, M failed``.
 """
 
@@ -30,8 +32,9 @@ from typing import Any, Final
 from unittest import mock
 
 from catalog_model import ENTRIES, UNKNOWN, Done, Replay, counted
+from catalog_tables import TABLES, TableWork, is_gone, judged_tables, schema
 from chunkmill.engine import Ingest
-from chunkmill.engine.catalog import CatalogClient, DatasetEntry
+from chunkmill.engine.catalog import CatalogClient, DatasetEntry, EntryKind, TableEntry
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.errors import ChunkmillError, CommitUnknownError, NotFoundError, ReadError, RegistrationError
 from chunkmill.engine.folders import Folder, LocalFolder
@@ -62,6 +65,8 @@ WEIGHTS: Final = {
     "list": 6,
     "manifest": 6,
     "read": 6,
+    "table": 4,
+    "rows": 30,
 }
 
 
@@ -105,6 +110,7 @@ class Worker:
         self._client = CatalogClient(home)
         self._log = self._client._log
         self._commits: list[tuple[str, int, str]] = []
+        self.tables = TableWork(root, number, self._draw)
         self._note_commits()
 
     def _note_commits(self) -> None:
@@ -140,6 +146,8 @@ class Worker:
             return self._run(Done("create", arguments), self._create)
         if what == "list":
             return self._run(Done("list", {}), self._list)
+        if what in ("table", "rows"):
+            return self._of_tables(what)
         got: list[DatasetEntry] = []
         there = [name for name in self._client.dataset_names() if name in NAMES]
         name = draw.choice(there if there and draw.random() < 0.9 else NAMES)
@@ -149,6 +157,34 @@ class Worker:
         dataset = got[0]
         arguments = {"id": str(dataset.id), "place": self._place(dataset), "at": at}
         return self._run(Done(what, arguments), lambda done: getattr(self, f"_{what}")(done, dataset))
+
+    def _of_tables(self, what: str) -> Done:
+        """Make, rename or delete a table, or do something with the rows of one."""
+        draw = self._draw
+        if what == "table":
+            (what,) = draw.choices(("create", "rename", "delete"), (6, 2, 1))
+        if what == "create":
+            name = draw.choice(TABLES)
+            make = lambda _: str(self._client.create_table(name, schema()).id)  # noqa: E731
+            return self._run(Done("create", {"name": name, "exist_ok": False}), make)
+        got: list[TableEntry] = []
+        name = draw.choice([name for name in self._client.table_names() if name in TABLES] or TABLES)
+        found = self._run(Done("get", {"name": name}), lambda _: got.append(self._client.get_table(name)))
+        if not got:
+            return found
+        done = Done(what, {"id": str(got[0].id), "place": f"tables/{got[0].id}"})
+        if what == "rename":
+            done.arguments["name"] = draw.choice(TABLES)
+            return self._run(done, lambda _: got[0].set_name(done.arguments["name"]))
+        return self._run(done, lambda _: got[0].delete() if what == "delete" else self._rows(got[0]))
+
+    def _rows(self, entry: TableEntry) -> str:
+        try:
+            return self.tables.step(entry)
+        except ChunkmillError as error:
+            if is_gone(error):
+                raise NotFoundError(f"the table was deleted meanwhile: {error}") from error
+            raise
 
     def _place(self, dataset: DatasetEntry) -> str:
         return self._log.folder.place(f"datasets/{dataset.id}")
@@ -180,7 +216,8 @@ class Worker:
     def _list(self, done: Done) -> dict[str, tuple[str, str | None]]:
         del done
         version = self._log.read()
-        rows = [row for row in version.entries.values() if row.blueprints is not None]
+        kinds = EntryKind.DATASET, EntryKind.TABLE
+        rows = [row for row in version.entries.values() if row.kind in kinds]
         return {row.name: (str(row.id), row.default_blueprint) for row in rows}
 
     def _rename(self, done: Done, dataset: DatasetEntry) -> None:
@@ -312,6 +349,7 @@ def work(root: Path, home: str, number: int, processes: int, operations: int, se
     with (root / f"log-{number}").open("w") as log:
         for done in worker.work(operations):
             print(json.dumps(asdict(done)), file=log)
+    (root / f"rows-{number}").write_text(json.dumps(worker.tables.rows))
     return 0
 
 
@@ -346,7 +384,8 @@ def judge(root: Path, home: str, processes: int) -> int:
     replay = Replay(log)
     wrong = replay.judged()
     client = CatalogClient(home)
-    names = {entry.name: (str(entry.id), entry.default_blueprint()) for entry in client.datasets()}
+    every = [*client.datasets(), *client.tables()]
+    names = {entry.name: (str(entry.id), entry.default_blueprint()) for entry in every if entry.name != "__entries"}
     if names != replay.names[-1]:
         wrong.append(f"in the end there are the entries {names}, not {replay.names[-1]}")
     for name in RACES[len(NAMES) :]:
@@ -359,6 +398,8 @@ def judge(root: Path, home: str, processes: int) -> int:
         looks = {(entry.recording_id, entry.layer): entry.recording_id for entry in store.blueprints()}
         if found | looks != states[-1]:
             wrong.append(f"in the end there is {found | looks} in {place}, not {states[-1]}")
+    told = [json.loads((root / f"rows-{number}").read_text()) for number in range(processes)]
+    wrong += judged_tables(client, root, told)
     versions = len(replay.names) + sum(len(states) for states in replay.stores.values())
     print("\n".join(wrong[:20]) or "nothing is wrong")
     print(f"{len(log)} operations, {versions} versions of {len(replay.stores)} stores: {counted(log)}")
