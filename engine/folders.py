@@ -119,7 +119,7 @@ class Folder(ABC):
     def replace(self, name: str, data: bytes, point: str) -> None:
         """Write a whole file, durably and in one step, in the place of one that there may be.
 
-        ``point`` is the fault point (:mod:`..faults`) of its draft, which a killed process leaves as ``<name>.open``.
+        ``point`` is the fault point (:mod:`..faults`) of its draft, which a killed process leaves as ``<name>.….open``.
         """
 
     @abstractmethod
@@ -220,13 +220,19 @@ class LocalFolder(Folder):
 
     def replace(self, name: str, data: bytes, point: str) -> None:
         """Write a file under another name, and rename it."""
-        draft = self.location / (name + OPEN_SUFFIX)
-        try:
-            self.put(draft.name, data)
-            reach(point, draft)
-            replace_file(draft, self.location / name)
-        finally:
-            draft.unlink(missing_ok=True)
+        while True:
+            draft = self.location / f"{name}.{uuid.uuid4().hex}{OPEN_SUFFIX}"
+            try:
+                self.put(draft.name, data)
+                reach(point, draft)
+                replace_file(draft, self.location / name)
+            except FileNotFoundError:
+                if draft.exists() or not self.location.is_dir():
+                    raise
+                continue  # others have taken the draft for that of a dead process, and cleared it away
+            finally:
+                draft.unlink(missing_ok=True)
+            return
 
     def new(self, name: str) -> NewFile:
         """A file to write, under a name of its own until it is finished."""

@@ -273,16 +273,39 @@ def run_load(
     Folder.at(home).make()
     with Staging.beside(home / "source") as staging:
         keys = partitioned(table, source, target.inputs[0], target.columns, staging, backfill.run)
-        if new:
-            table.add_null_columns(new)
+        added = _added(table, new)
         try:
             for group in _groups(table.at(), target.columns):
                 _fill(backfill, replace(target, keys=keys), group, counts)
         except UsageError:
-            if new and not counts.commits:  # the source lacks rows, and nothing was loaded
-                table.drop([field.name for field in new])
+            if added and not counts.commits:  # the source lacks rows, and nothing was loaded
+                table.drop([field.name for field in added])
             raise
     forget_parts()
+
+
+def _added(table: ComputedTable, fields: Sequence[pa.Field]) -> list[pa.Field]:
+    """Add columns, but those that another load has added meanwhile; gives which were added.
+
+    Raises ``UsageError`` where such a column has another type.
+    """
+    while True:
+        there = table.at().schema
+        missing = [field for field in fields if field.name not in there.names]
+        for field in fields:
+            if field not in missing and there.field(field.name).type != field.type:
+                raise UsageError(
+                    f"{field.name!r} was added meanwhile, as {there.field(field.name).type}", path=table.place
+                )
+        if not missing:
+            return []
+        try:
+            table.add_null_columns(missing)
+        except UsageError:
+            if {field.name for field in missing}.isdisjoint(table.at().schema.names):
+                raise
+        else:
+            return missing
 
 
 def _groups(reader: FragmentReader, columns: Sequence[str]) -> list[tuple[str, ...]]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import json
 import os
 import random
@@ -93,6 +94,7 @@ def function(root: Path, version: int, column: str, pause: float) -> Any:
 def drive(schedule: Schedule, version: int, passes: int) -> int:
     """Fill the columns so many times. Gives 0 at the end, 1 after what was planned, 3 where something is wrong."""
     warnings.simplefilter("ignore")
+    faulthandler.dump_traceback_later(PATIENCE - 20)  # where it hangs
     plant(schedule.unsafe)
     pause = 0.002 if schedule.executor == "inline" else 0.006
     table = Table(schedule.uri, executor=schedule.executor)

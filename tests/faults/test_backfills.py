@@ -1,4 +1,4 @@
-"""Slices of ``backfill_points.py`` and ``backfill_schedules.py``, and that they find what is not safe."""
+"""Slices of ``backfill_points.py``, ``backfill_schedules.py`` and ``backfill_races.py``, and that they find what is not safe."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 
 def ran(script: str, *arguments: str) -> str:
@@ -27,6 +29,14 @@ def test_backfills_are_killed_while_others_write_to_the_table() -> None:
     assert "1 passed, 0 failed" in said, said
 
 
-def test_commits_that_are_lost_are_found() -> None:
+@pytest.mark.slow
+def test_commits_that_are_lost_or_blind_are_found() -> None:
     said = ran("backfill_schedules.py", "--points", "0", "--rows", "20", "--unsafe", "commit")
     assert "0 passed, 1 failed" in said and "in the end c of row" in said, said
+    said = ran("backfill_races.py", "--only", "one_column_twice", "--rows", "30", "--unsafe")
+    assert "0 passed, 1 failed" in said, said
+
+
+def test_jobs_at_once_lose_nothing_and_tell_of_each_other() -> None:
+    said = ran("backfill_races.py", "--only", "one_column_twice,beside_appenders,one_load_twice", "--rows", "30")
+    assert "3 passed, 0 failed" in said, said
