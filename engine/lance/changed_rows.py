@@ -106,7 +106,8 @@ def _apart(before: FragmentReader, after: FragmentReader, kept: Mapping[int, int
     """
     for group in _groups(kept):
         old, new = _rows(before, group), _rows(after, group)
-        lost, found = [], []
+        lost: list[npt.NDArray[np.int64]] = []
+        found: list[npt.NDArray[np.int64]] = []
         for id_ in group:
             (old_begin, old_at), (new_begin, new_at) = old.span(id_), new.span(id_)
             for wanted, begin, own, other in ((lost, old_begin, old_at, new_at), (found, new_begin, new_at, old_at)):

@@ -29,6 +29,7 @@ IS_SET: Final = "__is_set"
 """The column of a view that says whether a row has its values."""
 
 _ROWS_OF_A_BATCH: Final = 1 << 17
+_ROWS_OF_A_FRAGMENT: Final = 1 << 20
 
 RowIds = npt.NDArray[np.uint64]
 
@@ -55,7 +56,7 @@ class ViewTable(ComputedTable):
                 mode="append",
                 storage_options=self._options,
                 enable_stable_row_ids=True,
-                **({} if most is None else {"max_rows_per_file": most}),
+                max_rows_per_file=_ROWS_OF_A_FRAGMENT if most is None else most,
             )
         return [json.dumps(fragment.to_json()) for fragment in made]
 
@@ -130,7 +131,7 @@ def _parsed(written: Sequence[str]) -> Iterator[Any]:
 def _next_id(dataset: Any, fragments: Mapping[int, Any]) -> int:
     """The number of a new fragment: one that neither the version nor an index of it has. 0 means none to Lance."""
     indexed = {id_ for index in dataset.describe_indices() for one in index.segments for id_ in one.fragment_ids}
-    return max([0, *fragments, *indexed]) + 1
+    return int(max([0, *fragments, *indexed])) + 1
 
 
 def _with_metadata(schema: Any, metadata: Mapping[str, str]) -> Any:

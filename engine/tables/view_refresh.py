@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from ..errors import PinnedViewError, UnsupportedCallError, UsageError
@@ -119,26 +118,28 @@ class ViewRefresh(ColumnLoads):
         versions = self._versions(src_version)
         fragments = versions.after.fragments
         total = sum(one.rows - one.deleted for one in fragments)
-        counts = {"total_fragments": len(fragments), "total_rows": total}
-        about = {"table_name": self.name, "version": versions.reader.version}
-        if versions.is_current:
-            none = {"has_work": False, "total_tasks": 0, "total_rows_pending": 0}
-            return RefreshPlan(**about, **none, skipped_fragments=len(fragments), skipped_rows=total, **counts)
-        change = change_of(
-            self._view, versions.reader, versions.definition, versions.functions, versions.before, versions.after
-        )
-        task_rows = task_rows_of(None, change.rows, os.cpu_count() or 1)
+        change = None
+        if not versions.is_current:
+            change = change_of(
+                self._view, versions.reader, versions.definition, versions.functions, versions.before, versions.after
+            )
+        coming, rows = (0, 0) if change is None else (len(change.coming), change.rows)
+        going = {} if change is None else by_fragment(change.going)
+        stale = sum(map(len, going.values()))
+        task_rows = max(task_rows_of(None, rows, os.cpu_count() or 1), 1)
         return RefreshPlan(
-            **about,
-            has_work=bool(change.coming or len(change.going)),
-            total_tasks=-(-change.rows // max(task_rows, 1)),
-            total_rows_pending=change.rows,
-            skipped_fragments=len(fragments) - len(change.coming),
-            skipped_rows=total - change.rows,
-            **counts,
-            new_source_fragments=len(change.coming),
-            stale_rows=len(change.going),
-            invalidated_fragments=len(by_fragment(np.asarray(change.going))),
+            table_name=self.name,
+            version=versions.reader.version,
+            has_work=rows + stale > 0,
+            total_tasks=-(-rows // task_rows),
+            total_rows_pending=rows,
+            skipped_fragments=len(fragments) - coming,
+            skipped_rows=total - rows,
+            total_fragments=len(fragments),
+            total_rows=total,
+            new_source_fragments=coming,
+            stale_rows=stale,
+            invalidated_fragments=len(going),
         )
 
     def refresh(
