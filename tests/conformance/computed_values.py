@@ -48,11 +48,13 @@ class Case:
     root: Path
     executor: str
     random: random.Random = field(init=False)
+    recomputing: random.Random = field(init=False)
     table: Table = field(init=False)
     has: dict[int, tuple[dict[str, Any], str, int] | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
+        self.recomputing = random.Random(-self.seed)
         pick = self.random
         version = pick.choice([_OLDEST, "2.1", "2.2", "2.2"])
         self.types = [name for name in TYPES if version != _OLDEST or "struct" not in name]
@@ -212,11 +214,14 @@ class Case:
         }
         options = {name: value for name, value in options.items() if value is not None or name == "commit_granularity"}
         udf_ = None if self.is_single and pick.random() < 0.5 else self.function
-        self.life.append(f"fill {where or ''} {window or ''}")
+        chosen: dict[str, Any] = dict(window)
+        if where is None and self.recomputing.random() < 0.3:
+            chosen["recompute_stale"] = True
+        self.life.append(f"fill {where or ''} {chosen or ''}")
         before, looked_at = State(self.table, self.outputs), self.in_window(window)
         asked = set(looked_at if where is None else self.keys(where)) & set(looked_at)
-        plan = self.table.plan_backfill(self.outputs[0], where=where, udf=udf_, **window)
-        result = self.table.backfill(self.outputs[0], where=where, udf=udf_, **window, **options)
+        plan = self.table.plan_backfill(self.outputs[0], where=where, udf=udf_, **chosen)
+        result = self.table.backfill(self.outputs[0], where=where, udf=udf_, **chosen, **options)
         after = State(self.table, self.outputs)
         after.check_against(before, self.told)
         version = f"{self.recipe.salt}"
@@ -226,7 +231,9 @@ class Case:
             inputs = [row[name] for name in self.inputs]
             given = self.named(self.recipe.stored(inputs))
             is_null = had is None or any(value is None for value in had[0].values())
-            is_asked = key in asked if where is not None else key in asked and (is_null or had[1] != version)  # type: ignore[index]
+            is_stale = "recompute_stale" in chosen and had is not None and had[2] != mixed(*inputs)
+            is_wanted = is_null or is_stale or where is not None or (had is not None and had[1] != version)
+            is_asked = key in asked and is_wanted
             is_open = key in asked and where is None  # its fragment's other rows may have had it computed with them
             kept = dict.fromkeys(self.outputs) if had is None else had[0]
             if same(now, given) and (is_asked or (is_open and not same(now, kept))):
@@ -234,7 +241,7 @@ class Case:
                 computed += 1
             elif is_asked or not same(now, kept):
                 wanted = given if is_asked else kept
-                self.wrong(f"row {key} has {now}, not {wanted}, of {inputs} (where={where}, {window}, {options})")
+                self.wrong(f"row {key} has {now}, not {wanted}, of {inputs} (where={where}, {chosen}, {options})")
         done = result.columns[self.outputs[0]].rows_processed
         if done < computed:
             self.wrong(f"{computed} rows were computed, and {done} are told of")
