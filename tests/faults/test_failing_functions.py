@@ -53,7 +53,7 @@ def test_rows_that_take_too_long_are_skipped_or_fail_the_job(tmp_path: Path) -> 
 
 def test_a_row_that_takes_too_long_fails_the_job_by_default(tmp_path: Path) -> None:
     table = _slow(tmp_path, [Retry(ValueError)])
-    with pytest.raises(JobFailedError, match="took more than 0.5 s for a row") as caught:
+    with pytest.raises(JobFailedError, match=r"took more than 0\.5 s for a row") as caught:
         table.backfill("c", checkpoint_size=1)
     assert isinstance(caught.value.__cause__, TimeoutError)
     assert [one.error_type for one in table.get_errors()] == ["TimeoutError"]
