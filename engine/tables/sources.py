@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, cast
 
 import pyarrow as pa
 
-from ..errors import ReadError, SourceMissingError, UsageError
+from ..errors import ChunkmillError, ReadError, SourceMissingError, UsageError
 from ..folders import Folder
 from ..lance import ComputedTable
 from ..locations import Location, located
@@ -64,6 +64,7 @@ class ColumnSource:
                 yield from parquet.iter_batches(_READ_ROWS, row_groups=[piece.number], columns=list(columns))
             else:
                 batch = pa.ipc.open_file(file).get_batch(piece.number)
+                batch.validate(full=True)  # of bytes that were damaged, what follows would read beyond them
                 yield pa.RecordBatch.from_arrays([batch.column(name) for name in columns], list(columns))
 
 
@@ -201,7 +202,9 @@ def _opened(place: str) -> Any:
 def _reading(place: str) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, KeyError, IndexError) as error:
+    except (pa.ArrowException, OSError, KeyError, IndexError, ValueError) as error:
+        if isinstance(error, ChunkmillError):
+            raise
         raise ReadError(f"it cannot be read: {error}", path=place, hint="Load from a copy that is whole.") from error
 
 

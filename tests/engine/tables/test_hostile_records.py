@@ -15,7 +15,7 @@ import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from chunkmill.engine.errors import JobFailedError, ReadError, UsageError
+from chunkmill.engine.errors import ChunkmillError, JobFailedError, ReadError, UsageError
 from chunkmill.engine.rrd import digest_of
 from chunkmill.engine.tables import Table, skip_on_error, udf
 
@@ -321,3 +321,25 @@ def test_an_error_whose_record_is_damaged_leaves_others(table: Table, change: Ca
     place.write_text("\n".join([json.dumps(change(json.loads(line))), line, line[:20]]))
     with pytest.warns(RuntimeWarning, match="2 error records are damaged, and left out"):
         assert table.get_failed_row_addresses(job, "c") == [9]
+
+
+@pytest.mark.parametrize("format_", ["parquet", "arrow"])
+def test_a_source_that_is_damaged_is_told_or_read(tmp_path: Path, table: Table, format_: str) -> None:
+    """Some bytes mean nothing, and others a value; no damage ends the process, or comes as an error of Arrow's own."""
+    place = tmp_path / f"source.{format_}"
+    rows = pa.table({"a": range(50), "s": [f"x{at}" for at in range(50)], "l": [[at] * (at % 4) for at in range(50)]})
+    if format_ == "parquet":
+        pq.write_table(rows, place, row_group_size=20)
+    else:
+        with pa.ipc.new_file(place, rows.schema) as writer:
+            writer.write_table(rows, max_chunksize=20)
+    whole = place.read_bytes()
+    told: list[BaseException | None] = []
+    for at in range(7, len(whole), len(whole) // 40):
+        data = whole[:at] + b"\xff\xff\xff\x7f" + whole[at + 4 :] if at % 3 else whole[:at]
+        place.write_bytes(data)
+        try:
+            table.load_columns(str(place), "a", ["s", "l"], enable_job_tracker_saves=False)
+        except ChunkmillError as error:
+            told.append(error.__cause__ if isinstance(error, JobFailedError) else error)
+    assert len(told) > 10 and all(isinstance(error, ChunkmillError) for error in told)
