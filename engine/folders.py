@@ -105,7 +105,7 @@ class Folder(ABC):
         """Bytes of a file; fewer where it ends before."""
 
     @abstractmethod
-    def put(self, name: str, data: bytes, *, durable: bool = True) -> None:
+    def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:
         """Write a whole file, durably unless it is of no use after a crash."""
 
     @abstractmethod
@@ -188,7 +188,7 @@ class LocalFolder(Folder):
                 data += more
             return _counted(data)
 
-    def put(self, name: str, data: bytes, *, durable: bool = True) -> None:
+    def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:
         """Write a whole file, and wait until it is on the disk, unless that does not matter."""
         with (self.location / name).open("wb") as file:
             file.write(data)
@@ -299,9 +299,9 @@ class ObjectFolder(Folder):
         """Bytes of an object; fewer where it ends before."""
         return _counted(bytes(bucket_of(self.location).read(self._key(name), offset, offset + size, None)))
 
-    def put(self, name: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 (an object always is)
+    def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:  # noqa: ARG002 (an object always is)
         """Write a whole object."""
-        bucket_of(self.location).put(self._key(name), data)
+        bucket_of(self.location).put(self._key(name), bytes(data))
 
     def create(self, name: str, data: bytes, points: tuple[str, str] | None = None) -> bool:
         """Write an object on the condition that there is none of its name."""

@@ -113,6 +113,11 @@ class FragmentReader:
         with self._table.reading(), asking(where):
             return int(self._dataset.get_fragment(fragment.id).count_rows(f"({where})"))
 
+    def size_of(self, fragment: Fragment) -> int:
+        """The bytes of the files of a fragment, as far as its version knows them."""
+        files = self._dataset.get_fragment(fragment.id).metadata.files
+        return sum(file.file_size_bytes or 0 for file in files)
+
     def selected(
         self,
         fragment: Fragment,

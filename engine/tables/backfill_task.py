@@ -171,7 +171,9 @@ class _PieceRun:
                 return None
             pieces = self._checkpoints.in_order()
         else:
-            pieces = self._kept(self._computed(known), at_end=False)
+            pieces = self._computed(known)
+            if not self._body.target.is_cheap:
+                pieces = self._kept(pieces, at_end=False)
         written, failures, found = self._written(pieces)
         if self._is_over():
             return None

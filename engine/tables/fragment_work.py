@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import SessionError, WriteError
-from ..execution import Packed, RunOptions, Stage, Staging, Task, failure_from_dict, raise_failure, warn_of
+from ..execution import Packed, RunOptions, Stage, Staging, Task, dealt, failure_from_dict, raise_failure, warn_of
 from ..folders import Folder
 from ..lance import ComputedTable, FragmentReader
 from ..locations import located
@@ -119,14 +119,17 @@ class FragmentWork:
     def _computed(self, staging: Staging, pieces: Sequence[Piece], *, is_careful: bool) -> list[dict[str, Any]]:
         """Compute pieces, first in a task a worker, then in smaller ones what these leave; gives what tasks told."""
         tasks = self._tasks(pieces, many=is_careful)
-        is_brief = self.task_rows is None and len(tasks) > 1 and not is_careful
+        is_brief = self.task_rows is None and len(tasks) > 1 and not is_careful and not self.target.is_cheap
         told = self.stage(staging, tasks, is_careful=is_careful, seconds=_FIRST_SECONDS if is_brief else None)
         left = _left(tasks, told)
         return told + (self.stage(staging, self._tasks(left, many=True), is_careful=is_careful) if left else [])
 
     def _tasks(self, pieces: Sequence[Piece], *, many: bool) -> list[tuple[Piece, ...]]:
         rows = sum(piece.span[1] - piece.span[0] for piece in pieces)
-        return tasks_of(pieces, task_rows_of(self.task_rows, rows, self.workers, many=many))
+        task_rows = task_rows_of(self.task_rows, rows, self.workers, many=many)
+        if self.target.is_cheap:
+            return list(dealt(pieces, lambda piece: piece.span[1] - piece.span[0], task_rows))
+        return tasks_of(pieces, task_rows)
 
     @contextmanager
     def staging(self) -> Iterator[Staging]:

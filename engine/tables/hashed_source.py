@@ -6,7 +6,6 @@ source is. A key is found by its hash, of 64 bits, and compared with what is the
 
 from __future__ import annotations
 
-import io
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -89,20 +88,21 @@ def duplicates_in(part: pa.Table) -> int:
     return count
 
 
-def written(table: pa.Table) -> bytes:
+def written(table: pa.Table) -> memoryview:
     """A table as an Arrow file that can be mapped."""
-    sink = io.BytesIO()
+    sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
-    return sink.getvalue()
+    return memoryview(sink.getvalue())
 
 
 @dataclass(frozen=True)
 class HashedSource:
-    """The sorted parts of a source, in a folder. It pickles."""
+    """The sorted parts of a source, in a folder, and the bytes of a row. It pickles."""
 
     folder: str
     parts: int
+    row_bytes: int = 0
 
     @staticmethod
     def name_of(part: int) -> str:
@@ -120,7 +120,7 @@ class HashedSource:
         values: list[pa.Table] = []
         for part in np.unique(numbers).tolist():
             mine = np.flatnonzero(numbers == part)
-            table = _opened(self.folder, self.name_of(part))
+            table = _part(self.folder, self.name_of(part))
             at = _places(table, hashes[mine], known.take(pa.array(mine)))
             hit = at >= 0
             places.append(there[mine[hit]])
@@ -159,8 +159,12 @@ def _places(table: pa.Table, hashes: Hashes, keys: pa.Array) -> npt.NDArray[np.i
 
 
 @lru_cache(maxsize=_PARTS_OPEN)
-def _opened(folder: str, name: str) -> pa.Table:
-    """A sorted part, mapped into memory; one of an object store from a copy that has no name."""
+def _part(folder: str, name: str) -> pa.Table:
+    return opened(folder, name)
+
+
+def opened(folder: str, name: str) -> pa.Table:
+    """An Arrow file, mapped into memory; one of an object store from a copy that has no name."""
     place = located(folder)
     if isinstance(place, Path):
         return pa.ipc.open_file(pa.memory_map(str(place / name))).read_all()
@@ -172,7 +176,7 @@ def _opened(folder: str, name: str) -> pa.Table:
 
 def forget_parts() -> None:
     """Let go of all parts, whose files may be gone."""
-    _opened.cache_clear()
+    _part.cache_clear()
 
 
 def check_keys(type_: pa.DataType) -> None:

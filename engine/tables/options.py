@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from ..errors import UsageError, check_argument
 from ..execution import RunOptions
-from .batching import ASKED_READ_BYTES, FLUSH_SECONDS, LOAD_SECONDS, READ_BYTES, READ_ROWS, SECONDS, Batching
+from .batching import ASKED_READ_BYTES, FLUSH_SECONDS, LOAD_SECONDS, READ_BYTES, SECONDS, Batching
 from .functions import UDF
 from .planning import Window
 
@@ -109,7 +109,7 @@ def load_batching(first: int | None, least: int | None, most: int | None, second
     """Limits of the rows that a load reads at once."""
     if seconds is not None and seconds <= 0:
         raise UsageError(f"checkpoint_interval_seconds must be more than 0, got {seconds}")
-    return Batching(first=first or READ_ROWS, least=least or 1, most=most, seconds=seconds or LOAD_SECONDS)
+    return Batching(first=first, least=least or 1, most=most, seconds=seconds or LOAD_SECONDS)
 
 
 def checked_task_size(given: int | None) -> int | None:

@@ -61,11 +61,20 @@ class ColumnSource:
                 import pyarrow.parquet as pq
 
                 parquet = pq.ParquetFile(file, page_checksum_verification=True)
-                yield from parquet.iter_batches(_READ_ROWS, row_groups=[piece.number], columns=list(columns))
+                group = parquet.metadata.row_group(piece.number)
+                rows = _rows_of(group.num_rows, group.total_byte_size)
+                yield from parquet.iter_batches(rows, row_groups=[piece.number], columns=list(columns))
             else:
                 batch = pa.ipc.open_file(file).get_batch(piece.number)
                 batch.validate(full=True)  # of bytes that were damaged, what follows would read beyond them
-                yield pa.RecordBatch.from_arrays([batch.column(name) for name in columns], list(columns))
+                batch = pa.RecordBatch.from_arrays([batch.column(name) for name in columns], list(columns))
+                rows = _rows_of(batch.num_rows, batch.nbytes)
+                yield from (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))
+
+
+def _rows_of(rows: int, size: int) -> int:
+    """Rows of a piece that are read at once."""
+    return max(1, min(_READ_ROWS, _READ_BYTES * rows // max(size, 1)))
 
 
 def source_of(source: str | Sequence[str], given: str | None) -> ColumnSource:
@@ -85,8 +94,10 @@ def source_of(source: str | Sequence[str], given: str | None) -> ColumnSource:
     if format_ == "lance":
         table = _lance_table(str(place))
         reader = table.at()
-        size = _READ_BYTES
-        pieces = tuple(SourcePiece(str(place), number, size) for number, _ in enumerate(reader.fragments))
+        pieces = tuple(
+            SourcePiece(str(place), number, reader.size_of(fragment))
+            for number, fragment in enumerate(reader.fragments)
+        )
         return ColumnSource("lance", pieces, reader.schema, (str(place), reader.version))
     return _of_files(_files_at(place, format_), format_)
 

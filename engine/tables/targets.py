@@ -30,6 +30,8 @@ class FilledColumns(ABC):
     fields: tuple[pa.Field, ...]
     inputs: tuple[str, ...]
 
+    is_cheap: ClassVar[bool] = False
+    """Whether values are found faster than they are written: then fragments are not cut, nor kept in parts."""
     keeps_others: ClassVar[bool] = False
     """Whether rows that are looked at may stay as they are."""
 
