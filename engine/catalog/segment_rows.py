@@ -31,7 +31,7 @@ _MOST_ROUNDS: Final = 20
 _DIGITS: Final = 16
 
 
-class SegmentRows(Protocol):
+class ViewedSegments(Protocol):
     """The segments of a dataset whose rows a table holds: what is asked of a ``DatasetView``."""
 
     @property
@@ -43,7 +43,7 @@ class SegmentRows(Protocol):
         """The layers of the segments."""
         ...
 
-    def filter_segments(self, segment_ids: Sequence[str], /) -> SegmentRows:
+    def filter_segments(self, segment_ids: Sequence[str], /) -> ViewedSegments:
         """Some of the segments."""
         ...
 
@@ -53,7 +53,7 @@ class SegmentRows(Protocol):
 
 
 def followed(
-    view: SegmentRows,
+    view: ViewedSegments,
     tables: TableConnection,
     name: str,
     index: str | None,
@@ -91,7 +91,7 @@ def followed(
     )
 
 
-def layer_tokens(view: SegmentRows) -> dict[str, str]:
+def layer_tokens(view: ViewedSegments) -> dict[str, str]:
     """For each segment a token of its layers, which is another where one came, went, or was replaced."""
     layers = view.layers()
     marks = list(zip(*(layers.rows[mark].to_pylist() for mark in _MARKS), strict=True))
@@ -103,7 +103,7 @@ def layer_tokens(view: SegmentRows) -> dict[str, str]:
 
 
 def _schema_of(
-    view: SegmentRows, index: str | None, columns: Sequence[str] | None, *, fill_latest_at: bool
+    view: ViewedSegments, index: str | None, columns: Sequence[str] | None, *, fill_latest_at: bool
 ) -> pa.Schema:
     """The columns: the segment, the index, and those that are asked for, by default all."""
     found: pa.Schema = view.reader(index, fill_latest_at=fill_latest_at).schema()
@@ -114,7 +114,7 @@ def _schema_of(
 
 
 def _rows_of(
-    view: SegmentRows, segments: Sequence[str], schema: pa.Schema, index: str | None, *, fill_latest_at: bool
+    view: ViewedSegments, segments: Sequence[str], schema: pa.Schema, index: str | None, *, fill_latest_at: bool
 ) -> Iterator[pa.RecordBatch]:
     frame = view.filter_segments(segments).reader(index, fill_latest_at=fill_latest_at)
     there = set(frame.schema().names)
