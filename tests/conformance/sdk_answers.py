@@ -127,8 +127,8 @@ def _texts(table: pa.Table) -> list[str]:
     return sorted(map(repr, zip(*(column.to_pylist() for column in table.columns), strict=True)))
 
 
-def answered(ask: Ask) -> dict[str, Any]:
-    """The facts of an answer, or of the error; none of an answer for which luck is wanted, in vain."""
+def answered(ask: Ask) -> dict[str, Any] | None:
+    """The facts of an answer, or of the error; None where luck was wanted, in vain."""
     end = time.monotonic() + SECONDS
     for _ in range(TRIES):
         try:
@@ -138,7 +138,7 @@ def answered(ask: Ask) -> dict[str, Any]:
                 return {"error": type(error).__name__, "text": Text(message_of(str(error)))}
             if time.monotonic() > end:
                 break
-    return {}
+    return None
 
 
 def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> Iterator[Difference]:

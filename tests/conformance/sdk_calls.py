@@ -124,11 +124,11 @@ class Comparison:
                 self.tell(f"{name}: {call} here, and {same} there")
             if ask is None or call != same:
                 return
-            here = answered(ask)
-            there = answered(ask_there) if here else {}
+            here, there = answered(ask), answered(ask_there)
             self.counts["calls"] += 1
-            if not here or not there:
-                self.counts["without the luck that SDK 0.33 needs"] += 1
+            self.counts["unlucky here"] += here is None
+            self.counts["unlucky there"] += there is None
+            if here is None or there is None:
                 continue
             found = [f"{name}: {call}: {one}" for one in differences(here, there)]
             self.counts["differing" if found else "equal"] += 1
