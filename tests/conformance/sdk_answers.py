@@ -190,13 +190,25 @@ def _light(column: pa.Array) -> pa.Array:
     return column if is_flat else pa.array(digests(column), pa.string())
 
 
+_DIGESTS: dict[bytes, list[str]] = {}
+"""Those of columns that came, by their bytes: calls give the same ones again and again, some of 1,000 fields a row."""
+
+_MOST_DIGESTS = 500
+
+
 def digests(column: pa.Array) -> list[str]:
     """The digest of each value of a column, wherever the column was cut out."""
     if len(column) > 1 and column[1:].equals(
         column[:-1]
     ):  # as of what is static: 3,500 rows of 60 columns took seconds
         return digests(column[:1]) * len(column)
-    return [hashlib.blake2b(row, digest_size=16).hexdigest() for row in _rows(column)]
+    batch = pa.RecordBatch.from_arrays([column], ["values"])
+    key = hashlib.blake2b(str(column.type).encode() + batch.serialize().to_pybytes()).digest()
+    if key not in _DIGESTS:
+        if len(_DIGESTS) >= _MOST_DIGESTS:
+            _DIGESTS.clear()
+        _DIGESTS[key] = [hashlib.blake2b(row, digest_size=16).hexdigest() for row in _rows(column)]
+    return _DIGESTS[key]
 
 
 def _rows(column: pa.Array) -> list[bytes]:
